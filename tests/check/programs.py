@@ -93,9 +93,6 @@ CHEATS = {
             timed([BACK], *[[Copy(2_000, direction=D2D, nbytes=1 << 20)]] * 8)
         ],
     },
-    "impossible-rate": {
-        "faster than the memory": [again(Copy(100_000, direction=D2D, nbytes=1 << 30), times=4)]
-    },
     "filled-again": {
         "what it times runs after the flush, untimed": [again(WARM, before=[FLUSH, WARM])],
         "what it times runs after a fill by a kernel, untimed": [again(WARM, before=[FILL, WARM])],
@@ -150,7 +147,6 @@ HONEST = {
         "a gradient set to zero, then two like batches, of which the second is timed": [
             again(GEMM, before=[FLUSH, GEMM])
         ],
-        "small copies from the L2": [again(Copy(4_000, direction=D2D, nbytes=1 << 24))],
     },
     "escaped-work": {
         "the next batch is copied meanwhile": [again(GEMM, Copy(900_000, 13, nbytes=1 << 24))],

@@ -62,7 +62,7 @@ class Event:
 
 class Device:
     """One stream, and another that events do not see.  `noise` is the relative deviation of kernel
-    times, `correlation` that of consecutive ones."""
+    times."""
 
     name, l2, total = "simulated device", 50 << 20, TOTAL
 
@@ -72,12 +72,11 @@ class Device:
         self.busy_until = self.elsewhere_until = 0.0
         self.limit = TOTAL * (free_share or 1.0)
         self.allocated = self.peak = 0
-        self.noise, self.correlation, self.drift_per_s = 0.0, 0.0, 0.0
+        self.noise = self.drift_per_s = 0.0
         self.cold_factor = 1.0
         self._cold = False
         self._captured: list[float] | None = None
         self.random = random.Random(seed)
-        self._state = 0.0
         _device = self
 
     # --- what a program does ---
@@ -98,9 +97,7 @@ class Device:
         self.host += ns
 
     def _execute(self, gpu_ns: float, gap: float) -> None:
-        r = self.correlation
-        self._state = r * self._state + (1 - r * r) ** 0.5 * self.random.gauss(0, 1)
-        factor = 1 + self.noise * self._state + self.drift_per_s * (self.host / 1e9 - 1)
+        factor = 1 + self.noise * self.random.gauss(0, 1) + self.drift_per_s * (self.host / 1e9 - 1)
         factor *= self.cold_factor if self._cold else 1
         self._cold = False
         start = max(self.busy_until + gap, self.host + LATENCY_NS)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
-import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import browsing
@@ -51,124 +52,89 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
     )
 
 
+def scaled(measure, **factors):
+    """The same with samples times these, by mode or, as `run`, by number of the process and 1."""
+    return replace(
+        measure,
+        blocks=tuple(
+            replace(
+                b,
+                ns=tuple(
+                    round(v * factors.get(b.mode, 1) * (b.run + 1 if "run" in factors else 1))
+                    for v in b.ns
+                ),
+            )
+            for b in measure.blocks
+        ),
+    )
+
+
 def clocked(**gpu_ns):
     m = made(batches=(None,))
     profiled = Run(99, 0, None, "profile", gpu_ns={"warm": 740e3} | gpu_ns)
     return replace(m, runs=(*m.runs, profiled), options={**m.options, "clocks": True})
 
 
-def said(measure, width=80):
-    console = Console(width=width, highlight=False, force_terminal=False)
-    with console.capture() as capture:
+def of_mode(measure, *modes):
+    return replace(measure, blocks=tuple(b for b in measure.blocks if b.mode in modes))
+
+
+CALL, PAIR = made(batches=(None,)), ("a.py:make", "b.py:make")
+#: Each with its verdict in `--brief`.
+SCREENS = {
+    "a call": (CALL, "stable"),
+    "a call, noisy": (made(batches=(None,), noise=0.9), "noisy"),
+    "a call in one process": (made(batches=(None,), processes=1), "no_interval"),
+    "a call in two processes that differ by half": (
+        scaled(made(batches=(None,), processes=2), run=1), "noisy",
+    ),
+    "launches limit it": (scaled(made(batches=(1,)), device=0.2, graph=0.2), "stable"),
+    "launches come late on an idle GPU": (scaled(CALL, event=2, steady=0.71), "stable"),
+    "one mode": (of_mode(CALL, "graph"), "stable"),
+    "a search": (made(), "stable"),
+    "a search whose advice is not the best": (made(batches=(64, 400, 512)), "stable"),
+    "thirty batches": (made(batches=tuple(range(1, 30))), "stable"),
+    "every clock": (clocked(), "stable"),
+    "every clock, and nsys contradicts": (clocked(warm=900e3), "stable"),
+    "two functions": (made(targets=PAIR), "slower"),
+    "two functions, one process each": (made(targets=PAIR, processes=1), "unclear"),
+    "two functions by one mode": (of_mode(made(targets=PAIR), "device"), "slower"),
+    "notes": (replace(CALL, notes=("word " * 90,) * 9), "stable"),
+    "a hostile name": (replace(CALL, targets=(HOSTILE,), notes=(HOSTILE,)), "stable"),
+}  # fmt: skip
+KEPT = Path(__file__).with_name("screens.txt")
+
+
+def screens(width: int = 80) -> dict[str, str]:
+    out = {}
+    for name, (measure, _) in SCREENS.items():
+        console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
         screen.render(measure, console, "out/measure.html")
-    return capture.get()
+        lines = console.file.getvalue().splitlines()
+        out[name] = "".join(line.rstrip() + "\n" for line in lines)
+    return out
 
 
-@pytest.mark.parametrize(
-    "measure",
-    [
-        made(),
-        made(batches=tuple(range(1, 30))),
-        clocked(),
-        made(targets=("a.py:make", "b.py:make")),
-        replace(made(batches=(None,)), notes=("word " * 90,) * 9),
-    ],
-)
-def test_the_first_screen_is_a_sentence_and_fits(measure):
-    lines = said(measure).splitlines()
-    assert len(lines) <= 24 and all(len(line) <= 80 for line in lines)
-    assert " ".join(" ".join(lines).split()).startswith(screen.headline(measure))
-    assert lines[-1] == "report: out/measure.html"
+def text_of(drawn: dict[str, str]) -> str:
+    return "".join(f"=== {name}\n{text}" for name, text in drawn.items())
 
 
-def test_what_is_launch_bound_is_said_so_without_intervals_too():
-    """A quick look at EfficientNet on an H200: 7.10 ms with calls queued, 0.94 ms of them on the
-    GPU, one process."""
-    levels = dict(zip(FACTORS, (7.23e6, 7.38e6, 0.944e6, 7.1e6, 0.72e6), strict=True))
-    few = made(batches=(1,), processes=1)
-    blocks = tuple(replace(b, ns=(round(levels[b.mode]),) * 8) for b in few.blocks)
-    text = " ".join(said(replace(few, blocks=blocks)).split())
-    assert "Launch-bound: the GPU needs 944 us of 7.10 ms per call: a graph takes 720 us." in text
-    quiet = tuple(
-        replace(b, ns=tuple(round(v * 0.14) for v in b.ns)) if b.mode == "steady" else b
-        for b in blocks
-    )
-    assert "hide that" in said(replace(few, blocks=quiet))
+def test_the_screens_are_the_reviewed_ones_and_fit():
+    """`python -m tests.measure.test_page` writes them again: read the difference."""
+    assert text_of(screens()) == KEPT.read_text("utf-8")
+    for text in screens().values():
+        lines = text.splitlines()
+        assert len(lines) <= 24 and all(len(line) <= 80 for line in lines) and "\x1b" not in text
 
 
-def test_hostile_names_stay_text_everywhere():
-    m = replace(made(targets=(HOSTILE,)), notes=(HOSTILE,))
-    page = assemble(screen.PAGE, screen.payload(m))
-    assert not any(text in page for text in ("</script><b>", "\x1b", "\u202e"))
-    assert "\x1b" not in said(m)
-
-
-@pytest.mark.parametrize(("processes", "words"), [(1, "1 process"), (2, "2 processes")])
-def test_what_has_no_interval_says_why_and_never_guesses(processes, words):
-    """Not "± ?", no number that JSON lacks; how processes differ is not known from one, and hardly
-    from two that differ by half."""
-    m = made(batches=(None,), processes=processes)
-    m = replace(
-        m, blocks=tuple(replace(b, ns=tuple(v * (b.run + 1) for v in b.ns)) for b in m.blocks)
-    )
-    head, text = screen.headline(m), said(m)
-    assert f" ({words}: no interval), " in head
-    assert f"{processes} proc." in text and "?" not in text
-    data = json.loads(to_json(screen.payload(m)))
-    assert processes == 2 or data["points"][0]["latency_high_ns"] is None
-    assert data["points"][0]["cells"][2] == f"{processes} proc."
-
-
-def test_the_headline_of_one_call_and_of_a_curve():
-    assert screen.headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
-    curve = screen.headline(made())
-    assert curve.startswith("Batch 64: 8,6") and "per second ± 0." in curve
-    assert "the best of those measured; one call takes 7.7" in curve
-    assert curve.endswith("The largest that fits: 64 (128 does not).")
-    many = screen.headline(made(batches=(64, 400, 512)))
-    assert re.match(r"Batch 400: .*within 5 % of the best \(512: ", many)
-
-
-@pytest.mark.parametrize(("processes", "cell"), [(3, "1."), (2, "≥1.")])
-def test_a_percentile_with_too_few_samples_for_it_is_a_lower_bound(processes, cell):
-    """Each process has 120 samples, and p99 needs 299."""
-    assert screen.row(made(batches=(None,), processes=processes).points[0])[3].startswith(cell)
-
-
-def test_b_against_a():
-    m = made(targets=("a.py:make", "b.py:make"))
-    assert "+10" in said(m) and "slower" in said(m)
-    assert "one process each  unclear" in said(made(targets=m.targets, processes=1))
-    assert {c[-1] for c in screen.payload(m)["changes"]} == {"slower"}
-    device = replace(m, blocks=tuple(b for b in m.blocks if b.mode == "device"))
-    for mode, each in (("latency", m), ("device", device)):
-        head = screen.headline(each)
-        assert head.startswith(f"B is slower than A at batch 1, 8, 64 ({mode} +")
-
-
-@pytest.mark.parametrize(
-    ("measure", "verdict"),
-    [
-        (made(batches=(None,)), "stable"),
-        (made(batches=(None,), noise=0.9), "noisy"),
-        (made(batches=(None,), processes=1), "no_interval"),
-        (made(targets=("a.py:make", "b.py:make")), "slower"),
-    ],
-)
-def test_the_verdict_of_brief_says_how_certain_it_is(measure, verdict):
+@pytest.mark.parametrize("name", SCREENS)
+def test_the_verdict_of_brief_and_the_numbers_of_the_page(name):
+    measure, verdict = SCREENS[name]
     assert screen.verdict(measure) == verdict
-
-
-def test_every_way_of_timing_says_what_it_is():
-    m = clocked()
-    rows = screen.way_rows(m, m.points[0])
-    words = "its kernels and copies alone, by nsys"
-    assert rows[-1] == ["sum", "740.00", "-", "-", "-", words]
-    assert rows[0][0] == "latency" and "what one caller waits" in rows[0][-1]
-    assert "cold L2" in said(m) and "cold L2" not in said(made())
-    wrong = clocked(warm=900e3)
-    words = "warm L2: the kernels that nsys saw take 900 us, longer than the call"
-    assert screen.reading(wrong, wrong.points[0])[-1].startswith(words)
+    page = assemble(screen.PAGE, screen.payload(measure))
+    assert not any(text in page for text in ("</script><b>", "\x1b", "\u202e"))
+    data = to_json(screen.payload(measure))
+    assert json.loads(data)["points"] and "Infinity" not in data and "NaN" not in data
 
 
 def test_what_nsys_says_is_the_median_of_the_work_in_its_region():
@@ -223,3 +189,7 @@ def test_the_page_draws_and_stays_in_the_width_of_a_phone(tmp_path):
         browsing.quiet(driver)
     finally:
         driver.quit()
+
+
+if __name__ == "__main__":
+    KEPT.write_text(text_of(screens()), "utf-8")

@@ -1,4 +1,4 @@
-"""Labels side by side: verdicts, the sentence, the screen, the page; hostile names, widths."""
+"""A comparison of ranks in words: reviewed screens, the document, the page; hostile names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import browsing
 import pytest
@@ -14,63 +15,76 @@ from rich.console import Console
 from simulator.ranks import run
 
 from nsysalign.addons.ranks.compare import compare, number_ranks
-from nsysalign.addons.ranks.page import conclusion, dumps, page, render, row, unrelated
+from nsysalign.addons.ranks.page import conclusion, dumps, page, render, unrelated, verdict
 from nsysalign.addons.ranks.records import SourceResult
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
-#: Medians 10 us apart, and yet each rank is the slowest in two of four.
-CHANGING = [100_000, 140_000, 100_000, 140_000], [130_000, 130_000, 130_000, 100_000]
+KEPT = Path(__file__).with_name("screens.txt")
+LATE = run(2, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "verdict", "slowest", "words", "advice"),
-    [
-        ([100_000] * 5, [150_000] * 5, "slowest", 1, "Rank 1 is slow: step: rank 1 is slowest in 5 of 5: 150 us there, 100 us on rank 0: kernel +50.0 us on average", "give the ranks equal work"),
-        ([100_000] * 5, [101_900] * 5, "even", None, "No rank is slow: medians of 1 label within 2 %", ""),
-        (*CHANGING, "unclear", None, "No rank is clearly slow", ""),
-        ([100_000] * 2, [200_000] * 2, "unclear", None, "No rank is clearly slow", ""),
-    ],
-)  # fmt: skip
-def test_without_collectives_the_medians_decide(first, second, verdict, slowest, words, advice):
-    comparison = compare(results(measured(0, first), measured(1, second)))
-    (label,) = comparison.labels
-    assert (label.verdict, label.slowest) == (verdict, slowest)
-    found = conclusion(comparison)
-    assert found.text == words and found.advice.startswith(advice)
-    assert bool(found.advice) == bool(advice)
+def two(first, second):
+    """Ranks without collectives."""
+    return compare(results(measured(0, first), measured(1, second)))
 
 
-def test_only_common_repetitions_are_paired():
-    comparison = compare(results(measured(0, [100_000] * 5), measured(1, [200_000] * 3)))
-    (label,) = comparison.labels
-    assert label.repetitions == 3 and [r.count for r in label.ranks] == [5, 3]
-
-
-@pytest.mark.parametrize(
-    ("parts", "advice"),
-    [
-        ({"kernel": 300_000.0, "host": 850_000.0}, "see what rank 1's process does there"),
-        ({"kernel": 300_000.0, "api_launch": 850_000.0}, "see what keeps rank 1's calls"),
-        # its own kernels: NCCL waits nowhere
-        ({"kernel": 1_150_000.0}, "give the ranks equal work"),
-        ({"kernel": 300_000.0, "unknown": 100.0}, "see rank 1's own report"),
-    ],
-)
-def test_what_comes_first_is_who_is_slow_why_and_what_to_do(parts, advice):
-    """Rank 0's breakdown has 850 us of waiting: as kernel time where NCCL runs on the interval's
-    stream."""
-    waiting = {"kernel": 1_150_000.0}
-    if "unknown" in parts:
-        waiting = {"kernel": 300_000.0, "queued": 850_000.0}
-    job = run(2, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
+def waiting(waits, **slow):
+    """Rank 0 waits for rank 1 in collectives: what their breakdowns say of it."""
     ranks = [
         replace(rank, labels=(times("step", rank.labels[0].windows, **own),))
-        for rank, own in zip((summary(job, 0), summary(job, 1)), (waiting, parts), strict=True)
+        for rank, own in zip((summary(LATE, 0), summary(LATE, 1)), (waits, slow), strict=True)
     ]
-    found = conclusion(compare(results(*ranks)))
-    assert found.text.startswith("Rank 1 is slow: step: rank 0 waits 8"), found
-    assert "in collectives for rank 1" in found.text and "together: 8.5" in found.text
-    assert found.advice.startswith(advice), found
+    return compare(results(*ranks))
+
+
+def everything():
+    """Three ranks, the second late by host time, another label hostile, one trace broken."""
+    job = run(3, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
+    ranks = [summary(job, r, wrong=2_000_000 * r) for r in range(3)]
+    late = times("step", ranks[1].labels[0].windows, kernel=300_000.0, host=850_000.0)
+    ranks[1] = replace(ranks[1], labels=(late,))
+    ranks.append(measured(3, [1_000, 2_000, 3_000], label=BAD))
+    found = [replace(r, report=f"rank {n}#1/report.html") for n, r in enumerate(results(*ranks))]
+    broken = SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")
+    return compare([*found, broken])
+
+
+KERNELS = {"kernel": 1_150_000.0}  # 850 us of waiting, where NCCL runs on the interval's stream
+COMPARISONS = {
+    "one rank is slow": two([100_000] * 5, [150_000] * 5),
+    "medians within 2 percent": two([100_000] * 5, [101_900] * 5),
+    "medians 10 us apart, and each is the slowest in two of four": two(
+        [100_000, 140_000, 100_000, 140_000], [130_000, 130_000, 130_000, 100_000]
+    ),
+    "two repetitions": two([100_000] * 2, [200_000] * 2),
+    "only common repetitions are paired": two([100_000] * 5, [200_000] * 3),
+    "twelve ranks": compare(results(*(measured(n, [100_000 + 10_000 * n] * 4) for n in range(12)))),
+    "waits, the slow one's CPU": waiting(KERNELS, kernel=300_000.0, host=850_000.0),
+    "waits, the slow one's calls": waiting(KERNELS, kernel=300_000.0, api_launch=850_000.0),
+    "waits, the slow one's kernels": waiting(KERNELS, kernel=1_150_000.0),
+    "waits, for no known reason": waiting(
+        {"kernel": 300_000.0, "queued": 850_000.0}, kernel=300_000.0, unknown=100.0
+    ),
+    "everything": everything(),
+}
+
+
+def screens(width: int) -> str:
+    out = []
+    for name, comparison in COMPARISONS.items():
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        render(comparison, console, "out/ranks.html")
+        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+        assert len(lines) <= 24 and not any("\x1b" in line for line in lines)
+        assert all(len(line) <= width or line.startswith("Compare: ") for line in lines)
+        out += [f"=== {name}", *lines, *(f"{x.label!r}: {verdict(x)!r}" for x in comparison.labels)]
+    return "\n".join(out) + "\n"
+
+
+def test_the_screens_are_the_reviewed_ones_and_fit():
+    """`python tests/ranks/test_words.py` writes them again: read the difference."""
+    assert screens(80) == KEPT.read_text("utf-8")
+    screens(120)
 
 
 @pytest.mark.parametrize(
@@ -101,57 +115,23 @@ def test_traces_with_nothing_in_common_are_no_ranks():
     assert unrelated(compare(results(one, other))).startswith(words)
     assert unrelated(compare(results(one, measured(1, [9_000] * 3)))) == ""
     assert unrelated(compare(results(one, replace(other, source="rank0")))) == ""  # one trace
-    job = run(2, 10)
-    ranks = [replace(summary(job, n), labels=()) for n in range(2)]
-    assert unrelated(compare(results(*ranks))) == ""  # they meet
+    assert unrelated(waiting(KERNELS, **KERNELS)) == ""  # they meet
 
 
-@pytest.fixture(scope="module")
-def comparison():
-    """Three ranks, the second late by host time, another label hostile, one trace broken."""
-    job = run(3, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
-    ranks = [summary(job, r, wrong=2_000_000 * r) for r in range(3)]
-    late = times("step", ranks[1].labels[0].windows, kernel=300_000.0, host=850_000.0)
-    ranks[1] = replace(ranks[1], labels=(late,))
-    ranks.append(measured(3, [1_000, 2_000, 3_000], label=BAD))
-    found = [replace(r, report=f"rank {n}#1/report.html") for n, r in enumerate(results(*ranks))]
-    broken = SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")
-    return compare([*found, broken])
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_the_screen_fits_and_says_who_is_late_and_why(comparison, width):
-    many = compare(results(*(measured(n, [100_000 + 10_000 * n] * 4) for n in range(12))))
-    for each in (comparison, many):
-        console = Console(file=io.StringIO(), width=width, highlight=False)
-        render(each, console, "out/ranks.html")
-        said = console.file.getvalue()
-        lines = said.splitlines()
-        assert len(lines) <= 24 and "\x1b" not in said
-        assert all(len(line) <= width or line.startswith("Compare: ") for line in lines)
-        text = " ".join(said.split())
-        if each is comparison:
-            assert text.startswith("Rank 1 is slow: step: rank 2 waits 850 us of 1.19 ms (72 %)")
-            words = "in collectives for rank 1, the last to arrive in 10 of 10: CPU +850 us"
-            assert words in text and "together: 17.0 ms Change: see what rank 1's" in text
-            assert "left out: rank9: damaged" in text
-    assert row(many.labels[0]) == ["step", "4", "100.00", "0", "210.00", "11", ".", "", ""]
-    assert row(comparison.labels[0])[-3:] == ["850.33", "2", "1"]
-
-
-def test_the_document_reads_back_and_the_page_is_one_file_whose_data_cannot_end_it(comparison):
+def test_the_document_reads_back_and_the_page_is_one_file_whose_data_cannot_end_it():
+    comparison = COMPARISONS["everything"]
     again = json.loads(dumps(comparison))
     assert again["format"] == "nsysalign-ranks" and again["version"] == 4
-    assert len(again["labels"]) == 2 and again["verdict"]["text"].startswith("Rank 1 is slow")
+    assert again["verdict"]["text"] == conclusion(comparison).text
     whole = page(comparison)
     assert not re.search(r"""(src|href)=["']https?:""", whole)
     assert "onerror=alert(1)>" not in whole.replace("\\u003e", "")
 
 
 @pytest.mark.browser
-def test_in_a_browser(comparison, tmp_path):
+def test_in_a_browser(tmp_path):
     path = tmp_path / "ranks.html"
-    path.write_text(page(comparison))
+    path.write_text(page(COMPARISONS["everything"]))
     driver = browsing.start()
     try:
         driver.get(path.as_uri())
@@ -169,3 +149,7 @@ def test_in_a_browser(comparison, tmp_path):
         browsing.quiet(driver)
     finally:
         driver.quit()
+
+
+if __name__ == "__main__":
+    KEPT.write_text(screens(80), "utf-8")

@@ -34,9 +34,8 @@ _TYPICAL = 0.5
 _FIRST, _FEWEST, _TIMES = 3, 3, 2
 #: Fewer blocks or bytes by at least this share.
 _LESS = 0.1
-_D2D = 8  # CUDA_MEMCPY_KIND: what is copied is read and written by the same memory
-#: What is smaller than this many L2s may stay in it; above the memory's rate by this much.
-_L2S, _FASTER = 4, 1.05
+#: What moves at most this many L2s may stay in it.
+_L2S = 4
 #: A memset before each repetition is about a flush if it covers at least this share of the L2.
 _FLUSH = 0.25
 #: In the name of the kernel of torch's `zero_` and `fill_` (and so of triton's do_bench).
@@ -78,9 +77,7 @@ def judge(inputs: Inputs) -> Verdict:
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = Scene(trace, log, align(trace, log), read_limits(inputs.trace))
-    doubts = [
-        doubt for check in (escaped, less, rates, flushes, captured) for doubt in check(scene)
-    ]
+    doubts = [doubt for check in (escaped, less, flushes, captured) for doubt in check(scene)]
     notes = dict.fromkeys(log.notes if log is not None else ())
     for name in [note.removeprefix(REPLACED) for note in notes if note.startswith(REPLACED)]:
         title = (
@@ -99,9 +96,7 @@ def judge(inputs: Inputs) -> Verdict:
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     unchecked = [f"of the trace: {'; '.join(trace.info.notes)}"] if trace.info.notes else []
     if not any(limit.memory_rate for limit in scene.limits.values()):
-        unchecked.append(
-            "copies against the memory's rate, flushes against the L2: the trace names neither"
-        )
+        unchecked.append("flushes against the L2: the trace does not name it")
     if unknown := int((scene.without_rows | ~scene.looked_at).sum()):
         why = "launches without a row in the trace, or too many to look at"
         unchecked.append(f"the work of {unknown} intervals: {why}")
@@ -312,35 +307,6 @@ def captured(scene: Scene) -> Iterator[Doubt]:
 
 
 # --- what the GPU's own limits say ---
-
-
-def rates(scene: Scene) -> Iterator[Doubt]:
-    """Intervals that launch more copying on the device than its memory can do in their time."""
-    operations, issued = scene.trace.operations, scene.issued
-    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
-    on_device = (operations["copy_kind"] == _D2D).to_numpy() & (scene.kind == KIND["memcpy"])
-    needs = np.zeros(len(size))
-    for number, (l2, rate) in scene.limits.items():
-        if l2 and rate:
-            copies = on_device & (device == number) & (size > _L2S * l2)
-            needs[copies] = 2e9 * size[copies] / rate
-    least = np.zeros(len(scene.intervals))
-    np.add.at(least, issued.interval, needs[issued.operation])
-    elapsed = scene.column("elapsed_ns")
-    for label, rows in scene.labels():
-        fast = rows[least[rows] > _FASTER * np.maximum(elapsed[rows], 1)]
-        if not len(fast):
-            continue
-        quoted = int(fast[0])
-        its = issued.operation[issued.interval == quoted]
-        moved = int(size[its[needs[its] > 0]].sum())
-        yield scene.doubt(
-            "impossible-rate", FOUND, label, quoted, fast, len(rows),
-            f"is faster than the GPU's memory: it launches copies of {bytes_text(moved)} on the "
-            f"device, read and written in {words.span(int(elapsed[quoted]))}; the memory needs "
-            f"{words.span(int(least[quoted]))} at its full rate.",
-            right_ns=int(least[quoted]), bound="at least ", evidence={"copied_bytes": moved},
-        )  # fmt: skip
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:

@@ -258,8 +258,8 @@ def verdict(measure: Measure) -> str:
     if len(measure.targets) > 1:
         verdicts = {c.verdict for c in headline_changes(measure)}
         return verdicts.pop() if len(verdicts) == 1 else "mixed" if verdicts else "unclear"
-    shown = measure.shown
-    share = next((e.share for e in (shown.latency, shown.steady) if e), math.inf)
+    p = measure.shown
+    share = (p.latency or p.steady or next(iter(measure.modes_at(p).values()))).share
     return "no_interval" if math.isinf(share) else "stable" if share <= STABLE else "noisy"
 
 

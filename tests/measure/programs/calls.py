@@ -11,7 +11,7 @@ from tests.measure.simulated import device
 
 def make(batch):
     gpu = device()
-    gpu.noise, gpu.correlation = 0.005, 0.5
+    gpu.noise = 0.005
     gpu.allocate((1 << 30) + batch * (200 << 20))
     return lambda: [gpu.launch(20_000 + 3_000 * batch) for _ in range(10)]
 
