@@ -429,9 +429,8 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
     start_ns       int64  first sample, on the trace's clock
     end_ns         int64  last sample, the same as start_ns for a single one
     samples        int64  how many
-    sm_min_mhz     int64  least SM clock of the stretch (the only one, unless neighbours had to be
-                          joined)
-    sm_max_mhz     int64  highest SM clock of the stretch
+    sm_min_mhz     int64  SM clock
+    sm_max_mhz     int64  the same
     mem_mhz        int64  memory clock
     reasons        int64  NVML's bits (nvmlClocksEventReason*): why the clock is not higher
     power_mw       int64  highest power draw in milliwatt

@@ -238,20 +238,13 @@ def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundin
     previous = around["previous_position"].to_numpy()
     issue, operation_call = trace.calls["start_ns"].to_numpy(), trace.operations["call"].to_numpy()
     since = pick(issue, pick(operation_call, previous, -1), -1)
-    waited, held = np.zeros((2, len(lane)), dtype=bool)
+    waits = waits[waits["lane"] >= 0]
     of_wait, waiting = waits["lane"].to_numpy(), issue[waits["call"].to_numpy()]
-    for number in np.intersect1d(of_wait[of_wait >= 0], lane):
-        times, here = np.sort(waiting[of_wait == number]), np.flatnonzero(lane == number)
-        for out, low, high in ((waited, since, call_start), (held, call_start, next_issued)):
-            after = np.searchsorted(times, low[here], side="right")
-            out[here] = np.searchsorted(times, high[here]) > after
     # of a host function the trace names no stream: it may hold any record of its process
-    calls, process = trace.calls, records["process"].to_numpy()
-    hosted = np.flatnonzero(calls["kind"].to_numpy() == CALL["host_function"])
-    for number, times in group(calls["process"].to_numpy()[hosted], issue[hosted]).items():
-        here = np.flatnonzero(process == number)
-        after = np.searchsorted(times, since[here], side="right")
-        waited[here] |= np.searchsorted(times, call_start[here]) > after
+    hosted = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
+    hosting, process = trace.calls["process"].to_numpy()[hosted], records["process"].to_numpy()
+    waited = _any_between(of_wait, waiting, lane, since, call_start)
+    waited |= _any_between(hosting, issue[hosted], process, since, call_start)
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -266,9 +259,21 @@ def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundin
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
         waits=waited,
-        held=held,
+        held=_any_between(of_wait, waiting, lane, call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
+
+
+def _any_between(
+    keys: np.ndarray, times: np.ndarray, wanted: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Per record whether one of the times with its key lies between its two."""
+    out = np.zeros(len(wanted), dtype=bool)
+    for number, some in group(keys, times).items():
+        here, some = np.flatnonzero(wanted == number), np.sort(some)
+        after = np.searchsorted(some, low[here], side="right")
+        out[here] = np.searchsorted(some, high[here]) > after
+    return out
 
 
 def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:

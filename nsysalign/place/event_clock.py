@@ -327,15 +327,18 @@ class ClockPlaces:
 
 
 def place_records(
-    clock: EventClock, s: Surroundings, tracing: str, known: np.ndarray
+    clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
     """Places of all records that are on an event clock.  Arrays are per record; those of the clock
-    cover only the first ones, the records of the log.  `known`: whose surroundings are (the others
-    are placed, but are no evidence)."""
+    (None: the log has no references) cover only the first ones, the records of the log.  `known`:
+    whose surroundings are (the others are placed, but are no evidence)."""
+    place, error = np.zeros((2, len(known)), np.int64)
+    line = np.full(len(known), -1)
+    if clock is None:
+        return ClockPlaces(place, error, line)
     more = len(known) - len(clock.at_ns)
     at, frame = np.pad(clock.at_ns, (0, more)), np.pad(clock.frame, (0, more), constant_values=-1)
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
-    place, error = np.zeros((2, len(known)), np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         members = line == number
         record = np.flatnonzero(members & known)

@@ -37,25 +37,9 @@ STRAIGHT_NS = 10_000_000_000
 
 
 def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
-    """The pairs that the program compared, with what their start records say, and with what is proven
-    of each (`frames.TIMED`, without names and labels); the index is that of `log.elapsed`."""
-    proven, records = proven_pairs(log, clock), log.records
-    elapsed, start = log.elapsed.loc[proven.index], proven["start"].to_numpy()
-    pid = np.array([header.get("pid", -1) for header in log.headers])
-    names = ("tid", "device", "site", "callers", "library")
-    region = zip(records["region"].to_numpy()[start], elapsed["region"], strict=True)
-    return proven.assign(
-        **{name: records[name].to_numpy()[start] for name in names},
-        kind="event",
-        pid=pid[elapsed["process"].to_numpy()],
-        end_site=records["site"].to_numpy()[proven["end"].to_numpy()],
-        region=[of_record or of_call for of_record, of_call in region],
-    )
-
-
-def proven_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
-    """What log and the events' own clock prove of the pairs that the program compared; the index is
-    that of `log.elapsed`, `start` and `end` are positions of their records.
+    """The pairs that the program compared, with what their start records say, and with what log and
+    the events' own clock prove of each (`frames.TIMED`, without names and labels); the index is that
+    of `log.elapsed`, `start` and `end` are positions of their records.
 
     `idle_at_most_ns`: how long the GPU can have been idle because of the CPU, NA if no reference
     reaches the start; `start_lag_ns`, `end_lag_ns`: how far behind the CPU the GPU was at the records,
@@ -66,19 +50,25 @@ def proven_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
     captured = np.append(records["captured"].to_numpy(), True)  # -1: a record that was not seen
     known = ~captured[start] & ~captured[end]
-    index, start, end = elapsed.index[known], start[known], end[known]
-    at_least_ns, caught_up = lags(log, clock)
-    elapsed_ns = np.rint(elapsed["ms"].to_numpy()[known] * 1e6).astype(np.int64)
-    issuing_ns = records["t1_ns"].to_numpy()[end] - records["t0_ns"].to_numpy()[start]
-    idle_ns = np.clip(np.ceil(issuing_ns - at_least_ns[start]), 0, np.maximum(elapsed_ns, 0))
-    of_clock = {
-        "idle_at_most_ns": idle_ns,
-        "start_lag_ns": at_least_ns[start],
-        "end_lag_ns": at_least_ns[end],
-    }
-    table = {c: pd.array(np.floor(v), "Float64").astype("Int64") for c, v in of_clock.items()}
+    elapsed, start, end = elapsed[known], start[known], end[known]
+    first, last = records.iloc[start], records.iloc[end]
+    lag_ns, caught_up = lags(log, clock)
+    elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
+    issuing_ns = last["t1_ns"].to_numpy() - first["t0_ns"].to_numpy()
+    idle_ns = np.clip(np.ceil(issuing_ns - lag_ns[start]), 0, np.maximum(elapsed_ns, 0))
+    proven = {"idle_at_most_ns": idle_ns, "start_lag_ns": lag_ns[start], "end_lag_ns": lag_ns[end]}
+    table = {c: pd.array(np.floor(v), "Float64").astype("Int64") for c, v in proven.items()}
     table |= {"start": start, "end": end, "elapsed_ns": elapsed_ns, "caught_up": caught_up[end]}
-    return pd.DataFrame(table, index=index)
+    names = ("tid", "device", "site", "callers", "library")
+    table |= {name: first[name].to_numpy() for name in names}
+    pid = np.array([header.get("pid", -1) for header in log.headers])
+    region = zip(first["region"], elapsed["region"], strict=True)
+    return pd.DataFrame(table, index=elapsed.index).assign(
+        kind="event",
+        pid=pid[elapsed["process"].to_numpy()],
+        end_site=last["site"].to_numpy(),
+        region=[of_record or of_call for of_record, of_call in region],
+    )
 
 
 def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarray]:

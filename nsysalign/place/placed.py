@@ -60,20 +60,20 @@ def place(
     records, tracing = bounded.records, event_tracing(trace)
     around = surroundings(trace, streams, bounded)
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
-    places = place_records(clock, around, tracing, known) if clock is not None else None
+    places = place_records(clock, around, tracing, known)
     likely = assumed(tracing, around).likely(around)
     on_clock, notes = _held_by_clock(places, bounded)
+    # a margin around the place that the clock gives
+    held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
-    if places is not None:  # a margin around the place that the clock gives
-        held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
-        lower[held] = places.at_ns[held] - places.error_ns[held]
-        upper[held] = places.at_ns[held] + places.error_ns[held]
-    windows = _event_windows(log, bounded, places, on_clock, likely, (lower, upper))
+    lower[held] = places.at_ns[held] - places.error_ns[held]
+    upper[held] = places.at_ns[held] + places.error_ns[held]
     records = records.assign(
         lower_ns=np.minimum(lower, upper),
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
     )
+    windows = _event_windows(log, bounded, places, on_clock, likely, (lower, upper))
     records["t_ns"] = _record_places(records, windows, places, likely)
     read, read_notes = _read_windows(trace, records, matched, bounded, likely.bar)
     columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
@@ -91,21 +91,17 @@ def event_tracing(trace: Trace) -> str:
     return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
 
 
-def _held_by_clock(places: ClockPlaces | None, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
+def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
     """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the
     clock are not: another thread recorded the event again while it was being measured."""
     pairs = bounded.pairs
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    if places is None:
-        return np.zeros(len(pairs), dtype=bool), []
     on = (places.line[start] >= 0) & (places.line[start] == places.line[end])
     apart = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
     room = _CLOCK_ROOM_NS + places.error_ns
-    agree = apart <= CLOCK_RATE * 5 * elapsed + room[start]
-    for one in (start, end):
-        within = places.at_ns[one] >= bounded.lower[one] - room[one]
-        within &= places.at_ns[one] <= bounded.upper[one] + room[one]
-        agree &= within | bounded.stamped[one]  # CUPTI's stamp may be late: it bounds nothing
+    within = (places.at_ns >= bounded.lower - room) & (places.at_ns <= bounded.upper + room)
+    within |= bounded.stamped  # CUPTI's stamp may be late: it bounds nothing
+    agree = (apart <= CLOCK_RATE * 5 * elapsed + room[start]) & within[start] & within[end]
     wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
     note = (
         f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
@@ -117,7 +113,7 @@ def _held_by_clock(places: ClockPlaces | None, bounded: Bounded) -> tuple[np.nda
 def _event_windows(
     log: EventLog,
     bounded: Bounded,
-    places: ClockPlaces | None,
+    places: ClockPlaces,
     on_clock: np.ndarray,
     likely: Likely,
     bounds: tuple[np.ndarray, np.ndarray],
@@ -125,45 +121,42 @@ def _event_windows(
     """Windows of kind event: the program's own pairs, by the event clock (`on_clock`), by their time
     stamps, else by what their neighbours make likely.  `bounds`: lower and upper, per record."""
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
-    pairs, on_clock = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
+    pairs, on = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    stamp = bounded.records["timestamp_ns"].to_numpy()
-    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
-    lower, upper = bounds
-    crossing = of_starts(lower, upper, pairs, slack_ns(elapsed))
-    low = np.where(by_start, lower[start], np.minimum(*crossing))
-    high = np.where(by_start, upper[start], np.maximum(*crossing))
-    usual, bar = place_pairs(pairs, likely)
-    begin = np.where(by_end, stamp[end] - elapsed, np.clip(usual, low, high))
-    begin = np.where(by_start, stamp[start], begin)
-    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    error = np.where(by_end, _BY_END_NS, np.minimum(bar, farthest).astype(np.int64))
-    error = np.where(by_start, TICK_NS, error)
-    if places is not None and on_clock.any():
-        # the two clocks' rates differ by parts per million: over a long interval both ends share that
-        over = places.at_ns[end] - places.at_ns[start] - elapsed
-        begin = np.where(on_clock, places.at_ns[start] + over // 2, begin)
-        apart = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
-        error = np.where(on_clock, apart, error)
-        lower = np.where(bounded.stamped, 0, bounded.lower)
-        upper = np.where(bounded.stamped, FAR, bounded.upper)
-        held = of_starts(lower, upper, pairs, np.abs(over) + TICK_NS)
-        low, high = np.where(on_clock, held[0], low), np.where(on_clock, held[1], high)
-    stamped = by_start & (stamp[end] > 0)
-    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
-    residual[~stamped] = pd.NA
-    method = np.where(by_start | by_end, "event-trace", "bounds")
-    logged = log.records  # its rows come first in `records`: positions there are positions here
-    region, site, callers = (
-        logged[c].to_numpy(dtype=object) for c in ("region", "site", "callers")
+    stamp, stamped = bounded.records["timestamp_ns"].to_numpy(), bounded.stamped
+    low, high = np.sort(of_starts(*bounds, pairs, slack_ns(elapsed)), axis=0)
+    low, high = (
+        np.where(stamped[start], b[start], x) for b, x in zip(bounds, (low, high), strict=True)
     )
+    usual, bar = place_pairs(pairs, likely)
+    # the two clocks' rates differ by parts per million: over a long interval both ends share that
+    over = np.where(on, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
+    by_clock = places.at_ns[start] + over // 2
+    of_clock = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+    ways = [on, stamped[start], stamped[end]]
+    begin = np.select(
+        ways, [by_clock, stamp[start], stamp[end] - elapsed], np.clip(usual, low, high)
+    )
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error = np.select(
+        ways, [of_clock, TICK_NS, _BY_END_NS], np.minimum(bar, farthest).astype(np.int64)
+    )
+    lower, upper = np.where(stamped, 0, bounded.lower), np.where(stamped, FAR, bounded.upper)
+    held = of_starts(lower, upper, pairs, np.abs(over) + TICK_NS)
+    low, high = (np.where(on, x, y) for x, y in zip(held, (low, high), strict=True))
+    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
+    residual[~(stamped[start] & stamped[end])] = pd.NA
+    method = np.select([on, stamped[start] | stamped[end]], ["clock", "event-trace"], "bounds")
+    # the log's records come first in `records`: positions there are positions here
+    names = ("region", "site", "callers", "library")
+    region, site, callers, library = (log.records[c].to_numpy() for c in names)
     columns = _who(bounded.records, start, end) | {
         "log_process": pairs["process"].to_numpy(),
         "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
         "site": site[start],
         "end_site": site[end],
         "callers": callers[start],
-        "library": logged["library"].to_numpy()[start],
+        "library": library[start],
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": elapsed,
@@ -172,7 +165,7 @@ def _event_windows(
         "start_lower_ns": np.minimum(low, begin),
         "start_upper_ns": np.maximum(high, begin),
         "error_ns": error,
-        "method": np.where(on_clock, "clock", method).astype(object),
+        "method": method.astype(object),
         "clock_residual_ns": residual,
     }
     return windows_frame(len(pairs), columns)
@@ -180,10 +173,8 @@ def _event_windows(
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Who recorded pairs, when, and on which streams."""
-    names = ("process", "thread", "lane", "call_start_ns", "call_end_ns")
-    first, last = ({c: records[c].to_numpy()[side] for c in names} for side in (start, end))
-    return {
-        "kind": "event",
+    first, last = (records.iloc[side] for side in (start, end))
+    columns = {
         "start": start,
         "end": end,
         "process": first["process"],
@@ -195,10 +186,11 @@ def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str,
         "close_ns": last["call_start_ns"],
         "close_end_ns": last["call_end_ns"],
     }
+    return {"kind": "event"} | {name: np.asarray(column) for name, column in columns.items()}
 
 
 def _record_places(
-    records: pd.DataFrame, windows: pd.DataFrame, places: ClockPlaces | None, likely: Likely
+    records: pd.DataFrame, windows: pd.DataFrame, places: ClockPlaces, likely: Likely
 ) -> np.ndarray:
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
     else its neighbours; -1 for none."""
@@ -209,9 +201,8 @@ def _record_places(
     for record, edge_ns in edges:
         t[record] = edge_ns
     stamp, known = records["timestamp_ns"].to_numpy(), records["call"].to_numpy() >= 0
-    out = np.where(stamp > 0, stamp, np.where(known, t, -1))
-    if places is not None:
-        out = np.where(known & (places.line >= 0), places.at_ns, out)
+    ways = [known & (places.line >= 0), stamp > 0, known]
+    out = np.select(ways, [places.at_ns, stamp, t], -1)
     # the edges of a window share the difference between the clocks' rates
     own = windows["method"].to_numpy() == "clock"
     for record, edge_ns in edges:
@@ -224,18 +215,32 @@ def _read_windows(
 ) -> tuple[pd.DataFrame, list[str]]:
     """(windows of pairs that only the trace shows, notes).  `records` with lane, t_ns and bounds;
     `bar`: half-widths that hold their places."""
-    read = matched.read
+    read, notes = matched.read, []
     start, end, wait = (np.array(side, np.int64) for side in (read.start, read.end, read.wait))
-    t = records["t_ns"].to_numpy().copy()
     possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
     both = possible[start] & possible[end]
+    if not both.all():
+        lost = int((~both).sum())
+        notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
     start, end, wait = start[both], end[both], wait[both]
+    t, lower, upper = (records[c].to_numpy().copy() for c in ("t_ns", "lower_ns", "upper_ns"))
     t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
-    lower, upper = (records[c].to_numpy() for c in ("lower_ns", "upper_ns"))
     room = np.maximum(np.maximum(t - lower, upper - t), 1)
     # a stamp of CUPTI's may be late
     error = np.where(bounded.stamped, bar, np.minimum(bar, room)).astype(np.int64)
-    unseen = _unseen_work(trace, wait, t[end])
+    # The host waited for an end until long after its place, and nothing ran that the trace shows
+    # (kernels launched by kernels have no rows): it may have been as late as that
+    calls, done = trace.calls, np.sort(trace.operations["end_ns"].to_numpy())
+    began, returned, kind = (calls[c].to_numpy()[wait] for c in ("start_ns", "end_ns", "kind"))
+    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
+    late = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (began <= t[end])
+    late &= returned - np.maximum(last, t[end]) > _WAKES_NS
+    unseen = np.where(late, returned - t[end], 0)
+    if 2 * np.count_nonzero(late) > len(late):
+        notes.append(
+            f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
+            "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
+        )
     columns = _who(records, start, end)
     threads = columns["thread"].tolist()
     columns |= {
@@ -249,24 +254,4 @@ def _read_windows(
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
-    notes = []
-    if not both.all():
-        lost = int((~both).sum())
-        notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
-    if 2 * np.count_nonzero(unseen) > len(unseen):
-        notes.append(
-            f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
-            "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
-        )
     return windows_frame(len(start), columns), notes
-
-
-def _unseen_work(trace: Trace, wait: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """How much later than their places (trace ns) ends may be: the host waited for them (calls) until long after, and nothing ran that the trace shows (kernels launched by kernels
-    have no rows).  0 where the wait returned when the event or other work was done."""
-    calls, done = trace.calls, np.sort(trace.operations["end_ns"].to_numpy())
-    began, returned, kind = (calls[c].to_numpy()[wait] for c in ("start_ns", "end_ns", "kind"))
-    synchronised = np.isin(kind, [CALL[k] for k in SYNC_CALLS])
-    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
-    idle = returned - np.maximum(last, end) > _WAKES_NS
-    return np.where(synchronised & idle & (began <= end), returned - end, 0)

@@ -25,7 +25,7 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
-from nsysalign.place.lag import proven_pairs
+from nsysalign.place.lag import compared_pairs
 from nsysalign.split.busy import devices
 from nsysalign.split.gaps import Explainer, launch_latency
 from nsysalign.split.host_timers import (
@@ -227,7 +227,7 @@ def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
     windows, intervened = alignment.windows, _intervened(alignment, log)
     if log is None:
         return ByLog(pd.Series(pd.NA, windows.index, dtype="Int64"), intervened)
-    proven = proven_pairs(log, alignment.clock)["idle_at_most_ns"]
+    proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
     compared = windows["origin"].to_numpy() == ORIGIN["pair"]
     source = np.where(compared, windows["source"].to_numpy(), -1)
     return ByLog(proven.reindex(source).set_axis(windows.index), intervened)

@@ -199,7 +199,7 @@ class _Table:
         ]
         self.process, *appends = (column.append for column in self.columns)
         read = [
-            _SITES[name] if name in _SITES and dtype != "int64" else _READ[dtype]
+            _site if (name, dtype) == ("site", "str") else _READ[dtype]
             for name, dtype, _ in spec.columns[1:]
         ]
         self.fields = [*zip(spec.names[1:], read, appends, strict=True)]
@@ -252,15 +252,6 @@ def _flag(value: object) -> bool:
     return isinstance(value, (int, float)) and bool(value)
 
 
-@lru_cache(maxsize=1 << 12)  # a log names the same few places again and again: one tuple for each
-def _shared(texts: tuple[str, ...], *, paths: bool) -> tuple[str, ...]:
-    return tuple(map(short_path, map(shortened, texts)) if paths else map(shortened, texts))
-
-
-def _texts(value: object, *, paths: bool = False) -> tuple[str, ...]:
-    return _shared(tuple(map(str, value)), paths=paths) if isinstance(value, list) else ()
-
-
 def _str(value: object) -> str:
     return presentable(value) if isinstance(value, str) else ""
 
@@ -269,8 +260,13 @@ def _site(value: object) -> str:
     return short_path(shortened(value)) if isinstance(value, str) else ""
 
 
-def _paths(value: object) -> tuple[str, ...]:
-    return _texts(value, paths=True)
+@lru_cache(maxsize=1 << 12)  # a log names the same few places again and again: one tuple for each
+def _shared(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_site, texts))
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return _shared(tuple(map(str, value))) if isinstance(value, list) else ()
 
 
 #: Of columns that are arrays, the code of their items.
@@ -278,7 +274,6 @@ _CODES = {"int64": "q", "float64": "d", "bool": "b"}
 _READ: dict[str, Callable[[Any], Any]] = {
     "int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts,
 }  # fmt: skip
-_SITES: dict[str, Callable[[Any], Any]] = {"site": _site, "callers": _paths}
 
 
 def source_lines(log: EventLog | None) -> pd.DataFrame:

@@ -46,51 +46,34 @@ def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
     """The samples, and notes.  A file of another kind yields a note and never stops the
     analysis."""
     try:
-        lines = iter(lines_of(path))
-        header = json_or_none(next(lines, ""))
-        if not isinstance(header, dict) or header.get("format") != FORMAT:
-            return None, [
-                f"{path.name} holds no Python stacks (no header of {FORMAT}): it was not used"
-            ]
-        return _stacks([json_or_none(line) for line in lines], path.name)
+        header, *items = [json_or_none(line) for line in lines_of(path)] or [None]
     except EventLogError as error:
         return None, [error.message]
-
-
-def _stacks(items: list[Any], name: str) -> tuple[Stacks, list[str]]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        note = f"{path.name} holds no Python stacks (no header of {FORMAT}): it was not used"
+        return None, [note]
     known: dict[int, tuple[Frame, ...]] = {}
-    columns: list[tuple[int, int, int]] = []
+    samples: list[tuple[int, int, int]] = []  # process, time, stack
     others, bad = 0, 0
     for item in items:
-        if not isinstance(item, dict):
+        line = item if isinstance(item, dict) else {}
+        frames, process = line.get("frames"), line.get("process")
+        times, stacks = line.get("t_ns"), line.get("stack_of")
+        if isinstance(frames, list) and is_natural(line.get("stack")):
+            known[line["stack"]] = tuple(f for raw in frames if (f := _frame(raw)) is not None)
+        elif not isinstance(times, list) or not isinstance(stacks, list):
             bad += 1
-        elif isinstance(item.get("frames"), list) and is_natural(item.get("stack")):
-            known[item["stack"]] = tuple(
-                f for raw in item["frames"] if (f := _frame(raw)) is not None
-            )
-        elif isinstance(item.get("t_ns"), list) and isinstance(item.get("stack_of"), list):
-            if item.get("main") is not True:
-                others += len(item["t_ns"])
-                continue
-            columns += _samples(item)
-        else:
-            bad += 1
-    table = np.array(columns, dtype=np.int64).reshape(-1, 3)
-    number = {stack: at for at, stack in enumerate(known)}
-    at = np.array([number.get(s, -1) for s in table[:, 2].tolist()], dtype=np.int64)
-    table, at = table[at >= 0], at[at >= 0]
-    order = np.lexsort((table[:, 1], table[:, 0]))
-    notes = [f"{name}: {bad} lines could not be used (cut or malformed)"] if bad > 1 else []
-    return Stacks(table[order, 0], table[order, 1], at[order], tuple(known.values()), others), notes
-
-
-def _samples(item: dict[str, Any]) -> list[tuple[int, int, int]]:
-    """(process, time, stack) of one line; values that are not numbers are left out."""
-    process = item.get("process")
-    if not is_natural(process):
-        return []
-    both = zip(item["t_ns"], item["stack_of"], strict=False)
-    return [(int(process), t, s) for t, s in both if is_natural(t) and is_natural(s)]  # type: ignore[arg-type]
+        elif line.get("main") is not True:
+            others += len(times)
+        elif is_natural(process):
+            both = zip(times, stacks, strict=False)
+            samples += [(process, t, s) for t, s in both if is_natural(t) and is_natural(s)]  # type: ignore[misc]
+    number = {stack: n for n, stack in enumerate(known)}
+    samples = sorted((p, t, number[s]) for p, t, s in samples if s in number)
+    table = np.array(samples, dtype=np.int64).reshape(-1, 3)
+    notes = [f"{path.name}: {bad} lines could not be used (cut or malformed)"] if bad > 1 else []
+    process, t_ns, stack = table.T
+    return Stacks(process, t_ns, stack, tuple(known.values()), others), notes
 
 
 def _frame(raw: Any) -> Frame | None:

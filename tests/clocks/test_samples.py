@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.place import gpu_clock as samples_module
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.trace.clock_samples import read_clock_samples
@@ -71,17 +70,6 @@ def test_without_a_log_the_sessions_start_places_them():
     assert placed["start_ns"].tolist() == [1_000 * MS]
     placed, notes = place_samples(table(1980), {}, None)
     assert placed.empty and "nothing connects" in notes[0]
-
-
-def test_too_many_changes_are_joined_and_none_is_lost(monkeypatch):
-    monkeypatch.setattr(samples_module, "MOST", 20)
-    clocks = [1980 - 15 * (k % 2) for k in range(100)]
-    clocks[37] = 345
-    both = pd.concat([table(*clocks), table(*clocks, device=1)], ignore_index=True)
-    placed, notes = place_samples(frames.check(both, frames.CLOCK_SAMPLES), {0: shifted(0)}, None)
-    assert len(placed) <= 20 and "joins neighbouring" in notes[0]
-    assert placed.groupby("device")["samples"].sum().tolist() == [100, 100]
-    assert placed["sm_min_mhz"].min() == 345 and placed["sm_max_mhz"].max() == 1980
 
 
 def test_whose_gpu_it_was_is_doubted_where_it_cannot_be_known():

@@ -15,7 +15,7 @@ from tiny_export import tiny
 
 from nsysalign.cli import main
 from nsysalign.commandline.assembly import exported
-from nsysalign.errors import NsysAlignError, NsysError
+from nsysalign.errors import NsysError
 
 #: What is done to trace.sqlite -> words of the message.
 DAMAGES = {
@@ -86,13 +86,6 @@ def test_what_an_error_quotes_is_short_and_harmless(export, tmp_path, capsys):
     status, lines = said(capsys, "analyze", trace, "-q")
     assert status == 3 and len(lines) == 2 and len(lines[0]) < 1000 and "\x1b" not in "".join(lines)
     assert "a column of numbers holds something else" in lines[0]
-
-
-def test_the_traceback_is_there_for_those_who_ask(export):
-    path = export(tiny())
-    path.write_bytes(b"")
-    with pytest.raises(NsysAlignError):
-        main(["--debug", "analyze", str(path)])
 
 
 # --- an export that is older than its report

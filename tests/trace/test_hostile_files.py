@@ -148,29 +148,6 @@ def test_nothing_but_reading_is_authorised(export):
                 connection.execute(sql).fetchall()
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("view", "parts is a view"), ("computed", "parts computes its column upper_ns")],
-)
-def test_a_prepared_analysis_is_refused(name, said, tmp_path, export, log):
-    path = tmp_path / "analysis.db"
-    database.write(nsysalign.analyze(export(tiny()), [log]), path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("alter table parts rename to was")
-        if name == "view":
-            db.execute(
-                "create view parts as with recursive n(i) as (select 1 union all select i + 1 from n) select i as interval, 'kernel' as cause, 1 as ns, 1 as lower_ns, 1 as upper_ns from n"
-            )
-        else:
-            db.execute(
-                "create table parts (interval, cause, ns, lower_ns, upper_ns as (hex(zeroblob(100000000))))"
-            )
-            db.execute("insert into parts (interval) values (0)")
-        db.commit()
-    with pytest.raises(AnalysisError, match=said):
-        database.load(path)
-
-
 # --- what other programs do with the file
 # ------------------------------------------------------------------------
 
