@@ -93,6 +93,7 @@ class LabelRow:
     parts_ns: dict[str, int]  # every cause, zero included
     #: Kernels and graphs; of a host timer what it issued and ran before its second timer call.
     gpu_ns: int
+    others_ns: int = 0  # of a pair of events: what it launched on other streams took there
     findings: tuple[str, ...] = ()  # rules that concern the label
     flagged: bool = False  # one of them is a warning or an error
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
@@ -314,6 +315,7 @@ def _rows(
     for name, rule, severity in findings.itertuples(index=False) if spent else ():
         rules.setdefault(name, []).append((rule, severity))
     predicted, did = predictions(analysis), _host_sentences(analysis, spent)
+    others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
     of_labels = "row_interval" in shown
     numbers = shown["row_interval" if of_labels else "interval"]
     positions = pd.Index(analysis.intervals["interval"]).get_indexer(numbers)
@@ -342,6 +344,7 @@ def _rows(
                 error_ns=interval.error_ns,
                 parts_ns=parts,
                 gpu_ns=gpu_ns,
+                others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
                 findings=tuple(rule for rule, _ in own),
                 flagged=any(severity != "info" for _, severity in own),
                 **predicted.get(interval.interval, {}) if of_labels else {},

@@ -21,7 +21,7 @@ from nsysalign.answer import (
     predictions,
 )
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
-from nsysalign.parts import DISPLAY, parts_matrix, roles
+from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
 from nsysalign.show.clock_chart import page_clocks
 from nsysalign.show.pack import packed
@@ -177,6 +177,7 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "error": row.error_ns,
         "parts": row.parts_ns,
         "ran": row.gpu_ns,
+        "others": row.others_ns,
         "median": float(np.median(elapsed)),
         "std": float(elapsed.std(ddof=1)) if len(elapsed) > 1 else None,
         "min": int(elapsed.min()),
@@ -334,6 +335,7 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
         {
             **LOOKS[cause]._asdict(),
             "short": DISPLAY[cause],
+            "column": COLUMN_OF[cause],
             "name": cause,
             "meaning": CAUSE_MEANING[cause],
             "present": cause in present,

@@ -1,6 +1,7 @@
 """The answer in a terminal.  First screen: the sentence, the picture that proves it, what to change,
-a line per label; at most 24 lines, none longer than the console is wide; texts are cut, rows give
-way last.  `everything` (-v) has all labels with a sentence each, and the findings.
+a line per label; at most 24 lines, none longer than the console is wide.  Sentences are wrapped,
+never cut; what matters least leaves.  `everything` (-v) has all labels with a sentence each, and the
+findings.
 
 Numbers of a row are rounded so that they add up as printed.  All foreign text passes `safe_text` and
 is added as `Text`, never as rich markup.
@@ -9,7 +10,7 @@ is added as `Text`, never as rich markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -23,16 +24,8 @@ from nsysalign.answer import Answer, Group, LabelRow, of_devices
 from nsysalign.model import Analysis
 from nsysalign.parts import COLUMNS, apportion
 from nsysalign.show import baseline
-from nsysalign.text import (
-    duration,
-    middle,
-    percent,
-    plural,
-    safe_text,
-    short_name,
-    told_apart,
-)
-from nsysalign.verdicts import SIGNS, Fix, Proof, dominant
+from nsysalign.text import duration, middle, percent, plural, safe_text, short_name, told_apart
+from nsysalign.verdicts import SIGNS, Proof, dominant
 
 LINES, MOST_ROWS, LEAST_ROWS = 24, 10, 3
 #: Labels that a finding names, kernels of `--kernels`, letters of a kernel's name.
@@ -40,6 +33,7 @@ MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: A column under this share of every row shown joins `rest`, and the smallest of the others where
 #: labels would be shorter than so many letters.
 _SMALL, _LABEL = 0.05, 18
+_REST = len(COLUMNS) - 1
 _FILL = {
     "kernel": ("█", "green"),
     "copy": ("▓", "blue"),
@@ -49,7 +43,6 @@ _FILL = {
     "CPU": ("░", "red"),
     "rest": (" ", "white"),
 }
-_GAPS = re.compile(r" {2,}")
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
@@ -71,51 +64,73 @@ def render(
     """Print the first screen.  `page`: path of the report; `listed`: lines in place of the rows of
     labels, where nothing was timed; `extra`: lines that stand above the last one."""
     width = console.width
-    top = _top(said, width)
-    room = LINES - len(top) - LEAST_ROWS - 4 - len(extra) - len(said.remarks)
-    if fixes := _fixes(said.fixes, width)[: max(room, 0)]:
-        top += [Text(), *fixes]
-    below = [Text(cut(remark, width), "dim") for remark in said.remarks]
-    below += [Text(line) for line in extra]  # commands, which are copied whole
-    room = LINES - len(top) - len(below) - 1
-    shown = max(min(room - 2 - 1, len(said.labels), MOST_ROWS), 0)
+    sentence, wrong = _sentence(said, width), _wrong(said, width)
+    picture = [Text(), *_bar(said.proof, width)] if _pictured(said.proof) else []
+    lost = _wrapped(said.lost, width, "yellow")
+    fixes = [_fix(said, number, width) for number in range(len(said.fixes))]
+    remarks = [_wrapped(remark, width, "dim") for remark in said.remarks]
+    below = [Text(line) for line in extra]  # commands, which are copied whole
+    rows = min(len(said.labels) or len(listed), MOST_ROWS)
     while True:
-        body = _table(said.labels[:shown], width)
+        about = [*wrong, *lost]
+        table = _table(said.labels[:rows], width)
         if not said.labels:
-            body = [Text(cut(line, width)) for line in listed[: room - 2]]
-        closing = _closing(said, len(said.labels) - shown, page, width)
-        if len(closing) == 1 or shown <= LEAST_ROWS or len(body) + len(closing) + 1 <= room:
+            table = [Text(cut(line, width)) for line in listed[:rows]]
+        advice = [line for fix in fixes for line in fix]
+        blocks = [[Text(), *block] for block in (about, advice, table) if block]
+        lines = [*sentence, *picture, *(line for block in blocks for line in block)]
+        lines += [*(line for remark in remarks for line in remark), *below]
+        lines += _closing(said, len(said.labels) - rows, page, width)
+        # what matters least leaves first
+        if len(lines) <= LINES:
             break
-        shown -= 1
-    _print([*top, *([Text(), *body] if body else []), *below, *closing], console)
+        if rows > LEAST_ROWS:
+            rows -= 1
+        elif remarks or len(fixes) > 1:
+            (remarks or fixes).pop()
+        elif lost:
+            lost = []
+        elif rows > 1:
+            rows -= 1
+        elif fixes:
+            fixes.pop()
+        elif picture:
+            picture = []
+        else:
+            break
+    _print(lines, console)
 
 
 def everything(analysis: Analysis, said: Answer, console: Console, page: str = "") -> None:
     """Print all labels with a sentence each, the run, the findings, the run without nsys, notes."""
     width = console.width
-    fixes = _fixes(said.fixes, width)
-    table = _table(said.labels or said.runs, width, sentences=True)
-    _print([*_top(said, width), *([Text(), *fixes] if fixes else []), Text(), *table], console)
-    _print([Text(remark, "dim") for remark in said.remarks], console)
-    console.print()
-    console.print(Text(said.headline.text))
+    lines = [*_sentence(said, width)]
+    lines += [Text(), *_bar(said.proof, width)] if _pictured(said.proof) else []
+    advice = [line for number in range(len(said.fixes)) for line in _fix(said, number, width)]
+    about = [*_wrong(said, width), *_wrapped(said.lost, width, "yellow")]
+    for block in (about, advice, _table(said.labels or said.runs, width, sentences=True)):
+        lines += [Text(), *block] if block else []
+    for remark in said.remarks:
+        lines += _wrapped(remark, width, "dim")
+    _print([*lines, Text(), *_wrapped(said.headline.text, width)], console)
     for group in said.groups:
         _finding(said, group, console)
     if said.next:
         console.print(Text("\nto test a finding:", "dim"))
         console.print(Text(f"  {said.next}", "cyan"), soft_wrap=True)  # to be copied
-    _baseline(analysis, console)
-    if said.unplaced:
-        console.print()
-    for unplaced in said.unplaced:
+    if both := baseline.rows(analysis):
+        console.print(Text("\nprofiled and unprofiled, us", "bold"))
+        baseline.draw(both, console)
+        console.print(Text(baseline.MEANING, "dim"))
+        for row in both:
+            if row.remark:
+                console.print(Text(f"  {row.label}: {row.remark}", "yellow"))
+    for number, unplaced in enumerate(said.unplaced):
         names = ", ".join(middle(name, 30) for name in unplaced.names)
-        _hanging(
-            console, "not placed:", f"{unplaced.count:,}: {unplaced.reason} ({names})", "yellow"
-        )
-    if said.notes:
-        console.print()
-    for note in said.notes:
-        _hanging(console, "note:", note, "dim")
+        text = f"{unplaced.count:,}: {unplaced.reason} ({names})"
+        _hanging(console, "not placed:" if number else "\nnot placed:", text, "yellow")
+    for number, note in enumerate(said.notes):
+        _hanging(console, "note:" if number else "\nnote:", note, "dim")
     trust = said.trust
     rests = [trust.gpu or "no GPU named", f"nsys {trust.nsys}".strip(), trust.measured]
     if trust.placed_within_ns is not None:
@@ -177,61 +192,55 @@ def _print(lines: Sequence[Text], console: Console) -> None:
         console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
 
 
-def _top(said: Answer, width: int) -> list[Text]:
-    """The sentence, the picture, wrong timings, and what has no place."""
-    top = _sentence(said.sentence, width)
-    if said.proof is not None and said.proof.pieces and said.proof.elapsed_ns > 0:
-        top += [Text(), *_bar(said.proof, width)]
-    if said.wrong or said.unplaced:
-        top.append(Text())
-    if said.wrong:
-        count = len(said.wrong)
-        names = [cut(safe_text(label), 30) for label in said.wrong[:3]]
-        more = f", +{count - 3}" if count > 3 else ""
-        what = "1 timing is wrong" if count == 1 else f"{count:,} timings are wrong"
-        top.append(Text(cut(f"✖ {what}: {', '.join(names)}{more}", width), "bold red"))
-    if said.unplaced:
-        top.append(Text(cut(said.lost, width), "yellow"))
-    return top
-
-
-def _sentence(sentence: str, width: int) -> list[Text]:
-    """Two sentences on a line each if they fit, at most three lines."""
-    head, stop, tail = sentence.partition(". ")
-    lines = [*_wrapped(head + stop.rstrip(), width), *_wrapped(tail, width)]
-    if len(lines) > 3:
-        lines = _wrapped(sentence, width)
-    if len(lines) > 3:
-        lines = [*lines[:2], cut(" ".join(lines[2:]), width)]
-    return [Text(line, "bold" if number == 0 else "") for number, line in enumerate(lines)]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """Broken at blanks; a word that is too long is cut."""
+def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[Text]:
+    """Broken at blanks, with `indent` from the second line on; a word that is too long is cut."""
     lines: list[str] = []
     for word in text.split():
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(cut(word, width))
-    return lines
+            lines.append(cut((indent if lines else "") + word, width))
+    return [Text(line, style) for line in lines]
 
 
-def _fixes(fixes: Sequence[Fix], width: int) -> list[Text]:
-    """A line per fix: its code if there is any, else its sentence."""
-    room = max((len(fix.purpose) for fix in fixes), default=0) + 2
-    lines = []
-    for fix in fixes:
-        head = f"{fix.purpose}:".ljust(room)
-        if fix.code and len(fix.code[0]) + room <= width:
-            lines.append(Text(head, "bold") + Text(fix.code[0], "cyan"))
-            continue
-        lines.append(Text(head, "bold") + Text(cut(fix.sentence, width - room)))
-        lines += [Text("    " + code, "cyan") for code in fix.code[:1] if len(code) + 4 <= width]
-    return lines
+def _sentence(said: Answer, width: int) -> list[Text]:
+    """The first sentence bold; the second on a line of its own."""
+    head, stop, tail = said.sentence.partition(". ")
+    return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
+
+
+def _wrong(said: Answer, width: int) -> list[Text]:
+    if not said.wrong:
+        return []
+    count, names = len(said.wrong), [shortened(safe_text(n), 30) for n in said.wrong[:3]]
+    more = f", +{count - 3}" if count > 3 else ""
+    what = "1 timing is wrong" if count == 1 else f"{count:,} timings are wrong"
+    return _wrapped(f"✖ {what}: {', '.join(names)}{more}", width, "bold red", "  ")
+
+
+def _fix(said: Answer, number: int, width: int) -> list[Text]:
+    """Its code if there is any, else its sentence."""
+    fix = said.fixes[number]
+    room = max(len(fix.purpose) for fix in said.fixes) + 2
+    head = f"{fix.purpose}:".ljust(room)
+    if fix.code and len(fix.code[0]) + room <= width:
+        return [Text(head, "bold") + Text(fix.code[0], "cyan")]
+    code = [Text("    " + code, "cyan") for code in fix.code[:1] if len(code) + 4 <= width]
+    sentence = fix.sentence if code else re.sub(":$", ".", fix.sentence)
+    if width < 3 * room:  # no room beside the heads
+        lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
+        lines[0].stylize("bold", 0, len(fix.purpose) + 1)
+    else:
+        lines = [Text(" " * room) + line for line in _wrapped(sentence, width - room)]
+        lines[0] = Text(head, "bold") + lines[0][room:]
+    return [*lines, *code]
 
 
 # --- the picture ---
+
+
+def _pictured(proof: Proof | None) -> bool:
+    return proof is not None and bool(proof.pieces) and proof.elapsed_ns > 0
 
 
 def _bar(proof: Proof, width: int) -> list[Text]:
@@ -242,36 +251,35 @@ def _bar(proof: Proof, width: int) -> list[Text]:
     column = np.array([COLUMNS.index(piece.column) for piece in proof.pieces])
     edges = np.linspace(0, max(proof.elapsed_ns, int(end[-1])), cells + 1)
     blocks, cell = [], 0
-    for number, run in groupby(dominant(start, end, column, edges).tolist()):
-        length = len(list(run))
-        blocks.append((cell, length, COLUMNS[number]))
-        cell += length
     longest: dict[str, int] = {}
-    for _, length, name in blocks:
+    for number, run in groupby(dominant(start, end, column, edges).tolist()):
+        name, length = COLUMNS[number], len(list(run))
+        blocks.append((cell, length, name))
         longest[name] = max(length, longest.get(name, 0))
-    bar, named = Text("▕"), set()
+        cell += length
+    bar, named = Text("▕"), {"rest"}
     for _, length, name in blocks:
         fill, style = _FILL[name]
         words = "CPU, GPU idle" if name == "CPU" and length >= 17 else name
-        inside = f" {words} " if length == longest[name] and len(words) + 2 <= length else ""
+        inside = length == longest[name] and len(words) + 2 <= length
         named |= {name} if inside else set()
-        bar += Text(f"{inside:{fill}^{length}}" if inside else fill * length, style)
+        bar += Text(f"{f' {words} ':{fill}^{length}}" if inside else fill * length, style)
     bar += Text("▏")
     ticks = {0: "0"}
     for cell, _, name in sorted(blocks, key=lambda block: (block[2] != "kernel", -block[1])):
         begins = start[column == COLUMNS.index(name)]
         if cell:  # a block begins with a piece, not with a cell
             ticks[cell] = duration(begins[np.abs(begins - edges[cell]).argmin()])
-    scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     begin, last = _ENDS.get(proof.kind, _ENDS["event"])
-    marks: dict[int, str] = {0: f"└ {begin}"}
+    marks = {0: f"└ {begin}"}
     if proof.launch and proof.launch_ns > 0:
         marks[round(proof.launch_ns / max(proof.elapsed_ns, 1) * cells)] = f"└ {proof.launch}"
+    scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _placed({cells: f"{last} ┘"}, marks, width)
-    unnamed = [f"{_FILL[n][0]} {n}" for n in COLUMNS[:-1] if n in longest and n not in named]
-    gap = max(_GAPS.finditer(below), key=lambda m: len(m.group()), default=None)
-    if unnamed and gap and len(gap.group()) >= len(legend := "  ".join(unnamed)) + 4:
-        # where the line of marks has room, the fills without a word in the bar are named there
+    # where the line of marks has room, the fills without a word in the bar are named there
+    legend = "  ".join(f"{_FILL[n][0]} {n}" for n in COLUMNS if n in longest and n not in named)
+    gap = max(re.finditer(" {2,}", below), key=lambda m: len(m.group()), default=None)
+    if legend and gap and len(gap.group()) >= len(legend) + 4:
         place = gap.start() + 2
         below = below[:place] + legend + below[place + len(legend) :]
     return [Text(scale, "dim"), bar, Text(below, "dim")]
@@ -280,16 +288,14 @@ def _bar(proof: Proof, width: int) -> list[Text]:
 def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
     """A line with texts that begin in these cells of the bar, and those that end there; what has no
     room is left out, the ends first served."""
-    line = [" "] * width
-    taken = [False] * (width + 2)
+    line, taken = [" "] * width, [False] * (width + 2)
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
     places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
     for place, text in places:
         around = taken[max(place - 2, 0) : place + len(text) + 2]
-        if place < 0 or place + len(text) > width or any(around):
-            continue
-        line[place : place + len(text)] = text
-        taken[place : place + len(text)] = [True] * len(text)
+        if place >= 0 and place + len(text) <= width and not any(around):
+            line[place : place + len(text)] = text
+            taken[place : place + len(text)] = [True] * len(text)
     return "".join(line).rstrip()
 
 
@@ -301,63 +307,64 @@ def _table(rows: Sequence[LabelRow], width: int, sentences: bool = False) -> lis
     if not rows:
         return []
     unit, size, places = _unit(rows)
+    exact = np.array([[row.columns_ns[c] for c in COLUMNS] for row in rows], np.int64)
+    whole = np.array([row.elapsed_ns for row in rows])
     steps = size // 10**places
-    cells = np.array(
-        [
-            apportion(round(row.elapsed_ns / steps), np.array([row.columns_ns[c] for c in COLUMNS], np.int64))
-            for row in rows
-        ]
-    )  # fmt: skip
-    exact = np.array([[row.columns_ns[c] for c in COLUMNS] for row in rows])
-    whole = np.array([max(row.elapsed_ns, 1) for row in rows])
-    rest = len(COLUMNS) - 1
-
-    def fold(columns: Sequence[int]) -> None:
-        cells[:, rest] += cells[:, columns].sum(axis=1)
-        cells[:, columns] = 0
-
-    fold([n for n in range(1, rest) if (exact[:, n] < _SMALL * whole).all()])
-
-    def printed(value: int) -> str:
-        return f"{value / 10**places:,.{places}f}" if value else "·"
-
+    rounded = [round(ns / steps) for ns in whole.tolist()]
+    cells = np.array([apportion(ns, own) for ns, own in zip(rounded, exact, strict=True)])
     words = [f"{SIGNS[row.verdict]} {row.words}" for row in rows]
     names = [safe_text(row.label) for row in rows]
-    heads = ["event" if all(row.kind == "event" for row in rows) else "time"]
     longest = max(*map(len, names), len(f"label, {unit}"))
+    small = (exact < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
+    joined = [number for number in range(1, _REST) if small[number]]
     while True:
-        columns = [n for n in range(len(COLUMNS)) if cells[:, n].any() or n == 0]
-        texts = [[heads[0], *map(printed, cells.sum(axis=1).tolist())]]
-        for number in columns:
-            sign = "+" if number else "="
-            texts.append([f"{sign} {COLUMNS[number]}", *map(printed, cells[:, number].tolist())])
+        cells[:, _REST] += cells[:, joined].sum(axis=1)
+        cells[:, joined] = 0
+        texts = _cells(rows, cells, steps, places)
         wide = sum(max(map(len, column)) + 1 for column in texts) + max(map(len, words)) + 3
-        leaving = [n for n in columns if n not in (0, rest)]
+        share = (cells / np.maximum(cells.sum(axis=1), 1)[:, None]).max(axis=0)
+        leaving = [number for number in range(1, _REST) if cells[:, number].any()]
         if width - wide >= min(longest, _LABEL) or not leaving:
             break
-        share = (cells / np.maximum(cells.sum(axis=1), 1)[:, None]).max(axis=0)
-        fold([min(leaving, key=lambda n: share[n])])
+        joined = [min(leaving, key=lambda number: share[number])]
     if width - wide < 6:  # a very narrow terminal: names and verdicts
         texts = texts[:1]
         wide = max(map(len, texts[0])) + 1 + max(map(len, words)) + 3
     room = max(min(longest, width - wide), 6)
     short = told_apart({name: shortened(name, room) for name in names}, room)
     lines = []
-    for number in range(len(rows) + 1):
-        line = Text(f"{short[names[number - 1]] if number else f'label, {unit}':<{room}}")
+    for number, name in enumerate([f"label, {unit}", *(short[name] for name in names)]):
+        line = Text(f"{name:<{room}}", "" if number else "dim")
         for column in texts:
             line.append(" " + column[number].rjust(max(map(len, column))))
         if number:
             line.append(f"  {words[number - 1]}", _STYLES.get(words[number - 1][0], ""))
-        else:
-            line.stylize("dim")
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
         if number and sentences:
-            lines += [
-                Text(f"  {part}", "dim") for part in _wrapped(_more(rows[number - 1]), width - 2)
-            ]
+            more = _wrapped(_more(rows[number - 1]), width - 2, "dim")
+            lines += [Text("  ") + part for part in more]
+    if any("(" in cell for column in texts[1:2] for cell in column):
+        lines.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
     return lines
+
+
+def _cells(rows: Sequence[LabelRow], cells: np.ndarray, steps: int, places: int) -> list[list[str]]:
+    """The columns that hold something as texts, each below its head."""
+
+    def printed(value: float) -> str:
+        return f"{value / 10**places:,.{places}f}" if value else "·"
+
+    whole = "event" if all(row.kind == "event" for row in rows) else "time"
+    texts = [[whole, *map(printed, cells.sum(axis=1).tolist())]]
+    for number, name in enumerate(COLUMNS):
+        if number == 0 or cells[:, number].any():
+            head = f"+ {name}" if number else f"= {name}"
+            texts.append([head, *map(printed, cells[:, number].tolist())])
+    for at, row in enumerate(rows, 1):  # what ran on other streams is no part of the sum
+        if texts[1][at] == "·" and row.others_ns:
+            texts[1][at] = f"({printed(row.others_ns / steps)})"
+    return texts
 
 
 def _more(row: LabelRow) -> str:
@@ -394,7 +401,7 @@ def _unit(rows: Sequence[LabelRow]) -> tuple[str, int, int]:
 def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     """What is left, where it is, and what the numbers rest on: a line, or two."""
     notes = sum(f.severity == "info" for group in said.groups for f in group.findings)
-    counts = [plural(left, "more label")] if left else []
+    counts = [plural(left, "more label")] if left > 0 else []
     counts += [plural(notes, "note")] if notes else []
     head = ", ".join(counts) + " (-v)" if counts else "all of it: -v"
     where = f" → {safe_text(page)}" if page else ""
@@ -403,10 +410,10 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     if gap >= 2:
         return [Text(head + where + " " * gap) + Text(trust, "dim")]
     last = head + where if len(head + where) <= width else f"→ {safe_text(page)}"
-    return [Text(cut(trust, width), "dim"), Text(last)]
+    return [*_wrapped(trust, width, "dim"), Text(last)]
 
 
-# --- findings, and the run without nsys ---
+# --- findings ---
 
 
 def _finding(said: Answer, group: Group, console: Console) -> None:
@@ -418,23 +425,24 @@ def _finding(said: Answer, group: Group, console: Console) -> None:
     named = not finding.site or finding.site in finding.title or line is not None
     console.print()
     _hanging(console, sign, finding.title + ("" if named else f" ({finding.site})"), style)
-    if line is not None:
-        _hanging(console, "  code:      ", f"{finding.site}  {line}", "dim")
-    if also := [safe_text(other.label) for other in group.findings[1:]]:
-        more = ", …" if len(also) > MOST_NAMED else ""
-        _hanging(console, "  also in:   ", ", ".join(also[:MOST_NAMED]) + more, "dim")
+    facts: Mapping[str, str] = {"code": f"{finding.site}  {line}" if line is not None else ""}
+    also = [safe_text(other.label) for other in group.findings[1:]]
+    more = ", …" if len(also) > MOST_NAMED else ""
+    facts |= {"also in": ", ".join(also[:MOST_NAMED]) + more}
     if finding.loss_ns:
         where = plural(finding.count, f"{finding.which} interval".strip())
         measured = f" of {duration(finding.total_ns)} in {where}" if finding.count else ""
-        _hanging(console, "  could save:", f"at most {duration(finding.loss_ns)}{measured}", "dim")
-    if group.severity == "info" and not finding.loss_ns:
-        return
-    if finding.evidence:
+        facts |= {"could save": f"at most {duration(finding.loss_ns)}{measured}"}
+    remark = group.severity == "info" and not finding.loss_ns
+    if not remark:
+        host = next((row.host for row in said.labels if row.label == finding.label), "")
         evidence = ", ".join(f"{what} {number}" for what, number in finding.evidence)
-        _hanging(console, "  evidence:  ", evidence, "dim")
-    host = next((row.host for row in said.labels if row.label == finding.label), "")
-    if host:
-        _hanging(console, "  CPU:       ", host, "dim")
+        facts |= {"evidence": evidence, "CPU": host}
+    for head, text in facts.items():
+        if text:
+            _hanging(console, f"  {head + ':':11}", text, "dim")
+    if remark:
+        return
     for head, sentence, code in finding.advice:
         _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
         for each in code:
@@ -446,21 +454,10 @@ def _finding(said: Answer, group: Group, console: Console) -> None:
 
 def _hanging(console: Console, head: str, body: str, style: str) -> None:
     """`head` once, `body` wrapped beside it."""
+    if head.startswith("\n"):
+        console.print()
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text(head, style), Text(body))
+    grid.add_row(Text(head.strip("\n"), style), Text(body))
     console.print(grid)
-
-
-def _baseline(analysis: Analysis, console: Console) -> None:
-    """The run with nsys beside the one without it; nothing if there was none."""
-    rows = baseline.rows(analysis)
-    if not rows:
-        return
-    console.print(Text("\nprofiled and unprofiled, us", "bold"))
-    baseline.draw(rows, console)
-    console.print(Text(baseline.MEANING, "dim"))
-    for row in rows:
-        if row.remark:
-            console.print(Text(f"  {row.label}: {row.remark}", "yellow"))

@@ -29,7 +29,8 @@ function labelRow(row, name) {
     make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
     budgetBar(row, row.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
     make("span", { class: "value" }, duration(row.elapsed),
-      make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` : " no kernel")),
+      make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` :
+        row.others ? ` ${duration(row.others)} on other streams` : " no kernel")),
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),

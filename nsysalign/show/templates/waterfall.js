@@ -3,29 +3,24 @@
 
 const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
 
-// [{name, cause, from, ns}]: each cause downwards from the largest, what is too small to see as one
-// step, work of the
-// stream last.
+// [{name, cause, from, ns}]: each column of the terminal's table downwards from the largest, work of
+// the stream last; one that holds several causes has the look of the largest.
 function fallSteps(label) {
-  const parts = Object.entries(label.parts).filter(([, ns]) => ns > 0).sort((p, q) => q[1] - p[1]);
-  const last = LAST_STEPS.find((name) => label.parts[name] > 0),
-    others = parts.filter(([name]) => name !== last);
-  let small = others.filter(([, ns]) => ns < 0.01 * label.elapsed);
-  // one that is next to nothing goes together with its neighbour
-  if (small.length === 1 && small[0][1] < 0.003 * label.elapsed) small = others.slice(-2);
-  const few = small.length < 2;
-  let rest = label.elapsed;
-  const steps = (few ? others : others.filter((part) => !small.includes(part)))
-    .map(([name, ns]) => ({ name: CAUSE[name].short, cause: CAUSE[name], from: (rest -= ns), ns,
-      down: true }));
-  if (!few) {
-    const sum = small.reduce((total, [, ns]) => total + ns, 0);
-    steps.push({ name: `${small.length} more`, cause: null, from: rest - sum, ns: sum, down: true,
-      hint: small.map(([name, ns]) => `${CAUSE[name].short} ${duration(ns)}`).join(", ") });
+  const columns = new Map();
+  for (const [name, ns] of Object.entries(label.parts).sort((p, q) => q[1] - p[1])) {
+    if (ns > 0) columns.set(CAUSE[name].column, [...(columns.get(CAUSE[name].column) || []), [name, ns]]);
   }
-  if (last) steps.push({ name: CAUSE[last].short, cause: CAUSE[last], from: 0,
-    ns: label.parts[last], down: false });
-  return steps;
+  const steps = [...columns].map(([column, parts]) => ({ cause: CAUSE[parts[0][0]],
+    name: parts.length > 1 ? column : CAUSE[parts[0][0]].short,
+    ns: parts.reduce((sum, [, ns]) => sum + ns, 0), down: true,
+    hint: parts.length > 1 ? parts.map(([name, ns]) =>
+      `${CAUSE[name].short} ${duration(ns)}`).join(", ") : "" }));
+  const work = CAUSE[LAST_STEPS.find((name) => label.parts[name] > 0)]?.column;
+  const last = steps.find(({ cause }) => cause.column === work);
+  const others = steps.filter((step) => step !== last).sort((p, q) => q.ns - p.ns);
+  let rest = label.elapsed;
+  for (const step of others) step.from = (rest -= step.ns);
+  return last ? [...others, { ...last, from: 0, down: false }] : others;
 }
 
 // The label as if this interval of it were its row; the label itself where the page has no parts of
@@ -51,7 +46,9 @@ function fallPiece(step, whole) {
 }
 
 // Where no kernel is part of the time: what ran beside it, on the clock of a host timer.
-function meanwhile({ ran }, whole) {
+function meanwhile({ ran, others }, whole) {
+  if (!ran && others) return fallRow("other streams", null, duration(others),
+    "what was launched inside ran on other streams: no part of this sum");
   return ran ? fallRow("meanwhile",
     fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(ran, whole) }, whole), duration(ran),
     `kernels ran for ${duration(ran)} while the CPU went on, in the median interval`) :
