@@ -28,20 +28,28 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
     were open in these times; `..._call`: the one that took most of it, `..._call_ns`;
     `busy_ns`: how long the device worked.
     """
-    calls, out = trace.calls, []
-    outer = calls[calls["outer"].to_numpy() == np.arange(len(calls))]
-    for process, work in trace.operations.groupby("process"):
-        own = outer[outer["process"] == process]
-        if own.empty or work["device"].nunique() > 1:
+    calls, out = trace.calls[["start_ns", "end_ns", "name_id"]], []
+    outer = trace.calls["outer"].to_numpy() == np.arange(len(calls))
+    for process, work in trace.operations[["process", "device", "start_ns", "end_ns"]].groupby(
+        "process"
+    ):
+        own = outer & (trace.calls["process"].to_numpy() == process)
+        if not own.any() or work["device"].nunique() > 1:
             continue
         first, last = int(work["start_ns"].min()), int(work["end_ns"].max())
-        begin, end = min(int(own["start_ns"].min()), first), max(int(own["end_ns"].max()), last)
+        begin = min(int(calls["start_ns"].to_numpy()[own].min()), first)
+        end = max(int(calls["end_ns"].to_numpy()[own].max()), last)
         row: dict[str, Any] = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
         row |= {"whole_ns": end - begin, "busy_ns": _open(work), "until_ns": first - begin}
         for name, low, high in (("before", begin, first), ("after", last, end)):
-            spans = own[["start_ns", "end_ns"]].clip(low, high).assign(name=own["name_id"])
+            # of a million calls only those that are open then
+            inside = (
+                own & (calls["start_ns"].to_numpy() < high) & (calls["end_ns"].to_numpy() > low)
+            )
+            some = calls[inside]
+            spans = some[["start_ns", "end_ns"]].clip(low, high).assign(name=some["name_id"])
             ns = spans["end_ns"] - spans["start_ns"]
-            most = int(ns.groupby(spans["name"]).sum().idxmax())
+            most = int(ns.groupby(spans["name"]).sum().idxmax()) if len(ns) else -1
             row[f"{name}_ns"] = _open(spans)
             row[f"{name}_call"] = trace.names.get(most, "CUDA calls")
             row[f"{name}_call_ns"] = _open(spans[spans["name"] == most])

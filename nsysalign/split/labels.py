@@ -216,7 +216,8 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
     elapsed time."""
     if intervals.empty:
         return frames.empty(frames.LABELS)
-    ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
+    needed = ["label", "elapsed_ns", "interval", "kind", "name", "site", "library"]
+    ordered = intervals[needed].sort_values(needed[:3], kind="stable")
     groups = ordered.groupby("label", sort=False)
     count = groups["elapsed_ns"].size()
     begin = np.cumsum(count.to_numpy()) - count.to_numpy()

@@ -170,7 +170,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
         usual = _usual_wait(idle, ran.name, runs, new)
         late_ns = np.where(first, idle.ns, np.maximum(idle.ns - usual, 0))
         first |= new[idle.operation] & (late_ns > _LATENCY_NS)
-        long = idle.ns[10 * idle.ns >= idle.ns.max()]
+        long = idle.ns[idle.ns >= idle.ns.max() / 10]
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
         back &= idle.ns >= _LATENCY_NS
         meanwhile = (begun > idle.start[0]) & (begun < idle.end[-1])

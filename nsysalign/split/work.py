@@ -178,10 +178,10 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     work["blocks"] = _blocks(ran, np.sort(np.concatenate([np.empty(0, np.int64), *varied])))
     tables = []
     for name in sorted(chosen, key=lambda key: chosen[key][0]):  # in the order of the labels
-        own = intervals.iloc[chosen[name]]
         texts = _variants(work.iloc[chosen[name]].reset_index(drop=True))
         if texts is None:
             continue
+        own = intervals.iloc[chosen[name]]
         table = label_table(own.assign(label=texts)).rename(columns={"label": "variant"})
         members = own.groupby(np.asarray(texts, dtype=object))["interval"].agg(tuple)
         table["intervals"] = members.reindex(table["variant"]).to_numpy()

@@ -262,7 +262,10 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
     process, correlation = (frame[name].to_numpy() for name in ("process", "correlation"))
     frame["call"] = _joined(calls, process, correlation, waiting)
-    return frames.check(frame, frames.SYNCS)
+    columns = {name: frame[name].to_numpy().copy() for name in frames.SYNCS.names}
+    for name in ("call", "process", "context", "correlation", "event_sync"):
+        columns[name] = narrow(columns[name], name)
+    return frames.check(pd.DataFrame(columns, copy=False), frames.SYNCS, narrow=True)
 
 
 def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
