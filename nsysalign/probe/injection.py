@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_int, c_int32, c_uint32, c_uint64, c_void_p
 
 _CALLBACKS, _VERSION_INFO = 1, 3
 _CORE, _CORE2, _SLOTS = 1, 5, 16
@@ -46,19 +46,6 @@ _SetVersion = ctypes.CFUNCTYPE(None, c_uint32)
 _GetExport = ctypes.CFUNCTYPE(c_void_p, c_uint32)
 
 
-class _Callbacks(ctypes.Structure):
-    _fields_ = (("size", c_size_t), ("get_table", _GetTable))
-
-
-class _VersionInfo(ctypes.Structure):
-    _fields_ = (
-        ("size", c_size_t),
-        ("version", c_uint32),
-        ("reserved", c_uint32),
-        ("set_version", _SetVersion),
-    )
-
-
 class Injection:
     """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError if no profiler
     listens."""
@@ -71,10 +58,12 @@ class Injection:
         for module, table in self._tables.items():
             first = ctypes.addressof(self._functions[module])
             table[1:_SLOTS] = [first + i * ctypes.sizeof(c_void_p) for i in range(1, _SLOTS)]
-        size, ignore = ctypes.sizeof(_VersionInfo), _SetVersion(lambda _: None)
+        self._called = _GetTable(self._get_table), _SetVersion(lambda _: None)
+        get_table, set_version = (ctypes.cast(call, c_void_p).value for call in self._called)
+        # structures: size and function; size, version and a reserved half of a word, function
         self._exports = {
-            _CALLBACKS: _Callbacks(ctypes.sizeof(_Callbacks), _GetTable(self._get_table)),
-            _VERSION_INFO: _VersionInfo(size, _NVTX_VERSION, 0, ignore),
+            _CALLBACKS: (c_uint64 * 2)(16, get_table),
+            _VERSION_INFO: (c_uint64 * 3)(24, _NVTX_VERSION, set_version),
         }
         self._export = _GetExport(self._get_export)
         initialise = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"]).InitializeInjectionNvtx2

@@ -24,7 +24,7 @@ USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
 UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 END = -1
 #: Of a clock's trie, which no context has.
-IGNORED, _SILENT = -1, -2
+IGNORED = -1
 #: User frames above the innermost that belong to a context, of a call and of a reading.
 _CALLERS, _CLOCK_CALLERS = 3, 1
 _MAX_FRAMES = 48
@@ -54,14 +54,12 @@ class Sites:
         package = os.path.dirname(
             os.path.dirname(os.path.dirname(os.path.abspath(__spec__.origin)))
         )
-        names = (os.path.join(package, "probe") + os.sep, os.path.join(package, "region.py"))
-        self._internal = names
-        self._stdlib = tuple(
-            {
-                os.path.dirname(path(os.__file__)) + os.sep
-                for path in (os.path.abspath, os.path.realpath)
-            }
+        self._internal = (
+            os.path.join(package, "probe") + os.sep,
+            os.path.join(package, "region.py"),
         )
+        paths = {path(os.__file__) for path in (os.path.abspath, os.path.realpath)}
+        self._stdlib = tuple(os.path.dirname(path) + os.sep for path in paths)
         #: number -> ((absolute file, line), ...), the innermost first
         self.places: dict[int, tuple] = {0: ()}
 
@@ -190,17 +188,6 @@ class ClockSites(Sites):
     def _forget(self) -> None:
         super()._forget()
         self._codes.clear()
-
-    def silence(self, number: int) -> None:
-        """Readings of this context are no longer wanted."""
-        tries = [self.trie]
-        while tries:
-            node = tries.pop()
-            for key, below in node.items():
-                if below == number:
-                    node[key] = _SILENT
-                elif below.__class__ is dict:
-                    tries.append(below)
 
     def _classify(self, name: str) -> int:
         # what timeit generates; it times an empty loop, too

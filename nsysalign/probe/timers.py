@@ -55,12 +55,14 @@ class Timers:
         )
         self._stop: object = None  # puts the clocks back
         self._tls = _local()  # its `word` names the thread
+        self._silent: set[int] = set()  # contexts that are no longer wanted
         self._clear()
 
     def _clear(self) -> None:
         self._lock = RLock()
         self._count = itertools.count().__next__
         self._tls.__dict__.clear()
+        self._silent.clear()
         self._threads: dict[int, int] = {}
         self._thread_numbers = itertools.count(1)
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
@@ -123,6 +125,7 @@ class Timers:
         0 or less for none."""
         now, wall, pack = rawtime.perf_counter_ns, rawtime.time_ns, READING.pack_into
         trie, tls, size, bits = self.sites.trie, self._tls, READING.size, CONTEXT_BITS
+        silent = self._silent
 
         def read(clock: int, frame: object) -> int:
             try:
@@ -130,8 +133,8 @@ class Timers:
                 while node.__class__ is dict:
                     node = node[END if step is None else id(step.f_code) + step.f_lasti * UNIT]
                     step = step and step.f_back
-                if node <= 0:
-                    return node
+                if node <= 0 or node in silent:
+                    return min(node, 0)
                 word, place = tls.word + (clock << bits) + node, self._count()
                 if place < self._room:
                     third = wall() if clock > MONOTONIC_CLOCKS else 0
@@ -167,6 +170,8 @@ class Timers:
             if self._over or (self._waiting and "torch.cuda" not in sys.modules):
                 return 0
             node = self.sites.context(frame)
+            if node in self._silent:
+                return 0
             # an even number of readings so far: this one begins an interval, so our files must be
             # created before it
             if self._waiting and node != IGNORED and len(self._early) % 2 == 0:
@@ -209,7 +214,7 @@ class Timers:
             if node is not None:
                 self._sampled[node] += 1
                 if self._sampled[node] == _SHARE:
-                    self.sites.silence(node)
+                    self._silent.add(node)
                     self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
             self._room = min(READINGS, place + _SAMPLE)
             if place >= READINGS and not self._over:

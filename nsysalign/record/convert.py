@@ -8,16 +8,17 @@ name and their folder's name only, so that no log carries a home directory.
 
 from __future__ import annotations
 
+import itertools
 import json
+import linecache
 import math
 import os
 import re
-import stat
 import struct
-import tokenize
+from collections import namedtuple
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from nsysalign.files import write_lines
 from nsysalign.paths import HOMES, short_path, without_paths
@@ -36,7 +37,7 @@ _FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tigh
 _LATER_BURST = 12
 _TABLES = ("str", "err", "ctx", "clk", "thread", "silenced")
 _FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
-#: Of lines of code that are kept: characters of one, most of one process; the largest file that is
+#: Of lines of code that are kept: characters of one, places of one process; the largest file that is
 #: read.
 LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
 
@@ -85,24 +86,10 @@ def errors(raw_dir: Path) -> list[str]:
     return [own[-1] for own in kinds if own]
 
 
-class _Slot(NamedTuple):
-    """The fields of `slots.SLOT`, which says what they mean for each kind."""
-
-    kind: int
-    flags: int
-    device: int
-    context: int
-    region: int
-    repetition: int
-    t0: int
-    t1: int
-    a: int
-    b: int
-    x: float
-    tid: int
-    error: int
-    spare: int
-    again: int
+#: The fields of `slots.SLOT`, which says what they mean for each kind.
+_Slot = namedtuple(
+    "_Slot", "kind flags device context region repetition t0 t1 a b x tid error spare again"
+)
 
 
 class _Start:
@@ -269,35 +256,22 @@ class _Start:
         return self.places[context]
 
     def _sources(self) -> Iterator[dict[str, Any]]:
-        """Log lines of type `source`: the text of "bench.py:31", for reports.
-
-        They are read after the program has ended, in another process: one line per place in the
-        user's own code, never a whole file, and none from a file that was changed since the program
-        began.
-        """
+        """Log lines of type `source`: the text of "bench.py:31", for reports.  Of places in the
+        user's own code alone, and of no file that was changed since the program began."""
         began_ns = self.header.get("clock", {}).get("realtime_ns", 0)
-        wanted: dict[str, dict[int, None]] = {}
-        for context in (*self.tables["ctx"].values(), *self.tables["clk"].values()):
-            for file, number, *_ in context.get("frames", ()):
-                if not file.startswith("<") and not re.search("/(site|dist)-packages/", file):
-                    wanted.setdefault(file, {})[number] = None
-        left = MOST_LINES
-        for file, numbers in wanted.items():
-            try:
-                status = os.stat(file)
-                small = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_BYTES
-                if not small or status.st_mtime_ns > began_ns:
-                    continue
-                with tokenize.open(file) as text:
-                    lines = text.read().splitlines()
-            except (OSError, SyntaxError, ValueError):  # gone, not readable, not UTF-8
+        contexts = (*self.tables["ctx"].values(), *self.tables["clk"].values())
+        every = ((file, n) for c in contexts for file, n, *_ in c.get("frames", ()))
+        for file, number in itertools.islice(dict.fromkeys(every), MOST_LINES):
+            if file.startswith("<") or re.search("/(site|dist)-packages/", file):
                 continue
-            for number in numbers:
-                line = without_paths(lines[number - 1].strip()) if 0 < number <= len(lines) else ""
-                if line and left:
-                    left -= 1
-                    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
-                    yield {"type": "source", "site": f"{self._short(file)}:{number}", "text": line}
+            status = os.stat(file) if os.path.isfile(file) else None
+            if status is None or status.st_mtime_ns > began_ns or status.st_size > LARGEST_BYTES:
+                continue
+            linecache.checkcache(file)
+            line = without_paths(linecache.getline(file, number).strip())
+            if line:
+                line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+                yield {"type": "source", "site": f"{self._short(file)}:{number}", "text": line}
 
 
 def _distances(slot: _Slot) -> dict[str, Any]:

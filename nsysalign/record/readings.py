@@ -111,16 +111,10 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iter
             subtracts = use.minus & stored
             texts = {"stores": sorted(use.stored), "subtracts": sorted(subtracts)}
             line |= {name: values for name, values in texts.items() if values}
-            if subtracts:
-                line["use"] = "difference"
-            elif use.kept or use.minus:  # minus: what is subtracted comes from an unknown place
-                line["use"] = "kept"
-            elif use.compared:
-                line["use"] = "compared"
-            elif use.stored & subtracted:
-                line["use"] = "start"
-            else:
-                line["use"] = "kept" if use.stored else "unused"
+            # minus: what is subtracted comes from an unknown place
+            unknown = use.stored and not use.compared and not use.stored & subtracted
+            kept = use.kept or use.minus or unknown
+            line["use"] = "difference" if subtracts else "kept" if kept else "compared"
         yield line
 
 

@@ -53,22 +53,18 @@ def probed(tmp_path, request):
 
     def run(
         text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None,
-        options: tuple[str, ...] = (), python: str = python,
+        options: tuple[str, ...] = (), python: str = python, probe: bool = True,
     ) -> Probed:  # fmt: skip
-        script = tmp_path / "script.py"
-        script.write_text(text)
+        (tmp_path / "script.py").write_text(text)
         run_dir = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         (run_dir / "raw").mkdir(parents=True)
-        base = {k: v for k, v in os.environ.items() if not k.startswith("NSYS")}
-        base["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH)] * fake + [str(ROOT)])
-        full = probe_environment({**base, **(env or {})}, run_dir, calibrate=calibrate)
+        path = [FAKE_TORCH] * fake + [ROOT, Path(__file__).parent]
+        full = {**fresh_environment(*path), "PYTHONHASHSEED": "0", **(env or {})}
+        if probe:
+            full = probe_environment(full, run_dir, calibrate=calibrate)
+        command = [python, *options, "script.py", *args]
         done = subprocess.run(
-            [python, *options, "script.py", *args],
-            cwd=tmp_path,
-            env=full,
-            capture_output=True,
-            text=True,
-            timeout=120,
+            command, cwd=tmp_path, env=full, capture_output=True, text=True, timeout=120
         )
         logs = {
             int(p.name.split("-")[1].split(".")[0]): read_log(p)

@@ -127,19 +127,6 @@ del e, both
 gc.collect()
 print(gone, r(), len(table))
 """,
-    "reload": """
-import importlib, sys
-import torch
-before = torch.cuda.Event
-importlib.reload(torch.cuda)
-print(torch.cuda.Event is before)
-importlib.reload(torch.cuda.streams)
-print(torch.cuda.streams.Event is before, torch.cuda.streams.__spec__, type(torch.cuda.streams.__loader__))
-new = torch.cuda.streams.Event()
-new.record()
-print(new.elapsed_time(new), before().record())
-importlib.reload(torch.cuda)
-""",
 }
 
 _SMALL = """
@@ -177,7 +164,6 @@ sys.modules["kept"] = kept
         "",
     ),
     "profiled": (("-m", "cProfile", "-s", "name", "-o", "/dev/null"), _SMALL, ""),
-    "traced": (("-m", "trace", "--count", "--coverdir", "cover"), _SMALL + "print(1)", ""),
     "a fault": (("-X", "faulthandler"), _SMALL + "import ctypes\nctypes.string_at(0)", "threads"),
     "sub-interpreters": (
         (),

@@ -90,7 +90,7 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
     _, _, *lines = map(json.loads, path.read_text().splitlines())
     assert lines == [
         {"type": "clock_site", "number": 1, "site": "x.py:2", "function": "x.py:1:<module>", "position": 30,
-         "stores": ["x.py:0:t"], "use": "start"},
+         "stores": ["x.py:0:t"], "use": "compared"},
         {"type": "clock_site", "number": 2, "site": "x.py:3", "function": "x.py:1:<module>", "position": 50,
          "subtracts": ["x.py:0:t"], "use": "difference"},
         {"type": "clock_reading", "site": 1, "clock": "time", "t_ns": 1_000, "tid": 70, "value_ns": 1_795_229_128_500_000_000},

@@ -82,32 +82,6 @@ def test_a_script_that_was_begun_is_never_run_again(played, ending):
     assert "1 event logs are kept" in err
 
 
-STOPS_ITS_NSYS = """
-import os, signal
-pair(9)
-for pid in filter(str.isdecimal, os.listdir("/proc")):
-    try:
-        command = open(f"/proc/{pid}/cmdline").read()
-        run = f"NSYSALIGN_RUN={os.environ['NSYSALIGN_DIR']}\\0" in open(f"/proc/{pid}/environ").read()
-    except OSError:
-        continue
-    if run and "nsys\\0profile" in command:
-        os.kill(int(pid), signal.SIGSTOP)
-"""
-
-
-@pytest.mark.nsys
-def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
-    """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the
-    same.  On a busy machine it is seconds until the agent is asked, and seconds until it answers."""
-    text = STOPS_ITS_NSYS + "raise SystemExit(4)"
-    status, _, err = whole.the_end(whole.run(text, impatient=15, grace_s=5))
-    (run_dir,) = whole.run_dirs()
-    assert status == 4 and "nsys stopped responding after the script had ended" in err
-    assert json.loads((run_dir / "run.json").read_text())["exit_status"] == 4
-    assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)
-
-
 def test_an_nsys_that_hangs_and_one_that_works(played):
     """Before the script and after it, busy for long, with a script that goes on for long."""
     user = played(

@@ -3,7 +3,6 @@ alone."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import struct
 import sys
@@ -21,28 +20,20 @@ class World:
     """A clock of the host, a GPU whose events are stamped when they are recorded, and the Runtime
     as far as it is used."""
 
+    own_record = Runtime.own_record
+
     def __init__(self, monkeypatch):
-        self.now = 1_000 * MS
-        self.complete = True
-        self.captures, self.states, self.written = 0, {}, []
+        self.now, self.complete, self.nvtx = 1_000 * MS, True, None
+        self.captures, self.states, self.written, self.failures = 0, {}, [], []
         self.count = itertools.count(100)
-        self.nvtx = None
         self.driver = types.SimpleNamespace(
-            new_stream=lambda: 77,
-            stream_id=lambda stream, handle: 13,
-            is_complete=lambda event: self.complete,
+            new_stream=lambda: 77, stream_id=lambda *_: 13, is_complete=lambda event: self.complete
         )
         world = self
 
         class Event:
-            alive = 0
-
             def __init__(self, enable_timing=False):
                 self.stamp, self.cuda_event = None, id(self)
-                Event.alive += 1
-
-            def __del__(self):
-                Event.alive -= 1
 
             def record(self, stream=None):
                 self.stamp = world.now
@@ -53,16 +44,13 @@ class World:
                 return struct.unpack("<f", struct.pack("<f", (end.stamp - self.stamp) / MS))[0]
 
         self.Event = Event
-        self.slept = []
         stream = types.SimpleNamespace(cuda_stream=77, device_index=0)
         cuda = types.SimpleNamespace(
             is_initialized=lambda: True, current_device=lambda: 0, ExternalStream=lambda handle, device: stream,
-            stream=lambda s: contextlib.nullcontext(), _sleep=self.slept.append,
         )  # fmt: skip
         monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
         monkeypatch.setattr(reference.time, "perf_counter_ns", self._clock)
-        monkeypatch.setattr(reference, "failed", lambda error: self.failures.append(error))
-        self.failures = []
+        monkeypatch.setattr(reference, "failed", self.failures.append)
         self.references = reference.References(Event, self)
 
     def _clock(self):
@@ -71,8 +59,6 @@ class World:
 
     def latest(self, event):
         return (getattr(event, "seq", -1), 0, 0, 0)
-
-    own_record = Runtime.own_record
 
     def write(self, kind, flags, seq, **values):
         self.written.append((kind, values))
@@ -94,7 +80,9 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch):
-    return World(monkeypatch)
+    world = World(monkeypatch)
+    world.references.renew(0, wait=True)
+    return world
 
 
 def ms_of(bits):
@@ -102,7 +90,6 @@ def ms_of(bits):
 
 
 def test_a_pair_is_measured_against_a_reference(world):
-    world.references.renew(0, wait=True)
     world.compare(world.pair(1))
     assert world.kinds() == [slots.RECORD, slots.REFERENCE, slots.DISTANCE]
     told = world.written[-1][1]
@@ -111,7 +98,6 @@ def test_a_pair_is_measured_against_a_reference(world):
 
 
 def test_references_are_renewed_and_linked_while_nothing_is_timed(world):
-    world.references.renew(0, wait=True)
     world.now += 150 * MS
     world.compare(world.pair(1), alone=False)
     assert world.kinds().count(slots.REFERENCE) == 1, "something may be timed"
@@ -124,7 +110,6 @@ def test_references_are_renewed_and_linked_while_nothing_is_timed(world):
 
 
 def test_pairs_far_from_every_reference_are_linked_to_each_other(world):
-    world.references.renew(0, wait=True)
     pairs = []
     for n in range(6):
         world.now += 150 * MS
@@ -136,7 +121,8 @@ def test_pairs_far_from_every_reference_are_linked_to_each_other(world):
 
 
 def test_a_reference_that_does_not_complete_is_not_waited_for(world):
-    world.complete = False
+    world.complete, world.references._devices = False, {}
+    world.written.clear()
     world.references.renew(0, wait=True)
     began = world.now
     world.compare(world.pair(1))
@@ -147,7 +133,6 @@ def test_a_reference_that_does_not_complete_is_not_waited_for(world):
 
 
 def test_an_event_recorded_again_meanwhile_costs_its_pair_and_no_more(world):
-    world.references.renew(0, wait=True)
     start, end = world.pair(1)
     end.stamp = None
     world.compare((start, end))

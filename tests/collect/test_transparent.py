@@ -15,14 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.record.command import probe_environment
-from nsysalign.record.convert import convert
-
-from .conftest import FAKE_TORCH, ROOT
+from .conftest import FAKE_TORCH
 from .programs import ALONE, DRIVER, REAL
-from .user import fresh_environment, read_log
 
-HERE = Path(__file__).parent
 PROBE = "<nsysalign/probe/"
 
 
@@ -42,44 +37,12 @@ def interpreters() -> dict[str, str]:
     return found
 
 
-class Twins:
-    """Runs the same program with and without the probe."""
-
-    def __init__(self, folder: Path, python: str = sys.executable, *path: Path) -> None:
-        self.folder, self.python = folder, python
-        self.path = path or (FAKE_TORCH, ROOT, HERE)
-
-    def __call__(
-        self, name: str, text: str, options: tuple[str, ...] = (), **env: str
-    ) -> list[tuple]:
-        """(status, stdout, stderr) without the probe and with it; `raw` of the second stays."""
-        results = []
-        for probed in (False, True):
-            folder = self._folder(name, probed)
-            (folder / "run" / "raw").mkdir(parents=True)
-            (folder / "script.py").write_text(text)
-            full = {**fresh_environment(*self.path), "PYTHONHASHSEED": "0", **env}
-            if probed:
-                calibrate = "NSYSALIGN_CALIBRATE" not in env
-                full = probe_environment(full, folder / "run", calibrate=calibrate)
-            command = [self.python, *options, "script.py"]
-            done = subprocess.run(
-                command, cwd=folder, env=full, capture_output=True, text=True, timeout=100
-            )
-            out, err = (text.replace(str(folder), "FOLDER") for text in (done.stdout, done.stderr))
-            results.append((done.returncode, _comparable(out), err))
-        return results
-
-    def _folder(self, name: str, probed: bool = True) -> Path:
-        return self.folder / f"{name}-{probed}".replace(" ", "_")
-
-    def errors(self, name: str) -> str:
-        return "".join(p.read_text() for p in self._folder(name).glob("run/raw/*.errors"))
-
-    def lines(self, name: str) -> list[dict]:
-        folder = self._folder(name)
-        logs = convert(folder / "run" / "raw", folder, folder)
-        return [line for log in logs for line in read_log(log)]
+def twins(probed, text: str, **how) -> list:
+    """A program without the probe and with it."""
+    runs = [probed(text, probe=probe, **how) for probe in (False, True)]
+    for run in runs:
+        run.out = _comparable(run.out)
+    return runs
 
 
 def _comparable(text: str) -> str:
@@ -100,39 +63,36 @@ VERSIONS = interpreters()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_programs_that_look_closely(tmp_path, version):
-    twins = Twins(tmp_path, VERSIONS[version])
-    plain, probed = twins("together", DRIVER)
-    assert probed[0] == plain[0] == 0 and probed[2] == plain[2] == "", probed[2]
+def test_programs_that_look_closely(probed, version):
+    plain, run = twins(probed, DRIVER, python=VERSIONS[version], calibrate=True)
+    assert run.status == plain.status == 0 and run.err == plain.err == "", run.err
     sections = [
         dict(part.partition("\n")[::2] for part in out.split("## ")[1:])
-        for _, out, _ in (plain, probed)
+        for out in (plain.out, run.out)
     ]
-    assert sections[1] == sections[0] and len(sections[0]) == 8
-    lines, errors = twins.lines("together"), twins.errors("together")
-    assert sum(line["type"] == "record" for line in lines) > 30, "and all the while it was loaded"
-    assert errors.count("RecursionError") == errors.count("Traceback")
-    assert lines[0]["python"].startswith(version)
+    assert sections[1] == sections[0] and len(sections[0]) == 7
+    assert len(run.lines("record")) > 20, "and all the while it was loaded"
+    assert run.errors.count("RecursionError") == run.errors.count("Traceback")
+    ((header, *_),) = run.logs.values()
+    assert header["python"].startswith(version)
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_programs_with_options_and_ends_of_their_own(tmp_path, name):
+def test_programs_with_options_and_ends_of_their_own(probed, name):
     options, text, what = ALONE[name]
-    twins = Twins(tmp_path)
-    plain, probed = twins(name, text, options)
-    assert probed[:2] == plain[:2] and plain[0] in (0, 1, -11), probed[2]
-    assert _without(probed[2], what) == _without(plain[2], what)
+    plain, run = twins(probed, text, options=options, calibrate=True)
+    assert (run.status, run.out) == (plain.status, plain.out), run.err
+    assert plain.status in (0, 1, -11)
+    assert _without(run.err, what) == _without(plain.err, what)
     # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps aside
-    errors = twins.errors(name)
-    assert errors == "" or (name == "sub-interpreters" and "loading in subinterpreters" in errors)
-    assert twins.lines(name), "the probe was loaded"
+    inside = name == "sub-interpreters" and "loading in subinterpreters" in run.errors
+    assert run.errors == "" or inside
+    assert run.logs, "the probe was loaded"
 
 
 @pytest.mark.torch
-def test_the_real_torch_with_autograd_and_compile(tmp_path):
+def test_the_real_torch_with_autograd_and_compile(probed):
     """Dynamo must not look into our wrappers: it would warn, and break graphs elsewhere."""
-    twins = Twins(tmp_path, sys.executable, ROOT)
-    plain, probed = twins("real", REAL, NSYSALIGN_CALIBRATE="0")
-    assert plain[0] == 0 and probed == plain, probed[2]
-    assert sum(x["type"] == "record" for x in twins.lines("real")) == 8
-    assert twins.errors("real") == ""
+    plain, run = twins(probed, REAL, fake=False)
+    assert plain.status == 0 and (run.status, run.out, run.err) == (0, plain.out, plain.err)
+    assert len(run.lines("record")) == 8 and run.errors == ""
