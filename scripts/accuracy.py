@@ -30,11 +30,7 @@ DISTANCES = ("reference", "start_ms", "end_ms")
 
 
 def text_of(log: Path) -> TextIO:
-    return (
-        gzip.open(log, "rt", encoding="utf-8")
-        if log.suffix == ".gz"
-        else log.open(encoding="utf-8")
-    )
+    return (gzip.open if log.suffix == ".gz" else open)(log, "rt", encoding="utf-8")
 
 
 def without_references(log: Path, out: Path) -> Path:
@@ -78,19 +74,21 @@ def row(trace: Path, log: Path, room: Path) -> tuple[str, np.ndarray]:
     both = clock.join(other.add_suffix("_bare"), how="inner")
     error = (both["start_ns_bare"] - both["start_ns"]).abs().to_numpy(float) / 1e3
     reach = both["error_ns_bare"].to_numpy(float) / 1e3
-    if not len(error):
-        return f"{len(clock)} | {bar} | {late} | none | | | ", np.empty((0, 2))
+    errors = np.stack([error, reach], axis=1)
+    text = summary(errors) if len(errors) else "none | | | "
+    return f"{len(clock)} | {bar} | {late} | {text}", errors
+
+
+def summary(errors: np.ndarray) -> str:
+    error, reach = errors.T
     quantiles = "/".join(f"{q:.2f}" for q in np.quantile(error, [0.5, 0.95, 0.99]))
     inside = f"{100 * (error <= reach).mean():.1f}"
-    text = f"{len(clock)} | {bar} | {late} | {len(error)} | {quantiles} | {inside} | {np.median(reach):.2f}"
-    return text, np.stack([error, reach], axis=1)
+    return f"{len(error)} | {quantiles} | {inside} | {np.median(reach):.2f}"
 
 
 def main(folders: list[Path]) -> None:
-    print(
-        "| recording | by the clock | bar | CUPTI's stamps later by | without it | p50/p95/p99 | % inside | bar |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    heads = "recording | by the clock | bar | CUPTI's stamps later by | without it | p50/p95/p99 | % inside | bar"
+    print(f"| {heads} |", "|---" * 8 + "|", sep="\n")
     every = []
     for path in (p for folder in folders for p in recordings(folder)):
         with tempfile.TemporaryDirectory() as folder:
@@ -101,11 +99,7 @@ def main(folders: list[Path]) -> None:
                 text, errors = row(trace, logs[0], Path(folder))
                 every.append(errors)
                 print(f"| {name} | {text} |", flush=True)
-    error, reach = np.concatenate(every).T
-    print(
-        f"| all | | | | {len(error)} | {'/'.join(f'{q:.2f}' for q in np.quantile(error, [0.5, 0.95, 0.99]))} "
-        f"| {100 * (error <= reach).mean():.1f} | {np.median(reach):.2f} |"
-    )
+    print(f"| all | | | | {summary(np.concatenate(every))} |")
 
 
 if __name__ == "__main__":

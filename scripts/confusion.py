@@ -31,18 +31,8 @@ def named(puzzle: Path, line: str = "expects") -> set[str]:
 
 def record(out: Path, names: list[str]) -> None:
     for puzzle in [Path(n) for n in names] or sorted(PUZZLES.glob("*.py")):
-        run = [
-            sys.executable,
-            "-m",
-            "nsysalign",
-            "run",
-            "-q",
-            "--timeout",
-            "120",
-            "-o",
-            str(out / puzzle.stem),
-        ]
-        ended = subprocess.run([*run, str(puzzle)], check=False)
+        run = [sys.executable, "-m", "nsysalign", *["run", "-q", "--timeout", "120", "-o"]]
+        ended = subprocess.run([*run, out / puzzle.stem, puzzle], check=False)
         print(f"{puzzle.stem}: {ended.returncode}", flush=True)
 
 
@@ -58,13 +48,8 @@ def table(out: Path) -> None:
         rules = findings["rule"]
         loud = set(rules[findings["severity"] != "info"])
         verdict = "yes" if must <= set(rules) and (must or not loud) else "**no**"
-        cells = [
-            sorted(must) or ["nothing"],
-            [verdict],
-            sorted(loud - must),
-            sorted(set(rules) - loud - must),
-        ]
-        print(f"| `{run.name}.py` | " + " | ".join(", ".join(c) for c in cells) + " |")
+        cells = [must or {"nothing"}, {verdict}, loud - must, set(rules) - loud - must]
+        print(f"| `{run.name}.py` | " + " | ".join(", ".join(sorted(c)) for c in cells) + " |")
 
 
 def keep(out: Path) -> None:
@@ -72,10 +57,8 @@ def keep(out: Path) -> None:
     for run in sorted(p.parent for p in out.glob("*/trace.sqlite")):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / run.name
-            subprocess.run(
-                [sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)],
-                check=True,
-            )
+            redact = [sys.executable, "-m", "nsysalign", "redact", "-q", run, folder]
+            subprocess.run(redact, check=True)
             with tarfile.open(DATA / f"{run.name}.tar.xz", "w:xz") as packed:
                 for path in sorted(folder.iterdir()):
                     packed.add(path, path.name, filter=_nobody)

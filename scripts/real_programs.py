@@ -51,7 +51,6 @@ PROGRAMS = (
     Program("spawn pool, Process.terminate", "{python} {real}/pools.py"),
     Program("two processes", "{python} {real}/two_processes.py"),
     Program("a Python by another name, behind links", "linked/bin/snake {real}/two_processes.py"),
-    Program("torch.utils.benchmark", "{python} {real}/torch_timer.py", ("torch",), exact=False),
     Program("DataLoader with workers", "{python} {real}/loader.py", ("torch",)),
     Program(
         "torchrun, elastic restart", f"{TORCHRUN} {{real}}/elastic.py", ("torch",), exact=False

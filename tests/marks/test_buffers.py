@@ -15,7 +15,7 @@ import nsysalign.addons.marks as marks
 from nsysalign import frames
 from nsysalign.addons.marks import buffers, dump, layout
 from nsysalign.addons.marks.dump import MarksError
-from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.inside import join
 from nsysalign.addons.marks.layout import name_hash
 from nsysalign.addons.marks.results import mark_tables
 from nsysalign.errors import UsageError

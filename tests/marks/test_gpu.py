@@ -175,7 +175,7 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
             graph.launch()
     stream.synchronize()
     from nsysalign import frames
-    from nsysalign.addons.marks.join import join
+    from nsysalign.addons.marks.inside import join
 
     marked = join(dump.read(buffer.write(tmp_path / "m.nsam")), frames.empty(frames.LAUNCHES))
     assert marked.launches["replay"].tolist() == [0, 0, 1, 2, 3]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from nsysalign.addons.marks import dump, layout
-from nsysalign.addons.marks.inside import inside
-from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.inside import inside, join
 from nsysalign.addons.marks.layout import name_hash
 from tests.marks.simulated import Gpu
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.addons.marks import dump
-from nsysalign.addons.marks.inside import inside
-from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.inside import inside, join
 from tests.marks.simulated import Gpu
 
 

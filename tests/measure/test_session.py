@@ -172,12 +172,6 @@ def test_each_failure_is_said_as_what_it_is(tmp_path, name, batch, kind, words):
     assert failure.kind == kind and words in failure.text.replace(f"{CALLS.parent}/", "")
 
 
-def test_a_hang_is_ended_and_says_where(tmp_path):
-    done = outcome(tmp_path, "hangs", limit_s=4.0)
-    assert done.failure.kind == "hang" and "while warming up (calls.py:" in done.failure.text
-    assert 4 <= done.wall_s < 12
-
-
 def test_a_cut_line_is_no_fact(tmp_path):
     path = tmp_path / "facts.jsonl"
     path.write_text('{"type":"hello"}\n{"type":"block","ns":[1,2')
@@ -192,8 +186,9 @@ def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):
 
 
 def test_what_hangs_in_the_middle_keeps_its_blocks(measured):
-    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=6.0).folder)
+    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=4.0).folder)
     assert len(m.samples) and any("while measuring (calls.py:" in n for n in m.notes) and m.complete
+    assert [run.failure for run in m.runs] == ["hang"]
 
 
 def ended(folder, *arguments, path=(), **env):

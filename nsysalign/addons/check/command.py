@@ -153,7 +153,7 @@ def render(verdict: Verdict) -> str:
 def headline(verdict: Verdict) -> str:
     """What was found, in one line."""
     looked = f"{plural(verdict.intervals, 'timed interval')} of {plural(verdict.labels, 'label')}"
-    found = len({doubt.label for doubt in verdict.found})
-    if not found:
+    wrong = len({doubt.label for doubt in verdict.found})
+    if not wrong:
         return f"Nothing found in {looked}."
-    return f"The numbers of {plural(found, 'label')} are not what they seem ({looked})."
+    return f"The numbers of {plural(wrong, 'label')} are not what they seem ({looked})."

@@ -12,8 +12,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.addons.marks.command import MARKED, dumps
 from nsysalign.addons.marks.dump import MarksError, read
-from nsysalign.addons.marks.inside import inside
-from nsysalign.addons.marks.join import Marked, join
+from nsysalign.addons.marks.inside import Marked, inside, join
 from nsysalign.addons.marks.tables import MARK_CHANGES, MARKS_SPECS
 from nsysalign.model import Evidence
 from nsysalign.rundir import Inputs, RunDirectory
@@ -39,19 +38,19 @@ def step(analysis: Evidence, inputs: Inputs) -> Evidence:
             paths, marked = theirs, own.export()
     if not paths:
         return analysis
-    found, notes = [], []
+    dumped, notes = [], []
     for path in paths:
         try:
-            found.append(read(path))
+            dumped.append(read(path))
         except MarksError as error:
             notes.append(f"marks: {error.message}")
-    pids = {dump.pid for dump in found}
+    pids = {dump.pid for dump in dumped}
     rows, plain = read_launches(marked or inputs.trace, pids), None
     if marked is not None:
         plain = read_launches(inputs.trace, set(analysis.measured["pid"]) or pids)
-    joined = [join(dump, rows) for dump in found]
+    joined = [join(dump, rows) for dump in dumped]
     tables, more = mark_tables(joined, rows, analysis.measured, plain)
-    notes += [note for dump in found for note in dump.notes()]
+    notes += [note for dump in dumped for note in dump.notes()]
     return replace(
         analysis.with_tables(tables), notes=tuple(dict.fromkeys([*analysis.notes, *notes, *more]))
     )
@@ -94,34 +93,29 @@ def mark_tables(
                 "kernels were marked in the run that was measured: what that changes is not known "
                 "(nsysalign run --marks measures it, and shows times without marks)"
             )
-    whole = {
-        spec.name: frames.check(tables[spec.name], spec)
-        if spec.name in tables
-        else frames.empty(spec)
-        for spec in MARKS_SPECS
-    }
-    return whole, notes
+    empty = {spec.name: frames.empty(spec) for spec in MARKS_SPECS}
+    return {s.name: frames.check((empty | tables)[s.name], s) for s in MARKS_SPECS}, notes
 
 
 def _of_dump(marked: Marked, notes: list[str]) -> Tables:
     """The tables of one dump; its launches are numbered from 0."""
-    dump, launches, found = marked.dump, marked.launches, inside(marked)
+    dump, launches, opened = marked.dump, marked.launches, inside(marked)
     named, unknown = dict(dump.names), set()
     for number in np.unique(np.append(dump.id >> 2, dump.counters["id"] >> 2)).tolist():
         if number and number not in named:
             named[number] = f"{number:#010x}"
             unknown.add(named[number])
     named[0] = ""
-    kernels = launches.assign(**found.kernels, kernel=np.arange(len(launches)))
-    sms_seen = found.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0)
+    kernels = launches.assign(**opened.kernels, kernel=np.arange(len(launches)))
+    sms_seen = opened.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0)
     kernels["sms"] = np.maximum(dump.sms, sms_seen.to_numpy())
     marks = _chosen_marks(marked, kernels, notes)
     tables = {
         "marked_kernels": kernels,
         "marks": marks.assign(name=marks["name"].map(named)),
-        "kernel_phases": found.phases.assign(phase=found.phases["phase"].map(named)),
-        "sm_time": found.sm_time.assign(phase=found.sm_time["phase"].map(named)),
-        "sm_spans": found.sm_spans,
+        "kernel_phases": opened.phases.assign(phase=opened.phases["phase"].map(named)),
+        "sm_time": opened.sm_time.assign(phase=opened.sm_time["phase"].map(named)),
+        "sm_spans": opened.sm_spans,
         "path_counts": _counters(marked, named),
     }
     if unknown:

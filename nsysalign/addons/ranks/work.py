@@ -150,8 +150,8 @@ def one(job: Job) -> SourceResult:
         shared = read_shared(trace)
         # the trace's own run directory; a folder of several traces says nothing about a single one
         home = RunDirectory(source.trace.parent)
-        own = source.logs and len(home.traces()) == 1
-        baseline = tuple(baseline_logs(home.path)) if own else ()
+        alone = len(home.traces()) == 1
+        baseline = tuple(baseline_logs(home.path)) if source.logs and alone else ()
         analysis = analyze_inputs(home.inputs(trace, source.logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from nsysalign import frames
 from nsysalign.addons.marks import dump
-from nsysalign.addons.marks.inside import inside
-from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.inside import inside, join
 from nsysalign.trace.read import read_launches
 
 
