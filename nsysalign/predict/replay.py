@@ -44,7 +44,8 @@ class Item(NamedTuple):
     `latency`: from the start of its call to its own start, where the stream is idle; `gap`: from
     its predecessor's end, where the stream is busy, without what the profiler adds there; `behind`:
     the number of the item of another stream that it was queued behind, NOTHING, or HIDDEN for
-    something that the trace does not show; `trim`: how much of its own length is the profiler's.
+    something that the trace does not show; `trim`: how much of its own length is the profiler's,
+    `device`: how much of the gap, which a replay takes out of it before.
     """
 
     lane: int
@@ -55,6 +56,7 @@ class Item(NamedTuple):
     gap: int
     behind: int = NOTHING
     trim: int = 0
+    device: int = 0
 
 
 class Played(NamedTuple):
@@ -90,10 +92,10 @@ def replay(calls: Sequence[Call], items: Sequence[Item]) -> Played:
 
 def _waited(call: Call, host: int, done: list[tuple[int, int]], shifts: list[int]) -> int:
     """The host's shift when a call that waits for the GPU returns, without the call's own cost."""
-    at = bisect_right(done, (call.end, len(shifts))) - 1
-    if at < 0:
+    last = bisect_right(done, (call.end, len(shifts))) - 1
+    if last < 0:
         return host
-    end, shift = done[at][0], shifts[done[at][1]]
+    end, shift = done[last][0], shifts[done[last][1]]
     if end > max(call.start, call.end - LONGEST_RETURN_NS):
         # it comes earlier by no more than it waited and what it waited for comes earlier
         return min(host + end - call.start, shift)

@@ -4,9 +4,11 @@ work, the operations that these calls issued, and the two records, in the words 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.place.streams import lane_operations
@@ -51,15 +53,12 @@ def said(word: str) -> str:
 
 
 class Scene(NamedTuple):
-    """`calls`: positions in Trace.calls, by start.  `items`: sorted by lane, then start, with what
-    nsys added on the GPU (`device`, between it and its predecessor; `trim`, of its own length).
-    `start`, `end`: the items that are the records, -1 for host intervals.  `reason`: why there is
-    nothing to replay; '' otherwise."""
+    """`calls`: positions in Trace.calls, by start.  `items`: sorted by lane, then start.  `start`,
+    `end`: the items that are the records, -1 for host intervals.  `reason`: why there is nothing to
+    replay; '' otherwise."""
 
     calls: np.ndarray = np.empty(0, np.int64)
     items: Sequence[Item] = ()
-    device: Sequence[int] = ()
-    trim: Sequence[int] = ()
     start: int = -1
     end: int = -1
     reason: str = ""
@@ -73,6 +72,7 @@ class _Work(NamedTuple):
     end: int
     call: int  # number in the scene, -1 for work issued before it begins
     operation: int  # position in operations, RECORD for a record
+    kind: int  # of the operation, RECORD for a record
 
 
 class Scenes:
@@ -80,223 +80,155 @@ class Scenes:
 
     def __init__(self, trace: Trace, alignment: Alignment, waits: np.ndarray, costs: Costs) -> None:
         calls, operations = trace.calls, trace.operations
-        self.alignment, self.costs = alignment, costs
+        self.alignment, self.costs, self.waits = alignment, costs, waits
         self.start, self.end, self.thread, self.process = (
             calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
         )
         self.op_start, self.op_end, self.op_kind, self.op_call = (
             operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "call")
         )
-        self.waits = waits
         self.outer = calls["outer"].to_numpy() == np.arange(len(calls))
         self.lanes = lane_operations(trace, alignment.operation_lane)
         known = np.flatnonzero(self.op_call >= 0)
         self._by_call = known[np.argsort(self.op_call[known], kind="stable")]
         self._call_of = self.op_call[self._by_call]
-        self._latency = self._latencies()
-        self.back = self._back()
-        self._of_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    def _latencies(self) -> dict[int, int]:
-        """Ordinary time from the end of the call to the start, per kind of operation, on an idle
-        stream."""
-        values: dict[int, list[np.ndarray]] = {}
-        for ops in self.lanes.values():
-            before = np.concatenate([[np.iinfo(np.int64).min], ops.reach_ns[:-1]])
-            idle = before <= ops.issue_ns
-            kind = self.op_kind[ops.position]
-            for k in np.unique(kind[idle]):
-                values.setdefault(int(k), []).append(
-                    (ops.start_ns - ops.issued_ns)[idle & (kind == k)]
-                )
-        return {k: int(np.median(np.concatenate(v))) for k, v in values.items()}
-
-    def _back(self) -> int:
-        """How long after the end of what it waited for a waiting call usually returns."""
-        ends, calls = np.sort(self.op_end), np.flatnonzero(self.waits & self.outer)
-        if not len(ends) or not len(calls):
-            return _RETURN_NS
-        last = ends[np.maximum(np.searchsorted(ends, self.end[calls], side="right") - 1, 0)]
-        waited = (last > self.start[calls]) & (last <= self.end[calls])
-        return int(np.median((self.end[calls] - last)[waited])) if waited.any() else _RETURN_NS
+        self._of_thread = cache(lambda thread: np.flatnonzero(self.outer & (self.thread == thread)))
+        # ordinary time from the end of the call to the start, per kind, on an idle stream
+        idle = [
+            pd.Series((ops.start_ns - ops.issued_ns)[some], self.op_kind[ops.position[some]])
+            for ops in self.lanes.values()
+            if (some := np.append(True, ops.reach_ns[:-1] <= ops.issue_ns[1:])).any()
+        ]
+        medians = pd.concat(idle).groupby(level=0).median() if idle else {}
+        self._latency = {int(kind): int(ns) for kind, ns in medians.items()}
+        #: How long after the end of what it waited for a waiting call usually returns.
+        self.back = _RETURN_NS
+        ends, waiting = np.sort(self.op_end), np.flatnonzero(waits & self.outer)
+        if len(ends) and len(waiting):
+            last = np.searchsorted(ends, self.end[waiting], side="right") - 1
+            last = ends[np.maximum(last, 0)]
+            waited = (last > self.start[waiting]) & (last <= self.end[waiting])
+            if waited.any():
+                self.back = int(np.median((self.end[waiting] - last)[waited]))
 
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""
         if window.kind == "nvtx":
             return Scene(reason=said("untimed"))
-        event = window.kind == "event"
-        begin = (
-            self._begin(int(window.thread), int(window.open_ns)) if event else int(window.open_ns)
-        )
-        close = int(window.close_end_ns)
-        first, last = (int(i) for i in np.searchsorted(self.start, [begin, close]))
-        here = np.arange(first, last)
-        here = here[
-            self.outer[here]
-            & (self.process[here] == window.process)
-            & np.isin(self.thread[here], self._threads(window, begin))
-        ]
-        if not event:
-            here = here[self.end[here] <= close]
+        event, opened, close = window.kind == "event", int(window.open_ns), int(window.close_end_ns)
+        begin = self._begin(int(window.thread), opened) if event else opened
+        # the threads that issue its work: those of its records, and of what was issued to its
+        # streams
+        threads = {int(window.thread), int(window.end_thread)}
+        for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
+            ops = self.lanes[lane]
+            first, last = np.searchsorted(ops.issue_ns, [begin, window.close_ns])
+            threads |= set(self.thread[self.op_call[ops.position[first:last]]].tolist())
+        here = np.arange(*np.searchsorted(self.start, [begin, close]))
+        wanted = self.outer[here] & (self.process[here] == window.process)
+        wanted &= np.isin(self.thread[here], list(threads)) & (event | (self.end[here] <= close))
+        here = here[wanted]
         if len(here) > MOST_CALLS:
             return Scene(reason=said("long"))
-        if self._overlap(here, int(window.open_ns)):
+        inside = here[self.start[here] >= opened]
+        overlapping = self.thread[inside][1:] != self.thread[inside][:-1]
+        overlapping &= self.start[inside][1:] < self.end[inside][:-1]
+        # a thread that waits for another one (a synchronisation, autograd) does not compete with it
+        overlapping &= ~(self.waits[inside][1:] | self.waits[inside][:-1])
+        if overlapping.sum() > max(2, _OVERLAPPING_SHARE * len(inside)):
             return Scene(reason=said("threads"))
-        work = self._work(window, here, first, last, begin)
-        before = [
-            work[n - 1] if n and work[n - 1].lane == w.lane else None for n, w in enumerate(work)
-        ]
-        items = [self._item(w, b, here) for w, b in zip(work, before, strict=True)]
-        items = self._dependencies(work, items, here)
-        device = [self._device(w, i, b) for w, i, b in zip(work, items, before, strict=True)]
-        trim = [
-            self.costs.graph_ns
-            if w.operation >= 0 and self.op_kind[w.operation] == KIND["graph"]
-            else 0
-            for w in work
-        ]
+        work = self._work(window, here, begin)
+        items = [self._item(work, number, here) for number in range(len(work))]
         if not event:
-            return Scene(here, items, device, trim)
-        places = {(w.lane, w.start): n for n, w in enumerate(work) if w.operation == RECORD}
-        start, end = (
-            (int(window.start_lane), int(window.start_ns)),
-            (int(window.end_lane), int(window.end_ns)),
-        )
-        if any(items[places[p]].call < 0 for p in (start, end)):
+            return Scene(here, items)
+        places = {(w.lane, w.start): n for n, w in enumerate(work) if w.kind == RECORD}
+        start = places[int(window.start_lane), int(window.start_ns)]
+        end = places[int(window.end_lane), int(window.end_ns)]
+        if items[start].call < 0 or items[end].call < 0:
             return Scene(reason=said("unissued"))
-        return Scene(here, items, device, trim, places[start], places[end])
+        return Scene(here, items, start, end)
 
     def _begin(self, thread: int, open_ns: int) -> int:
         """When to begin: after the thread last waited for the GPU.  Since then the host may have
         run ahead of the GPU, or would have without the profiler; this decides whether the stream is
         idle at the start record."""
-        if thread not in self._of_thread:
-            mine = np.flatnonzero(self.outer & (self.thread == thread))
-            self._of_thread[thread] = mine, mine[self.waits[mine]]
-        mine, waiting = self._of_thread[thread]
-        k = int(np.searchsorted(self.start[mine], open_ns))
-        w = int(np.searchsorted(self.start[waiting], open_ns)) - 1
-        begin = int(self.end[waiting[w]]) if w >= 0 else open_ns - _LONGEST_BACK_NS
-        earliest = int(self.start[mine[max(k - _MOST_BACK, 0)]]) if k else open_ns
+        before = self._of_thread(thread)
+        before = before[: np.searchsorted(self.start[before], open_ns)]
+        waited = before[self.waits[before]]
+        begin = int(self.end[waited[-1]]) if len(waited) else 0
+        earliest = int(self.start[before[-_MOST_BACK:][0]]) if len(before) else open_ns
         return min(max(begin, earliest, open_ns - _LONGEST_BACK_NS), open_ns)
 
-    def _threads(self, window, begin: int) -> list[int]:
-        """The threads that issue the interval's work: those of its records, and of what was issued
-        to its streams."""
-        threads = {int(window.thread), int(window.end_thread)}
-        for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
-            ops = self.lanes[lane]
-            a, z = np.searchsorted(ops.issue_ns, [begin, window.close_ns])
-            threads |= set(self.thread[self.op_call[ops.position[a:z]]].tolist())
-        return sorted(threads)
-
-    def _overlap(self, here: np.ndarray, open_ns: int) -> bool:
-        inside = here[self.start[here] >= open_ns]
-        both = self.thread[inside][1:] != self.thread[inside][:-1]
-        overlapping = both & (self.start[inside][1:] < self.end[inside][:-1])
-        # a thread that waits for another one (a synchronisation, autograd) does not compete with it
-        overlapping &= ~(self.waits[inside][1:] | self.waits[inside][:-1])
-        return int(overlapping.sum()) > max(2, _OVERLAPPING_SHARE * len(inside))
-
-    def _work(self, window, here: np.ndarray, first: int, last: int, begin: int) -> list[_Work]:
-        number = {int(c): n for n, c in enumerate(here)}
+    def _work(self, window, here: np.ndarray, begin: int) -> list[_Work]:
+        """What these calls issued, the records, and what is unfinished when the scene begins;
+        sorted by lane, then start."""
+        number = {call: n for n, call in enumerate(here.tolist())}
         lane_of = self.alignment.operation_lane
-        lo, hi = np.searchsorted(self._call_of, [first, last])
-        work = [
-            _Work(int(lane_of[op]), int(self.op_start[op]), int(self.op_end[op]), number[call], op)
-            for op, call in zip(
-                self._by_call[lo:hi].tolist(), self._call_of[lo:hi].tolist(), strict=True
+
+        def operation(position: int, call: int) -> _Work:
+            times = int(self.op_start[position]), int(self.op_end[position])
+            return _Work(
+                int(lane_of[position]), *times, call, position, int(self.op_kind[position])
             )
-            if call in number
-        ]
+
+        edges = (here[0], here[-1] + 1) if len(here) else (0, 0)
+        issued = slice(*np.searchsorted(self._call_of, edges))
+        pairs = zip(self._by_call[issued].tolist(), self._call_of[issued].tolist(), strict=True)
+        work = [operation(position, number[call]) for position, call in pairs if call in number]
         if window.kind == "event":
             calls = self.alignment.records["call"].to_numpy()
-            work += [
-                _Work(int(lane), int(at), int(at), number.get(int(calls[record]), -1), RECORD)
-                for at, record, lane in (
-                    (window.start_ns, window.start, window.start_lane),
-                    (window.end_ns, window.end, window.end_lane),
-                )
-            ]
-        for lane in {w.lane for w in work} & set(
-            self.lanes
-        ):  # work that is unfinished when the scene begins
+            for place, record, lane in (
+                (window.start_ns, window.start, window.start_lane),
+                (window.end_ns, window.end, window.end_lane),
+            ):
+                call = number.get(int(calls[record]), -1)
+                work.append(_Work(int(lane), int(place), int(place), call, RECORD, RECORD))
+        for lane in {w.lane for w in work} & set(self.lanes):
             ops = self.lanes[lane]
-            k = int(np.searchsorted(ops.issue_ns, begin))
-            if k and ops.reach_ns[k - 1] > begin:
-                op = int(ops.position[ops.reach_from[k - 1]])
-                work.append(_Work(lane, int(self.op_start[op]), int(self.op_end[op]), -1, op))
+            last = int(np.searchsorted(ops.issue_ns, begin)) - 1
+            if last >= 0 and ops.reach_ns[last] > begin:
+                work.append(operation(int(ops.position[ops.reach_from[last]]), -1))
         return sorted(work, key=lambda w: (w.lane, w.start, w.end))
 
-    def _item(self, w: _Work, before: _Work | None, here: np.ndarray) -> Item:
+    def _item(self, work: list[_Work], number: int, here: np.ndarray) -> Item:
         """Latency and gap: the observed value for the one that determined its start, the usual
         value for the other.  The one that did accounts for the whole start, so that nothing moves
-        if no cost is removed."""
+        if no cost is removed.  What started much later than launches usually do waited for another
+        stream: for the work that ended just before."""
+        w = work[number]
+        before = work[number - 1] if number and work[number - 1].lane == w.lane else None
+        trim = self.costs.graph_ns if w.kind == KIND["graph"] else 0
         if w.call < 0:
-            return Item(w.lane, w.start, w.end, -1, 0, 0)
-        call = int(here[w.call])
-        issue, issued = int(self.start[call]), int(self.end[call])
-        latency = w.start - issue
-        if before is None:
-            return Item(w.lane, w.start, w.end, w.call, latency, 0)
-        usual = RECORD_LATENCY_NS if w.operation == RECORD else self._usual(w, here)
-        gap = w.start - before.end
-        if before.end > issue:
-            latency = min(latency, usual)
-        if before.end <= issued:
-            gap = min(gap, _TIGHT_RECORD_NS if w.operation == RECORD else _TIGHT_NS)
-        by_host, by_stream = issue + latency, before.end + gap
-        missing = w.start - max(by_host, by_stream)
-        if by_host >= by_stream:
-            latency += missing
-        else:
-            gap += missing
-        return Item(w.lane, w.start, w.end, w.call, latency, gap)
-
-    def _usual(self, w: _Work, here: np.ndarray) -> int:
-        call = int(here[w.call])
-        return self._latency.get(int(self.op_kind[w.operation]), _LATENCY_NS) + int(
-            self.end[call] - self.start[call]
-        )
-
-    def _dependencies(self, work: list[_Work], items: list[Item], here: np.ndarray) -> list[Item]:
-        """Operations that started much later than launches usually do waited for another stream:
-        for the work that ended just before."""
-        out = list(items)
-        for n, w in enumerate(work):
-            if w.call < 0 or w.operation == RECORD:
-                continue
-            before = work[n - 1].end if n and work[n - 1].lane == w.lane else 0
-            ready = max(int(self.end[here[w.call]]), before)
-            if w.start - ready < HELD_NS:
-                continue
+            return Item(w.lane, w.start, w.end, -1, 0, 0, trim=trim)
+        issue, issued = int(self.start[here[w.call]]), int(self.end[here[w.call]])
+        latency, gap, usual, tight = w.start - issue, 0, RECORD_LATENCY_NS, _TIGHT_RECORD_NS
+        if w.kind != RECORD:
+            usual, tight = self._latency.get(w.kind, _LATENCY_NS) + issued - issue, _TIGHT_NS
+        if before:
+            gap = w.start - before.end
+            latency = min(latency, usual) if before.end > issue else latency
+            gap = min(gap, tight) if before.end <= issued else gap
+            by_host, by_stream = issue + latency, before.end + gap
+            missing = w.start - max(by_host, by_stream)
+            if by_host >= by_stream:
+                latency += missing
+            else:
+                gap += missing
+        behind, device = NOTHING, 0
+        ready = max(issued, before.end if before else 0)
+        if w.kind != RECORD and w.start - ready >= HELD_NS:
             rivals = [
-                m
-                for m, o in enumerate(work)
-                if o.lane != w.lane and o.operation >= 0 and ready < o.end <= w.start + 1_000
+                n
+                for n, other in enumerate(work)
+                if other.lane != w.lane
+                and other.kind != RECORD
+                and ready < other.end <= w.start + 1_000
             ]
-            out[n] = items[n]._replace(
-                behind=max(rivals, key=lambda m: work[m].end) if rivals else HIDDEN,
-                latency=min(items[n].latency, self._usual(w, here)),
-                gap=min(items[n].gap, _TIGHT_NS),
-            )
-        return out
-
-    def _device(self, w: _Work, item: Item, before: _Work | None) -> int:
-        """What the profiler does on the GPU before a kernel or a memset that follows closely."""
-        kernel, memset = KIND["kernel"], KIND["memset"]
-        if (
-            item.behind != NOTHING
-            or w.operation < 0
-            or self.op_kind[w.operation] not in (kernel, memset)
-        ):
-            return 0
-        if item.call < 0 or item.gap >= 2 * _TIGHT_NS:
-            return 0
-        after_memset = (
-            before is not None
-            and before.operation >= 0
-            and self.op_kind[before.operation] == memset
-        )
-        most = self.costs.memset_ns if after_memset else self.costs.device_ns
-        return max(0, min(item.gap - self.costs.device_gap_ns, most))
+            behind = max(rivals, key=lambda n: work[n].end) if rivals else HIDDEN
+            latency, gap = min(latency, usual), min(gap, _TIGHT_NS)
+        elif w.kind in (KIND["kernel"], KIND["memset"]) and gap < 2 * _TIGHT_NS:
+            # what the profiler does before a kernel or a memset that follows closely
+            memset = before is not None and before.kind == KIND["memset"]
+            most = self.costs.memset_ns if memset else self.costs.device_ns
+            device = max(0, min(gap - self.costs.device_gap_ns, most))
+        return Item(w.lane, w.start, w.end, w.call, latency, gap, behind, trim, device)

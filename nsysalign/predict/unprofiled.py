@@ -9,14 +9,13 @@ profiled one minus what was taken away, by cause; it adds up exactly to the pred
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
+from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.parts import scale_budget
 from nsysalign.predict.costs import (
     AFTER_ERROR,
@@ -28,7 +27,7 @@ from nsysalign.predict.costs import (
     overhead,
     whole,
 )
-from nsysalign.predict.replay import Call, Item, replay
+from nsysalign.predict.replay import Call, replay
 from nsysalign.predict.scene import Scene, Scenes, said
 from nsysalign.split.budget import SplitTrace
 from nsysalign.trace.nccl import NCCL_KERNEL
@@ -72,47 +71,37 @@ class Predictor:
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        middle = self._replayed(window, scene)
-        work = min(working_ns, middle)
-        bar = _TICK_NS + round(
-            math.hypot(
-                self._replayed(window, scene, inside=1 - INSIDE_ERROR) - middle,
-                self._replayed(window, scene, after=1 - AFTER_ERROR) - middle,
-                HOST_ERROR * (middle - work),
-                WORK_ERROR * work,
-            )
+        whole_ns = int(window.elapsed_ns)
+        middle, less_inside, less_after = (
+            max(whole_ns - self._earlier(scene, *shares), 0)
+            for shares in ((1, 1), (1 - INSIDE_ERROR, 1), (1, 1 - AFTER_ERROR))
         )
+        work = min(working_ns, middle)
+        errors = (HOST_ERROR * (middle - work), WORK_ERROR * work)
+        bar = round(math.hypot(less_inside - middle, less_after - middle, *errors)) + _TICK_NS
         return Prediction(middle, max(middle - bar, 0), middle + bar, "")
 
-    def _replayed(self, window, scene: Scene, inside: float = 1.0, after: float = 1.0) -> int:
-        """Its length without these shares of the estimated cost."""
-        played = replay(*self.without(scene, inside, after))
-        if scene.start < 0:
-            return max(int(window.elapsed_ns) - played.host, 0)
-        return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
-
-    def without(self, scene: Scene, inside: float, after: float) -> tuple[list[Call], list[Item]]:
-        """What is replayed, with these shares of the estimated cost; what the profiler does on the
-        GPU belongs to `inside`."""
-        start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
-        cost = self.cost
+    def _earlier(self, scene: Scene, inside: float, after: float) -> int:
+        """By how much it is shorter without these shares of the estimated cost; what the profiler
+        does on the GPU belongs to `inside`."""
         columns = (
-            start,
-            end,
-            whole(cost.inside[scene.calls] * inside),
-            whole(cost.after[scene.calls] * after),
-            cost.waits[scene.calls],
+            self.scenes.start[scene.calls],
+            self.scenes.end[scene.calls],
+            whole(self.cost.inside[scene.calls] * inside),
+            whole(self.cost.after[scene.calls] * after),
+            self.cost.waits[scene.calls],
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)
         calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
         items = [
             i._replace(
-                gap=i.gap - min(round(inside * device), max(i.gap, 0)),
-                trim=min(round(inside * trim), (i.end - i.start) // 2),
+                gap=i.gap - min(round(inside * i.device), max(i.gap, 0)),
+                trim=min(round(inside * i.trim), (i.end - i.start) // 2),
             )
-            for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
+            for i in scene.items
         ]
-        return calls, items
+        played = replay(calls, items)
+        return played.items[scene.end] - played.items[scene.start] if scene.start >= 0 else played.host  # fmt: skip
 
 
 def predict(source: SplitTrace, intervals: pd.DataFrame, labels: pd.DataFrame) -> Predictions:
@@ -120,23 +109,19 @@ def predict(source: SplitTrace, intervals: pd.DataFrame, labels: pd.DataFrame) -
     frames.INTERVALS without runs, numbered by their rows."""
     # about how many calls were made while each label's row was open
     begins, windows = source.trace.calls["start_ns"].to_numpy(), source.alignment.windows
+    rows = labels["row_interval"].to_numpy()
     opened, closed = (
-        np.searchsorted(begins, windows[c].to_numpy()[labels["row_interval"]])
-        for c in ("open_ns", "close_ns")
+        np.searchsorted(begins, windows[c].to_numpy()[rows]) for c in ("open_ns", "close_ns")
     )
+    most = CALLS_PER_LABEL // np.maximum(closed - opened, 1)
+    most = np.clip(most, LEAST_PER_LABEL, MOST_PER_LABEL)
     of_label = intervals.groupby("label", sort=False).indices
-    wanted = []
-    for label, row, calls in zip(
-        labels["label"], labels["row_interval"], (closed - opened).tolist(), strict=True
-    ):
+    wanted = [rows]
+    for label, count in zip(labels["label"], most.tolist(), strict=True):
         numbers = of_label[label]
-        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
-        if len(numbers) > count:
-            spread = np.linspace(0, len(numbers) - 1, count - 1).astype(int)
-            numbers = np.unique(np.append(numbers[spread], row))
-        wanted.append(numbers)
-    every = np.sort(np.concatenate(wanted)) if wanted else np.empty(0, np.int64)
-    return predict_intervals(source, every.astype(np.int64))
+        spread = np.linspace(0, len(numbers) - 1, count - 1).astype(int)
+        wanted.append(numbers[spread] if len(numbers) > count else numbers)
+    return predict_intervals(source, np.unique(np.concatenate(wanted)).astype(np.int64))
 
 
 def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
@@ -146,51 +131,43 @@ def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
     cell has room for (REASONS). Bars are those of a run on a host that is as fast as this one was.
     """
     trace, windows = source.trace, source.alignment.windows.iloc[wanted]
-    matrix = source.total[wanted]
-    working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
-    unknown = matrix[:, CAUSES.index("unknown")]
-    waits = _collectives(trace, windows)
-    predictor = None
-    rows, budgets = [], []
-    for k, (number, window) in enumerate(
-        zip(wanted.tolist(), windows.itertuples(index=False), strict=True)
-    ):
-        reason, predicted = "", None
+    predictor, rows, budgets = None, [], []
+    columns = (wanted.tolist(), windows.itertuples(index=False), source.total[wanted])
+    collectives = _collectives(trace)
+    for number, window, parts in zip(*columns, strict=True):
+        reason = predicted = None
         if window.method in ("inferred", "event-trace"):
             reason = said(window.method)
         elif len(trace.os_calls):
             reason = said("osrt")
-        elif unknown[k] > _UNKNOWN_SHARE * window.elapsed_ns:
+        elif parts[CAUSES.index("unknown")] > _UNKNOWN_SHARE * window.elapsed_ns:
             reason = said("unknown")
-        elif waits[k] > _WAITING_SHARE * window.elapsed_ns:
+        elif len(collectives) and _waited(collectives, window) > _WAITING_SHARE * window.elapsed_ns:
             reason = said("collectives")
         else:
             predictor = predictor or Predictor(trace, source.alignment)
-            predicted = predictor.predict(window, int(working[k]))
+            predicted = predictor.predict(window, int(parts[: len(KIND)].sum()))
             reason = predicted.reason
             if not reason and predicted.predicted_ns > window.elapsed_ns:
                 reason = said("longer")
         if reason or predicted is None:
-            rows.append((number, *((pd.NA,) * 3), reason))
+            rows.append((number, pd.NA, pd.NA, pd.NA, reason))
             continue
         rows.append((number, *predicted[:3], ""))
-        budget = scale_budget(matrix[k], predicted.predicted_ns)
+        budget = scale_budget(parts, predicted.predicted_ns)
         budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
-    table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
+    table = frames.of_rows(rows, frames.UNPROFILED)
     return Predictions(table, frames.of_rows(budgets, frames.UNPROFILED_PARTS))
 
 
-def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
-    """int64, per window: ns of NCCL's kernels in it and in as long a time before it: a replay takes
-    a wait for another rank to be as long as it was."""
-    operations = trace.operations
+def _collectives(trace: Trace) -> pd.DataFrame:
+    """NCCL's kernels: a replay takes a wait for another rank to be as long as it was."""
     names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
-    waiting = operations[operations["name_id"].isin(names)]
-    process, begun, over = (waiting[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
-    out = np.zeros(len(windows), dtype=np.int64)
-    if len(waiting):
-        for k, w in enumerate(windows.itertuples(index=False)):
-            first = w.start_ns - (w.end_ns - w.start_ns)
-            inside = np.minimum(over, w.end_ns) - np.maximum(begun, first)
-            out[k] = inside[(process == w.process) & (inside > 0)].sum()
-    return out
+    return trace.operations[trace.operations["name_id"].isin(names)]
+
+
+def _waited(collectives: pd.DataFrame, window) -> int:
+    """Nanoseconds of them in a window and in as long a time before it."""
+    own = collectives[collectives["process"] == window.process]
+    begin = own["start_ns"].clip(lower=2 * window.start_ns - window.end_ns)
+    return int((own["end_ns"].clip(upper=window.end_ns) - begin).clip(lower=0).sum())

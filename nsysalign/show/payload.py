@@ -210,36 +210,18 @@ def _run(
         values = matrix[order, CAUSES.index(cause)]
         if values.any():
             parts[cause] = packed(values)
-    errors = rows["error_ns"].to_numpy()
+    errors, names = rows["error_ns"].to_numpy(), rows["name"].tolist()
+    counted = names == [f"{label}#{number}" for number in range(len(names))]
     return {
-        "names": _repetitions(rows["name"].tolist(), label),
+        "names": None if counted else list(map(safe_text, names)),
         "elapsed": packed(rows["elapsed_ns"]),
         "kernel": None if "kernel" in parts else packed(rows["kernel_only_ns"]),
         "error": int(errors[0]) if errors.min() == errors.max() else packed(errors),
-        "interval": _evenly(rows["interval"].to_numpy()),
+        "interval": packed(rows["interval"]),
         "device": int(rows["device"].iloc[0]),
         "start": packed((rows["start_ns"].to_numpy() - origin) // 1_000),
         "parts": parts,
     }
-
-
-def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
-    """`label#7` is kept as 7: names would be the largest part of the page."""
-    kept: list[Any] = []
-    for name in names:
-        number = name[len(label) + 1 :]
-        whole = number.isdecimal() and len(number) < 16 and name == f"{label}#{int(number)}"
-        kept.append(int(number) if whole else safe_text(name))
-    return _evenly(np.array(kept)) if all(isinstance(one, int) for one in kept) else kept
-
-
-def _evenly(values: np.ndarray) -> list[int] | dict[str, int]:
-    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number
-    their intervals evenly."""
-    steps = np.diff(values)
-    if len(values) < 3 or steps.min() != steps.max():
-        return values.tolist()
-    return {"from": int(values[0]), "step": int(steps[0]), "count": len(values)}
 
 
 def _answers(analysis: Analysis) -> dict[str, Any]:
@@ -390,13 +372,8 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
         "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
-        said.append(
-            f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
-        )
-    full = len(analysis.intervals) <= MAX_FULL_INTERVALS
-    what = (
-        "the parts of every interval"
-        if full
-        else "kernel time of every interval; the other parts are in analysis.db"
-    )
-    return [*said, f"It holds the measured time and {what}."]
+        more = plural(held.left_out, "more timeline")
+        said.append(f"{more} did not fit; they are in analysis.db.")
+    if len(analysis.intervals) > MAX_FULL_INTERVALS:
+        said.append("Of the parts it holds kernel time; the others are in analysis.db.")
+    return said

@@ -42,15 +42,6 @@ def test_time_with_too_few_blocks(rows, few, unused):
     assert [(f["few_blocks_ns"], f["unused_ns"]) for f in found] == ([(few, unused)] if few else [])
 
 
-def test_the_kernel_that_ran_longest_is_named():
-    trace = ran((0, 5, 1, 32, 0), (5, 12, 2, 64, 1), (20, 25, 1, 32, 0), (30, 90, 10, 32, 1))
-    (found,) = small_launches(trace, {0: 10})["few_blocks"]
-    named = {k: found[k] for k in ("kernel", "blocks", "threads_per_block", "multiprocessors")}
-    assert named == {"kernel": "add", "blocks": 1, "threads_per_block": 32, "multiprocessors": 10}
-    (found,) = small_launches(trace, {0: 0})["few_blocks"]  # not known: only one block is too few
-    assert found["few_blocks_ns"] == 10
-
-
 @pytest.mark.parametrize(("rows", "few", "unused"), [
     ([(0, 320, 6, 1, 0)], 320, 310),                     # one thread of 32
     ([(0, 320, 6, 31, 0)], 320, 10),

@@ -115,19 +115,6 @@ def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     assert found.table.empty and not found.notes
 
 
-@pytest.mark.parametrize("name", ["probe", "truth_random1"])
-def test_all_of_a_recordings_host_time_is_there(name, tmp_path):
-    export, log = unpack(name, tmp_path)
-    a = nsysalign.analyze(export, [log])
-    label = a.measured.set_index("interval")["label"]
-    host = a.parts[(a.parts["cause"] == "host") & a.parts["interval"].isin(a.measured["interval"])]
-    expected = host.groupby(label.reindex(host["interval"]).to_numpy())["ns"].sum()
-    whole = a.host_activity[a.host_activity["view"] == "all"].set_index("label")["ns"]
-    assert whole.to_dict() == expected[expected > 0].to_dict()
-    for _, rows in a.host_activity[a.host_activity["view"] == "range"].groupby("label"):
-        assert rows["ns"].sum() <= whole[rows["label"].iloc[0]]
-
-
 def test_samples_of_a_run_reach_its_analysis(tmp_path):
     """A recording with samples put into its longest host gap: what a run with --sample-python
     leaves."""

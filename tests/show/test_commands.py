@@ -83,19 +83,6 @@ def test_a_waterfall_of_many_pieces_leaves_nothing_out():
     assert "CPU 90 %, kernel 10 %" in lines[3].what
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "text"),
-    [(0, 1, "████"), (0, 0, "▏"), (0.5, 0.75, "  █"), (0.99, 1, "   █"), (1, 1, "   █")],
-)
-def test_bars(start, end, text):
-    assert waterfall.bar(start, end, 4) == text
-
-
-def test_json_on_stdout_is_only_json(run_dir):
-    compared = json.loads(call("diff", run_dir, run_dir, "--json", "-").output)
-    assert compared["labels"][0]["label"] == "t1"
-
-
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
     database.write(
         replace(analysis, segments=frames.empty(frames.SEGMENTS)), tmp_path / "analysis.db"

@@ -41,14 +41,6 @@ def test_it_fits_the_terminal(comparison, width):
     assert max(map(len, shown(comparison, width).splitlines())) <= width
 
 
-def test_the_terminal_says_what_changed(comparison):
-    text = shown(comparison, 80)
-    assert "Of 4 labels in both: 2 faster, 2 same." in text
-    row, because = text.split("verdict")[1].strip().splitlines()[:2]
-    assert row.split() == ["t1", "12/12", "234.72", "103.85", "-55.8", "%", "▼", "faster"]
-    assert because.strip() == "-55.8 to -55.8 %; CPU -131 us"
-
-
 def test_the_document_is_in_nanoseconds(comparison):
     t1 = diff.document(comparison)["labels"][0]
     assert (t1["label"], t1["verdict"]) == ("t1", "faster")

@@ -151,25 +151,6 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
     quiet(driver)
 
 
-def test_the_runs_are_drawn_and_tabulated(looked_at):
-    driver = looked_at
-    assert (
-        "3 intervals: median 235 us, from 215 us to 245 us"
-        in driver.find_element("id", "runs-reading").text
-    )
-    driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
-    paths = "[...document.querySelectorAll('#iterations path.cause')].map(p => p.getAttribute('d').split('M').length - 1)"
-    # kernel, launch, event and host, each in three runs
-    assert until(driver, f"{paths}.length && {paths}", "the bars") == [3, 3, 3, 3]
-    driver.execute_script("document.querySelector('#runs-table').open = true")
-    until(
-        driver,
-        "document.querySelectorAll('#runs-table tbody tr').length == 3",
-        "the table of the runs",
-    )
-    quiet(driver)
-
-
 def test_a_record_points_at_the_wait_that_it_releases(looked_at):
     driver = looked_at
     # the wait of stream 7 ends 5 us after the start, where the record of stream 13 lies: the arrow
@@ -191,18 +172,6 @@ def test_a_record_points_at_the_wait_that_it_releases(looked_at):
         "the table of the lanes",
     )
     quiet(driver)
-
-
-def test_a_label_has_a_line(looked_at):
-    """What was measured, its kernel time, the verdict; what a library timed stands last."""
-    rows = looked_at.execute_script(
-        "return [...document.querySelectorAll('#rows li')].map(r => [r.dataset.label, r.querySelector('.value').textContent])"
-    )
-    assert ["t1", "235 us kernel 24.8 us"] in rows and len(rows) == 4
-    assert looked_at.find_element("css selector", "#rows .words").text
-    remark = "DATA.screen.remarks = ['first calls: 9 ms once']; drawRows();"
-    words = "return document.querySelector('#screen-remarks').textContent"
-    assert looked_at.execute_script(remark + words) == "first calls: 9 ms once"
 
 
 def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):
@@ -259,14 +228,6 @@ def test_a_link_carries_what_is_seen_and_arrives(driver, analysis, tmp_path):
     quiet(driver)
 
 
-def test_a_table_is_copied_as_text(looked_at):
-    tsv = looked_at.execute_script("return tableText(document.querySelector('#budgets'))")
-    head, first = (line.split("\t") for line in tsv.splitlines()[:2])
-    row = dict(zip(head, first, strict=True))
-    assert (row["n"], row["kernel us"], row["CPU us"]) == ("3", "24.77", "174.49")
-    assert "budget" not in row
-
-
 def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysis, tmp_path):
     open_page(driver, analysis, tmp_path)
     at_first = driver.execute_script("return selected.label")
@@ -281,26 +242,6 @@ def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysi
     until(driver, "selected.label === 't2'", "the label after")
     driver.execute_script("location.hash = '#runs'")
     until(driver, "Math.abs($('runs').getBoundingClientRect().top) < 120", "the section")
-
-
-def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
-    open_page(driver, analysis, tmp_path)
-    driver.execute_script("choose('t1', null, false)")
-    name = driver.execute_script(
-        "const lane = view.picture.lanes.find(l => l.kind === 'stream' && l.n.length);"
-        "return DATA.strings[lane.n[0]]"
-    )
-    find = (
-        "$('find').value = arguments[0]; $('find').dispatchEvent(new Event('input'));"
-        "return [document.querySelectorAll('#lanes .match').length, $('finds').textContent]"
-    )
-    count, words = driver.execute_script(find, name)
-    assert count >= 1 and words.startswith(f"{count} found")
-    before = driver.execute_script("return [...view.range]")
-    driver.execute_script("nextFound()")
-    after = driver.execute_script("return [...view.range]")
-    assert after == before  # the chart stays where it is
-    assert driver.execute_script(find, "no such thing") == [0, "0 found"]
 
 
 def three_kernels(tmp_path, pair):
@@ -329,34 +270,6 @@ def test_a_run_without_intervals_has_its_timeline(driver, tmp_path):
     quiet(driver)
 
 
-def test_the_run_is_zoomed_down_to_a_launch_and_left_for_an_interval(driver, tmp_path):
-    from selenium.webdriver import ActionChains
-
-    open_page(driver, three_kernels(tmp_path, pair=True), tmp_path)
-    strip = driver.find_element("id", "strip")
-    whole = driver.execute_script("return strip.to - strip.from")
-    ActionChains(driver).move_to_element(strip).click_and_hold().move_by_offset(
-        100, 0
-    ).release().perform()
-    part = until(driver, f"strip.to - strip.from < {whole} / 2 && strip.from", "zooming the strip")
-    driver.find_element("id", "strip-run").click()
-    until(driver, "view.picture.whole", "the timeline of the run")
-    assert driver.execute_script("return view.range[0] + DATA.wholes[0].start") == pytest.approx(
-        part
-    )
-    # a link to the run leads to the run
-    until(driver, "location.hash.includes(`run=${DATA.wholes[0].number}`)", "the address")
-    driver.execute_script("zoomTo([-10, 30])")
-    until(driver, f"{SAID}.some(said => /^kernel.*50.0 us/.test(said))", "one kernel")
-    driver.execute_script(
-        "drawings.get(document.querySelector('#lanes')).hits.find(hit => hit.go).go()"
-    )
-    assert driver.find_element("id", "timeline-head").text == "One interval"
-    quiet(driver)
-    driver.back()
-    until(driver, "view.picture.whole", "the run again")
-
-
 def test_cards_have_both_kinds_of_advice_the_line_of_code_and_a_link(
     driver, builder, finding, tmp_path
 ):
@@ -380,16 +293,6 @@ def test_cards_have_both_kinds_of_advice_the_line_of_code_and_a_link(
     driver.execute_script("document.querySelector('#budgets .flag').click()")
     top = "document.querySelector('#cards .card').getBoundingClientRect().top"
     until(driver, f"Math.abs({top}) < 100", "scrolling to the finding")
-    quiet(driver)
-
-
-def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
-    html.write(builder([]), tmp_path / "report.html")
-    driver.get_log("browser")
-    driver.get((tmp_path / "report.html").as_uri())
-    until(driver, "document.body.dataset.ready", "the page")
-    assert driver.execute_script("return $('timeline').hidden")
-    assert "No interval was placed" in driver.find_element("id", "cards").text
     quiet(driver)
 
 

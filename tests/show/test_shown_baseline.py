@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
 from contextlib import closing
@@ -10,12 +9,10 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from nsysalign import engine, frames
-from nsysalign.answer import answer
 from nsysalign.errors import AnalysisError
-from nsysalign.show import baseline, screen
+from nsysalign.show import baseline
 from nsysalign.store import database, document
 
 
@@ -54,38 +51,11 @@ def both_runs(analysis):
     )
 
 
-def printed(analysis, width=100) -> str:
-    out = io.StringIO()
-    screen.everything(analysis, answer(analysis), Console(file=out, width=width, highlight=False))
-    return out.getvalue()
-
-
-def test_terminal_has_both_numbers_the_prediction_and_its_error(both_runs):
-    text = printed(both_runs)
-    line = next(x for x in text.splitlines() if " 300.00 " in x)
-    for cell in ("5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"):
-        assert cell in line
-    assert (
-        "profiled: CPU-bound; unprofiled: GPU-bound; 5 intervals under nsys, 4 without"
-        in " ".join(text.split())
-    )
-    assert "measured without nsys only" in text
-    assert "\x1b[31m" not in text
-    assert max(map(len, printed(both_runs, 80).splitlines())) <= 80
-
-
 def test_the_page_has_both_numbers_the_prediction_and_its_error(both_runs):
     first, only = baseline.page_table(both_runs)["rows"]
     assert first[1:7] == ["5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"]
     assert first[7].endswith("; 5 intervals under nsys, 4 without")
     assert "\x1b" not in only[0] and only[7] == "measured without nsys only"
-
-
-def test_round_trip(both_runs, tmp_path):
-    database.write(both_runs, tmp_path / "analysis.db")
-    loaded = engine.load(tmp_path / "analysis.db")
-    for table in ("baseline", "unprofiled", "unprofiled_parts"):
-        pd.testing.assert_frame_equal(getattr(loaded, table), getattr(both_runs, table))
 
 
 def test_json_names_the_parts_of_every_replayed_interval(both_runs):

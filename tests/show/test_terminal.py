@@ -21,13 +21,6 @@ def shown(analysis, width=120):
     return stream.getvalue()
 
 
-def test_nothing_placed_and_what_has_no_place(builder, analysis):
-    assert "Nothing was measured." in shown(builder([]))
-    assert "not placed: 2: captured (lost#0, lost#1)" in shown(analysis)
-    order = [row.label for row in answer(analysis).labels]
-    assert order == ["t1", "t2", "replay", "do_bench"]  # the largest saving, most time, libraries
-
-
 def test_labels_of_one_site_stay_apart_when_there_is_little_room():
     labels = [f"host_timers.py:{n} (host_timers.py:42-45)" for n in (115, 121)]
     for width, ends in ((38, " (:42-45)"), (20, "")):

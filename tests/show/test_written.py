@@ -13,10 +13,9 @@ from handmade import CASES
 
 from nsysalign import frames, registry
 from nsysalign.model import CAUSES
-from nsysalign.show.payload import payload
 from nsysalign.store import database
 from nsysalign.store import document as json
-from nsysalign.store.objects import listed, to_json
+from nsysalign.store.objects import to_json
 
 
 def cell(value):
@@ -139,62 +138,3 @@ def test_the_tables_have_every_row(case, monkeypatch, tmp_path):
             if spec.name in ("intervals", "unprofiled"):  # whose key is the rowid
                 expected.sort()
             assert stored == expected, spec.name
-
-
-def test_columns_as_lists():
-    table = pd.DataFrame(
-        {
-            "same": [5, 5, 5, 5],
-            "number": [1, -1, 2**62, 0],
-            "float": [1.5, math.nan, math.inf, 2.0],
-            "unknown": [math.nan] * 4,
-            "nullable": pd.array([1, None, 2**62 + 1, 4], dtype="Int64"),
-            "na": pd.array([None] * 4, dtype="Int64"),
-            "bool": [True, False, True, True],
-            "text": pd.Series(["a", None, "b", "a"], dtype="str"),
-            "tuple": pd.Series([("a",), (), ("a",), ("b", "a")], dtype=object),
-            # Equal to Python, and not the same.
-            "alike": pd.Series([(1,), (True,), (1.0,), {"k": [1]}], dtype=object),
-        }
-    )
-    told = []
-
-    def change(value):
-        told.append(value)
-        return "-" if value is None else value
-
-    everything = {name: listed(table[name], change) for name in table.columns}
-    assert repr(everything) == repr(
-        {
-            "same": [5, 5, 5, 5],
-            "number": [1, -1, 2**62, 0],
-            "float": [1.5, "-", "-", 2.0],
-            "unknown": ["-"] * 4,
-            "nullable": [1, "-", 2**62 + 1, 4],
-            "na": ["-"] * 4,
-            "bool": [True, False, True, True],
-            "text": ["a", "-", "b", "a"],
-            "tuple": [("a",), (), ("a",), ("b", "a")],
-            "alike": [(1,), (True,), (1.0,), {"k": [1]}],
-        }
-    )
-    assert told.count("a") == 1
-    assert not any(listed(table[name].iloc[:0], str) for name in table.columns)
-
-
-@pytest.mark.parametrize(
-    ("names", "kept"),
-    [
-        (["a#0", "a#1", "a#2"], {"from": 0, "step": 1, "count": 3}),
-        (["a#10", "a#20", "a#30"], {"from": 10, "step": 10, "count": 3}),
-        (["a#2", "a#0", "a#1"], [2, 0, 1]),
-        (["a#0", "a#01", "a#2"], [0, "a#01", 2]),
-        (["b#0", "a#1", "a#2"], ["b#0", 1, 2]),
-        ([f"a#{10**30 + k}" for k in range(3)], [f"a#{10**30 + k}" for k in range(3)]),
-    ],
-)
-def test_names_of_runs_are_numbers(builder, names, kept):
-    runs = [[("kernel", 1000 + k, "gemm")] for k in range(len(names))]
-    analysis = builder([("a", "event", "a.py:1", False, runs)], timeline=False)
-    analysis.intervals["name"] = pd.Series(names, dtype="str")
-    assert payload(analysis)["runs"][0]["names"] == kept

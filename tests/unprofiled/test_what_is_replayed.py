@@ -72,11 +72,11 @@ def scene(w: World, folder: Path, kind: str = "event") -> Found:
             i.latency / 1000,
             i.gap / 1000,
             i.behind,
-            i.trim,
+            0,
         )
         for i in s.items
     ]
-    return Found(calls=((starts - ZERO) / 1000).tolist(), items=items, device=s.device, trim=s.trim, start=s.start,
+    return Found(calls=((starts - ZERO) / 1000).tolist(), items=items, device=[i.device for i in s.items], trim=[i.trim for i in s.items], start=s.start,
                  end=s.end, reason=s.reason, back=scenes.back)  # fmt: skip
 
 

@@ -7,18 +7,12 @@ function labelAt() {
   return DATA.labels.findIndex((item) => item.label === selected.label);
 }
 
-// A list, or {from, step} of evenly spaced numbers.
-function nth(column, i) {
-  return Array.isArray(column) ? column[i] : column.from + i * column.step;
-}
-
 function numberOf(runs, i) {
-  return nth(runs.interval, i);
+  return runs.interval[i];
 }
 
 function nameOf(label, runs, i) {
-  const name = nth(runs.names, i);
-  return typeof name === "number" ? `${label.label}#${name}` : name;
+  return runs.names ? runs.names[i] : `${label.label}#${i}`;
 }
 
 function errorOf(runs, i) {
