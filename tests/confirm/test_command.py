@@ -101,7 +101,8 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
     before = json.loads(dumps(present(machine.folder, quiet=True)))
     assert {f["confirmation"]["verdict"] for f in before["findings"]} == {"not confirmed"}
     for number in (1, 2):
-        confirm("--from", str(machine.folder), "--label", "t1", "-q")
+        result = confirm("--from", str(machine.folder), "--label", "t1", "--json", "-")
+        assert json.loads(result.output)["confirmations"][0]["verdict"] == "confirmed"
         assert (machine.folder / "confirm" / f"t1-delay-{number}" / "analysis.db").is_file()
         assert stored(machine.folder)["run"] == f"confirm/t1-delay-{number}"
     assert len(machine.calls) == 2 and all(machine.calls)
@@ -129,12 +130,6 @@ def test_a_script_that_fails(machine, status):
     else:
         assert stored(machine.folder)["verdict"] == "unclear"
         assert "status 3 in the second run" in stored(machine.folder)["reason"]
-
-
-@pytest.mark.usefixtures("no_page")
-def test_json_on_stdout_is_only_that(machine):
-    result = confirm("--label", "t1", "--json", "-")
-    assert json.loads(result.output)["confirmations"][0]["verdict"] == "confirmed"
 
 
 @pytest.mark.usefixtures("no_page")

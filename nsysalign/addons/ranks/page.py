@@ -290,8 +290,12 @@ def unchecked(comparison: RankComparison) -> list[str]:
         "session start": "taken from its session start, not checked",
         "none": "no session start, not comparable with others",
     }
-    return [
-        f"clock of {clock.source}: {known[clock.method]}: {clock.reason}"
-        for clock in comparison.clocks
-        if clock.method in known
-    ]
+    alike: dict[str, list[str]] = {}
+    for clock in comparison.clocks:
+        if clock.method in known:
+            alike.setdefault(f"{known[clock.method]}: {clock.reason}", []).append(clock.source)
+    lines = []
+    for why, (first, *others) in alike.items():
+        more = f" and {plural(len(others), 'other')}" if others else ""
+        lines.append(f"clock of {first}{more}: {why}")
+    return lines
