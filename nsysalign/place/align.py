@@ -33,10 +33,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     known = log if log is not None else no_log()
     logged = not untold(known)
     clock = event_clock(known)
-    matched = match(trace, known)
     streams = streams_of(trace)
-    on = on_streams(trace, matched, streams, logged=logged)
-    bounded = bound(trace, matched, streams, on, on_clock=clock is not None, logged=logged)
+    matched = on_streams(trace, match(trace, known), streams, logged=logged)
+    bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     placed = place(trace, known, matched, streams, bounded, clock)
     timers = host_timers(trace, known, matched.processes, matched.clocks)
     windows, notes = [placed.windows, timers.windows], [*timers.notes]
@@ -46,22 +45,15 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         windows += [placed.read, ranges[~ranges["region"].isin(list(regions))]]
         notes += deep
     some = [w for w in windows if len(w)] or windows[:1]
-    said = (
-        matched.notes,
-        bounded.notes,
-        placed.notes,
-        notes,
-        matched.read.notes,
-        placed.read_notes,
-    )
+    notes = [*matched.notes, *placed.notes, *notes, *matched.read.notes, *placed.read_notes]
     return Alignment(
         records=placed.records,
         lanes=streams.lanes,
         operation_lane=streams.operation_lane,
-        wait_calls=bounded.waits[["call", "lane", "record", "inferred"]],
+        wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
         unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
-        notes=tuple(note for notes in said for note in notes),
+        notes=tuple(notes),
         clock_maps=matched.clocks,
         clock=clock,
         busy=streams.busy,

@@ -23,7 +23,7 @@ import pandas as pd
 from nsysalign.intervals import FAR, Columns, group, pick
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched, without_place
-from nsysalign.place.streams import LaneOperations, OnStreams, Streams, in_legacy_order, stream_lane
+from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
 from nsysalign.place.windows import Unplaced
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
@@ -41,32 +41,25 @@ _HOST_COPIES = (1, 2)
 
 @dataclass(frozen=True)
 class Bounded:
-    """`records` and `waits` as on their streams; `around`: the records' neighbours; `lower`,
-    `upper`: their own bounds; `pairs`: rows of `Matched.pairs` that can be placed; `unaligned`: the
-    others."""
+    """`around`: the neighbours of `Matched.records` on their streams; `lower`, `upper`: their own
+    bounds; `stamped`: which have a CUPTI timestamp; `pairs`: rows of `Matched.pairs` that can be
+    placed; `unaligned`: the others."""
 
-    records: pd.DataFrame
-    waits: pd.DataFrame
     around: pd.DataFrame
     lower: np.ndarray
     upper: np.ndarray
+    stamped: np.ndarray
     pairs: pd.DataFrame
     unaligned: list[Unplaced]
-    notes: list[str]
-
-    @property
-    def stamped(self) -> np.ndarray:
-        """Which records have a CUPTI timestamp."""
-        return self.records["timestamp_ns"].to_numpy() > 0
 
 
 def bound(
-    trace: Trace, matched: Matched, streams: Streams, on: OnStreams, *, on_clock: bool, logged: bool
+    trace: Trace, matched: Matched, streams: Streams, *, on_clock: bool, logged: bool
 ) -> Bounded:
     """Bounds of every record.  `on_clock`: the events' own stamps are known, so CUPTI's, which may
     be late, are not used as lower bounds.  Records that were not `logged` are in the order of the
     legacy default stream, too (lengths that elapsed_time told need no such help)."""
-    records, pairs = on.records, matched.pairs
+    records, pairs = matched.records, matched.pairs
     lane = records["lane"].to_numpy()
     per_lane = streams.per_lane
     if not logged:
@@ -94,7 +87,7 @@ def bound(
     refused = without_place(pairs[told], records, reason[told])
     placeable = pairs[reason == ""].reset_index(drop=True)
     unaligned = matched.unaligned + refused
-    return Bounded(records, on.waits, around, lower, upper, placeable, unaligned, on.notes)
+    return Bounded(around, lower, upper, stamp > 0, placeable, unaligned)
 
 
 def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
@@ -224,9 +217,11 @@ class Surroundings(Columns):
     stamp: np.ndarray  # CUPTI's timestamp
 
 
-def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundings:
+def surroundings(
+    trace: Trace, streams: Streams, matched: Matched, around: pd.DataFrame
+) -> Surroundings:
     """Surroundings of every record."""
-    records, around, waits = bounded.records, bounded.around, bounded.waits
+    records, waits = matched.records, matched.waits
     call_start, lane = records["call_start_ns"].to_numpy(), records["lane"].to_numpy()
     next_issued = around["next_issued_ns"].to_numpy()
     key = pd.DataFrame({"lane": lane, "before": around["before"], "issued": call_start})

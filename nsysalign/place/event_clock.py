@@ -1,29 +1,24 @@
 """One clock for the events of a process and device: where each record lies relative to all others.
 
-`elapsed_time` says how far apart two events are, to the tick of the GPU's timer, whatever their
-streams.  Distances to reference events (the log's `reference` and `elapsed` lines) and the compared
-pairs themselves are the edges of a graph:
+`elapsed_time` says how far apart two events are, to the tick of the GPU's timer.  Distances to
+reference events and the compared pairs themselves are the edges of a graph:
 
     reference 0 --105.7 ms-- reference 1 --52.2 ms-- reference 2        records connected through edges short
         |  |                     |                       |  |           enough for float32 to name the tick form one
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
-Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us);
-several such edges, each rounded differently, say more than one.
-
+Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us).
 Where the clock lies on the trace's, everything says that its records met:
 
     offset (trace - event clock)
       ^        x     x              x: the next operation's start, minus the time it takes to begin
       |   x       x        x   x
-      |  ------------------------- the line
+      |  ------------------------- the line, piecewise linear: the driver's conversion is corrected now and then
       | o   o o  o   o  o oo  o     o: the previous operation's end, plus how long a record takes
       +---------------------------> event clock
 
 Latencies (linear in the parameters of latency.py) and offsets are fitted together; their covariance
-gives the error bars.  GPUs are late, never early: on that side the noise has a heavy tail.  Both
-clocks read the same GPU timer; the line is piecewise linear, because the driver's conversion is
-corrected from time to time, by parts per million.
+gives the error bars.  GPUs are late, never early: on that side the noise has a heavy tail.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
 """How long the GPU can have been idle because of the CPU inside each pair of events, from the log alone.
 
-The events of a process and device lie on one GPU clock (`event_clock`), and the log knows when the
-CPU called `record()`.  The *lag* of a record is its GPU time minus the beginning of its call, above
-the least that the run shows around that time:
+The *lag* of a record is its GPU time (`event_clock`) minus the beginning of its call, above the least
+that the run shows around that time:
 
     GPU time - CPU time
       |      x          x                 x: records.  A record waits behind work, so its difference
       |  x       x   x      x                grows; where the GPU had caught up, it is least
-      |   \\____x_________x____x            the line: the lower convex hull, straight between its
-      +------------------------- CPU time    corners, which takes out the clocks' linear drift
+      |   \\____x_________x____x            the line: the lower convex hull, which takes out the clocks'
+      +------------------------- CPU time    offset and their linear drift
 
-What the clocks' offset and a record's own way to the GPU add is in the hull, so a lag is never too
-long while the clocks drift linearly.  Over minutes they do not: on an H100 the rate wandered by
-0.7 ppm in a quarter of an hour, and one hull over all of it lay up to 15 us too low.  So a hull
-reaches over `STRAIGHT_NS` only, and of the two that hold a record the lower one counts.  All work of
-a pair was issued when the call of its end record returned.  From then on the CPU keeps the GPU waiting no more, so within a pair it can have done so
-only for
+Over minutes the drift is not linear (0.7 ppm in a quarter of an hour on an H100), so a hull reaches over
+`STRAIGHT_NS` only, and of the two that hold a record the lower one counts: a lag is never too long.  All
+work of a pair was issued when the call of its end record returned, so within it the CPU can have kept the
+GPU waiting only for
 
     (return of the end record's call - beginning of the start record's call) - lag of the start
 """

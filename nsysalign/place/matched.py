@@ -96,7 +96,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
-    """log process -> globalPid, by pid, else by the thread ids that made record calls; notes.
+    """log process -> globalPid, by pid (a log that names none is of the only process); notes.
 
     Raises EventLogError if the log belongs to another run.
     """
@@ -107,18 +107,14 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     timed = pd.concat([t[["process", "tid", "t0_ns"]] for t in (log.records, log.hosts)])
     matched, notes, others = {}, [], other_runs(trace, log, timed)
     for number, header in enumerate(log.headers):
-        pid, tids = header.get("pid"), timed.loc[timed["process"] == number, "tid"].unique()
-        own = {tid_of(t) for t in tids.tolist() if t >= 0}
-        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
-        if not own and not isinstance(pid, int) and len(by_pid) == 1:
-            candidates = {*by_pid.values()}
+        pid = header.get("pid")
         if number in others:
             notes.append(others[number])
         elif isinstance(pid, int) and tid_of(pid) in by_pid:
             matched[number] = by_pid[tid_of(pid)]
-        elif len(candidates) == 1:
-            matched[number] = candidates.pop()
-        elif len(tids):
+        elif pid is None and len(by_pid) == 1:
+            (matched[number],) = by_pid.values()
+        elif (timed["process"] == number).any():
             known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
             name = pid if pid is not None else f"#{number}"
             notes.append(

@@ -57,8 +57,8 @@ def place(
     clock: EventClock | None,
 ) -> Placed:  # fmt: skip
     """`clock`: the events' own, if the log has references."""
-    records, tracing = bounded.records, event_tracing(trace)
-    around = surroundings(trace, streams, bounded)
+    records, tracing = matched.records, event_tracing(trace)
+    around = surroundings(trace, streams, matched, bounded.around)
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, known)
     likely = assumed(tracing, around).likely(around)
@@ -73,7 +73,7 @@ def place(
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
     )
-    windows = _event_windows(log, bounded, places, on_clock, likely, (lower, upper))
+    windows = _event_windows(log, records, bounded, places, on_clock, likely, (lower, upper))
     records["t_ns"] = _record_places(records, windows, places, likely)
     read, read_notes = _read_windows(trace, records, matched, bounded, likely.bar)
     columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
@@ -112,6 +112,7 @@ def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, l
 
 def _event_windows(
     log: EventLog,
+    records: pd.DataFrame,
     bounded: Bounded,
     places: ClockPlaces,
     on_clock: np.ndarray,
@@ -123,7 +124,7 @@ def _event_windows(
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs, on = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    stamp, stamped = bounded.records["timestamp_ns"].to_numpy(), bounded.stamped
+    stamp, stamped = records["timestamp_ns"].to_numpy(), bounded.stamped
     low, high = np.sort(of_starts(*bounds, pairs, slack_ns(elapsed)), axis=0)
     low, high = (
         np.where(stamped[start], b[start], x) for b, x in zip(bounds, (low, high), strict=True)
@@ -150,7 +151,7 @@ def _event_windows(
     # the log's records come first in `records`: positions there are positions here
     names = ("region", "site", "callers", "library")
     region, site, callers, library = (log.records[c].to_numpy() for c in names)
-    columns = _who(bounded.records, start, end) | {
+    columns = _who(records, start, end) | {
         "log_process": pairs["process"].to_numpy(),
         "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
         "site": site[start],

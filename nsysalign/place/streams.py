@@ -11,7 +11,7 @@ After it is known on which stream each record lies, or that the trace does not s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -102,15 +102,6 @@ class Streams:
     per_lane: dict[int, LaneOperations]
 
 
-@dataclass(frozen=True)
-class OnStreams:
-    """`Matched.records` and `Matched.waits` with a column lane (-1: not known), and notes."""
-
-    records: pd.DataFrame
-    waits: pd.DataFrame
-    notes: list[str]
-
-
 def streams_of(trace: Trace) -> Streams:
     """All streams that a trace names."""
     columns = [*_KEYS, "device"]
@@ -161,9 +152,9 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
     return of_lane
 
 
-def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> OnStreams:
-    """Records on the streams that event rows name, else the log, else (`logged`: there is none) the
-    work around them."""
+def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> Matched:
+    """The same whose records and waits have a column lane (-1: not known): that which event rows
+    name, else the log, else (`logged`: there is none) that of the work around them."""
     records = matched.records
     of_wait = stream_lane(streams.lanes, trace.syncs)
     waits = matched.waits.assign(lane=pick(of_wait, matched.waits["sync"].to_numpy(), -1))
@@ -173,7 +164,8 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
         lane, notes = _lane_of_log(streams, records, waits, exact >= 0)
     else:
         lane, notes = lane_of_thread(trace, streams.operation_lane, records), []
-    return OnStreams(records.assign(lane=np.where(exact >= 0, exact, lane)), waits, notes)
+    records = records.assign(lane=np.where(exact >= 0, exact, lane))
+    return replace(matched, records=records, waits=waits, notes=matched.notes + notes)
 
 
 def _lane_of_log(

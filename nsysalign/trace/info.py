@@ -99,7 +99,7 @@ def _devices(source: Source) -> tuple[str, ...]:
         by_device = source.rows(_GPUS, "id", "name")
     names = {number: str(name) for number, name in by_device if name is not None}
     contexts = source.read(schema.CONTEXT)
-    used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
+    used = sorted({*contexts["device"].tolist()})
     if used and all(device in names for device in used):
         return tuple(names[device] for device in used)
     # of a laptop, its display adapters stand there as well, without multiprocessors

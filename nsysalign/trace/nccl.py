@@ -83,7 +83,6 @@ def _collectives(source: Source) -> pd.DataFrame:
         tuple(f for f in schema.KERNEL_LAUNCH.fields if f.name in _COLUMNS),
     )
     frame = source.read(table, f'"{column}" in ({", ".join(str(int(i)) for i in names)})')
-    assert frame is not None  # it has the column
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
     frame["name"] = frame["name_id"].map(names).astype("str")

@@ -46,7 +46,7 @@ def read_trace(path: Path) -> Trace:
         names = source.strings()
         runtime = source.columns_of(schema.RUNTIME)
         tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
-        if runtime is not None and not any("GraphLaunch" in name for name in names.values()):
+        if len(runtime["row"]) and not any("GraphLaunch" in name for name in names.values()):
             tables = tuple(map(schema.without_graphs, tables))
         calls, lost_calls = _calls(runtime, names)
         del runtime
@@ -119,11 +119,9 @@ def _possible(columns: Columns) -> tuple[Columns, int]:
     return (columns, 0) if good.all() else (taken(columns, good), int((~good).sum()))
 
 
-def _calls(columns: Columns | None, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
+def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     """`frames.CALLS`, sorted; of calls that begin together the longest first.  How many rows were
     left out."""
-    if columns is None:
-        return frames.empty(frames.CALLS), 0
     columns, lost = _possible(columns)
     start = columns["start_ns"]
     if not (start[1:] > start[:-1]).all():
@@ -155,19 +153,15 @@ def _outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.nda
     return narrow(outer)
 
 
-def _operations(tables: Sequence[Columns | None], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order; how many
     rows were left out."""
     parts, lost = [], 0
     for kind, columns in enumerate(tables):
-        if columns is not None:
-            columns, bad = _possible(columns)
-            lost += bad
-            count = len(columns["row"])
-            constants = {"kind": kind, **_ABSENT}
-            parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
-    if not sum(len(part["row"]) for part in parts):
-        return frames.empty(frames.OPERATIONS), lost
+        columns, bad = _possible(columns)
+        lost += bad
+        count, constants = len(columns["row"]), {"kind": kind, **_ABSENT}
+        parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
     whole = {n: narrow(np.concatenate([p.pop(n) for p in parts]), n) for n in [*parts[0]]}
     start = whole["start_ns"]
     if not (start[1:] > start[:-1]).all():
@@ -231,9 +225,8 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
         for first in range(0, len(wanted), _ROWIDS_AT_ONCE):
             some = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
             frame = source.read(schema.KERNEL_SHAPE, f"rowid in ({some})")
-            if frame is not None:
-                position = pd.Index(frame["row"]).get_indexer(rows)
-                out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
+            position = pd.Index(frame["row"]).get_indexer(rows)
+            out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
     return out
 
 
@@ -256,8 +249,6 @@ def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     frame = source.read(schema.SYNCHRONIZATION)
-    if frame is None:
-        return frames.empty(frames.SYNCS)
     frame = _in_order(_without_ids(frame, "stream", "event", "event_sync"), "start_ns")
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
     process, correlation = (frame[name].to_numpy() for name in ("process", "correlation"))
@@ -271,10 +262,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
 def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
     """The table, and how many of its time stamps cannot be those of their events: 0 as those that
     are absent (NULL)."""
-    frame = source.read(schema.CUDA_EVENT)
-    if frame is None:
-        return frames.empty(frames.EVENT_ROWS), 0
-    frame = _in_order(_without_ids(frame, "event_sync"), "correlation")
+    frame = _in_order(_without_ids(source.read(schema.CUDA_EVENT), "event_sync"), "correlation")
     stamp = frame["timestamp_ns"]
     of_stream = ["process", "device", "context", "stream", "timestamp_ns"]
     wrong = (stamp == 0) | ((stamp > 0) & frame.duplicated(of_stream, keep=False))
@@ -313,7 +301,7 @@ def _texts(
 
 def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
     frame = source.read(schema.NVTX)
-    if frame is None or frame.empty:
+    if frame.empty:
         return frames.empty(frames.RANGES)
     frame = frame.assign(
         text=_texts(source, schema.NVTX, frame, names),
@@ -329,35 +317,25 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
 def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
     """The probe's marks, which connect the clocks."""
     frame = source.read(schema.NVTX_MARKS)
-    if frame is None or frame.empty:
-        return frames.empty(frames.MARKS)
     ours = [text.startswith(MARK) for text in _texts(source, schema.NVTX_MARKS, frame, names)]
-    frame = _in_order(frame[ours], "trace_ns")
-    frame["process"] = process_of(frame["thread"].to_numpy())
-    return frames.check(frame, frames.MARKS)
+    frame = _in_order(frame[np.array(ours, dtype=bool)], "trace_ns")
+    return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), frames.MARKS)
 
 
 def _streams(source: Source, operations: pd.DataFrame) -> pd.DataFrame:
-    frame, contexts = source.read(schema.STREAM), source.read(schema.CONTEXT)
-    if frame is None:
-        return frames.empty(frames.STREAMS)
-    frame = _in_order(frame)
+    keys = ["pid", "context"]
+    contexts = _in_order(source.read(schema.CONTEXT)).drop_duplicates(keys, keep="last")
+    frame = _in_order(source.read(schema.STREAM))
+    frame = frame.merge(contexts[[*keys, "device"]], on=keys, how="left")
     by_pid = {int(pid_of(p)): int(p) for p in distinct(operations["process"].to_numpy())}
-    device = {}
-    if contexts is not None:
-        columns = _in_order(contexts)[["pid", "context", "device"]]
-        device = {(p, c): d for p, c, d in columns.itertuples(index=False)}
-    keys = [*zip(frame["pid"].tolist(), frame["context"].tolist(), strict=True)]
-    frame["process"] = np.array([by_pid.get(pid, -1) for pid, _ in keys], dtype=np.int64)
-    frame["device"] = np.array([device.get(key, -1) for key in keys], dtype=np.int64)
+    process = np.array([by_pid.get(pid, -1) for pid in frame["pid"].tolist()], dtype=np.int64)
+    frame = frame.assign(process=process, device=frame["device"].fillna(-1).astype("int64"))
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
 def _stretches(source: Source, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
     frame = source.read(table)
-    if frame is None:
-        return frames.empty(spec)
     good = possible_rows(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
     frame = _in_order(frame[good], "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
@@ -368,8 +346,6 @@ def read_launches(path: Path, pids: Collection[int]) -> pd.DataFrame:
     (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
     with opened(path) as source:
         columns = source.columns_of(schema.KERNEL_LAUNCH)
-        if columns is None:
-            return frames.empty(frames.LAUNCHES)
         names = source.strings()
     unknown = columns["process"] < 0
     pid = np.where(unknown, -1, pid_of(columns["process"].astype(np.int64)))

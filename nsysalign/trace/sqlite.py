@@ -64,12 +64,14 @@ class Source:
         (field,) = (f for f in table.fields if f.name == name)
         return next((c for c in field.candidates if self.has(table.name, c)), None)
 
-    def columns_of(self, table: Table, where: str = "") -> Columns | None:
+    def columns_of(self, table: Table, where: str = "") -> Columns:
         """All rows, in the order of their numbers (`row`): a column that this version does not have
         holds its default; a missing needed one is a TraceError.  Each is as narrow as its values
-        allow (`narrow`).  None where the table is absent."""
+        allow (`narrow`).  Without rows where the table is absent."""
         if table.name not in self.tables:
-            return None
+            return {
+                name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))
+            }
         names, values, absent = ["row"], ["rowid"], {}
         for field in table.fields:
             if (column := self.column(table, field.name)) is not None:
@@ -131,10 +133,9 @@ class Source:
                 return
             yield batch.reshape(-1, count).T
 
-    def read(self, table: Table, where: str = "") -> pd.DataFrame | None:
+    def read(self, table: Table, where: str = "") -> pd.DataFrame:
         """The same as int64 columns of a table."""
-        columns = self.columns_of(table, where)
-        return None if columns is None else pd.DataFrame(columns).astype("int64")
+        return pd.DataFrame(self.columns_of(table, where)).astype("int64")
 
     def texts(self, table: Table, column: str) -> dict[int, str]:
         """rowid -> text of the rows that carry the text inline."""

@@ -115,19 +115,6 @@ def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_ow
     )
 
 
-def test_a_range_is_over_when_it_closes():
-    """A kernel launched at the very end of its thread's only range is the work of what other
-    threads have open then."""
-    calls = [{"start_ns": 3 * US, "end_ns": 4 * US, "thread": P | 3, "process": P}]
-    operations = [{"call": 0, "start_ns": 10 * US, "end_ns": 11 * US, "process": P}]
-    opened = [
-        {"thread": P | n, "process": P, "start_ns": 0, "end_ns": end * US}
-        for n, end in ((1, 9), (3, 3))
-    ]
-    made = trace(calls=calls, operations=operations, ranges=opened)
-    assert ranges._spans_of_ranges(made, np.zeros(1, np.int64))["range"].tolist() == [0]
-
-
 def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
     """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the
     second what the log says, record 0 too, the third only its event, which record 2 recorded last

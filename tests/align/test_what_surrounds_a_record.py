@@ -52,7 +52,7 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=(), 
         lanes=pd.DataFrame({"device": devices}),
         operation_lane=trace.operations["lane"].to_numpy(dtype="int64"),
     )
-    return surroundings(trace, streams, SimpleNamespace(records=table, around=around, waits=asked))
+    return surroundings(trace, streams, SimpleNamespace(records=table, waits=asked), around)
 
 
 OWN = ("kernel", 10, 20, 0)

@@ -74,135 +74,67 @@ class _Sqlite:
     def _string(self, text: str) -> int:
         return self.strings.setdefault(text, len(self.strings) + 1)
 
+    def _row(self, table: str, columns: str, *values: object, **more: object) -> None:
+        self.rows[table].append(dict(zip(columns.split(), values, strict=True)) | more)
+
     def _session(self, schema: str, devices: set[int]) -> None:
-        self.rows["META_DATA_EXPORT"] = [
-            {"name": "EXPORT_PRODUCT_VERSION", "value": "2024.2.3.38-simulated"},
-            {"name": "EXPORT_SCHEMA_VERSION", "value": schema},
-        ]
+        for name, value in (("PRODUCT", "2024.2.3.38-simulated"), ("SCHEMA", schema)):
+            self._row("META_DATA_EXPORT", "name value", f"EXPORT_{name}_VERSION", value)
         epoch = self.style.utc_epoch - self.style.shift
-        self.rows["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": epoch}]
+        self._row("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", epoch)
+        of_gpu = "vmId id cuDevice name isDiscrete l2CacheSize memoryBandwidth smCount"
+        of_h200 = "Simulated H200", 1, 62_914_560, 4_814_304_000_000, 1
         for device in sorted(devices):
-            self.rows["TARGET_INFO_GPU"].append(
-                {
-                    "vmId": 1,
-                    "id": device,
-                    "name": "Simulated H200",
-                    "isDiscrete": 1,
-                    "l2CacheSize": 62_914_560,
-                    "memoryBandwidth": 4_814_304_000_000,
-                    "cuDevice": device,
-                    "smCount": 1,
-                }
-            )
+            self._row("TARGET_INFO_GPU", of_gpu, 1, device, device, *of_h200)
 
     def _world(self, w: World) -> None:
         shift, pid = self.style.shift, global_pid(w)
         where = {"deviceId": w.device, "contextId": w.context, "globalPid": pid}
+        of_stream = "vmId processId contextId streamId flag"
         for stream, flag in w.streams.items():
-            self.rows["TARGET_INFO_CUDA_STREAM"].append(
-                {
-                    "streamId": stream,
-                    "vmId": 1,
-                    "processId": w.pid,
-                    "contextId": w.context,
-                    "flag": flag,
-                }
-            )
-        self.rows["TARGET_INFO_CUDA_CONTEXT_INFO"].append(
-            {
-                "nullStreamId": 7,
-                "vmId": 1,
-                "processId": w.pid,
-                "deviceId": w.device,
-                "contextId": w.context,
-            }
-        )
+            self._row("TARGET_INFO_CUDA_STREAM", of_stream, 1, w.pid, w.context, stream, flag)
+        of_context = "vmId processId contextId deviceId nullStreamId"
+        self._row("TARGET_INFO_CUDA_CONTEXT_INFO", of_context, 1, w.pid, w.context, w.device, 7)
+        when = "start end"
         for c in w.calls:
             inner = c.nested if c.api.startswith("cuda") else ()
             for number, (name, start, end) in enumerate(((c.api, c.start, c.end), *inner)):
-                self.rows[P + "RUNTIME"].append(
-                    {
-                        "start": start + shift,
-                        "end": end + shift,
-                        "eventClass": 0 if name.startswith("cuda") else 1,
-                        "globalTid": pid | c.thread,
-                        "correlationId": c.correlation + 500_000 * number,
-                        "nameId": self._string(name),
-                        "returnValue": NOT_READY if c.kind.startswith("query") else 0,
-                    }
-                )
+                self._row(
+                    P + "RUNTIME", f"{when} correlationId", start + shift, end + shift,
+                    c.correlation + 500_000 * number, globalTid=pid | c.thread, nameId=self._string(name),
+                    eventClass=int(not name.startswith("cuda")),
+                    returnValue=NOT_READY if c.kind.startswith("query") else 0,
+                )  # fmt: skip
             if c.kind in SYNC_TYPES:
-                row = {
-                    "start": c.start + shift,
-                    "end": c.end + shift,
-                    "correlationId": c.correlation,
-                    **where,
-                    "deviceId": 0,
-                    "streamId": c.stream if c.stream >= 0 else NONE,
-                    "eventId": c.event if c.event >= 0 else NONE,
-                    "eventSyncId": c.record.sync_id if c.record else NONE,
-                    "syncType": SYNC_TYPES[c.kind],
-                }
-                self.rows[P + "SYNCHRONIZATION"].append(row)
+                known = (n if n >= 0 else NONE for n in (c.stream, c.event))
+                self._row(
+                    P + "SYNCHRONIZATION", f"{when} streamId eventId", c.start + shift, c.end + shift, *known,
+                    **where | {"deviceId": 0}, correlationId=c.correlation, syncType=SYNC_TYPES[c.kind],
+                    eventSyncId=c.record.sync_id if c.record else NONE,
+                )  # fmt: skip
         for o in w.ops:
-            row = {
-                "start": o.start + shift,
-                "end": o.end + shift,
-                "streamId": o.stream,
-                "correlationId": o.call.correlation if o.call else 900_000 + w.ops.index(o),
-                "bytes": o.bytes,
-                "copyKind": o.copy_kind,
-                "srcKind": o.src_kind,
-                "dstKind": o.dst_kind,
-                "memKind": 2,
-                "graphNodeId": o.graph_node or None,
-                **where,
-            }
+            row = {"streamId": o.stream, "bytes": o.bytes, "copyKind": o.copy_kind, "memKind": 2,
+                   "srcKind": o.src_kind, "dstKind": o.dst_kind, "graphNodeId": o.graph_node or None,
+                   "correlationId": o.call.correlation if o.call else 900_000 + w.ops.index(o), **where}  # fmt: skip
             if o.kind == "kernel":
-                text = self._string(self.style.rename + o.name)
-                row |= {
-                    "demangledName": text,
-                    "shortName": text,
-                    "mangledName": text,
-                    "gridX": o.grid,
-                    "gridY": 1,
-                    "gridZ": 1,
-                    "blockX": o.block,
-                    "blockY": 1,
-                    "blockZ": 1,
-                }
-            self.rows[P + {"graph": "GRAPH_TRACE"}.get(o.kind, o.kind.upper())].append(row)
+                names = ("demangledName", "shortName", "mangledName")
+                row |= dict.fromkeys(names, self._string(self.style.rename + o.name))
+                row |= dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ"), 1)
+                row |= {"gridX": o.grid, "blockX": o.block}
+            table = P + {"graph": "GRAPH_TRACE"}.get(o.kind, o.kind.upper())
+            self._row(table, when, o.start + shift, o.end + shift, **row)
+        of_event = "timestamp streamId correlationId eventId eventSyncId"
         for r in w.records:
-            self.rows[P + "CUDA_EVENT"].append(
-                {
-                    "timestamp": r.t + shift,
-                    "streamId": r.stream,
-                    "correlationId": r.call.correlation,
-                    "eventId": r.event,
-                    "eventSyncId": r.sync_id,
-                    **where,
-                }
-            )
+            event = r.t + shift, r.stream, r.call.correlation, r.event, r.sync_id
+            self._row(P + "CUDA_EVENT", of_event, *event, **where)
+        of_range = f"{when} text globalTid eventType domainId"
         for r in w.ranges:
-            self.rows["NVTX_EVENTS"].append(
-                {
-                    "start": r.start + shift,
-                    "end": r.end + shift,
-                    "eventType": 59,
-                    "text": self.style.rename + r.text,
-                    "globalTid": pid | r.thread,
-                    "domainId": 0,
-                }
-            )
+            text, thread = self.style.rename + r.text, pid | r.thread
+            self._row("NVTX_EVENTS", of_range, r.start + shift, r.end + shift, text, thread, 59, 0)
         for o in w.overheads:
-            self.rows["PROFILER_OVERHEAD"].append(
-                {
-                    "start": o.start + shift,
-                    "end": o.end + shift,
-                    "globalTid": pid | o.thread,
-                    "nameId": self._string("CUPTI buffer flush"),
-                }
-            )
+            flush = pid | o.thread, self._string("CUPTI buffer flush")
+            of_flush = f"{when} globalTid nameId"
+            self._row("PROFILER_OVERHEAD", of_flush, o.start + shift, o.end + shift, *flush)
 
 
 def global_pid(world: World) -> int:

@@ -14,9 +14,7 @@ class Style:
     utc_epoch: int = 1_795_229_128_000_000_000
     monotonic: int = 41_000_000_000  # monotonic clock minus trace clock
     clock_lines: bool = True  # with trace_ns
-    drift_ppm: float = 0  # of the monotonic clock against the trace's
     clock_error: int = 0  # the realtime clock against the trace's, up to 10 us in reality
     shuffle: int | None = None  # seed that permutes the rows of every table
     rename: str = ""  # put before every kernel and region name
     stream_id_shift: int = 1  # cuStreamGetId's answer minus CUPTI's, for created streams
-    log_stream: bool = True

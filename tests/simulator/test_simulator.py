@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sqlite3
 
 import pytest
 
-from simulator import export, machine, oracle
+from simulator import machine, oracle
 from simulator.program import (
     Api,
     Copy,
     Elapsed,
     GraphLaunch,
-    HostStart,
-    HostStop,
     Launch,
     Pop,
     Program,
@@ -75,18 +71,6 @@ def test_a_pageable_copy_stages_inside_its_call():
     assert (call.start, op.start, op.end, call.end) == (0, 20_000, 30_000, 35_000)
 
 
-def test_host_interval():
-    world = run(HostStart("h#0"), Launch(20_000), Sync(), HostStop("h#0"))
-    h = world.host_intervals[0]
-    assert oracle.parts(oracle.host_budget(world, h.start, h.end, h.thread)) == {
-        # 0-.3 and 4.3-4.6 host, launch 4, sync 4.9-..., kernel 6.3-26.3, back 3, then .3
-        "host": 900,
-        "api_launch": 4_000,
-        "sync": 1_700 + 3_000,
-        "kernel": 20_000,
-    }
-
-
 def everything():
     return [
         Push("outer"),
@@ -112,20 +96,3 @@ def test_the_budget_adds_up_and_covers():
     pieces = oracle.event_budget(world, *pair.window, 7, pair.end)
     assert sum(oracle.parts(pieces).values()) == pair.elapsed_ns
     assert all(a.end == b.start for a, b in itertools.pairwise(pieces))
-
-
-@pytest.mark.parametrize("rows", ["timestamps", "untimed", "none"])
-def test_export_has_the_tables_of_nsys(tmp_path, rows):
-    path, (log,) = export.write(run(*everything()), tmp_path, export.Style(event_rows=rows))
-    db = sqlite3.connect(path)
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-    assert {"CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds", "META_DATA_EXPORT", "NVTX_EVENTS"} <= tables
-    assert ("CUPTI_ACTIVITY_KIND_CUDA_EVENT" in tables) == (rows != "none")
-    lost = db.execute(
-        "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
-        "ON r.correlationId = k.correlationId WHERE r.correlationId IS NULL"
-    ).fetchone()
-    db.close()
-    assert lost == (0,)
-    types = [json.loads(line)["type"] for line in log.read_text().splitlines()]
-    assert types[0] == "header" and {"record", "wait", "elapsed", "clock"} <= set(types)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from simulator import check, export, machine, oracle
-from simulator.program import Elapsed, Launch, Program, Push, Read, Record, Sleep, Sync
+from simulator.program import Launch, Program, Push, Read, Record, Sleep, Sync
 from simulator.program import Pop as PopRange
 from simulator.world import LEGACY
 
@@ -140,52 +140,6 @@ def test_one_start_read_against_again_and_again_is_said(tmp_path):
     assert len(analysis.measured) == 1
     notes = [n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 readings")]
     assert len(notes) == 1
-
-
-def events(name: str, *work):
-    return [
-        Record(f"a{name}"),
-        *work,
-        Record(f"b{name}"),
-        Sync(),
-        Elapsed(f"a{name}", f"b{name}", f"step#{name}"),
-    ]
-
-
-def test_the_events_are_not_disturbed(tmp_path):
-    """The same program with and without its clock readings, also where a region names both."""
-    steps = [
-        s
-        for n in range(6)
-        for s in (Read("start", f"step#{n}"), *events(str(n), KERNEL), Read("end", f"step#{n}"))
-    ]
-    with_them, _ = analysed(tmp_path / "with", *steps)
-    for line_type in ("clock_reading", "clock_site"):
-        assert line_type in (tmp_path / "with").glob("*.jsonl").__next__().read_text()
-    (log,) = (tmp_path / "with").glob("*.jsonl")
-    kept = [line for line in log.read_text().splitlines() if '"clock_' not in line]
-    log.write_text("\n".join(kept) + "\n")
-    without = check.analyze(tmp_path / "with" / "trace.sqlite", [log])
-    assert len(without.measured) == 6 and len(with_them.measured) == 12
-    mine = with_them.measured[with_them.measured["kind"] == "event"]
-    assert mine.to_dict("records") == without.measured.to_dict("records")
-    for table in ("parts", "segments", "details"):
-        a, b = getattr(with_them, table), getattr(without, table)
-        totals = (
-            t[t["interval"] < 6].loc[lambda t: t["ns"] != 0 if "ns" in t else t["end_ns"] >= 0]
-            for t in (a, b)
-        )
-        first, second = (t.reset_index(drop=True) for t in totals)
-        assert first.equals(second), table
-    labels = with_them.labels.set_index("label")
-    assert labels.loc[["step"]].reset_index().equals(without.labels) and set(labels.index) == {
-        "step",
-        "step (host)",
-    }
-    hers = with_them.findings[with_them.findings["label"] == "step"]
-    assert hers.reset_index(drop=True).equals(without.findings)
-    hosts = with_them.measured[with_them.measured["kind"] == "host"]
-    assert hosts["name"].tolist() == [f"step (host)#{n}" for n in range(6)]
 
 
 def test_calibration_inside_is_not_the_users_time(tmp_path):
