@@ -681,11 +681,6 @@ def _headline(
         return Headline(text, "all intervals together", total, parts)
     begin, end = int(start[run]), int(start[run]) + total
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
-    recorded = analysis.trace.recorded_ns
-    if recorded and recorded[0] <= begin <= end <= recorded[1]:
-        first, last = duration(begin - recorded[0]), duration(end - recorded[0])
-        whole = duration(recorded[1] - recorded[0])
-        text = f"{whole} recorded, GPU work from {first} to {last}; of these {duration(total)}: {shares}."
     if not len(timed) and len(of_devices(analysis)) > 1:
         text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
     if limits := run_sentence(analysis, int(intervals["interval"].iloc[run]), parts):

@@ -163,7 +163,6 @@ class TraceInfo:
     session_start_utc_ns: int | None
     missing: tuple[str, ...] = ()  # tables and columns the analysis could have used
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
-    recorded_ns: tuple[int, int] | None = None  # begin and end of the recording
     #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
     failed_calls: tuple[tuple[str, int, int], ...] = ()
 

@@ -15,10 +15,9 @@ nsysalign-runs/train-001/
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,10 +121,9 @@ class RunDirectory:
 
     def manifest(self) -> dict[str, Any]:
         """The contents of run.json; {} if there is no such file, or nothing useful in it."""
-        try:
+        found = None
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             found = json.loads(contents(self.path / MANIFEST).decode())
-        except (OSError, ValueError, RecursionError):
-            return {}
         return found if isinstance(found, dict) else {}
 
     def conditions(self) -> tuple[str, ...]:
@@ -135,21 +133,19 @@ class RunDirectory:
 
     def inputs(
         self,
-        trace: Path | None = None,
-        events: tuple[Path, ...] = (),
-        baseline: tuple[Path, ...] = (),
+        trace: Path,
+        events: Sequence[Path] = (),
+        baseline: Sequence[Path] = (),
         given: Mapping[str, tuple[Path, ...]] = {},
     ) -> Inputs:
-        """The inputs of its analysis; files given explicitly replace the run's own.  A folder of
-        several traces says nothing about a single one.  Raises TraceError if there is no trace.
-        """
-        trace = trace or self.trace()
+        """The inputs of its analysis.  A folder of several traces says nothing about a single
+        one."""
         alone = len(self.traces()) <= 1
         names = {"clocks": CLOCKS, "manifest": MANIFEST, "stacks": STACKS}
         own = {role: self.path / name for role, name in names.items()}
         own = {role: path for role, path in own.items() if alone and path.is_file()}
         home = self.path if alone else None
-        return Inputs(trace, events, baseline, **own, home=home, given=given)
+        return Inputs(trace, tuple(events), tuple(baseline), **own, home=home, given=given)
 
 
 def event_logs(folder: Path) -> list[Path]:
@@ -163,33 +159,35 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
     environment.
 
     `output` names the folder itself and must be new or empty; without it
-    `nsysalign-runs/<stem>-NNN` gets the next free number.  mkdir is the lock: two runs started at
-    once get two folders.
+    `nsysalign-runs/<stem>-NNN` gets the next free number.
     """
-    if output is not None:
-        try:
-            output.mkdir(mode=0o700, parents=True, exist_ok=True)
-            taken = any(output.iterdir())
-        except OSError as error:
-            raise NsysError(
-                f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
-            ) from error
-        if taken:
-            raise NsysError(
-                f"{output} is not empty, and runs never overwrite files", "choose another -o DIR"
-            )
-        return output.resolve()
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
-    return numbered((base or Path()) / RUNS, stem)
+    if output is None:
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+        return numbered((base or Path()) / RUNS, stem)
+    try:
+        output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        taken = any(output.iterdir())
+    except OSError as error:
+        raise NsysError(
+            f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
+        ) from error
+    if taken:
+        raise NsysError(
+            f"{output} is not empty, and runs never overwrite files", "choose another -o DIR"
+        )
+    return output.resolve()
 
 
 def numbered(parent: Path, stem: str) -> Path:
-    """Create and return `parent/<stem>-NNN` with the next free number, mode 0700."""
+    """Create and return `parent/<stem>-NNN` with the next free number, mode 0700.  mkdir is the
+    lock: two runs started at once get two folders."""
     try:
         parent.mkdir(exist_ok=True)
         pattern = re.compile(re.escape(stem) + r"-(\d+)")
         taken = [int(m[1]) for p in parent.iterdir() if (m := pattern.fullmatch(p.name))]
-        for number in itertools.count(max(taken, default=0) + 1):
+        number = max(taken, default=0)
+        while True:
+            number += 1
             path = parent / f"{stem}-{number:03d}"
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
@@ -198,7 +196,6 @@ def numbered(parent: Path, stem: str) -> Path:
         raise NsysError(
             f"cannot make a run directory in {parent}: {error.strerror}", "choose one with -o DIR"
         ) from error
-    raise AssertionError("there is always a next number")
 
 
 @contextlib.contextmanager

@@ -49,8 +49,8 @@ def assembled(
         if not events:
             session.recover(run.path)
         trace = trace_of(run)
-        events = tuple(events) or run.event_logs()
-        baseline = tuple(baseline) or session.baseline_logs(run.path)
+        events = events or run.event_logs()
+        baseline = baseline or session.baseline_logs(run.path)
     elif path.name.endswith((".jsonl", ".jsonl.gz")):
         raise TraceError(
             f"{path.name} is an event log: it says what was measured, and belongs to a trace, "
@@ -74,7 +74,7 @@ def assembled(
         )
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
     files = {name: tuple(paths) for name, paths in given.items() if paths}
-    return run.inputs(export, tuple(events), tuple(baseline), files)
+    return run.inputs(export, events, baseline, files)
 
 
 def trace_of(run: RunDirectory) -> Path:
@@ -150,7 +150,7 @@ def drawn(loaded: Analysis, number: int, path: Path, table: str) -> Analysis:
         export = run.export()
     except TraceError:
         return loaded
-    inputs = run.inputs(export, tuple(run.event_logs()), tuple(run.baseline_logs()))
+    inputs = run.inputs(export, run.event_logs(), run.baseline_logs())
     again = analyze_inputs(inputs, draw=[row["name"]])
     same = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
     return again if same and (getattr(again, table)["interval"] == number).any() else loaded

@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -105,22 +105,30 @@ def run(
     traced = _need_a_trace(ctx)
     if no_nsys and traced:
         raise click.UsageError(f"--no-nsys records no trace, which {traced[0]} needs")
-    if no_nsys:
-        _unprofiled(ctx, command, options, lock_clocks, quiet, json_out)
-    try:
-        result = _profiled(command, options, lock_clocks, quiet)
-    except NsysMissing as error:
-        if traced:  # a gate that lost its nsys must not pass
-            raise
-        click.echo(f"note: {error.message}: only the event log is recorded", err=True)
-        _unprofiled(ctx, command, options, lock_clocks, quiet, json_out)
+    result = None
+    if not no_nsys:
+        try:
+            result = _recorded(command, options, lock_clocks, quiet, with_nsys=True)
+        except NsysMissing as error:
+            if traced:  # a gate that lost its nsys must not pass
+                raise
+            click.echo(f"note: {error.message}: only the event log is recorded", err=True)
+    if result is None:
+        result = _recorded(command, options, lock_clocks, quiet, with_nsys=False)
+        _show_unprofiled(result, command, quiet, json_out)
+        ctx.exit(result.exit_status)
     for rerun in reruns:
         again = partial(rerun.again, command, result, options)
         _once_more(rerun.how, result, again, quiet)
-    if baseline:
-        again = partial(_without_nsys, command, result, options)
-        _once_more("without nsys", result, again, quiet)
     status = result.exit_status
+    if baseline:
+        from nsysalign.record.session import collect_baseline
+
+        def without() -> Sequence[str]:
+            home = result.run_dir
+            return collect_baseline(command, home, options, profiled_status=status).notes
+
+        _once_more("without nsys", result, without, quiet)
     try:
         analysis = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=json_out)
     except NoCudaWork as error:
@@ -135,8 +143,8 @@ def run(
         click.echo(f"nsysalign: the analysis cannot be printed: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         ctx.exit(status)
-    gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
-    ctx.exit(status or int(gate))
+    gate = analysis is not None and fail_on and closed(analysis, fail_on, quiet=quiet)
+    ctx.exit(status or int(bool(gate)))
 
 
 #: Options of the core that need a trace.
@@ -154,45 +162,43 @@ def _need_a_trace(ctx: click.Context) -> list[str]:
     ]
 
 
-def _unprofiled(
-    ctx: click.Context,
+def _recorded(
     command: Sequence[str],
     options: CollectOptions,
     lock_clocks: int | None,
     quiet: bool,
-    json_out: str | None,
-) -> NoReturn:
-    """The run without nsys, and what its log proves.  Ends with the script's status; that of a
-    script that ended well is 3 if nothing could be read."""
-    from nsysalign.commandline.unprofiled import present
+    *,
+    with_nsys: bool,
+) -> CollectResult:
+    """The run, with what there is to say about it said."""
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect_unprofiled
+    from nsysalign.record.session import collect, collect_unprofiled
+
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        options = replace(options, conditions=conditions)
+        if with_nsys:
+            result = collect(command, options, progress)
+        else:
+            result = collect_unprofiled(command, options)
+    _say_notes(result.notes, quiet)
+    return result
+
+
+def _show_unprofiled(
+    result: CollectResult, command: Sequence[str], quiet: bool, json_out: str | None
+) -> None:
+    """What the log of a run without nsys proves.  A failed script keeps its status where nothing
+    could be read."""
+    from nsysalign.commandline.unprofiled import present
     from nsysalign.rundir import RunDirectory
 
-    with locked(lock_clocks) as conditions:
-        result = collect_unprofiled(command, replace(options, conditions=conditions))
-    _say_notes(result.notes, quiet)
     try:
         present(RunDirectory(result.run_dir), command=command, quiet=quiet, json_out=json_out)
     except NsysAlignError as error:
         if not result.exit_status:
             raise
         click.echo(f"not analysed: {error}", err=True)
-    ctx.exit(result.exit_status)
-
-
-def _profiled(
-    command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
-) -> CollectResult:
-    """The profiled run, with what there is to say about it said."""
-    from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect
-
-    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
-        result = collect(command, replace(options, conditions=conditions), progress)
-    _say_notes(result.notes, quiet)
-    return result
 
 
 def _say_notes(notes: Sequence[str], quiet: bool) -> None:
@@ -224,12 +230,3 @@ def _once_more(
         _say_notes(again(), quiet)
     except NsysAlignError as error:
         click.echo(f"note: no run {how}: {error}", err=True)
-
-
-def _without_nsys(
-    command: Sequence[str], result: CollectResult, options: CollectOptions
-) -> Sequence[str]:
-    from nsysalign.record.session import collect_baseline
-
-    status = result.exit_status
-    return collect_baseline(command, result.run_dir, options, profiled_status=status).notes

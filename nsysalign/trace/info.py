@@ -43,11 +43,6 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
         absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
     environment = source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")
     epochs = [t for (t,) in source.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
-    recorded = [
-        (begin, end)
-        for begin, end in source.rows("ANALYSIS_DETAILS", "startTime", "stopTime")
-        if type(begin) is type(end) is int and 0 <= begin < end < 1 << 62
-    ]
     return TraceInfo(
         path=source.path.name,
         nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),
@@ -57,7 +52,6 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
         session_start_utc_ns=next((t for t in epochs if _number(t)), None),
         missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
         notes=tuple(notes),
-        recorded_ns=next(iter(recorded), None),
         failed_calls=_failed(source),
     )
 

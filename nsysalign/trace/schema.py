@@ -197,7 +197,6 @@ NAMES = frozenset(
         *(table.name for table in TABLES),
         *(*META_TABLES, "StringIds", "DIAGNOSTIC_EVENT"),
         *("TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU"),
-        "ANALYSIS_DETAILS",
     ]
 )
 

@@ -118,40 +118,6 @@ def test_a_folder_of_several_traces_says_nothing_of_one_of_them(run, tmp_path):
     assert said_of(nsysalign.load(tmp_path / "out" / "rank0")) == (0, 0, False, False)
 
 
-def test_a_page_of_one_interval_loses_nothing_of_the_run(run, monkeypatch):
-    from nsysalign.show import html
-
-    assert invoke("analyze", run, "-q").exit_code == 0
-    stored = nsysalign.load(run)
-    with closing(sqlite3.connect(run / "analysis.db")) as db:  # as where another interval was drawn
-        db.execute("delete from timeline")
-        db.commit()
-    drawn = []
-    monkeypatch.setattr(html, "write", lambda analysis, *more: drawn.append(analysis))
-    name = stored.intervals["name"][0]
-    assert invoke("report", run, "--interval", name).exit_code == 0
-    assert said_of(drawn[0]) == said_of(stored) and len(drawn[0].timeline)
-
-
-def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
-    """An answer with a baseline was given to who asked for two logs."""
-    trace, log, plain = (
-        run / "trace.sqlite",
-        run / "events-7.jsonl",
-        run / "baseline" / "events-7.jsonl",
-    )
-    log = shutil.copy(log, tmp_path / "e.jsonl")
-    plain = shutil.copy(plain, tmp_path / "b.jsonl")
-    ask = ("analyze", trace, "-q", "-o", tmp_path / "out", "--events", log)
-    assert invoke(*ask, "--baseline", plain).exit_code == 0
-    assert len(nsysalign.load(tmp_path / "out").baseline) == 1
-    done = invoke(*ask, "--events", plain)
-    assert (
-        isinstance(done.exception, nsysalign.errors.EventLogError)
-        and "without nsys" in done.exception.message
-    )
-
-
 # --- exports of reports
 # ---------------------------------------------------------------------------------------
 

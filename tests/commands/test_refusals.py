@@ -50,12 +50,6 @@ def test_the_profilers_own_diagnosis_is_passed_on_and_no_folder_is_left(tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["x.sqlite"]
 
 
-def test_a_folder_that_was_there_stays(tmp_path):
-    (tmp_path / "out").mkdir()
-    refused("analyze", without_cuda(tmp_path / "x.sqlite"), "-o", tmp_path / "out")
-    assert (tmp_path / "out").is_dir()
-
-
 def test_a_report_of_a_newer_nsys(tmp_path):
     nsys, report = tmp_path / "nsys", tmp_path / "r.nsys-rep"
     nsys.write_text(
@@ -179,9 +173,3 @@ def test_the_run_directory_keeps_the_answer(run):
     row = next(row for row in kept["labels"] if row["label"] == kept["proof"]["label"])
     assert sum(row["columns_ns"].values()) == kept["proof"]["elapsed_ns"]
     assert invoked("diff", run, run, "--json", run / "answer.json").exit_code != 0
-
-
-def test_help_has_what_is_used_every_day_first():
-    text = invoked("--help").output
-    places = [text.index(word) for word in ("Every day:", "  run ", "  doctor ", "Add-ons:", "Export:", "  redact ")]  # fmt: skip
-    assert places == sorted(places)

@@ -47,15 +47,6 @@ def test_slower_faster_same_and_in_one_only():
     )
 
 
-def test_few_runs_say_nothing():
-    a = build([("one", "event", "a.py:1", False, runs(10, count=4))])
-    label = compare(a, a).labels[0]
-    assert (label.verdict, label.reason) == ("unclear", "too few")
-    elsewhere = replace(a, trace=replace(a.trace, devices=("NVIDIA H100",)))
-    label = compare(a, elsewhere).labels[0]  # not judged, and its bounds would be nonsense
-    assert (label.verdict, label.reason) == ("different", "too few")
-
-
 def test_bounds_wider_than_the_time_itself_are_too_few():
     """Six intervals, one cold on either side: no time falls by 762 %."""
     wide = Change(10_000, 10_000, 0, -76_200, 76_200)
@@ -135,20 +126,6 @@ def test_a_librarys_label_that_is_gone_is_not_missing():
         ("new",),
     )
     assert [c.label for c in found.labels] == ["stays"] and found.count("same") == 1
-
-
-def test_parts_of_intervals_that_nobody_knows_are_not_counted():
-    """A table with a row of another interval, and one of another cause: of a newer version, or
-    edited."""
-    a = build([label("x", "host", "kernel")])
-    odd = pd.DataFrame(
-        [(99, "host", 7, 7, 7), (0, "something new", 7, 7, 7)], columns=frames.PARTS.names
-    )
-    b = replace(a, parts=pd.concat([a.parts, odd], ignore_index=True))
-    (found,) = compare(a, b).labels
-    assert all(c.before_ns == c.after_ns == 10_000 for c in found.parts.values()) and set(
-        found.parts
-    ) == {"host", "kernel"}
 
 
 def clocked(analysis, *stretches):

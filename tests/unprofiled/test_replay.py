@@ -11,12 +11,6 @@ from nsysalign.parts import scale_budget
 from nsysalign.predict.replay import HIDDEN, Call, Item, replay
 
 
-def test_without_cost_nothing_moves():
-    calls = [Call(0, 10, 0, 0, False), Call(20, 30, 0, 0, False), Call(40, 100, 0, 0, True)]
-    items = [Item(0, 15, 35, 0, 15, 0), Item(0, 36, 95, 1, 12, 1)]
-    assert replay(calls, items) == ([0, 0], 0)
-
-
 def test_queued_behind_another_stream_moves_with_it():
     calls = [Call(0, 10, 5, 0, False), Call(20, 30, 5, 0, False)]
     other, waiting = Item(1, 12, 200, 0, 12, 0), Item(0, 202, 210, 1, 12, 0, behind=0)

@@ -70,13 +70,6 @@ def test_labels_take_the_word_that_holds_in_most_repetitions(tmp_path):
     assert (labels["steady"] == labels["count"] - 1).all()
 
 
-def test_nothing_is_proven_without_references(tmp_path):
-    timed = timed_intervals(read_event_logs([unpacked(tmp_path, "truth_linears", "events.jsonl")]))
-    assert len(timed)
-    assert timed["idle_at_most_ns"].isna().all()
-    assert set(timed["verdict"]) == {CANNOT_TELL}
-
-
 @given(
     st.lists(
         st.tuples(st.integers(0, 10**9), st.integers(-(10**6), 10**6)), min_size=1, max_size=60
