@@ -153,12 +153,11 @@ def test_what_nsys_says_is_the_median_of_the_work_in_its_region():
 
 @pytest.mark.nsys
 def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path):
-    options = Options(
-        (Target("fails", f"{CALLS}:fails_in_warm_up"),), clocks=True, backend=SIMULATED
-    )
-    job = session.Job(0, 0, (None,), "profile", ("device",), 1.0, 60.0)
-    found = session.profile(job, options, tmp_path / "run", tmp_path)
-    assert found[0] == {} and "under nsys the worker failed: ValueError" in found[1]
+    target = Target("fails", f"{CALLS}:fails_in_warm_up")
+    options = Options((target,), clocks=True, backend=SIMULATED, output=tmp_path / "out")
+    spec = session.Session(options).spec("profile", 0, (None,), ("device",), 1.0)
+    gpu_ns, problem = session.profile(spec, None, tmp_path / "run", tmp_path)
+    assert gpu_ns == {} and "under nsys the worker failed: ValueError" in problem
 
 
 @pytest.mark.browser

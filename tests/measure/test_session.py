@@ -19,7 +19,7 @@ import nsysalign
 from nsysalign.addons.measure import session
 from nsysalign.addons.measure.command import Options, Target
 from nsysalign.addons.measure.result import Key, advised, load
-from nsysalign.addons.measure.session import Job, MeasureError
+from nsysalign.addons.measure.session import MeasureError, Session
 from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, UsageError
 
@@ -36,7 +36,7 @@ FAKE_NVML = ROOT / "tests" / "fakenvml"
 def test_a_measurement_and_everything_it_leaves(measured):
     done = measured("make", batch="1,2,8", processes=3)
     m = load(done.folder)
-    order = [o.job.batches[0] for o in done.outcomes]
+    order = [o.spec["batches"][0] for o in done.outcomes]
     rounds = [tuple(order[k : k + 3]) for k in (0, 3, 6)]
     assert all(sorted(r) == [1, 2, 8] for r in rounds) and len(set(rounds)) > 1
     assert m.complete and [p.batch for p in m.points] == [1, 2, 8]
@@ -82,7 +82,7 @@ def test_a_search_from_end_to_end(measured):
     done = measured("make", batch="auto", processes=1)
     m = load(done.folder)
     assert m.search == {"largest": 256, "failed_at": 512} and not m.failed
-    (climb,) = (o for o in done.outcomes if o.job.role == "probe")
+    (climb,) = (o for o in done.outcomes if o.spec["role"] == "probe")
     assert [f["batch"] for f in climb.all("batch")] == [2**k for k in range(10)]
     assert {r.number for r in m.runs} == set(range(len(m.runs)))
     assert m.best.rate == max(p.rate for p in m.points) and "best" in m.best.marks
@@ -104,7 +104,7 @@ def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
     m = load(done.folder)
     (d,) = (c for c in m.changes() if c.mode == "device")
     assert d.verdict == "slower" and d.low < (8_000 + 1_300) / (10 * 33_300 + 1_300) < d.high
-    order = [o.job.target for o in done.outcomes]
+    order = [o.spec["side"] for o in done.outcomes]
     assert sorted(order) == [0, 0, 0, 1, 1, 1] and order != sorted(order)
 
 
@@ -135,10 +135,12 @@ def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
 # --- ways of ending ---
 
 
-def outcome(tmp_path, name, *, batch=None, limit_s=60.0, mode="event"):
-    options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
-    job = Job(0, 0, (batch,), "time", (mode,), 2.0, limit_s)
-    return session.run_worker(job, options, tmp_path)
+def outcome(tmp_path, name, batch=None):
+    options = Options(
+        (Target(name, f"{CALLS}:{name}"),), backend=SIMULATED, output=tmp_path / "out"
+    )
+    spec = Session(options).spec("time", 0, (batch,), ("event",), 2.0)
+    return session.run_worker(spec, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +170,8 @@ def outcome(tmp_path, name, *, batch=None, limit_s=60.0, mode="event"):
     ],
 )
 def test_each_failure_is_said_as_what_it_is(tmp_path, name, batch, kind, words):
-    failure = outcome(tmp_path, name, batch=batch).failure
-    assert failure.kind == kind and words in failure.text.replace(f"{CALLS.parent}/", "")
+    done = outcome(tmp_path, name, batch)
+    assert done.failure == kind and words in done.text.replace(f"{CALLS.parent}/", "")
 
 
 def test_a_cut_line_is_no_fact(tmp_path):
@@ -182,7 +184,7 @@ def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):
     """Whatever the shell has set up for one."""
     for name in ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
         monkeypatch.setenv(name, "/x/libToolsInjection64.so")
-    assert outcome(tmp_path, "without_profilers").failure is None
+    assert not outcome(tmp_path, "without_profilers").failure
 
 
 def test_what_hangs_in_the_middle_keeps_its_blocks(measured):

@@ -65,37 +65,17 @@ class MeasureError(NsysAlignError):
 
 
 @dataclass(frozen=True)
-class Job:
-    """One process: a target at one batch, or at several in the process of a search."""
-
-    number: int
-    target: int
-    batches: tuple[int | None, ...]
-    role: str  # time, probe, profile
-    modes: Sequence[str]
-    seconds: float
-    limit_s: float = 0.0
-    batches_s: float = 0.0  # no further batch is begun after this long
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a worker failed: oom, wrong (no other batch can mend it), hang, budget, died, interrupted
-    or error; and in a sentence."""
-
-    kind: str
-    text: str
-    stage: str = ""
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """A worker's result: facts in order, the failure or None, how long it took."""
+    """What one process was told, its facts in order, how long it took.  `failure`: "" for none, oom,
+    wrong (no other batch can mend it), hang, budget, died, interrupted or error; in words, and in
+    which stage."""
 
-    job: Job
+    spec: Mapping[str, Any]
     facts: list[dict[str, Any]]
-    failure: Failure | None
     wall_s: float
+    failure: str = ""
+    text: str = ""
+    stage: str = ""
 
     def all(self, kind: str) -> list[dict[str, Any]]:
         """All facts of a type."""
@@ -147,21 +127,21 @@ class Session:
                     f"the budget of {o.budget_s:g} s ran out: a longer --budget would add {what}"
                 )
             measure = self.result()
-            failure = next((x.failure for x in self.outcomes if x.failure), None)
+            failed = next((x for x in self.outcomes if x.failure), None)
             if measure.blocks:
                 measure.write(self.folder / MEASUREMENT)
-                if self._complete and not failure:
+                if self._complete and not failed:
                     shutil.rmtree(self._work, ignore_errors=True)  # the file has everything now
         if measure.blocks:
             return measure
-        if failure is None:
+        if failed is None:
             longer = "a longer --budget: starting a process and its CUDA takes several seconds"
             raise MeasureError("nothing was measured", longer)
         usual = f"its output and traceback: {self.folder}/workers/*.log"
-        if failure.stage == "starting CUDA":
+        if failed.stage == "starting CUDA":
             usual = "nvidia-smi, and: nsysalign doctor"
-        kind = "hang" if failure.kind == "budget" else failure.kind
-        raise MeasureError(f"nothing was measured: {failure.text}", _NEXT.get(kind, usual))
+        kind = "hang" if failed.failure == "budget" else failed.failure
+        raise MeasureError(f"nothing was measured: {failed.text}", _NEXT.get(kind, usual))
 
     def result(self) -> Measure:
         """What is known by now, with what a reader of the numbers must know."""
@@ -195,17 +175,17 @@ class Session:
         climbing_s = max(2.0, CLIMBING * o.budget_s - (time.monotonic() - self._began))
         top = min(o.most_batch or LARGEST, LARGEST)
         batches = tuple(dict.fromkeys([*(1 << k for k in range(top.bit_length())), top]))
-        job = Job(0, 0, batches, "probe", ("latency", "steady"), PROBE_S, batches_s=climbing_s)
-        outcome = self._worker(job, 2)
+        spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S, climbing_s)
+        outcome = self._worker(spec, 2)
         failure, begun = outcome.failure, [f["batch"] for f in outcome.all("batch")]
-        if failure and failure.kind == "wrong":
+        if failure == "wrong":
             self._failed(outcome)
-        failed = begun[-1] if failure and failure.kind == "oom" and begun else None
+        failed = begun[-1] if failure == "oom" and begun else None
         rates = self.result().rates()
         largest = max(rates, default=0)
-        if failure and failure.kind not in ("oom", "budget"):
+        if failure not in ("", "oom", "budget"):
             where = f" at batch {begun[-1]:,}" if begun else ""
-            self._notes.append(f"the search ended{where}: {without_paths(failure.text)[:300]}")
+            self._notes.append(f"the search ended{where}: {without_paths(outcome.text)[:300]}")
         elif not failed and begun and largest < batches[-1]:
             self._missing.append(f"batches above {begun[-1]:,} to the search")
         self._search = {"largest": largest, "failed_at": failed}
@@ -227,9 +207,9 @@ class Session:
                 self._missing.append(f"{len(jobs)} {words}{of}")
                 return
             target, batch = pair = jobs.pop(0)
-            job = Job(len(self.outcomes), target, (batch,), "time", o.modes, seconds)
-            outcome = self._worker(job, len(jobs) + 1)
-            if outcome.failure and outcome.failure.kind != "budget":
+            spec = self.spec("time", target, (batch,), o.modes, seconds)
+            outcome = self._worker(spec, len(jobs) + 1)
+            if outcome.failure not in ("", "budget"):
                 jobs = [other for other in jobs if other != pair]
                 self._failed(outcome)
 
@@ -243,9 +223,10 @@ class Session:
             name = f"profile-{'default' if p.batch is None else p.batch}"
             name += f"-{'AB'[p.target]}" if len(o.targets) > 1 else ""
             self._tell(name, 92)
-            number, limit_s = len(self._runs), min(120.0, max(10.0, self._left_s))
-            job = Job(number, p.target, (p.batch,), "profile", ("device",), PROFILED_S, limit_s)
-            gpu_ns, problem = profile(job, o, self.folder / name, self._work)
+            spec = self.spec("profile", p.target, (p.batch,), ("device",), PROFILED_S)
+            spec["limit_s"] = min(120.0, max(10.0, self._left_s))
+            gpu_ns, problem = profile(spec, o.nsys, self.folder / name, self._work)
+            number = len(self._runs)
             run = Run(number, p.target, p.batch, "profile", message=problem, gpu_ns=gpu_ns)
             self._runs.append(run)
             self._notes += [f"no {name}: {problem}"] if problem else []
@@ -275,24 +256,43 @@ class Session:
         # fewer processes are better than none
         return LEAST_S if not self.outcomes or left - starting_s >= LEAST_S else None
 
-    def _worker(self, job: Job, jobs: int) -> Outcome:
+    def spec(
+        self,
+        role: str,
+        target: int,
+        batches: Sequence[int | None],
+        modes: Sequence[str],
+        seconds: float,
+        batches_s: float = 0.0,
+    ) -> dict[str, Any]:
+        """What a process is told: a target at one batch, or at several in that of a search, which
+        begins none after `batches_s`."""
+        o = self.options
+        rough = o.quick or role != "time"
+        return {
+            "number": len(self._runs), "side": target, "target": o.targets[target].spec,
+            "path": o.targets[target].path, "role": role, "batches": batches, "modes": modes,
+            "l2": ("warm",) if role == "probe" else o.l2, "seconds": max(0.05, seconds),
+            "rough": rough, "warm_up_s": min(10.0, max(0.3, seconds * (1 if rough else 2))),
+            "batches_s": batches_s, "free_share": FREE_SHARE if o.search else None,
+            "backend": o.backend,
+            "limit_s": min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0))),
+        }  # fmt: skip
+
+    def _worker(self, spec: dict[str, Any], jobs: int) -> Outcome:
         """One process; `jobs`: with how many to come, itself included."""
-        o, batch = self.options, job.batches[0]
+        o, batch, number = self.options, spec["batches"][0], len(self.outcomes)
         named = "" if batch is None else f" batch {batch:,}"
-        self._tell(
-            f"measuring{named} (process {job.number + 1})", 90 * job.number // (job.number + jobs)
-        )
-        limit_s = min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0)))
-        outcome = run_worker(replace(job, limit_s=limit_s), o, self._work)
-        failure = outcome.failure
-        if failure and failure.kind == "hang" and limit_s < o.job_limit_s:
-            outcome = replace(outcome, failure=replace(failure, kind="budget"))
+        self._tell(f"measuring{named} (process {number + 1})", 90 * number // (number + jobs))
+        outcome = run_worker(spec, self._work)
+        if outcome.failure == "hang" and spec["limit_s"] < o.job_limit_s:
+            outcome = replace(outcome, failure="budget")
         self.outcomes.append(outcome)
         self._keep(outcome)
-        if failure and failure.kind == "interrupted":
+        if outcome.failure == "interrupted":
             raise KeyboardInterrupt
         blocks = outcome.all("block")
-        if blocks and not failure:
+        if blocks and not outcome.failure:
             measuring_ns = blocks[-1]["t1"] - blocks[0]["t0"] if o.backend == "cuda" else 0
             self._starting.append(max(0.1, outcome.wall_s - measuring_ns / 1e9))
         return outcome
@@ -300,18 +300,19 @@ class Session:
     def _keep(self, outcome: Outcome) -> None:
         """The outcome as runs, one for each batch that the process began, and their blocks; how it
         ended is told of its last batch."""
-        job, begun = outcome.job, False
+        spec, begun = outcome.spec, False
         # the SM clock of the first device, as clock_sampler wrote it until now: (ns, MHz)
         lines = lines_of(self._work / "clocks.jsonl")
         clock = [(r[0], r[4]) for r in lines if isinstance(r, list) and not r[3] and r[4]]
         times_ns = [time_ns for time_ns, _ in clock]
-        run = Run(len(self._runs), job.target, job.batches[0], job.role)
+        run = Run(len(self._runs), spec["side"], spec["batches"][0], spec["role"])
         for fact in outcome.facts:
             kind, known = fact["type"], {k: v for k, v in fact.items() if k != "type"}
             if kind == "batch":
                 if begun:
                     self._runs.append(run)
-                begun, run = True, Run(len(self._runs), job.target, fact["batch"], job.role)
+                begun = True
+                run = Run(len(self._runs), spec["side"], fact["batch"], spec["role"])
             elif kind == "known":
                 run = replace(run, **known)
             elif kind == "refused":
@@ -323,19 +324,17 @@ class Session:
                 known["ns"] = tuple(fact["ns"])
                 mhz = float(median(mhz for _, mhz in near)) if near else math.nan
                 self._blocks.append(Block(run=run.number, sm_mhz=mhz, **known))
-        if failure := outcome.failure:
-            run = replace(run, failure=failure.kind, message=without_paths(failure.text))
-        self._runs.append(run)
+        message = without_paths(outcome.text)
+        self._runs.append(replace(run, failure=outcome.failure, message=message))
 
     def _failed(self, outcome: Outcome) -> None:
         """A failure becomes a note; what is wrong with the function itself is an error."""
-        job, failure = outcome.job, outcome.failure
-        name = self.options.targets[job.target].name
-        begun = [f["batch"] for f in outcome.all("batch")] or list(job.batches)
+        name = self.options.targets[outcome.spec["side"]].name
+        begun = [f["batch"] for f in outcome.all("batch")] or outcome.spec["batches"]
         which = name if begun[-1] is None else f"{name}, batch {begun[-1]:,}"
-        self._notes.append(f"{which}: {without_paths(failure.text)[:300]}")
-        if failure.kind == "wrong":
-            raise MeasureError(f"{which}: {failure.text}", _NEXT["wrong"])
+        self._notes.append(f"{which}: {without_paths(outcome.text)[:300]}")
+        if outcome.failure == "wrong":
+            raise MeasureError(f"{which}: {outcome.text}", _NEXT["wrong"])
 
 
 def in_use() -> list[str]:
@@ -357,72 +356,62 @@ def in_use() -> list[str]:
 # --- one worker ---
 
 
-def _specified(job: Job, options: Options, folder: Path) -> tuple[Path, Path]:
-    """(the file that tells the worker what to do, the file for its facts)."""
-    path, out = (folder / f"{job.role}-{job.number:04d}.{end}" for end in ("json", "jsonl"))
-    target, rough = options.targets[job.target], options.quick or job.role != "time"
-    spec = {
-        "target": target.spec, "path": target.path, "batches": job.batches,
-        "batches_s": job.batches_s, "modes": job.modes, "role": job.role,
-        "l2": ("warm",) if job.role == "probe" else options.l2,
-        "seconds": max(0.05, job.seconds), "limit_s": job.limit_s, "rough": rough,
-        "warm_up_s": min(10.0, max(0.3, job.seconds * (1 if rough else 2))),
-        "free_share": FREE_SHARE if options.search else None,
-        "backend": options.backend, "out": str(out),
-    }  # fmt: skip
-    path.write_text(json.dumps(spec), encoding="utf-8")
+def _told(spec: Mapping[str, Any], folder: Path) -> tuple[Path, Path]:
+    """(the file that tells a worker what to do, the file for its facts)."""
+    name = f"{spec['role']}-{spec['number']:04d}"
+    path, out = folder / f"{name}.json", folder / f"{name}.jsonl"
+    path.write_text(json.dumps({**spec, "out": str(out)}), encoding="utf-8")
     return path, out
 
 
-def run_worker(job: Job, options: Options, folder: Path) -> Outcome:
+def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
     """Start a worker, wait for it, and end it if necessary."""
-    spec, out = _specified(job, options, folder)
-    began, ended = time.monotonic(), ""
-    log = folder / f"worker-{job.number:04d}.log"
+    path, out = _told(spec, folder)
+    began, failure = time.monotonic(), ""
+    log = folder / f"worker-{spec['number']:04d}.log"
     environ = {k: v for k, v in os.environ.items() if k not in _REMOVED}
     if re.search("nsys|ToolsInjection", environ.get("LD_PRELOAD", ""), re.IGNORECASE):
         del environ["LD_PRELOAD"]
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            [*WORKER, str(spec), str(os.getpid())], stdin=subprocess.DEVNULL, stdout=output,
+            [*WORKER, str(path), str(os.getpid())], stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, env=environ, start_new_session=True,
         )  # fmt: skip
     try:
-        process.wait(job.limit_s)
+        process.wait(spec["limit_s"])
     except subprocess.TimeoutExpired:
-        ended = "hang"
+        failure = "hang"
     except KeyboardInterrupt:  # what it has measured so far is kept, too
-        ended = "interrupted"
+        failure = "interrupted"
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # with everything that it started
         process.wait()
-    facts, text = list(lines_of(out)), log.read_text(encoding="utf-8", errors="replace")
-    wall_s = time.monotonic() - began
+    facts, log_text = list(lines_of(out)), log.read_text(encoding="utf-8", errors="replace")
+    wall_s, text = time.monotonic() - began, ""
     stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
-    failure = None
-    if ended == "interrupted":
-        failure = Failure(ended, "interrupted by Ctrl-C or a signal", stage)
-    elif told := next((fact for fact in facts if fact["type"] == "failed"), None):
+    told = next((fact for fact in facts if fact["type"] == "failed"), None)
+    if failure == "interrupted":
+        text = "interrupted by Ctrl-C or a signal"
+    elif told:
         where = f" ({told['where']})" if told["where"] else ""
-        what = _KINDS.get(told["kind"], "an exception")
-        reason = f"{what} while {stage}{where}: {told['message']}"
-        failure = Failure(told["kind"], reason, stage)
-    elif ended == "hang":
+        failure, what = told["kind"], _KINDS.get(told["kind"], "an exception")
+        text = f"{what} while {stage}{where}: {told['message']}"
+    elif failure == "hang":
         # the innermost line outside our code that faulthandler wrote
-        lines = re.findall(
-            r'File "([^"]+)", line (\d+) in ', text.rpartition("recent call first")[2]
-        )
+        stack = log_text.rpartition("most recent call first")[2]
+        lines = re.findall(r'File "([^"]+)", line (\d+) in ', stack)
         own = os.path.dirname(__file__) + os.sep
         places = [f" ({os.path.basename(p)}:{n})" for p, n in lines if not p.startswith((own, "<"))]
-        reason = f"it did not finish within {job.limit_s:.0f} s, while {stage}{''.join(places[:1])}"
-        failure = Failure(ended, reason, stage)
+        text = f"it did not finish within {spec['limit_s']:.0f} s, while {stage}"
+        text += "".join(places[:1])
     elif not any(f["type"] == "done" for f in facts):  # how it ended after that does not matter
         status = process.returncode
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        last = next((f" ({x.strip()[:200]})" for x in reversed(text.splitlines()) if x.strip()), "")
-        failure = Failure("died", f"the process died while {stage}: {name}{last}", stage)
-    return Outcome(job, facts, failure, wall_s)
+        written = [line.strip()[:200] for line in log_text.splitlines() if line.strip()]
+        last = f" ({written[-1]})" if written else ""
+        failure, text = "died", f"the process died while {stage}: {name}{last}"
+    return Outcome(spec, facts, wall_s, failure, text, stage)
 
 
 def lines_of(path: Path) -> Iterator[Any]:
@@ -434,23 +423,23 @@ def lines_of(path: Path) -> Iterator[Any]:
 
 
 def profile(
-    job: Job, options: Options, run_folder: Path, work: Path
+    spec: Mapping[str, Any], nsys: str | None, run_folder: Path, work: Path
 ) -> tuple[Mapping[str, float], str]:
-    """Run the job under nsys and analyse it: (how long operations of the call ran, ns, by the state
-    of the L2; why there is none)."""
+    """Run a worker under nsys and analyse it: (how long operations of the call ran, ns, by the
+    state of the L2; why there is none)."""
     # with all that converts and analyses a trace: seldom needed
     from nsysalign.engine import analyze
     from nsysalign.record.session import CollectOptions, collect
     from nsysalign.show import html
     from nsysalign.store import database
 
-    spec, out = _specified(job, options, work)
+    path, out = _told(spec, work)
     how = CollectOptions(
-        nsys=options.nsys, output=run_folder, host_timers=False, timeout_s=job.limit_s,
+        nsys=nsys, output=run_folder, host_timers=False, timeout_s=spec["limit_s"],
         stdout_to_stderr=True,
     )  # fmt: skip
     try:
-        result = collect([*WORKER, str(spec)], how)
+        result = collect([*WORKER, str(path)], how)
         facts = {fact["type"]: fact for fact in lines_of(out)}
         if "failed" in facts:
             return {}, f"under nsys the worker failed: {facts['failed']['message']}"

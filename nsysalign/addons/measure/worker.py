@@ -2,7 +2,7 @@
 
     python -m nsysalign.addons.measure.worker SPEC.json [PARENT]
 
-SPEC: `session._specified`.  `out` gets one JSON line per fact, each flushed when it is known:
+SPEC: `session.Session.spec`.  `out` gets one JSON line per fact, each flushed when it is known:
 what was measured survives whatever comes after.  Roles: "time" measures; "probe" measures several
 batches roughly, for a search; "profile" makes event pairs in regions, for a run under nsys.
 """
