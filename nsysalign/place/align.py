@@ -24,12 +24,8 @@ from nsysalign.place.windows import unplaced_frame
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:
-    """Place everything that was measured on the trace's clock.
-
-    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with
-    the reason, in `unaligned`; pairs that only the trace shows are a library's, and counted.
-    Without: NVTX ranges become windows of kind nvtx, and the compared pairs are those of the trace.
-    """
+    """Place everything that was measured on the trace's clock: what was compared or timed ends in `windows`
+    or, with the reason, in `unaligned`.  Without a log NVTX ranges and compared pairs of the trace do."""
     known = log if log is not None else no_log()
     logged = not untold(known)
     clock = event_clock(known)

@@ -58,11 +58,9 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`: its place
-    on the process's event clock, exact within a frame.  Per frame: `origin_error_ns`, how far its
-    place relative to the previous frame may be off (inf: nothing joins them); `line`: which frames
-    lie on one event clock at all (one number per process and device).  `tick_ns`: tick of the GPU's
-    timer, 1 if it does not show."""
+    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`, exact within a
+    frame.  Per frame: `origin_error_ns`, how far it may be off against the one before (inf: nothing joins
+    them); `line`: which lie on one event clock at all.  `tick_ns`: of the GPU's timer, 1 if it does not show."""
 
     frame: np.ndarray
     at_ns: np.ndarray

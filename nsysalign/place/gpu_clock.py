@@ -25,12 +25,9 @@ def place_samples(
     *,
     shared: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Rows of frames.GPU_CLOCKS, and notes.
-
-    CLOCK_MONOTONIC is the machine's, so the most accurate map of any process of the run is used;
-    without one, the session's start time.  `shared`: several processes of the trace worked on a
-    device of the same number.
-    """
+    """Rows of frames.GPU_CLOCKS, by the most accurate map of any process (CLOCK_MONOTONIC is the
+    machine's), else by the session's start; notes.  `shared`: several processes worked on a device of
+    the same number."""
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
     clock = min(maps.values(), key=lambda m: m.width_ns, default=None) or by_session_start(

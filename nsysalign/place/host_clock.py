@@ -107,11 +107,8 @@ def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
-    """Sharpen a rough map: find the shift at which the most Python calls contain a record call.
-
-    Done in chunks short enough that drift inside one does not matter (20 ppm of 0.25 s is 5 us, the
-    width of a call); each chunk starts from the value extrapolated from the previous ones.
-    """
+    """Sharpen a rough map: the shift at which the most Python calls contain a record call, in chunks short
+    enough that drift does not matter, each from the value extrapolated from those before."""
     t0 = np.sort(np.concatenate([t[0] for t in threads])) if threads else np.empty(0, np.int64)
     at: list[int] = []
     shifts: list[int] = []

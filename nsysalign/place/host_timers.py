@@ -141,13 +141,8 @@ def host_timers(
 
 
 def timed(log: EventLog) -> pd.DataFrame:
-    """What the clock readings of a log measured, without a trace to say whether CUDA work lies
-    inside.
-
-    Columns: those by which `compare.baseline` knows a measurement (region, site, end_site,
-    callers), process, order and elapsed_ns.  A log of a run without nsys has no windows; the
-    profiled run tells which of these count.
-    """
+    """What the clock readings of a log measured, without a trace to say whether CUDA work lies inside:
+    region, site, end_site, callers, process, order and elapsed_ns (`compare.baseline`)."""
     table, _ = _differences(log, log.clock_readings.reset_index(drop=True))
     return table.rename(columns={"t0_ns": "order"})
 
@@ -244,10 +239,9 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
 
 
 def _start(held: list[int], sites: Sequence[Site], had: set[int], end: Site) -> int | None:
-    """The reading that is subtracted.  A name holds the latest one.  An attribute belongs to one of
-    several objects, such as nested timers: if its latest reading has been subtracted here before, an
-    older one counts if it was stored from another place in the same file: `with Timer(): ... with
-    Timer(): ...` ends inside out."""
+    """The reading that is subtracted: of a name the latest one.  Of an attribute, which belongs to one of
+    several objects, an older one if the latest was subtracted here before and it was stored from another
+    place of the file: `with Timer(): ... with Timer(): ...` ends inside out."""
     after = None
     for start in reversed(held):
         if start not in had:

@@ -75,11 +75,8 @@ _AT_ONCE = 1 << 16
 
 @dataclass(frozen=True)
 class Observations(Columns):
-    """What single records say about their own places: arrays of equal length.
-
-    `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within
-    `scale_ns`; `certain`: no other class could explain it.
-    """
+    """What single records say about their own places (arrays): `class_`: position in CLASSES; the place
+    is `known_ns + x @ parameters`, within `scale_ns`; `certain`: no other class could explain it."""
 
     record: np.ndarray
     class_: np.ndarray
@@ -185,11 +182,8 @@ def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
 
 
 def spacing_of(s: Surroundings) -> float:
-    """Spacing (ns) of consecutive records behind busy streams in this trace; 0 if it does not show.
-
-    The shortest of the gaps that a single record leaves between two kernels, all queued, are due to
-    the record alone, if they crowd; without a crowd even the shortest are long for other reasons.
-    """
+    """Spacing (ns) of consecutive records behind busy streams; 0 if it does not show.  The shortest gaps
+    that a single record leaves between two queued kernels are due to it alone, if they crowd."""
     tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & (s.behind == 0) & ~s.waits
     tight &= (s.next_issued + _MARGIN_NS < s.previous_end) & (s.ahead == 0) & ~s.held
     tight &= s.next_is_kernel & (s.next_start < FAR) & ~s.previous_is_copy
@@ -221,12 +215,9 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
 
 
 def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
-    """(likeliest start, error bar) of compared pairs: columns start and end (positions of their
-    records), elapsed_ns.
-
-    The record that is known better decides; of two known alike the one that puts the pair later,
-    because GPUs are late, never early.  A kernel queued behind a record limits how late it was.
-    """
+    """(likeliest start, error bar) of compared pairs.  The record that is known better decides; of two
+    known alike the one that puts the pair later, because GPUs are late, never early.  A kernel queued
+    behind a record limits how late it was."""
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     place, bar, ahead = likely
     by_start, by_end = place[start], place[end] - elapsed

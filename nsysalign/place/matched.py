@@ -96,10 +96,8 @@ def match(trace: Trace, log: EventLog) -> Matched:
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
-    """log process -> globalPid, by pid (a log that names none is of the only process); notes.
-
-    Raises EventLogError if the log belongs to another run.
-    """
+    """log process -> globalPid, by pid (a log that names none is of the only process); notes.  Raises
+    EventLogError if the log belongs to another run."""
     calls = trace.calls
     threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
     every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
@@ -131,11 +129,7 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
 
 def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, str]:
     """Processes of the log whose records all lie outside the trace by the wall clock -> the message
-    about them; process ids repeat (in a container every run may be process 7).
-
-    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other
-    process.
-    """
+    about them: process ids repeat.  Raises EventLogError if the log holds no other process."""
     session, calls = trace.info.session_start_utc_ns, trace.calls
     if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
@@ -318,13 +312,9 @@ def match_waits(
 def awaited(
     trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(position in `records` of what each wait waits for, -1 unknown; which of them are inferred):
-    by eventSyncId, else by the log, else the latest record of the same event before the wait, else
-    the last record call of the same thread (both inferred: CUDA_EVENT rows may be missing).
-
-    The event's number is needed where one thread records many events and then waits for each: DDP's
-    reducer does.
-    """
+    """(position in `records` of what each wait waits for, -1 unknown; which of them are inferred): by
+    eventSyncId, else by the log, else the latest record of the same event before the wait (DDP's reducer
+    records many, then waits for each), else the last record call of the same thread (both inferred)."""
     found = np.full(len(waits), -1)
     for keys, known in (
         (["process", "event_sync"], records["call"] >= 0),

@@ -71,12 +71,8 @@ def nvtx_windows(
 
 
 def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
-    """Columns range, lane, start, end: first start and last end of the work of each range on each
-    lane.
-
-    Memory goes with ranges and operations, not with their product: an outer range holds the work of
-    all ranges nested in it.
-    """
+    """Columns range, lane, start, end: first start and last end of the work of each range on each lane.
+    Memory goes with ranges and operations, not with their product."""
     ranges, operations, calls = trace.ranges, trace.operations, trace.calls
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
     call = operations["call"].to_numpy()[issued]

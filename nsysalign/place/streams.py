@@ -29,14 +29,11 @@ _KEYS = ["process", "context", "stream"]
 
 
 class LaneOperations:
-    """The operations of one lane in the order in which they were issued, `position` in
-    Trace.operations; columns are computed on first use.
+    """The operations of one lane in the order of the starts of the outermost calls that issued them;
+    `position` in Trace.operations; columns are computed on first use.
 
         issued (host)    [op A]     [op B]        [op C]
         runs (stream)       AAAAAAAA   BBBB          CC
-
-    The order is that of the starts of the outermost API calls of the same process, not of
-    correlation ids.
     """
 
     def __init__(self, trace: Trace, position: np.ndarray) -> None:

@@ -61,10 +61,7 @@ def rank_of(environment: str) -> int | None:
 
 
 def operation_of(name: str) -> str:
-    """The collective named by a kernel's name, '' if there is none.
-
-    `Generic` runs whatever NCCL grouped.
-    """
+    """The collective named by a kernel's name, '' if there is none (`Generic` runs whatever NCCL grouped)."""
     found = _OPERATION.search(name)
     return "" if found is None or found[0] == "Generic" else found[0]
 

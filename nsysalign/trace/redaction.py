@@ -123,9 +123,7 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
 
 def pseudonyms() -> Rename:
     """A function that maps every name to another one, always the same, which cannot be traced back.
-
-    `#3` at the end, which numbers repetitions, and the harness's own names stay.
-    """
+    `#3` at the end, which numbers repetitions, and the harness's own names stay."""
     key = secrets.token_bytes(32)  # goes with the process: names cannot be guessed from a list
 
     def rename(name: str) -> str:
@@ -139,13 +137,9 @@ def pseudonyms() -> Rename:
 
 
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a
-    new file.
-
-    Line for line: an unusable line is replaced by a placeholder (`null`; `{}` for an unknown type),
-    because it is an error before the first header and counted in a note after it.  So both files
-    are refused for the same reasons and yield the same notes.
-    """
+    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file.
+    An unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), so that both files are
+    refused for the same reasons and yield the same notes."""
 
     def kept(item: Any) -> Any:
         if not isinstance(item, dict):

@@ -254,11 +254,7 @@ _COMPILED = tuple((CALL[kind], re.compile(pattern)) for kind, pattern in _PATTER
 
 
 def call_kind(name: str) -> int:
-    """The code into `model.CALL_KINDS` of a CUDA API name (`cudaLaunchKernel_v7000`,
-    `cuLaunchKernelEx`, ...).
-
-    Classified by name because syncType codes differ between nsys versions.
-    """
+    """The code into `model.CALL_KINDS` of a CUDA API name: syncType codes differ between nsys versions."""
     for code, pattern in _COMPILED:
         if pattern.match(name):
             return code

@@ -95,14 +95,8 @@ class Source:
             except Exception:  # it is not installed, or stumbles: the other one says over what
                 columns = None
         columns = columns or self._gathered(names, batches)
-        row = columns["row"]
-        if (
-            row[1:] <= row[:-1]
-        ).any():  # whatever joins rows by their numbers would join wrong ones
-            raise TraceError(f"{table.name}: damaged SQLite file (rows out of order)", AGAIN)
-        return columns | {
-            name: np.broadcast_to(np.int64(value), len(row)) for name, value in absent.items()
-        }
+        count = len(columns["row"])
+        return columns | {n: np.broadcast_to(np.int64(v), count) for n, v in absent.items()}
 
     def _gathered(self, names: Sequence[str], batches: Iterable[Iterable[np.ndarray]]) -> Columns:
         parts: list[list[np.ndarray]] = [[] for _ in names]
@@ -161,12 +155,8 @@ class Source:
 
 
 def _arrow_batches(path: Path, sql: str) -> Iterator[list[np.ndarray]]:
-    """Batches of integer columns at Arrow speed, each good until the next; raises whatever it
-    stumbles over: a text where a number belongs, a damaged page.
-
-    A connection of its own, to a file at which `untrusted.opened` has looked: nothing is written
-    beside it.
-    """
+    """Batches of integer columns at Arrow speed, each good until the next, from a file at which
+    `untrusted.opened` has looked; raises whatever it stumbles over."""
     import adbc_driver_manager as adbc
     import adbc_driver_sqlite
     import nanoarrow

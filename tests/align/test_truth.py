@@ -71,16 +71,6 @@ def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
     assert np.median(windows["error_ns"]) <= 2_600
 
 
-def test_timestamps_are_taken_at_their_word(truth):
-    alignment = truth
-    windows = alignment.windows[alignment.windows["kind"] == "event"]
-    truth = alignment.records["timestamp_ns"].to_numpy()
-    assert (windows["method"] == "event-trace").all()
-    assert (windows["start_ns"].to_numpy() == truth[windows["start"]]).all()
-    residual = truth[windows["end"]] - windows["end_ns"].to_numpy()
-    assert (windows["clock_residual_ns"].to_numpy() == residual).all()
-
-
 def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
     recording, truth, blindly
 ):

@@ -42,56 +42,30 @@ def timed(*work):
 
 
 KERNEL = Launch(50_000)
-# what precedes in each repetition, what is timed -> the flags that it must have and must not have
-PATTERNS = {
-    "both": (
-        [Sync()],
-        [Launch(6_000), Sync()],
-        {"synchronised-before", "synchronised-after", "idle-before"},
-    ),
-    "before": ([Sync()], [KERNEL], {"synchronised-before", "idle-before"}),
-    "after": ([Launch(90_000)], [KERNEL, Sync()], {"synchronised-after"}),
-    "never": ([], [KERNEL], set()),
-}
-RULES = {
-    "both": "host-timer",
-    "before": "enqueue-only",
-    "after": "queued",
-    "never": "enqueue-only",
-}
+BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_four_patterns_are_told_apart(pattern, tmp_path):
-    before, work, flags = PATTERNS[pattern]
+@pytest.mark.parametrize(("before", "work", "flags", "rule", "synchronises", "said"), [
+    ([Sync()], [Launch(6_000), Sync()], {BEFORE, AFTER, IDLE}, "host-timer", "before and after",
+     "launch, kernel and synchronisation together"),
+    ([Sync()], [KERNEL], {BEFORE, IDLE}, "enqueue-only", "only before", "it measures the API calls alone"),
+    ([Launch(90_000)], [KERNEL, Sync()], {AFTER}, "queued", None, "waits for earlier work"),
+    ([], [KERNEL], set(), "enqueue-only", "never", "it never synchronises, and earlier work was still running"),
+], ids=["both", "before", "after", "never"])  # fmt: skip
+def test_the_four_patterns_are_told_apart(before, work, flags, rule, synchronises, said, tmp_path):
     steps = [s for _ in range(6) for s in (*before, *timed(*work), Sleep(2_000))]
     analysis, world = analysed(tmp_path, KERNEL, *steps)
     rows = analysis.measured[analysis.measured["kind"] == "host"]
-    assert (
-        len(rows) == 6
-        and set(rows["label"]) == {"bench.py:10-12"}
-        and set(rows["method"]) == {"exact"}
-    )
+    assert set(rows["label"]) == {"bench.py:10-12"} and set(rows["method"]) == {"exact"}
     assert [set(f) for f in rows["flags"]] == [flags] * 6
-    starts = [r for r in world.readings if r.site == "start"]
-    ends = [r for r in world.readings if r.site == "end"]
+    starts, ends = ([r for r in world.readings if r.site == site] for site in ("start", "end"))
     for row, a, b in zip(rows.itertuples(), starts, ends, strict=True):
         assert (row.start_ns, row.elapsed_ns) == (a.t, b.t - a.t)
-        assert check.parts(analysis, row.interval) == oracle.parts(
-            oracle.host_budget(world, a.t, b.t, MAIN)
-        )
+        budget = oracle.parts(oracle.host_budget(world, a.t, b.t, MAIN))
+        assert check.parts(analysis, row.interval) == budget
     found = analysis.findings[analysis.findings["severity"] != "info"]
-    assert RULES[pattern] in set(found["rule"]), found
-    words = {"both": "before and after", "before": "only before", "never": "never"}
-    if pattern in words:
-        assert found.iloc[0]["evidence"]["synchronises"] == words[pattern]
-    titles = " ".join(found["title"])
-    assert {
-        "both": "launch, kernel and synchronisation together",
-        "before": "it measures the API calls alone",
-        "after": "waits for earlier work",
-        "never": "it never synchronises, and earlier work was still running",
-    }[pattern] in titles
+    assert rule in set(found["rule"]) and said in " ".join(found["title"])
+    assert synchronises in (None, found.iloc[0]["evidence"].get("synchronises"))
 
 
 def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
@@ -167,15 +141,8 @@ def test_regions_count_where_they_hold_cuda_work_and_no_timed_readings(tmp_path)
         region("work#0", begin + 10_500, begin + 40_000), region("idle#0", begin + 100, begin + 9_000),
         region("timed#0", begin + 200_000, begin + 400_000),
     ]  # fmt: skip
-    steps = [
-        Sleep(10_000),
-        Push("work#0"),
-        Sleep(1_000),
-        KERNEL,
-        Sleep(50_000),
-        PopRange(),
-        Sleep(150_000),
-    ]
+    steps = [Sleep(10_000), Push("work#0"), Sleep(1_000), KERNEL, Sleep(50_000), PopRange()]
+    steps.append(Sleep(150_000))
     steps += [Read("start", "timed#0"), KERNEL, Sync(), Read("end", "timed#0")]
     analysis, _ = analysed(tmp_path, *steps, extra=lines)
     named = analysis.measured.set_index("name")
@@ -191,15 +158,10 @@ def test_a_wall_clock_that_was_set_is_said(tmp_path):
     world = machine.run(Program({MAIN: steps * 2}, clock_sites=SITES))
     trace, (log,) = export.write(world, tmp_path)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    epoch, values = 1_795_229_128_000_000_000, []
-    for line in lines:
-        if line["type"] == "clock_reading":
-            values.append(
-                epoch
-                + line["t_ns"]
-                + (3_600_000_000_000 if len(values) == 3 else 40 * (len(values) == 1))
-            )
-            line |= {"clock": "time", "value_ns": values[-1]}
+    readings, values = [line for line in lines if line["type"] == "clock_reading"], []
+    for n, line in enumerate(readings):  # 40 ns off at the second, an hour at the last
+        values.append(1_795_229_128_000_000_000 + line["t_ns"] + [0, 40, 0, 3_600 * 10**9][n])
+        line |= {"clock": "time", "value_ns": values[-1]}
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     analysis = check.analyze(trace, [log])
     (row,) = analysis.measured.itertuples()

@@ -171,21 +171,13 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines[0] |= {"device_name": "GPU \ud83d", "torch": ["\udcff"], "\udc80": 1}
     lines[1] |= {"region": "half \ud83d#0", "site": "\udcff.py:3", "callers": ["a\udcff.py:1"]}
-    lines[3] |= {"region": "half \ud83d#0", "site": "\udcff.py:4"}
-    lines += [{"type": "elapsed", "start": 0, "end": 1, "ms": None, "error": "\ud83d"}]
-    lines += [
-        {"type": "note", "text": "a note \ud83d"},
-        {"type": "host", "region": "\ud83d", "t0_ns": 1, "t1_ns": 2},
-    ]
+    lines.append({"type": "note", "text": "a note \ud83d"})
     text = "".join(json.dumps(line, ensure_ascii=not raw) + "\n" for line in lines)
     log.write_bytes(text.encode("utf-8", "surrogatepass"))
     read = read_event_logs([log])
-    assert read.records["region"][0].startswith("half \ufffd") and read.notes[0].startswith(
-        "a note \ufffd"
-    )
-    analysis = nsysalign.analyze(export(tiny()), [log])
-    document.write(analysis, tmp_path / "analysis.json")
-    assert len(analysis.measured) >= 1
+    assert read.records["region"][0].startswith("half \ufffd")
+    assert read.notes[0].startswith("a note \ufffd")
+    document.write(nsysalign.analyze(export(tiny()), [log]), tmp_path / "analysis.json")
 
 
 @pytest.mark.parametrize(

@@ -69,32 +69,6 @@ def test_pages_that_point_at_each_other_end_in_an_error(export, tmp_path):
     assert int(megabytes) < 1000
 
 
-def test_pages_in_each_others_place_are_seen_by_their_row_numbers(export):
-    """Every value is plausible; what is joined by row number would be joined to another row."""
-    tables = tiny()
-    tables["CUPTI_ACTIVITY_KIND_RUNTIME"] = [
-        {**row, "start": row["start"] + k, "end": row["end"] + k}
-        for k in range(500)
-        for row in tables["CUPTI_ACTIVITY_KIND_RUNTIME"]
-    ]
-    path = export(tables)
-    with closing(sqlite3.connect(path)) as db:
-        (root,) = db.execute(
-            "select rootpage from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_RUNTIME'"
-        ).fetchone()
-        (size,) = db.execute("pragma page_size").fetchone()
-    data = bytearray(path.read_bytes())
-    page = data[(root - 1) * size : root * size]
-    cells = int.from_bytes(page[3:5], "big")
-    pointers = [int.from_bytes(page[12 + 2 * k : 14 + 2 * k], "big") for k in range(cells)]
-    first, second = (int.from_bytes(page[p : p + 4], "big") for p in pointers[1:3])
-    a, b = (slice((n - 1) * size, n * size) for n in (first, second))
-    data[a], data[b] = data[b], data[a]
-    path.write_bytes(data)
-    with pytest.raises(TraceError, match="rows out of order"):
-        read_trace(path)
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> bytes:
     """The stored analysis of the demo."""

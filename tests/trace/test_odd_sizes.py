@@ -18,7 +18,6 @@ from nsysalign.model import KIND
 from nsysalign.paths import LONGEST_NAME, shortened
 from nsysalign.split import busy
 from nsysalign.split.host_timers import kernels_issued_inside
-from nsysalign.trace.eventlog import read_event_logs
 
 
 def with_region(log, region: str, times: int = 1) -> None:
@@ -49,27 +48,6 @@ def test_labels_as_long_as_a_book(export, log, tmp_path):
     store(analysis, tmp_path)
     name, label = analysis.intervals["name"][0], analysis.intervals["label"][0]
     assert name == label + "#0" and len(name) <= LONGEST_NAME
-
-
-def test_other_texts_of_a_log_are_as_short(log):
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    lines[1] |= {"site": "s" * 50_000, "callers": ["c" * 50_000]}
-    lines[3] |= {"ms": None, "error": "e" * 50_000}
-    log.write_text(
-        "".join(
-            json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}]
-        )
-    )
-    read = read_event_logs([log])
-    texts = [
-        read.records["site"][0],
-        read.records["callers"][0][0],
-        read.elapsed["error"][0],
-        read.notes[0],
-    ]
-    assert [t[0] for t in texts] == ["s", "c", "e", "n"] and all(
-        len(t) <= LONGEST_NAME for t in texts
-    )
 
 
 # --- times

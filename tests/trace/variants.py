@@ -113,11 +113,6 @@ def version(schema: str, product: str = "2024.1.1", table: str = "META_DATA_EXPO
     return change
 
 
-def texts_inline(db: sqlite3.Connection) -> None:
-    db.execute("update NVTX_EVENTS set text = (select value from StringIds where id = textId)")
-    db.execute("update NVTX_EVENTS set textId = null")
-
-
 def _columns(db: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in db.execute(f'pragma table_info("{table}")')]
 
