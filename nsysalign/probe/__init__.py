@@ -97,7 +97,9 @@ def _spare_forks_of_threads() -> None:
 
 
 def _exchanged(name: str) -> None:
-    _timers.step_aside(f"{name.strip('_')} exchanges the clocks")
+    from .timers import UNLOGGED
+
+    _timers.step_aside(f"{UNLOGGED}{name.strip('_')} exchanges the clocks")
 
 
 def running():

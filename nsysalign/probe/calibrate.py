@@ -32,19 +32,18 @@ class Calibration:
         self._record, self._elapsed = event.record, event.elapsed_time
         self._waiting: set[int] = set()
 
-    def offer(self, stream: Any, device: int | None, first: bool) -> None:
-        """Calibrate now if this is a good moment.  Never raises."""
+    def offer(self, device: int | None) -> None:
+        """Calibrate now if this is a good moment, before the first record of a device or (None)
+        after a comparison.  Never raises."""
         rt = self._rt
         try:
             torch = sys.modules["torch"]
-            if first:
+            if device is not None:
                 rt.calibrated.add(device)
                 self._waiting.add(device)
                 if rt.last_record >= 0:  # a second device may appear inside an open pair
                     return
-            elif not self._waiting:
-                return
-            if rt.captures or not hasattr(torch.cuda, "_sleep"):
+            if not self._waiting or rt.captures or not hasattr(torch.cuda, "_sleep"):
                 return
             current = torch.cuda.current_stream()
             if current.device_index in self._waiting and current.query():

@@ -1,18 +1,14 @@
 """The clocks of `time`, saved before `timers` wraps them, and the calls of `os`, saved before a test
 may put a file system of its own in their place: the ones that the probe itself uses.
 
-Use it as a stand-in for the module: `from . import rawtime as time`.
+A stand-in for the module: `from . import rawtime as time`.
 """
 
 from __future__ import annotations
 
 import os as _os
 import sys as _sys
-import time as _time
-
-perf_counter, perf_counter_ns = _time.perf_counter, _time.perf_counter_ns
-monotonic, monotonic_ns = _time.monotonic, _time.monotonic_ns
-time, time_ns = _time.time, _time.time_ns
+from time import perf_counter_ns, time_ns  # noqa: F401
 
 
 class Untraced:
@@ -32,7 +28,3 @@ class Files:
 
     open, close, write, ftruncate = _os.open, _os.close, _os.write, _os.ftruncate
     posix_fallocate, listdir, readlink = _os.posix_fallocate, _os.listdir, _os.readlink
-
-
-def __getattr__(name: str) -> object:
-    return getattr(_time, name)

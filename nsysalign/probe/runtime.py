@@ -64,7 +64,7 @@ class Runtime:
         self.captures = 0
         self.states: dict[int, ThreadState] = {}  # by thread id
         self.references: Any = None  # reference.References, None if turned off
-        self.calibrate: Any = None  # calibrate(stream, device, first), None without torch
+        self.calibrate: Any = None  # calibrate.Calibration.offer, None without torch
         self.foreign: dict[int, tuple[int, int]] = {}  # handle -> what LATEST holds
         self.driver = Driver()
         self.ending = Ends()
@@ -77,9 +77,8 @@ class Runtime:
         self._texts: dict[str, Any] = {}
         # entries here are in the log already: an exception of the user's may come at any time
         self._strings: dict[str, int] = {}
-        self._errors: dict[str, int] = {}
         self._counters: dict[str, Any] = {}
-        self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
+        self._string_numbers = itertools.count(1)
         self._lock = threading.RLock()
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
@@ -152,7 +151,7 @@ class Runtime:
     # fmt: off
     def write(
         self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
-        t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0, error: int = 0,
+        t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0,
     ) -> None:
         """Write one slot, the slow way: everything but torch.cuda's records.  Calibration is in no
         region."""
@@ -161,7 +160,7 @@ class Runtime:
         buffer = self.chunks.get(seq >> CHUNK_BITS) or self.store.grow(seq >> CHUNK_BITS)
         SLOT.pack_into(
             buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region,
-            repetition, t0, t1, a, b, x, me.tid, error, 0, kind,
+            repetition, t0, t1, a, b, x, me.tid, kind,
         )
     # fmt: on
 
@@ -194,16 +193,10 @@ class Runtime:
             pass_on(error)
             return self.foreign.get(handle_of(event), NO_RECORD) if self.foreign else NO_RECORD
 
-    def error_number(self, error: BaseException) -> int:
-        """The number of an error text.  Only the first line: torch appends pages of advice."""
+    def failed_pair(self, seq: int, error: BaseException) -> None:
+        """Why a comparison failed.  Only the first line: torch appends pages of advice."""
         text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        number = self._errors.get(text)
-        if number is None:
-            with self._lock:
-                number = min(next(self._error_numbers), 65535)
-                self._line({"err": number, "text": text})
-                self._errors[text] = number
-        return number
+        self._line({"err": seq, "text": text})
 
     # --- regions ---
 
@@ -289,7 +282,7 @@ class Runtime:
                 self.references.after_fork()
             self.sites.clear()
             tables = (self.chunks, self.states, self.foreign, self.calibrated)
-            for table in (*tables, self.decisions, self._errors):
+            for table in (*tables, self.decisions):
                 table.clear()  # type: ignore[attr-defined]
             me = getattr(self.tls, "state", None)
             if me is not None:

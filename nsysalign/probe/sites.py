@@ -16,9 +16,9 @@ from types import CodeType, FrameType
 from .blame import OURS
 from .rawtime import Untraced
 
-#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`:
-#: they are skipped.
-USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
+#: What a frame can be.  TRANSPARENT ones, torch's own plumbing between the user and `record` and
+#: ours, are skipped.
+USER, LIBRARY, TRANSPARENT, STDLIB = range(4)
 #: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the
 #: code object, so that the sum is unique by itself.  END: the stack ends here.
 UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
@@ -50,14 +50,8 @@ class Sites:
         self._count = itertools.count(1)
         #: An id in the trie must not be used again by another code object.
         self._alive: list[CodeType] = []
-        # folders whose code is never the user's: nsysalign's own harness, the standard library
-        package = os.path.dirname(
-            os.path.dirname(os.path.dirname(os.path.abspath(__spec__.origin)))
-        )
-        self._internal = (
-            os.path.join(package, "probe") + os.sep,
-            os.path.join(package, "region.py"),
-        )
+        probe = os.path.dirname(os.path.abspath(__spec__.origin))
+        self._region = os.path.join(os.path.dirname(probe), "region.py")
         paths = {path(os.__file__) for path in (os.path.abspath, os.path.realpath)}
         self._stdlib = tuple(os.path.dirname(path) + os.sep for path in paths)
         #: number -> ((absolute file, line), ...), the innermost first
@@ -119,7 +113,7 @@ class Sites:
         """(number of the context that begins at this frame, the path to it)."""
         path, users = self._walk(frame, _CALLERS)
         kinds = [(self._kind(step.f_code), step) for step in path if step is not None]
-        immediate = next((kind for kind, _ in kinds if kind not in (TRANSPARENT, INTERNAL)), USER)
+        immediate = next((kind for kind, _ in kinds if kind != TRANSPARENT), USER)
         # a program that lives in site-packages: the innermost frame that is not torch's or triton's
         if not users:
             others = [s for kind, s in kinds if kind == LIBRARY]
@@ -148,14 +142,12 @@ class Sites:
         if name.startswith("<frozen"):
             return STDLIB
         if name.startswith(OURS):
-            return INTERNAL
+            return TRANSPARENT
         if name.startswith("<"):
             return USER  # <stdin>, <string>, an exec'd cell
         path = self._absolute(name)
-        if path.endswith(_TRANSPARENT):
+        if path.endswith(_TRANSPARENT) or path == self._region:
             return TRANSPARENT
-        if path.startswith(self._internal):
-            return INTERNAL
         folders = ("/site-packages/", "/dist-packages/", "/torchinductor_")
         if self._is_framework(path) or any(folder in path for folder in folders):
             return LIBRARY

@@ -34,9 +34,9 @@ from .slots import (
     READINGS,
     REGION_ENTERED,
     REGION_LEFT,
-    THREAD_BITS,
 )
 
+UNLOGGED = "readings of the host's clocks are not logged: "
 _EARLY = 512  # readings kept from before CUDA is used
 #: One in this many readings is examined: a site seen this often has used up its share (a loop that
 #: polls the clock).  A prime, so that the sites of a loop do not hide one another.
@@ -63,8 +63,6 @@ class Timers:
         self._count = itertools.count().__next__
         self._tls.__dict__.clear()
         self._silent.clear()
-        self._threads: dict[int, int] = {}
-        self._thread_numbers = itertools.count(1)
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
         self._sampled: collections.Counter = collections.Counter()
         self._area: object = b""
@@ -79,7 +77,7 @@ class Timers:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         free = [n for n in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(n) is None]
         if not free:
-            self.step_aside("other tools use all of sys.monitoring")
+            self.step_aside(f"{UNLOGGED}other tools use all of sys.monitoring")
             return None
         clocks = {id(getattr(time, name)): number for number, name in enumerate(CLOCKS, start=1)}
         tool, disable, getframe, read = free[0], monitoring.DISABLE, sys._getframe, self._reader()
@@ -154,7 +152,7 @@ class Timers:
         """No more readings from here on; the clocks are the builtins again."""
         if not self._over:
             self._over = True
-            self._note(f"readings of the host's clocks are not logged: {why}")
+            self._line({"note": {"text": why}})
         self._restore()
 
     def _restore(self) -> None:
@@ -183,28 +181,16 @@ class Timers:
 
     def _keep(self, clock: int, node: int, t_ns: int, third: int) -> None:
         try:
+            self._tls.word = get_native_id() << (CLOCK_BITS + CONTEXT_BITS)
+            reading = t_ns, self._tls.word + (clock << CONTEXT_BITS) + node, third
             if self._waiting:
-                self._early.append((get_native_id(), clock, node, t_ns, third))
+                self._early.append(reading)
                 return
-            word, place = self._word(get_native_id()), self._count()
+            place = self._count()
             if place < self._room or self._more(node if clock < REGION_ENTERED else None, place):
-                word += (clock << CONTEXT_BITS) + node
-                READING.pack_into(self._area, place * READING.size, t_ns, word, third)
+                READING.pack_into(self._area, place * READING.size, *reading)
         except Exception as error:
             self._give_up(error)
-
-    def _word(self, tid: int) -> int:
-        """The part of a reading that says which thread."""
-        number = self._threads.get(tid)
-        if number is None:
-            with self._lock:
-                number = min(next(self._thread_numbers), (1 << THREAD_BITS) - 1)
-                self._line({"thread": number, "tid": tid})
-                number = self._threads.setdefault(tid, number)
-        word = number << (CLOCK_BITS + CONTEXT_BITS)
-        if tid == get_native_id():
-            self._tls.word = word
-        return word
 
     def _more(self, node: int | None, place: int) -> bool:
         """Whether there is room, up to the limit, for one more reading, a sample of how often each
@@ -217,13 +203,11 @@ class Timers:
                     self._silent.add(node)
                     self._line({"silenced": node, "readings": _SAMPLE * _SHARE})
             self._room = min(READINGS, place + _SAMPLE)
-            if place >= READINGS and not self._over:
-                self._over = True
-                self._note(
+            if place >= READINGS:
+                self.step_aside(
                     f"the host's clocks were read more than {READINGS:,} times: later readings are "
                     "not in the log"
                 )
-                self._restore()
             return place < READINGS
 
     def exits(self) -> None:
@@ -253,9 +237,8 @@ class Timers:
             self._area = runtime.store.readings(READINGS * READING.size)
             self._room = _SAMPLE
             self._count = itertools.count().__next__
-            for tid, clock, node, t_ns, third in self._early:
-                word = self._word(tid) + (clock << CONTEXT_BITS) + node
-                READING.pack_into(self._area, self._count() * READING.size, t_ns, word, third)
+            for reading in self._early:
+                READING.pack_into(self._area, self._count() * READING.size, *reading)
             self._early.clear()
             self._waiting = False
 
@@ -265,9 +248,6 @@ class Timers:
             self._probe.early.append(value)
         else:
             runtime._line(value)
-
-    def _note(self, text: str) -> None:
-        self._line({"note": {"text": text}})
 
     def region(self, entered: bool, number: int, repetition: int) -> None:
         """A region of the user's begins or ends on this thread."""

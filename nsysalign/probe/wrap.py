@@ -49,7 +49,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     if "NSYSALIGN_CONFIRM" in os.environ:
         intervene = _intervention(os.environ["NSYSALIGN_CONFIRM"], rt)
     if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
-        rt.calibrate = lambda stream, device, first: rt.calibrated.add(device)
+        rt.calibrate = rt.calibrated.add
     else:
         from .calibrate import Calibration
 
@@ -162,7 +162,7 @@ def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
             if device not in calibrated:  # nor are there files before the first one is
                 if not rt.ready:
                     rt.begin(device)
-                calibrate(stream, device, first=True)
+                calibrate(device)
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
             stream_id = ids.get(handle)
@@ -182,7 +182,7 @@ def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
             t1 = clock()
             pack(
                 chunks.get(seq >> bits) or rt.store.grow(seq >> bits), (seq & mask) * size, RECORD, flags, device, context,
-                me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, 0, 0, RECORD,
+                me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, RECORD,
             )  # fmt: skip
             if type(self) is plain:
                 self._nsysalign_record = (seq, device)
@@ -264,7 +264,7 @@ def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
                     if not rt.ready:
                         rt.begin(stream.device_index)
                     if stream.device_index not in rt.calibrated and stream.query():
-                        rt.calibrate(stream, stream.device_index, first=True)
+                        rt.calibrate(stream.device_index)
             except Exception as error:
                 failed(error)
         return original(cls, *args, **kwargs)
@@ -304,11 +304,10 @@ def _log_elapsed(
         if not rt.ready:
             rt.begin(-1)
         start, end = rt.latest(start_event), rt.latest(end_event)
-        number = 0 if error is None else rt.error_number(error)
         seq, context = next(rt.count), rt.sites.context(frame)
-        rt.write(ELAPSED, 0, seq, context=context, a=start[0], b=end[0], error=number, **times)
+        rt.write(ELAPSED, 0, seq, context=context, a=start[0], b=end[0], **times)
         if error is not None:
-            return
+            return rt.failed_pair(seq, error)
         me = rt.me()
         me.compared = max(me.compared, start[0], end[0])
         # nothing was recorded since this pair ended: no timed pair is open, so there is time for
@@ -320,7 +319,7 @@ def _log_elapsed(
         if quiet:
             rt.housekeeping(seq)
             if rt.calibrate is not None:
-                rt.calibrate(None, None, first=False)
+                rt.calibrate(None)
     except Exception as failure:
         failed(failure)
 

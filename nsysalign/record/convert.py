@@ -35,7 +35,7 @@ _TIMED = (slots.RECORD, slots.WAIT, slots.ELAPSED, slots.REFERENCE)  # kinds who
 _AHEAD = 3 * slots.CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tightest
 _LATER_BURST = 12
-_TABLES = ("str", "err", "ctx", "clk", "thread", "silenced")
+_TABLES = ("str", "err", "ctx", "clk", "silenced")
 _FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 #: Of lines of code that are kept: characters of one, places of one process; the largest file that is
 #: read.
@@ -87,9 +87,7 @@ def errors(raw_dir: Path) -> list[str]:
 
 
 #: The fields of `slots.SLOT`, which says what they mean for each kind.
-_Slot = namedtuple(
-    "_Slot", "kind flags device context region repetition t0 t1 a b x tid error spare again"
-)
+_Slot = namedtuple("_Slot", "kind flags device context region repetition t0 t1 a b x tid again")
 
 
 class _Start:
@@ -221,8 +219,8 @@ class _Start:
             line |= {"start": start, "end": end, "ms": None if math.isnan(slot.x) else slot.x}
             if after is not None and after.kind == slots.DISTANCE and after.a == seq:
                 line |= _distances(after)
-            if slot.error:
-                line["error"] = self.tables["err"].get(slot.error, {}).get("text", "unknown")
+            if math.isnan(slot.x):
+                line["error"] = self.tables["err"].get(seq, {}).get("text", "unknown")
             both = {self.regions[n] for n in (start, end) if n is not None}
             if len(both) == 1 and (own := both.pop())[0] in strings:
                 region = own

@@ -52,12 +52,12 @@ def clock_lines(
 
 def _readings(data: bytes, tables: Tables, with_records: set[tuple[int, int]]) -> Iterator[dict]:
     """Slots that were finished, in order; regions when they end."""
-    threads, strings = tables["thread"], tables["str"]
+    strings = tables["str"]
     open_regions: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     usable = len(data) - len(data) % slots.READING.size
     for value, word, third in slots.READING.iter_unpack(data[:usable]):
         context, clock = word & _CONTEXT, word >> slots.CONTEXT_BITS & _CLOCK
-        tid = threads.get(word >> (slots.CONTEXT_BITS + slots.CLOCK_BITS), {}).get("tid", -1)
+        tid = word >> (slots.CONTEXT_BITS + slots.CLOCK_BITS)
         stack = open_regions[tid]
         if clock == slots.REGION_ENTERED:
             stack.append((context, third, value))

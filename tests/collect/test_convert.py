@@ -29,7 +29,7 @@ from nsysalign.trace.eventlog import read_event_logs
 def _slot(kind: int, again: int | None = None, *, a: int = 0, b: int = 7, **more: int) -> bytes:
     context, region = more.get("context", 1), more.get("region", 0)
     last = kind if again is None else again
-    return SLOT.pack(kind, 0, 0, context, region, 4, 10, 20, a, b, 1.5, 99, 0, 0, last)
+    return SLOT.pack(kind, 0, 0, context, region, 4, 10, 20, a, b, 1.5, 99, last)
 
 
 def test_torn_slots_and_texts_are_left_out(tmp_path):
@@ -59,8 +59,8 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
     assert pair == (0, None, 1.5), "the torn record is unknown"
 
 
-def _reading(clock: int, context: int, t_ns: int, third: int = 0, thread: int = 1) -> bytes:
-    return READING.pack(t_ns, (thread << 4 | clock) << 24 | context, third)
+def _reading(clock: int, context: int, t_ns: int, third: int = 0) -> bytes:
+    return READING.pack(t_ns, (70 << 4 | clock) << 24 | context, third)
 
 
 def test_clock_readings_that_were_finished_become_lines(tmp_path):
@@ -71,7 +71,7 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
         {"clk": 1, "frames": [[str(source), 2, 4, "<module>", 1, 30]]},
         {"clk": 2, "frames": [[str(source), 3, 6, "<module>", 1, 50]]},
         {"clk": 9, "frames": [["/home/someone/never_read.py", 3, 6, "<module>", 1, 50]]},
-        {"thread": 1, "tid": 70}, {"str": 1, "text": "with events"}, {"str": 2, "text": "/home/me/plain"},
+        {"str": 1, "text": "with events"}, {"str": 2, "text": "/home/me/plain"},
         {"silenced": 2, "readings": 32_672},
     ]  # fmt: skip
     (tmp_path / "7-0.txt").write_text("\n".join(map(json.dumps, texts)) + "\n")
@@ -82,7 +82,7 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
         _reading(6, 2, 2_200, 1_795_229_130_000_000_001),
         _reading(REGION_LEFT, 2, 2_300, 0), _reading(REGION_LEFT, 1, 2_400, 4),
         _reading(REGION_LEFT, 1, 2_500, 5),  # its begin is not there
-        _reading(2, 1, 3_000, 1_000, thread=8),  # a thread whose line was lost
+        _reading(2, 1, 3_000, 1_000),
         _reading(13, 1, 5),  # a clock of a later version
     ]  # fmt: skip
     (tmp_path / "7-0.clk").write_bytes(b"".join(readings) + b"torn")
@@ -97,7 +97,7 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
         {"type": "clock_reading", "site": 2, "clock": "time_ns", "t_ns": 2_200, "tid": 70,
          "value_ns": 1_795_229_130_000_000_001, "region": "plain#0"},
         {"type": "host", "region": "plain#0", "t0_ns": 2_100, "t1_ns": 2_300, "tid": 70, "implicit": True},
-        {"type": "clock_reading", "site": 1, "clock": "perf_counter_ns", "t_ns": 3_000, "tid": -1},
+        {"type": "clock_reading", "site": 1, "clock": "perf_counter_ns", "t_ns": 3_000, "tid": 70},
         {"type": "note", "text": "x.py:3 read the clock more than about 32,672 times: its later readings are not in the log"},
     ]  # fmt: skip
     assert "someone" not in path.read_text()

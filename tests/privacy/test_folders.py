@@ -17,13 +17,7 @@ from tiny_export import write_export
 
 from nsysalign.cli import cli
 from nsysalign.engine import load
-from nsysalign.errors import (
-    AnalysisError,
-    EventLogError,
-    NsysError,
-    TraceError,
-    UsageError,
-)
+from nsysalign.errors import AnalysisError, EventLogError, NsysError, TraceError, UsageError
 from nsysalign.files import write_lines
 from nsysalign.trace.redaction import redact_log
 
