@@ -214,7 +214,9 @@ def test_counters_behind_marks_are_summed_for_each_launch_and_sm_with_those_of_t
     gpu.chunks[0]["marks"][6] = (1 << 40, 1, number | layout.EXIT)  # more than a warp can count
     slot = np.zeros((), dump.SLOT)
     slot["tag"], slot["grid"], slot["id"], slot["warps"], slot["lanes"] = 9, 1, number, 3, 90
-    found = read(file(header(), [slot], gpu.chunks, [], {"names": ["path"]}), tmp_path)
+    older = slot.copy()  # a bin of a histogram
+    older["part"] = 3
+    found = read(file(header(), [slot, older], gpu.chunks, [], {"names": ["path"]}), tmp_path)
     assert (found.written, found.damaged) == (6 * 3, 1)
     columns = found.counters[["sm", "id", "warps", "lanes"]].tolist()
     on = sum(int(c["head"]["sm"]) == 0 for c in gpu.chunks)

@@ -36,7 +36,7 @@ CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) /
 SLOT = np.dtype(
     [
         ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"),
-        ("warps", "<u8"), ("lanes", "<u8"), ("", "V24"),
+        ("warps", "<u8"), ("lanes", "<u8"), ("", "V16"), ("part", "<u4"), ("", "V4"),
     ]
 )  # fmt: skip
 SM_LINE = np.dtype(
@@ -186,6 +186,7 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     damaged += (there & ~sound).sum()
     sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
     table, sums = slots.view(SLOT), _as_slots(chunks["head"], marks, summed)
+    table = table[table["part"] == 0]  # older headers kept histograms of latencies in others
     possible = [
         (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0)
         & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
