@@ -416,7 +416,8 @@ def _lead(
     """The row that the sentence is about: the label with the largest saving that shows something, a
     wrong timing where none matters; the run where more can be saved of it, where there is no label, or
     where the label with the most time consists of different pairs that were read from the trace."""
-    own = [row for row in labels if not row.library] or labels
+    own = [row for row in labels if not row.library]
+    own = own or [row for row in labels if row.kind != "nvtx" or not runs]  # NCCL's own ranges
     wrong = [row for row in own if row.verdict == WRONG]
     right = [row for row in own if row.verdict != WRONG]
     lead = next((row for row in right if _tells(analysis, row.label)), right[0] if right else None)
@@ -480,6 +481,9 @@ def _sentence(
             where = "on the stream of" if others else "in"
             sentence = f"No kernel ran {where} {safe_text(lead.label)}."
         sentence, about = f"{failed.title} {sentence}", [failed]
+    lost = next((finding for finding in findings if finding.rule == "lost-records"), None)
+    if lost:  # then nothing that is said of the GPU is the whole of it
+        sentence, about = lost.title, [lost]
     return sentence, about
 
 

@@ -45,6 +45,7 @@ from nsysalign.split.budget import (
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import label_table
+from nsysalign.split.lost import lost_records
 from nsysalign.split.runs import (
     calls_without_work,
     idle_gaps,
@@ -255,6 +256,7 @@ def _evidence(
             page_migrations=page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
             set_up=set_up(trace),
+            lost=lost_records(trace),
             calls_without_work=calls_without_work(trace),
             torch=named_by_probe(log, "torch"),
             python=named_by_probe(log, "python"),

@@ -351,9 +351,9 @@ gaps: the longest idle stretches of each run
     start_ns  int64  begin
     ns        int64  how long nothing of the run's process executed on its device (or stream)
     next      str    the operation that ended it
-    call      str    the call of the issuing thread that lasted through most of it, '' where it was
-                     outside of CUDA
-    call_ns   int64  how long that call lasted within it
+    call      str    the call, by name, in which the issuing thread was for most of it, '' where it
+                     was outside of CUDA
+    call_ns   int64  how long it was in calls of that name
 
 host_ranges: NVTX ranges on the host (each with all ranges inside it), the longest first; of traces
         without an event log

@@ -244,7 +244,7 @@ class Alignment:
 class Known:
     """What is known beside the tables.
 
-    Of runs, a mapping with `pid` and `device` for each: `split.runs` and `explain.set_up` say what
+    Of runs, a mapping with `pid` and `device` for each: `split.runs`, `split.lost` and `explain.set_up` say what
     it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`, `python`: the
     versions that the probe's processes named, '' for none.
     """
@@ -252,8 +252,10 @@ class Known:
     idle: Sequence[Mapping[str, Any]] = ()
     page_migrations: Sequence[Mapping[str, Any]] = ()
     few_blocks: Sequence[Mapping[str, Any]] = ()
+    fewer_blocks: Sequence[Mapping[str, Any]] = ()
     few_threads: Sequence[Mapping[str, Any]] = ()
     set_up: Sequence[Mapping[str, Any]] = ()
+    lost: Sequence[Mapping[str, Any]] = ()
     calls_without_work: Mapping[str, int] = field(default_factory=dict)
     torch: str = ""
     python: str = ""

@@ -184,7 +184,9 @@ class Evidence:
             reach = end if reach is None else max(reach, end)
         return idle
 
-    def small(self, number: int, most: int, *, narrow: bool) -> tuple[int, Counter]:
+    def small(
+        self, number: int, most: int, *, narrow: bool, share: float = 2
+    ) -> tuple[int, Counter]:
         """(time in which the kernels of a run's device had blocks for half of it at most, or
         (`narrow`) more, but none of a whole warp; how long such kernels ran, by name and shape as
         blocks and threads), read from the export itself."""
@@ -210,11 +212,11 @@ class Evidence:
                     blocks = enough if waits or not blocks else blocks
                     wide = 0 if 0 < threads < 32 and blocks < enough else blocks
                     edges += [(start, blocks, wide), (end, -blocks, -wide)]
-                    if (not wide) if narrow else 2 * blocks <= most:
+                    if (not wide) if narrow else share * blocks <= most:
                         shapes[name, blocks, threads] += end - start
         spent = running = wide = before = 0
         for time, change, more in sorted(edges):
-            fits = (2 * running > most and not wide) if narrow else 0 < 2 * running <= most
+            fits = (2 * running > most and not wide) if narrow else 0 < share * running <= most
             spent += (time - before) * fits
             running, wide, before = running + change, wide + more, time
         return spent, shapes
@@ -236,6 +238,7 @@ class Evidence:
         end = max(last, *(e for _, e, _ in made))
         out = {"whole_ns": end - begin, "gpu_works_ns": _open(work)}
         out["first_call_to_first_work_ns"] = first - begin
+        out["last_work_to_last_call_ns"], out["work_within_ns"] = end - last, last - first
         for key, low, high in (("before_first_work", begin, first), ("after_last_work", last, end)):
             cut = [(max(s, low), min(e, high), n) for s, e, n in made if s < high and e > low]
             by_name = defaultdict(list)
@@ -244,6 +247,22 @@ class Evidence:
             out[f"{key}_ns"] = _open([(s, e) for s, e, _ in cut])
             out[f"{key.partition('_')[0]}_call_ns"] = {_open(of) for of in by_name.values()}
         return out
+
+    def lost(self) -> dict[str, Any]:
+        """Launches that succeeded and whose kernel is missing or earlier than they, and for how long
+        ranges go on after the last call of their thread, read from the export itself."""
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            without = db.execute(
+                "select count(*) from CUPTI_ACTIVITY_KIND_RUNTIME r join StringIds s on s.id = r.nameId where r.returnValue = 0 "
+                "and (s.value like 'cudaLaunchKernel%' or s.value like 'cuLaunchKernel%') and not exists (select 1 from "
+                "CUPTI_ACTIVITY_KIND_KERNEL k where k.correlationId = r.correlationId and k.start >= r.start)"
+            ).fetchone()[0]
+            after = set()
+            if db.execute("select 1 from sqlite_master where name = 'NVTX_EVENTS'").fetchone():
+                after = {ns for (ns,) in db.execute(
+                    "select max(n.end) - c.last from NVTX_EVENTS n join (select globalTid, max(end) last from CUPTI_ACTIVITY_KIND_RUNTIME "
+                    "group by 1) c on c.globalTid = n.globalTid group by n.globalTid")}  # fmt: skip
+        return {"launches_without_kernel": without, "after_last_call_ns": after}
 
     def synchronising(self, number: int) -> tuple[int, int]:
         """(idle because of synchronisations, what of it is the host's catching up)."""
@@ -348,14 +367,18 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return simple[key]()
     if key == "idle_before_migrations_ns":
         return e.touched(n)
-    if f.rule == "whole-run" and key in ("before_first_launches_ns", "between_copies_ns"):
+    if f.rule == "whole-run" and key in (
+        "before_first_launches_ns",
+        "between_copies_ns",
+        "loading_gaps_ns",
+    ):
         return (0, f.evidence["idle_ns"])
     if f.rule == "whole-run" and key in ("kernels", "count", "calls", *ALIKE):
         return (1, 10**15)
     if f.rule == "whole-run" and key.startswith("gap"):
         idle = [ns for _, ns in e.pauses(n)]
-        long = [ns for ns in idle if ns >= f.evidence["gap_at_least_ns"]]
-        return {"gaps": len(long), "gaps_ns": sum(long), "gap_at_least_ns": set(idle)}[key]
+        long = [ns for ns in idle if ns >= f.evidence["gap_ns"]]
+        return {"gaps": len(long), "gaps_ns": sum(long), "gap_ns": set(idle)}[key]
     if key == "without_it_ns":
         return row["elapsed_ns"] - f.evidence["before_first_launches_ns"]
     if key == "otherwise_idle_ns":
@@ -368,12 +391,14 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             return sum(v for k, v in f.evidence.items() if k.startswith("pause_") and "at" not in k)
         since = {start - row["start_ns"] for start, _ in pauses}
         return since if key.endswith("_at_ns") else {ns for _, ns in pauses}
+    if f.rule == "lost-records":
+        return e.lost()[key]
     if f.rule == "set-up":
         return e.set_up(n)[key]
     if f.rule == "few-blocks":
-        narrow = "few_threads_ns" in f.evidence
-        few, shapes = e.small(n, f.evidence.get("multiprocessors", 0), narrow=narrow)
-        if key in ("few_blocks_ns", "few_threads_ns"):
+        narrow, share = "few_threads_ns" in f.evidence, 2 if "few_blocks_ns" in f.evidence else 1.5
+        few, shapes = e.small(n, f.evidence.get("multiprocessors", 0), narrow=narrow, share=share)
+        if key in ("few_blocks_ns", "fewer_blocks_ns", "few_threads_ns"):
             return few
         if key == "threads_of_a_warp":
             return 32

@@ -53,6 +53,10 @@ _TORCH = re.compile(
     r"\bat::|at_cuda_detail|\bc10::|^aten::|triton_(poi|red|per|tem)_|autograd::|^FSDP::|DistributedDataParallel"
 )
 
+#: What calls return when the program ends and the driver is gone already: no error; what a
+#: synchronisation returns before there is a context, that is anything to wait for.
+_SHUT_DOWN, _NO_CONTEXT = 4, 201
+
 
 class Facts:
     """An analysis as its rules see it.  Arrays are over the measured intervals, whose numbers are
@@ -79,7 +83,12 @@ class Facts:
         self._segments: dict[int, Segments] = {}
         # the program measured what it wanted to know, or its calls failed: nothing is said of the run
         own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
-        failed = evidence.trace.failed_calls or not evidence.unaligned.empty
+        self.failed_calls = [  # (call, code, how often)
+            row
+            for row in evidence.trace.failed_calls
+            if row[1] != _SHUT_DOWN and not (row[1] == _NO_CONTEXT and "Synchronize" in row[0])
+        ]
+        failed = self.failed_calls or not evidence.unaligned.empty
         self.measured_itself = bool(own.any() or failed)
         # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
         launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0

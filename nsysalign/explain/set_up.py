@@ -18,13 +18,13 @@ def _open(spans: pd.DataFrame) -> int:
 
 
 def set_up(trace: Trace) -> list[dict[str, Any]]:
-    """One of each process that calls CUDA and uses one device.
+    """One of each process that calls CUDA, told with the first of its devices.
 
     calls    [cudaMalloc: sets CUDA up      ] [memcpy]  [launch]            [cudaFree]
     GPU                                         CC         KKKKK
              |------------ before ------------|            last|-- after --|
 
-    `whole_ns`: from the first call to the last call or work, `until_ns` to the first work.  `before_ns`, `after_ns`: how long calls
+    `whole_ns`: from the first call to the last call or work, `until_ns` to the first work, `since_ns` from the last.  `before_ns`, `after_ns`: how long calls
     were open in these times; `..._call`: the one that took most of it, `..._call_ns`;
     `busy_ns`: how long the device worked.
     """
@@ -34,13 +34,14 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
         "process"
     ):
         own = outer & (trace.calls["process"].to_numpy() == process)
-        if not own.any() or work["device"].nunique() > 1:
+        if not own.any():
             continue
         first, last = int(work["start_ns"].min()), int(work["end_ns"].max())
         begin = min(int(calls["start_ns"].to_numpy()[own].min()), first)
         end = max(int(calls["end_ns"].to_numpy()[own].max()), last)
-        row: dict[str, Any] = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
+        row: dict[str, Any] = {"pid": int(pid_of(process)), "device": int(work["device"].min())}
         row |= {"whole_ns": end - begin, "busy_ns": _open(work), "until_ns": first - begin}
+        row["since_ns"] = end - last
         for name, low, high in (("before", begin, first), ("after", last, end)):
             # of a million calls only those that are open then
             inside = (

@@ -188,6 +188,9 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
             "sync_call": names.get(int(synchronised.index[0]), "") if len(synchronised) else "",
             "sync_count": int(synchronised.iloc[0]) if len(synchronised) else 0,
             "operations": len(own),
+            "loading_ns": int(idle.ns[load_ns > 0].sum()),
+            "loading_count": int((load_ns > 0).sum()),
+            "loads": int((loading & (begun > idle.start[0]) & (begun < idle.end[-1])).sum()),
             "long_gaps": len(long),
             "long_gaps_ns": int(long.sum()),
             "long_gap_ns": int(long.min()),
@@ -216,8 +219,8 @@ def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray)
 
 
 def idle_gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call of
-    the thread that issued this which covers most of the stretch: '' where that thread was outside of
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call (by
+    name) of the thread that issued this which covers most of the stretch: '' where that thread was outside of
     CUDA, NOT_KNOWN where it is not known."""
     explainer, rows = ran.explainer, []
     issuing = pick(explainer.call_thread, explainer.call, -1)
@@ -233,8 +236,9 @@ def idle_gaps(ran: Ran) -> pd.DataFrame:
             )
             ns = np.minimum(calls.end[first:last], high) - np.maximum(calls.start[first:last], low)
             if len(ns):
-                longest = int(ns.max())
-                call = str(call_names(ran.trace, calls.ref[[first + ns.argmax()]])[0])
+                named = call_names(ran.trace, calls.ref[first:last])
+                by_name = pd.Series(ns).groupby(np.asarray(named, dtype=object)).sum()
+                call, longest = str(by_name.idxmax()), int(by_name.max())
             name = ran.names["kernel"].iloc[ran.name[operation]]
             rows.append((idle.run, low, high - low, name, call, longest))
     return frames.of_rows(rows, frames.GAPS)
@@ -310,16 +314,16 @@ def small_launches(
     few blocks   ******              *                   *****
     few threads                                                  ****************************
 
-    `few_blocks` and `few_threads`, per process and device: for how long at least half of the
-    multiprocessors had no block, and for how long what ran, with more blocks than that, had blocks
-    of less than a warp only; what of that time would remain if the work were shared out
+    `few_blocks` (`fewer_blocks`) and `few_threads`, per process and device: for how long at least
+    half (a third) of the multiprocessors had no block, and for how long what ran, with more blocks
+    than half, had blocks of less than a warp only; what of that time would remain if the work were shared out
     (`unused_ns` is the rest); and of such kernels the one that ran longest.  CUDA graphs,
     collectives and kernels of unknown size have enough; where the number of multiprocessors is not
     known (0), one block is too few."""
     operations = trace.operations
     kind, name = operations["kind"].to_numpy(), operations["name_id"].to_numpy()
     kernel = np.flatnonzero(kind == KIND["kernel"])
-    out: dict[str, list[dict[str, Any]]] = {"few_blocks": [], "few_threads": []}
+    out: dict[str, list[dict[str, Any]]] = {"few_blocks": [], "fewer_blocks": [], "few_threads": []}
     if trace.shapes is None or not 0 < len(kernel) <= _MOST:
         return out
     rows, place = np.unique(operations["row"].to_numpy()[kernel], return_inverse=True)
@@ -346,10 +350,13 @@ def small_launches(
         running, of_warps, of_narrow = (
             np.cumsum(np.concatenate([count, -count])[order])[:-1] for count in each
         )
-        few = (running > 0) & (2 * running <= most)
+        few, fewer = ((running > 0) & (running <= share * most) for share in (1 / 2, 2 / 3))
         small = ~few & (running > 0) & (of_warps == 0)
-        used = np.where(few, running / most, of_narrow / np.maximum(WARP * running, 1))
-        kinds = (("few_blocks", few, 2 * blocks <= most), ("few_threads", small, narrow))
+        used = np.where(fewer, running / most, of_narrow / np.maximum(WARP * running, 1))
+        kinds = (
+            ("few_blocks", few, 2 * blocks <= most), ("fewer_blocks", fewer, 3 * blocks <= 2 * most),
+            ("few_threads", small, narrow),
+        )  # fmt: skip
         for what, when, of in kinds:
             if not ns[when].sum():
                 continue

@@ -38,6 +38,7 @@ class Rule(NamedTuple):
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
     Rule("failed-calls", whole_run.failed_calls),
+    Rule("lost-records", whole_run.lost_records),
     Rule("no-gpu-work", whole_run.no_gpu_work),
     Rule("wrong-stream", validity.wrong_stream, each_label=True),
     Rule("different-streams", validity.different_streams, each_label=True),
@@ -82,6 +83,7 @@ def every_rule() -> tuple[Rule, ...]:
 #: others of their severity.
 DOUBTS = (
     "failed-calls",
+    "lost-records",
     "wrong-stream",
     "different-streams",
     "enqueue-only",

@@ -39,9 +39,11 @@ _OFTEN = 5
 #: does.
 KERNELS_SHARE, COPIES_SHARE = 0.8, 0.5
 _MOST_NAMED = 3
+#: So many pauses of one kind are counted instead of named.
+_MANY_GAPS = 10
+#: Pages of managed memory that move for this share of the run are worth saying.
+_MOVING_SHARE = 0.1
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
-#: What calls return when the program ends and the driver is gone already: no error.
-_SHUT_DOWN = 4
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
 ERRORS = {
     1: "InvalidValue", 2: "MemoryAllocation", 3: "InitializationError", 9: "InvalidConfiguration", 35: "InsufficientDriver",
@@ -131,6 +133,7 @@ _STATUS = Advice(
     "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
     "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
 )
+_RECORD_AGAIN = Advice("Record again, a shorter part, and synchronise before the program ends")
 
 
 class Run(NamedTuple):
@@ -171,8 +174,7 @@ class Run(NamedTuple):
 def failed_calls(facts: Facts) -> Iterator[Finding]:
     """Launches, copies and synchronisations that returned an error: what they should have done did
     not happen."""
-    failed = [row for row in facts.whole.trace.failed_calls if row[1] != _SHUT_DOWN]
-    failed.sort(key=lambda row: -row[2])
+    failed = sorted(facts.failed_calls, key=lambda row: -row[2])
     if not failed:
         return
     named = [
@@ -192,6 +194,33 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def lost_records(facts: Facts) -> Iterator[Finding]:
+    """The trace is not whole: what it says of the GPU is less than what happened."""
+    known = facts.analysis.known.lost
+    launches = [row for row in known if "without_kernel" in row]
+    if launches:
+        without = sum(row["without_kernel"] for row in launches)
+        yield Finding(
+            "error",
+            "the run",
+            f"{'1 kernel launch has' if without == 1 else f'{without:,} kernel launches have'} no kernel that begins "
+            "later in this trace: "
+            "records were lost, or time stamps of the GPU are wrong. What is said of the GPU counts only what is there.",
+            {"launches_without_kernel": without},
+            _RECORD_AGAIN,
+        )
+    for row in known:
+        if after := row.get("after_last_call_ns"):
+            yield Finding(
+                "error",
+                "the run",
+                f"Ranges that call CUDA ({row['range']}) go on for {words.span(after)} after the last CUDA call of their thread "
+                "in this trace: records were lost. What is said of the GPU counts only what is there.",
+                {"after_last_call_ns": after},
+                _RECORD_AGAIN,
+            )
+
+
 def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
     if made := facts.analysis.known.calls_without_work:
@@ -202,7 +231,7 @@ def no_gpu_work(facts: Facts) -> Iterator[Remark]:
         )
         if made["issuing"]:
             text = f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it"
-            if not facts.whole.trace.failed_calls:
+            if not facts.failed_calls:
                 text += (
                     ": the driver gave nsys none; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and "
                     "counters that are reserved for administrators (nsys status --environment)"
@@ -218,7 +247,20 @@ def set_up(facts: Facts) -> Iterator[Finding]:
             continue
         least = SET_UP_SHARE * known["whole_ns"]
         if known["before_ns"] + known["after_ns"] < least:
-            if known["until_ns"] >= least:  # what creates a context need not be a recorded call
+            outside = known["until_ns"] + known["since_ns"]
+            if known["until_ns"] < least <= outside:
+                first, last = words.span(known["until_ns"]), words.span(known["since_ns"])
+                yield run.finding(
+                    f"{words.span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
+                    f"within {words.span(known['whole_ns'] - outside)}: {first} before it, {last} after it.",
+                    NO_ADVICE,
+                    0,
+                    first_call_to_first_work_ns=known["until_ns"],
+                    last_work_to_last_call_ns=known["since_ns"],
+                    work_within_ns=known["whole_ns"] - outside,
+                    whole_ns=known["whole_ns"],
+                )
+            elif known["until_ns"] >= least:  # what creates a context need not be a recorded call
                 yield run.finding(
                     f"{words.of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
                     f"first work, {words.span(known['before_ns'])} of them in CUDA calls; the GPU works for {words.span(known['busy_ns'])}.",
@@ -262,8 +304,13 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
     for run in Run.all_of(facts):
         inside = own & (facts.column("pid") == run.pid) & (facts.column("device") == run.device)
         inside = np.flatnonzero(inside)
-        if facts.once(inside, facts.column("elapsed_ns")[inside]) > TYPICAL_SHARE * run.elapsed_ns:
+        measured_ns = facts.once(inside, facts.column("elapsed_ns")[inside])
+        if measured_ns > TYPICAL_SHARE * run.elapsed_ns:
             continue
+        # pairs read from the trace that cover next to nothing are not all that counts
+        named = (
+            facts.column("kind")[inside] == "nvtx"
+        ).any() or measured_ns > 0.02 * run.elapsed_ns
         row = matrix[(whole.intervals["interval"] == run.interval).to_numpy()][0]
         parts = dict(zip(CAUSES, row.tolist(), strict=True))
         details = whole.details[whole.details["interval"] == run.interval]
@@ -278,7 +325,7 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
         if found := _idle(facts, run, parts, run.elapsed_ns - working - ours, details, touched):
             named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-            if named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
+            if named and named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
                 # the program named what counts: the rest is set-up
                 found = replace(found, severity="info", loss_ns=0, advice=NO_ADVICE)
             elif found.evidence["idle_ns"] < MOSTLY_IDLE * run.elapsed_ns:
@@ -301,6 +348,11 @@ def _idle(
     if touched:
         gaps = gaps[gaps["next"] != "page migration D2H"]
     longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
+    # one that is half of it and more is said before what many have in common
+    one_pause = len(gaps) > 0 and gaps["ns"].max() >= max(0.5 * explained, LEAST_PAUSE_NS)
+    one_pause = one_pause and gaps["call"].iloc[0] != NOT_KNOWN
+    if one_pause and longest["ns"].sum() < PAUSES_SHARE * explained:
+        longest = longest.head(1)
     of_gaps = ", ".join(_gap(run, gap) for gap in longest.itertuples(index=False))
     pauses, first, back = (
         int(longest["ns"].sum()), known.get("first_ns", 0), known.get("back_ns", 0)
@@ -317,14 +369,24 @@ def _idle(
         )
         evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
         evidence["kernels"] = known["first_kernels"]
-    elif explained > 0 and back >= BACK_SHARE * explained:
+    elif explained > 0 and known.get("loading_ns", 0) >= FIRST_SHARE * explained:
+        lost, remedy = known["loading_ns"], _FIRST
+        text = (
+            f"{words.span(lost)} of that lie in {words.plural(known['loading_count'], 'gap')} in which code was linked or loaded "
+            f"({words.times_over(known['loads'])})"
+        )
+        evidence = {"loading_gaps_ns": lost, "count": known["loading_count"]}
+        evidence["calls"] = known["loads"]
+    elif explained > 0 and back >= BACK_SHARE * explained and not one_pause:
         lost, remedy = back, _RESULTS
         text = (
             f"{words.span(lost)} of that lie between a copy to the host and the next one to the device "
             f"({words.times_over(known['back_count'])})"
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
-    elif pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown":
+    elif one_pause or (
+        pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown"
+    ):
         lost, remedy, named = pauses, NO_ADVICE, True
         what, them = (
             ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
@@ -335,29 +397,11 @@ def _idle(
         )
         evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
     else:
-        text, evidence = f"for {words.span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
-        calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
-        calls = calls.groupby("detail", sort=False)["ns"].sum()
-        if len(calls) and cause.causes[0] in ("api", "sync"):
-            most = str(calls.idxmax())
-            text += f", most of it in {most}"
-            if cause.causes == ("sync",) and most == known.get("sync_call"):
-                text += f" (called {words.times_over(known['sync_count'])})"
-                evidence["calls"] = known["sync_count"]
-        if cause.causes[0] == "api_launch":
-            small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
-            if details["detail"].str.contains(GRAPH_LAUNCH).any():
-                remedy = Advice("", IN_GRAPHS)
-            elif known and small > SMALL_NS:
-                remedy = NO_ADVICE
+        text, evidence, remedy = _by_cause(cause, lost, known, parts, details)
         many = known.get("long_gaps", 0)
-        if of_gaps and not remedy.faster and many > len(longest):
-            text += f"; {many:,} gaps of {words.span(known['long_gap_ns'])} or more take {words.span(known['long_gaps_ns'])} of it"
-            evidence |= {
-                "gaps": many,
-                "gap_at_least_ns": known["long_gap_ns"],
-                "gaps_ns": known["long_gaps_ns"],
-            }
+        if of_gaps and not remedy.faster and many >= _MANY_GAPS:
+            text += f"; {many:,} gaps of {words.span(known['long_gap_ns'])} or more take {words.span(known['long_gaps_ns'])} in all"
+            evidence |= {"gaps": many} | {f"{c}_ns": known[f"long_{c}_ns"] for c in ("gap", "gaps")}
         elif of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
     if lost <= WARN_SHARE * run.elapsed_ns:
@@ -372,6 +416,27 @@ def _idle(
         idle_ns=idle,
         **evidence,
     )
+
+
+def _by_cause(
+    cause: _Idle, lost: int, known: Mapping[str, Any], parts: Mapping[str, int], details: Any
+) -> tuple[str, dict[str, Any], Advice]:
+    """What most of the idle time has in common, in words, with its numbers, and what to do."""
+    text, evidence = f"for {words.span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
+    calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
+    calls = calls.groupby("detail", sort=False)["ns"].sum()
+    if len(calls) and cause.causes[0] in ("api", "sync"):
+        most = str(calls.idxmax())
+        text += f", most of it in {most}"
+        if cause.causes == ("sync",) and most == known.get("sync_call"):
+            text += f" (called {words.times_over(known['sync_count'])})"
+            evidence["calls"] = known["sync_count"]
+    if cause.causes[0] != "api_launch":
+        return text, evidence, cause.remedy
+    small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
+    if details["detail"].str.contains(GRAPH_LAUNCH).any():
+        return text, evidence, Advice("", IN_GRAPHS)
+    return text, evidence, NO_ADVICE if known and small > SMALL_NS else cause.remedy
 
 
 def _gap(run: Run, gap: Any) -> str:
@@ -426,10 +491,14 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
     for run in Run.all_of(facts) if not facts.measured_itself else ():
-        for what, faster in (("few_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)):
+        half = run.known(facts, "few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed_ns
+        for what, faster in (
+            ("few_blocks", _MORE_BLOCKS), ("fewer_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)
+        ):  # fmt: skip
             few = run.known(facts, what)
             ns = few.get(f"{what}_ns", 0)
-            if ns <= WARN_SHARE * run.elapsed_ns:
+            least = TYPICAL_SHARE if what == "fewer_blocks" else WARN_SHARE
+            if ns <= least * run.elapsed_ns or (what == "fewer_blocks" and half):
                 continue
             ran = facts.whole.kernels
             ran = ran[(ran["label"] == run.label) & (ran["kernel"] == few["kernel"])]
@@ -446,9 +515,10 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
             evidence = {f"{what}_ns": ns, "blocks": few["blocks"]}
             evidence |= {c: few[c] for c in ("kinds", "longest_ns") if few.get("kinds", 1) > 1}
             evidence["threads_per_block"] = few["threads_per_block"]
-            if what == "few_blocks":
+            if what != "few_threads":
                 gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
-                title = f"for {span} at least half of the GPU had nothing to do: {launched}{gpu}."
+                part = "half" if what == "few_blocks" else "a third"
+                title = f"for {span} at least {part} of the GPU had nothing to do: {launched}{gpu}."
                 evidence["multiprocessors"] = size or None
             else:
                 title = f"for {span} nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}."
@@ -474,7 +544,7 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
                 bytes_to_the_host=moved["to_host_bytes"],
                 moving_to_the_host_ns=moved["to_host_ns"],
             )
-        if moved.get("asked") or lost <= WARN_SHARE * run.elapsed_ns:
+        if moved.get("asked") or lost <= _MOVING_SHARE * run.elapsed_ns:
             continue
         inside = lost - moved["alone_ns"]
         count = moved["to_device_count"] + moved["to_host_count"]
