@@ -132,10 +132,8 @@ def distinct(values: np.ndarray) -> np.ndarray:
 
 
 def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
-    """Whether each int8 code is among the wanted ones."""
-    table = np.zeros(256, dtype=bool)
-    table[list(wanted)] = True
-    return table[codes.view(np.uint8)] if codes.dtype == np.int8 else np.isin(codes, list(wanted))
+    """Whether each code is among the wanted ones."""
+    return np.isin(codes, list(wanted))
 
 
 def rising(values: np.ndarray) -> bool:

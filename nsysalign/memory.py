@@ -1,19 +1,13 @@
-"""Processors, memory and the garbage collector."""
+"""Memory and the garbage collector."""
 
 from __future__ import annotations
 
 import atexit
 import ctypes
 import gc
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-
-def processors() -> int:
-    """The number of processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def trim_memory() -> None:

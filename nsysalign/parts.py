@@ -45,13 +45,8 @@ COLUMN_OF: Mapping[str, str] = {
 def parts_matrix(analysis: Analysis) -> np.ndarray:
     """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per
     cause of `CAUSES`."""
-    (matrix,) = parts_matrices(analysis, ("ns",))
+    (matrix,) = matrices(analysis.intervals, analysis.parts, ("ns",))
     return matrix
-
-
-def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarray]:
-    """The same for several columns of `parts`, whose positions are looked up once."""
-    return matrices(analysis.intervals, analysis.parts, columns)
 
 
 def matrices(

@@ -136,26 +136,6 @@ def change_between(low: float, high: float, decimals: int = 1) -> str:
     return f"{100 * low:+.{decimals}f} to {change(high, decimals)}" if math.isfinite(low) else ""
 
 
-def reach(share: float) -> str:
-    """How uncertain a number is: 0.004 -> "0.4 %"; a question mark if nothing bounds it."""
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "?"
-
-
-def rate(per_second: float) -> str:
-    """A throughput: without decimals from 100 on."""
-    if not math.isfinite(per_second):
-        return "?"
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
-
-
-def milliseconds(ns: float) -> str:
-    """A table cell with three significant digits: 0.0662, 3.02, 28.3."""
-    if not math.isfinite(ns):
-        return "?"
-    ms = ns / 1e6
-    return f"{ms:,.{next((d for limit, d in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0)}f}"
-
-
 def gibibytes(count: float) -> str:
     """Memory as GPUs' is counted: "79.2 GiB"."""
     return f"{count / 2**30:,.1f} GiB"

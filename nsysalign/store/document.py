@@ -16,7 +16,7 @@ from nsysalign import frames, registry
 from nsysalign.explain.finding import statuses
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.parts import parts_matrices, positions
+from nsysalign.parts import matrices, positions
 from nsysalign.store.objects import plain, records, to_json
 
 FORMAT, VERSION = "nsysalign-analysis", 1
@@ -44,7 +44,8 @@ def dumps(analysis: Analysis) -> str:
 
 def pieces(analysis: Analysis) -> Iterator[bytes]:
     """The text of the document in pieces: some hundred intervals are objects at a time."""
-    intervals, parts = analysis.intervals, parts_matrices(analysis, tuple(_BOUNDS.values()))
+    intervals = analysis.intervals
+    parts = matrices(intervals, analysis.parts, tuple(_BOUNDS.values()))
     before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
     yield (before + mark).encode()
     further = []  # (table by the position of its interval, these positions)

@@ -20,10 +20,7 @@ from nsysalign.text import (
     duration,
     fixed,
     gibibytes,
-    milliseconds,
     plural,
-    rate,
-    reach,
     safe_text,
 )
 
@@ -310,3 +307,23 @@ def reading(measure: Measure, point: Point) -> list[str]:
                 f"that was timed ({duration(timed)}): its clocks or its caches were others"
             )
     return lines
+
+
+def reach(share: float) -> str:
+    """How uncertain a number is: 0.004 -> "0.4 %"; a question mark if nothing bounds it."""
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "?"
+
+
+def rate(per_second: float) -> str:
+    """A throughput: without decimals from 100 on."""
+    if not math.isfinite(per_second):
+        return "?"
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def milliseconds(ns: float) -> str:
+    """A table cell with three significant digits: 0.0662, 3.02, 28.3."""
+    if not math.isfinite(ns):
+        return "?"
+    ms = ns / 1e6
+    return f"{ms:,.{next((d for limit, d in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0)}f}"

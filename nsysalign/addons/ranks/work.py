@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
@@ -23,13 +24,12 @@ from typing import Any
 
 from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
+from nsysalign.addons.ranks.workers import started
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.files import file_name
-from nsysalign.memory import processors
 from nsysalign.rundir import PAGE, TRACE_SUFFIXES, RunDirectory, event_logs
 from nsysalign.text import natural
-from nsysalign.workers import started
 
 #: A comparison's own document: a folder that contains one is a result and not searched.
 DOCUMENT = "ranks.json"
@@ -40,6 +40,11 @@ DEPTH = 2
 BASE_BYTES, BYTES_PER_BYTE, EXPORT_BYTES = 200 << 20, 10, 7
 #: Seconds to wait for the first worker of a cluster.
 WORKER_S = 60
+
+
+def processors() -> int:
+    """The number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_many(path: Path) -> bool:

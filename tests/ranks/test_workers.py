@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 from waiting import command_line, wait_until
 
-from nsysalign import workers
-from nsysalign.addons.ranks import work
+from nsysalign.addons.ranks import work, workers
 
 LEAVES_TWO_AT_WORK = """
 import os, time
-from nsysalign.workers import started
+from nsysalign.addons.ranks.workers import started
 
 if __name__ == "__main__":
     busy, idle = started(1), started(1)
