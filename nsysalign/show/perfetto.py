@@ -4,7 +4,6 @@
                                     [event|host            |launch|kernel|...|event]
     GPU                 stream 7                                  [gemm]
     host                thread 484     [cudaLaunchKernel]
-    GPU clocks          SM clock, GPU 0   1980 MHz (counters)
 
 Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the
 format: Google's "Trace Event Format" document.
@@ -36,7 +35,6 @@ GROUPS = {
     "stream": (3, "GPU"),
     "nvtx": (4, "NVTX"),
     "host": (5, "host, CUDA calls"),
-    "clock": (6, "GPU clocks"),
 }
 #: Arrows cost two events each, and a viewer cannot show more than this well.
 MOST_ARROWS = 100_000
@@ -60,12 +58,10 @@ def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]
 
 def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
     """Metadata, budgets, what ran around them, arrows; what is left out is added to `said`."""
-    for order, (kind, (pid, name)) in enumerate(GROUPS.items()):
-        if kind != "clock" or len(analysis.gpu_clocks):
-            yield _meta("process_name", pid, 0, name=name)
-            yield _meta("process_sort_index", pid, 0, sort_index=order)
+    for order, (pid, name) in enumerate(GROUPS.values()):
+        yield _meta("process_name", pid, 0, name=name)
+        yield _meta("process_sort_index", pid, 0, sort_index=order)
     yield from _budgets(analysis)
-    yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
 
 
@@ -125,17 +121,6 @@ def _budgets(analysis: Analysis) -> Iterator[Event]:
                 name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
                 yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
         tid += max(rows) + 1
-
-
-def _clocks(analysis: Analysis) -> Iterator[Event]:
-    """SM clock and power as counters: a counter keeps its value until the next one, like the clock
-    as far as is known."""
-    columns = analysis.gpu_clocks[["device", "start_ns", "sm_max_mhz", "power_mw"]]
-    for device, start, mhz, power in columns.itertuples(index=False):
-        common = {"ph": "C", "pid": GROUPS["clock"][0], "tid": 0, "ts": start / 1000}
-        yield {**common, "name": f"SM clock, GPU {device}", "args": {"MHz": mhz}}
-        if power >= 0:
-            yield {**common, "name": f"power, GPU {device}", "args": {"W": power / 1000}}
 
 
 def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:

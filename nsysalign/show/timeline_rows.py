@@ -122,25 +122,21 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
             drawn.setdefault((item.lane_kind, item.lane), []).append(item)
     order = sorted(drawn, key=lambda k: (LANE_ORDER[k[0]][0], natural(k[1]), LANE_ORDER[k[0]][1]))
     # Where arrows begin: API calls by rowid, records by their number; each as (x, lane).
-    calls: dict[int, tuple[int, int]] = {}
-    records: dict[int, tuple[int, int]] = {}
-    for number, (kind, lane) in enumerate(order):
-        for item in drawn[kind, lane]:
-            if (kind, item.ref_kind) in (("host", "api"), ("event", "event")):
-                sources = calls if kind == "host" else records
-                sources[item.ref_id] = (item.start_ns - origin, number)
+    begins = {
+        (kind, item.ref_id): (item.start_ns - origin, number)
+        for number, (kind, lane) in enumerate(order)
+        for item in drawn[kind, lane]
+        if (kind, item.ref_kind) in (("host", "api"), ("event", "event"))
+    }
     lanes = []
     for kind, lane in order:
         inside = sorted(drawn[kind, lane], key=_START)
         lanes.append(_lane(kind, lane, inside, origin, strings))
         if kind in ("stream", "event"):  # waits are released by records, all else by a call
-            arrows = [
-                (records if item.kind == "wait" else calls).get(item.link, (None, None))
-                for item in inside
-            ]
-            lanes[-1]["ax"], lanes[-1]["al"] = (
-                list(column) for column in zip(*arrows, strict=True)
-            )
+            sources = ("event" if item.kind == "wait" else "host" for item in inside)
+            links = zip(sources, (item.link for item in inside), strict=True)
+            arrows = zip(*(begins.get(link, (None, None)) for link in links), strict=True)
+            lanes[-1]["ax"], lanes[-1]["al"] = map(list, arrows)
     return {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
@@ -200,22 +196,15 @@ def _depths(items: Sequence[Any]) -> list[int]:
     return depths
 
 
-def hover(detail: Any, duration_ns: int) -> str:
+def hover(detail: Mapping[str, Any], duration_ns: int) -> str:
     """An item's hover text in addition to its name and duration: bytes, bandwidth, grid, whatever
     is known."""
-    if not isinstance(detail, Mapping):
-        return safe_text(detail) if detail else ""
     said = []
     for key, value in detail.items():
-        if value is None or value == "":
-            continue
-        if key == "bytes" and isinstance(value, (int, float)):
-            if value:
-                said += [bytes_text(value), bandwidth(value, duration_ns)]
-        elif key.startswith("bandwidth") and "bytes" in detail:
-            continue  # shown with the bytes
-        elif key in ("grid", "block") and isinstance(value, (list, tuple)):
-            said.append(f"{key} {' x '.join(str(v) for v in value)}")
-        else:
-            said.append(f"{words(str(key))} {quantity(str(key), value)}")
-    return ", ".join(text for text in said if text)
+        if key == "bytes":
+            said += [bytes_text(value), bandwidth(value, duration_ns)]
+        elif key in ("grid", "block"):
+            said.append(f"{key} {' x '.join(map(str, value))}")
+        elif not key.startswith("bandwidth"):  # shown with the bytes
+            said.append(f"{words(key)} {quantity(key, value)}")
+    return ", ".join(filter(None, said))

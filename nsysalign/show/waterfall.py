@@ -9,7 +9,6 @@ h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -23,67 +22,39 @@ from nsysalign.show.table import GAP, Column, draw
 from nsysalign.text import duration, fixed, middle, percent, safe_text
 
 MOST_LINES = 40
-#: Eighths of a character cell, for the ends of a bar.
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One piece, or several neighbours that are too small for lines of their own."""
+    """One piece, or what stands between two of them and is too small for lines of its own."""
 
     start_ns: int  # since the start event
-    end_ns: int
+    ns: int
     cause: str  # the largest of several
     what: str
     count: int
 
 
 def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:
-    """The pieces in order; above `most` the smallest neighbours are merged, never left out."""
+    """The pieces in order; above `most` the longest, and between them the others together."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     pieces = analysis.segments[analysis.segments["interval"] == interval].sort_values("start_ns")
-    origin = int(row["start_ns"])
-    single = [
-        Line(int(p.start_ns) - origin, int(p.end_ns) - origin, str(p.cause), safe_text(p.detail), 1)
-        for p in pieces[pieces["end_ns"] > pieces["start_ns"]].itertuples(index=False)
-    ]
-    if most is None or len(single) <= most:
-        return single
-    # A piece that is a good part of the interval gets its own line; smaller neighbours share one
-    # until they are as long.
-    quantum = int(row["elapsed_ns"]) / (most / 2)
-    groups: list[list[Line]] = [[]]
-    for line in single:
-        begin = groups[-1][0].start_ns if groups[-1] else line.start_ns
-        long = line.end_ns - line.start_ns >= quantum
-        if long or line.end_ns - begin > quantum:
-            groups.append([])
-        groups[-1].append(line)
-        if long:
-            groups.append([])
-    return [_together(group) for group in groups if group]
-
-
-def _together(group: Sequence[Line]) -> Line:
-    if len(group) == 1:
-        return group[0]
-    sums: dict[str, int] = {}
-    for line in group:
-        sums[line.cause] = sums.get(line.cause, 0) + line.end_ns - line.start_ns
-    ranked = sorted(sums.items(), key=lambda pair: -pair[1])
-    total = max(1, group[-1].end_ns - group[0].start_ns)
-    what = ", ".join(f"{DISPLAY[cause]} {percent(ns / total)}" for cause, ns in ranked[:4])
-    what = f"{len(group)} pieces: {what}"
-    return Line(group[0].start_ns, group[-1].end_ns, ranked[0][0], what, len(group))
-
-
-def bar(start: float, end: float, width: int) -> str:
-    """Cells from `start` to `end` (0 to 1) of `width`: never empty, with ends in eighths of a
-    cell."""
-    first = min(width - 1, int(start * width))
-    eighths = max(1, round((end * width - first) * 8))
-    full, rest = divmod(min(eighths, 8 * (width - first)), 8)
-    return " " * first + "█" * full + (_EIGHTHS[rest] if rest else "")
+    pieces = pieces.assign(ns=pieces["end_ns"] - pieces["start_ns"])
+    pieces = pieces[pieces["ns"] > 0].reset_index(drop=True)
+    long = pieces.index.isin(pieces["ns"].nlargest(most or len(pieces)).index)
+    found = []
+    # a long one, and all shorter ones up to the next, have a number each
+    for _, own in pieces.groupby(long.cumsum() * 2 + ~long):
+        first, sums = own.iloc[0], own.groupby("cause")["ns"].sum().nlargest(4)
+        what = safe_text(first["detail"])
+        if len(own) > 1:
+            shares = (
+                f"{DISPLAY.get(c, '?')} {percent(ns / own['ns'].sum())}" for c, ns in sums.items()
+            )
+            what = f"{len(own)} pieces: {', '.join(shares)}"
+        start, ns = int(first["start_ns"] - row["start_ns"]), int(own["ns"].sum())
+        found.append(Line(start, ns, str(sums.index[0]), what, len(own)))
+    return found
 
 
 def render(
@@ -118,12 +89,10 @@ def render(
     console.print(Text(f"= {duration(elapsed)}: " + " + ".join(said)))
 
 
-def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
+def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
-    lengths = [
-        fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown
-    ]
+    lengths = [fixed(line.ns, unit_ns=unit_ns, decimals=places) for line in shown]
     causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
     looks = [LOOKS[line.cause].terminal if line.cause in LOOKS else "dim" for line in shown]
     columns = [Column(f"at {unit}", starts), Column(unit, lengths)]
@@ -131,8 +100,12 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     left = console.width - sum(column.width + GAP for column in columns)
     # in a narrow terminal text says more than bars
     width = max(12, min(60, left // 2 if left > 90 else left // 3))
-    whole = max(elapsed, 1)
-    bars = [f"{bar(x.start_ns / whole, x.end_ns / whole, width):{width}}" for x in shown]
+    cell = max(elapsed, 1) / width
+    first = [min(int(line.start_ns / cell), width - 1) for line in shown]
+    bars = [
+        " " * place + "█" * max(min(round((x.start_ns + x.ns) / cell), width) - place, 1)
+        for place, x in zip(first, shown, strict=True)
+    ]
     columns.append(Column("", bars, left=True, styles=looks))
     room = max(0, left - width - GAP)
     # a name is shortened in its middle, since both ends distinguish it, a list at its end

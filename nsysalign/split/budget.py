@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, group
+from nsysalign.intervals import covered
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -26,7 +26,6 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.lag import compared_pairs
-from nsysalign.split.busy import devices
 from nsysalign.split.gaps import Explainer, launch_latency
 from nsysalign.split.host_timers import (
     HostWindows,
@@ -219,68 +218,56 @@ class ByLog(NamedTuple):
     the start record."""
 
     idle_at_most_ns: pd.Series
-    intervened: list[bool]
+    intervened: np.ndarray
 
 
 def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
     """The log is not needed any more once this is known."""
-    windows, intervened = alignment.windows, _intervened(alignment, log)
+    windows, intervened = alignment.windows, np.zeros(len(alignment.windows), dtype=bool)
     if log is None:
         return ByLog(pd.Series(pd.NA, windows.index, dtype="Int64"), intervened)
+    if log.records["intervened"].any():
+        asked = log.records.loc[log.records["intervened"], ["process", "seq"]]
+        seq = np.append(alignment.records["seq"].to_numpy(), -1)[windows["start"]]
+        starts = pd.MultiIndex.from_arrays([windows["log_process"], seq])
+        intervened = starts.isin(pd.MultiIndex.from_frame(asked))
     proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
-    compared = windows["origin"].to_numpy() == ORIGIN["pair"]
-    source = np.where(compared, windows["source"].to_numpy(), -1)
+    source = windows["source"].where(windows["origin"] == ORIGIN["pair"], -1)
     return ByLog(proven.reindex(source).set_axis(windows.index), intervened)
 
 
-def _flags(split: SplitTrace, intervened: list[bool]) -> list[tuple[str, ...]]:
+def _flags(split: SplitTrace, intervened: np.ndarray) -> list[tuple[str, ...]]:
     """Per window, what is to be known about its number besides its parts."""
-    windows, lanes = split.alignment.windows, split.alignment.lanes
-    kind = windows["kind"].to_numpy(dtype=object)
-    start, end, process, lane = (
-        windows[c].to_numpy() for c in ("start_ns", "end_ns", "process", "end_lane")
+    windows = split.alignment.windows
+    kind, start, end, process, lane = (
+        windows[c].to_numpy() for c in ("kind", "start_ns", "end_ns", "process", "end_lane")
     )
     # how long other streams of the device executed while a window's stream was idle
     others = np.zeros(len(windows), np.int64)
-    busy = split.total[:, : len(KIND)].sum(axis=1)
-    some_idle = np.isin(kind, ["event", "nvtx"]) & (end - start > busy)
-    for device, members in devices(lanes).items():
+    busy, idle = (
+        split.total[:, some].sum(axis=1) for some in (slice(len(KIND)), slice(len(KIND), None))
+    )
+    some_idle = ((kind == "event") | (kind == "nvtx")) & (idle > 0)
+    for device, members in split.explainer.streams.members.items():
         those = np.flatnonzero(some_idle & np.isin(lane, members))
         blocks = split.explainer.streams.blocks(device)
         before, after = (covered(blocks.start, blocks.end, t[those]) for t in (start, end))
         others[those] = after - before - busy[those]
-    idle = split.total[:, len(KIND) :].sum(axis=1)
     # Whether the profiler worked in the interval's process inside the window: what it does while
     # the host runs ahead, before the GPU begins, does not disturb the measurement.  Everything that
     # it did lies in a run.
     disturbed = np.zeros(len(windows), dtype=bool)
-    overhead = split.trace.overhead
-    for number, rows in group(overhead["process"].to_numpy(), np.arange(len(overhead))).items():
-        begins, ends = (np.sort(overhead[c].to_numpy()[rows]) for c in ("start_ns", "end_ns"))
+    for number, rows in split.trace.overhead.groupby("process"):
+        begins, ends = (np.sort(rows[c].to_numpy()) for c in ("start_ns", "end_ns"))
         working = np.searchsorted(begins, end) > np.searchsorted(ends, start, side="right")
         disturbed |= (process == number) & (kind != "run") & working
-    ran = np.where(2 * others > idle, 1, np.where(100 * others > idle, 2, 0))
-    columns = (
-        np.array(["", DISTURBED], object)[disturbed.astype(np.int8)],
-        np.array(["", INTERVENED], object)[np.array(intervened, np.int8)],
-        np.array(["", OTHERS_WORKED, OTHERS_RAN], object)[ran],
+    ran = np.where(2 * others > idle, OTHERS_WORKED, np.where(100 * others > idle, OTHERS_RAN, ""))
+    flags = zip(
+        np.where(disturbed, DISTURBED, "").tolist(),
+        np.where(intervened, INTERVENED, "").tolist(),
+        ran.tolist(),
+        windows["remarks"].array,
+        synchronisation_flags(split.trace, split.alignment),
+        strict=True,
     )
-    return [
-        (*filter(None, flags), *remarks, *synchronised)
-        for *flags, remarks, synchronised in zip(
-            *columns,
-            windows["remarks"].array,
-            synchronisation_flags(split.trace, split.alignment),
-            strict=True,
-        )
-    ]
-
-
-def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
-    if log is None or not log.records["intervened"].any():
-        return [False] * len(alignment.windows)
-    records = log.records[log.records["intervened"]]
-    wanted = set(zip(records["process"].tolist(), records["seq"].tolist(), strict=True))
-    seq = np.append(alignment.records["seq"].to_numpy(), -1)[alignment.windows["start"].to_numpy()]
-    process = alignment.windows["log_process"].tolist()
-    return [pair in wanted for pair in zip(process, seq.tolist(), strict=True)]
+    return [(*filter(None, own), *remarks, *waited) for *own, remarks, waited in flags]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
-from itertools import chain
+from itertools import chain, zip_longest
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ _FEWEST_NUMBERED = 4
 #: A name that is JSON, or a Python dictionary, and its fields with text, a number or a flat list.
 _JSON = re.compile(r"(\{.*?)((?: \(stream \d+\))?)", re.DOTALL)
 _MOST_FIELDS = 32  # that are tried
+_MOST_CALLERS = 99  # more than a log names
 _FIELD = re.compile(
     r"""["'](\w+)["']\s*:\s*(?:"([^"]*)"|'([^']*)'|(\[[^]\[{}]*\]|[^\s,"'{}\[\]]+))"""
 )
@@ -102,68 +104,56 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a
     label, and names that are JSON are short (`common`).
     """
-    region = windows["region"].tolist()
-    kinds = windows["kind"].to_numpy(dtype=object)
-    labels = [""] * len(windows)
+    region, kinds = windows["region"].tolist(), windows["kind"].to_numpy(dtype=object)
+    host, run = kinds == "host", kinds == "run"
+    labels = np.full(len(windows), "", dtype=object)
     others: set[str] = set()
-    for mask, mark in (
-        (~np.isin(kinds, ["host", "run"]), ""),
-        (kinds == "host", " (host)"),
-        (kinds == "run", " (all)"),
-    ):
-        found = _labels(windows[mask])
-        for at, label in zip(np.flatnonzero(mask).tolist(), found, strict=True):
+    for which, mark in ((~host & ~run, ""), (host, " (host)"), (run, " (all)")):
+        found = _labels(windows[which])
+        for place, label in zip(np.flatnonzero(which).tolist(), found, strict=True):
             taken = bool(mark) and label in others
-            labels[at] = label + mark if taken else label
-            if taken and region[at]:
-                region[at] = _REPETITION.sub(rf"{mark}#\1", region[at])
+            labels[place] = sys.intern(label + mark) if taken else label
+            if taken and region[place]:
+                region[place] = _REPETITION.sub(rf"{mark}#\1", region[place])
         others |= set(found)
-    single = list(labels)  # blocks.7#0 keeps its name in the label blocks.*
-    same = common(label for label, kind in zip(labels, kinds, strict=True) if kind == "nvtx")
-    known = set(labels)
-    same = {name: label for name, label in same.items() if label not in known}
-    if same:
-        labels = [
-            same.get(label, label) if kind == "nvtx" else label
-            for label, kind in zip(labels, kinds, strict=True)
-        ]
     # two processes (ranks) measure the same label; names stay unique across them
-    count: dict[str, int] = {}
-    names: list[str] = []
-    used: set[str] = set()
-    for text, label in zip(region, single, strict=True):
-        wanted = text if _REPETITION.search(text) and text not in used else None
-        while wanted is None or wanted in used:
-            wanted = f"{label}#{count.get(label, 0)}"
-            count[label] = count.get(label, 0) + 1
-        used.add(wanted)
-        names.append(wanted)
-    return names, labels
+    count: Counter[str] = Counter()
+    names: dict[str, None] = {}
+    for text, label in zip(region, labels.tolist(), strict=True):
+        wanted = text if _REPETITION.search(text) and text not in names else None
+        while wanted is None or wanted in names:
+            wanted = f"{label}#{count[label]}"
+            count[label] += 1
+        names[wanted] = None
+    # blocks.7#0 keeps its name in the label blocks.*
+    ranges, known = kinds == "nvtx", set(labels.tolist())
+    same = {n: label for n, label in common(labels[ranges]).items() if label not in known}
+    labels[ranges] = [same.get(label, label) for label in labels[ranges]]
+    return list(names), labels.tolist()
 
 
 def _labels(windows: pd.DataFrame) -> list[str]:
-    region = windows["region"].tolist()
-    callers = windows["callers"].tolist()
     short = _short_files(windows)
-    # few lines of code, many intervals: each text is processed once
-    (start, starts), (end, ends) = (pd.factorize(windows[c]) for c in ("site", "end_site"))
-    pair = cache(lambda a, b: _sites(short(starts[a]), short(ends[b])))
-    sites = list(map(pair, start.tolist(), end.tolist()))
-    shortened = cache(lambda calls: tuple(short(c) for c in calls))
-    callers = [shortened(tuple(calls)) for calls in callers]
-    level = _first_difference(sites, callers, region)
-    same: dict[str, str] = {}  # one text per label, not per interval
+    sites_of = cache(lambda start, end: _sites(short(start), short(end)))
+    shortened = cache(lambda calls: tuple(map(short, calls)))
+    columns = (windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind"))
+    rows = [
+        (text, "" if text else sites_of(start, end), () if text else shortened(tuple(calls)), kind)
+        for text, start, end, calls, kind in zip(*columns, strict=True)
+    ]
+    groups: dict[str, set[tuple[str, ...]]] = {}
+    for site, calls in {(site, calls) for text, site, calls, _ in rows if not text}:
+        groups.setdefault(site, set()).add(calls)
+    differs = {}  # the depth of the first caller that differs
+    for site, several in groups.items():
+        depths = enumerate(zip_longest(*several, fillvalue=""))
+        differs[site] = next((n for n, calls in depths if len(set(calls)) > 1), _MOST_CALLERS)
     labels = []
-    for text, site, calls, deep, kind in zip(
-        region, sites, callers, level, windows["kind"].array, strict=True
-    ):
-        if text:
-            label = plain_region(text)
-            labels.append(same.setdefault(label, label))
-        elif deep >= 0 and len(calls) > deep:
-            labels.append(f"{calls[deep]} ({site})")
-        else:
-            labels.append(site or f"{kind} interval")
+    for text, site, calls, kind in rows:
+        label = plain_region(text) if text else site or f"{kind} interval"
+        if not text and len(calls) > differs[site]:
+            label = f"{calls[differs[site]]} ({site})"
+        labels.append(sys.intern(label))  # one text per label, not per interval
     return labels
 
 
@@ -172,13 +162,11 @@ def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:
     sites = {s for column in ("site", "end_site") for s in windows[column].unique()}
     sites |= {s for calls in windows["callers"].unique() for s in calls}
     files = {s.rpartition(":")[0] for s in sites if ":" in s}
-    by_name: dict[str, set[str]] = {}
-    for file in files:
-        by_name.setdefault(file.rpartition("/")[2], set()).add(file)
+    count = Counter(file.rpartition("/")[2] for file in files)
 
     def short(site: str) -> str:
         name = site.rpartition("/")[2]
-        return name if len(by_name.get(name.rpartition(":")[0], ())) == 1 else site
+        return name if count[name.rpartition(":")[0]] == 1 else site
 
     return short
 
@@ -191,56 +179,23 @@ def _sites(start: str, end: str) -> str:
     return f"{file}:{line}-{end_line}" if file == other else f"{start}-{end}"
 
 
-def _first_difference(
-    sites: list[str], callers: list[tuple[str, ...]], region: list[str]
-) -> list[int]:
-    """Per interval: the depth of the first caller that differs among intervals of the same sites,
-    -1 if none does."""
-    groups: dict[str, set[tuple[str, ...]]] = {}
-    for site, calls in {
-        (s, c) for s, c, text in zip(sites, callers, region, strict=True) if not text
-    }:
-        groups.setdefault(site, set()).add(calls)
-    depth = {}
-    for site, variants in groups.items():
-        longest = max((len(v) for v in variants), default=0)
-        depth[site] = next(
-            (d for d in range(longest) if len({v[d] if d < len(v) else "" for v in variants}) > 1),
-            -1,
-        )
-    return [-1 if text else depth[site] for site, text in zip(sites, region, strict=True)]
-
-
 def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
     """One row per label, in order of first appearance.  `row` is the interval with the lower-median
     elapsed time."""
     if intervals.empty:
         return frames.empty(frames.LABELS)
-    needed = ["label", "elapsed_ns", "interval", "kind", "name", "site", "library"]
-    ordered = intervals[needed].sort_values(needed[:3], kind="stable")
+    ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
-    count = groups["elapsed_ns"].size()
-    begin = np.cumsum(count.to_numpy()) - count.to_numpy()
-    middle = begin + (count.to_numpy() - 1) // 2
-    e = groups["elapsed_ns"]
-    out = pd.DataFrame(
-        {
-            "label": count.index,
-            "kind": ordered["kind"].to_numpy()[middle],
-            "count": count.to_numpy(),
-            "row": ordered["name"].to_numpy()[middle],
-            "row_interval": ordered["interval"].to_numpy()[middle],
-            "site": ordered["site"].to_numpy()[middle],
-            "median_ns": e.median().to_numpy(),
-            "mean_ns": e.mean().to_numpy(),
-            "std_ns": e.std(ddof=1).to_numpy(),
-            "min_ns": e.min().to_numpy(),
-            "max_ns": e.max().to_numpy(),
-            "p05_ns": e.quantile(0.05).to_numpy(),
-            "p95_ns": e.quantile(0.95).to_numpy(),
-            "library": groups["library"].all().to_numpy(),
-        }
+    middle = groups.cumcount() == (groups["label"].transform("size") - 1) // 2
+    rows = ordered[middle].set_index("label")[["kind", "name", "interval", "site"]]
+    rows = rows.rename(columns={"name": "row", "interval": "row_interval"})
+    elapsed = groups["elapsed_ns"]
+    out = elapsed.agg(["size", "median", "mean", "std", "min", "max"]).add_suffix("_ns")
+    out = out.rename(columns={"size_ns": "count"}).join(rows)
+    out = out.assign(
+        p05_ns=elapsed.quantile(0.05),
+        p95_ns=elapsed.quantile(0.95),
+        library=groups["library"].all(),
     )
-    first = intervals.groupby("label", sort=False)["interval"].min()
-    order = np.argsort(first.reindex(out["label"]).to_numpy(), kind="stable")
-    return frames.check(out.iloc[order].reset_index(drop=True), frames.LABELS)
+    first = groups["interval"].min()
+    return frames.check(out.loc[first.sort_values().index].reset_index(), frames.LABELS)

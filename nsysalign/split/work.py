@@ -32,7 +32,7 @@ from nsysalign.split.pieces import operation_names
 from nsysalign.text import told_apart
 
 #: Pairs of a window and an operation in it that are held at once.
-_AT_ONCE = 1 << 19
+_AT_ONCE = 1 << 18
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
 #: hold more operations than this, and this many times more than exist, they are not counted one by
 #: one: their labels are left out.
