@@ -56,7 +56,7 @@ class Calibration:
     def _run(self, torch: Any, stream: Any) -> None:
         rt, sleep, device = self._rt, torch.cuda._sleep, stream.device_index
         began = time.perf_counter_ns()
-        marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+        marker = rt.nvtx.start("nsysalign:calibration") if rt.nvtx else None
         if rt.references is not None:  # what follows is measured relative to it
             rt.references.renew(device, wait=True)
         # _sleep counts clock cycles; kHz / 1000 is cycles per microsecond

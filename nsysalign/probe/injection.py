@@ -76,6 +76,7 @@ class Injection:
         self._mark = self._function(_MARK, None, c_void_p, POINTER(_Attributes))
         self._start = self._function(_START, c_uint64, c_void_p, POINTER(_Attributes))
         self._end = self._function(_END, None, c_void_p, c_uint64)
+        self._texts: dict[str, _Attributes] = {}
 
     def _get_table(self, module: int, table: object, size: object) -> int:
         if module not in self._tables:
@@ -96,21 +97,25 @@ class Injection:
         return ctypes.PYFUNCTYPE(*signature)(address)
 
     def text(self, message: str) -> _Attributes:
-        """Register a message; reuse the result, registered strings are never freed."""
-        data = message.encode("utf-8", "replace").replace(b"\0", b" ")
-        return _Attributes(
-            version=_NVTX_VERSION,
-            size=ctypes.sizeof(_Attributes),
-            payload_type=_PAYLOAD_INT64,
-            message_type=_MESSAGE_REGISTERED,
-            message=self._register(self._domain, data),
-        )
+        """A registered message, registered once: they are never freed."""
+        text = self._texts.get(message)
+        if text is None:
+            data = message.encode("utf-8", "replace").replace(b"\0", b" ")
+            text = self._texts[message] = _Attributes(
+                version=_NVTX_VERSION,
+                size=ctypes.sizeof(_Attributes),
+                payload_type=_PAYLOAD_INT64,
+                message_type=_MESSAGE_REGISTERED,
+                message=self._register(self._domain, data),
+            )
+        return text
 
     def mark(self, text: _Attributes, payload: int) -> None:
         text.payload = payload
         self._mark(self._domain, text)
 
-    def start(self, text: _Attributes, payload: int) -> int:
+    def start(self, message: str, payload: int = 0) -> int:
+        text = self.text(message)
         text.payload = payload
         return self._start(self._domain, text)
 

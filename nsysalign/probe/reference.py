@@ -117,7 +117,7 @@ class References:
         rt, marker = self._rt, None
         event = self._event(enable_timing=True)
         if behind_kernel:
-            marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+            marker = rt.nvtx.start("nsysalign:calibration") if rt.nvtx else None
             self._record(event, own.stream)  # creates the CUDA event: not part of the one below
             torch = sys.modules["torch"]
             with torch.cuda.stream(own.stream):

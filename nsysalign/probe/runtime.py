@@ -74,7 +74,6 @@ class Runtime:
         self.nvtx: Any = None
         self._nvtx_tried = False
         self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
-        self._texts: dict[str, Any] = {}
         # entries here are in the log already: an exception of the user's may come at any time
         self._strings: dict[str, int] = {}
         self._counters: dict[str, Any] = {}
@@ -211,7 +210,7 @@ class Runtime:
                 self._line({"str": number, "text": name})
                 number = self._strings.setdefault(name, number)
         repetition = next(self._counters[name])
-        range_id = self.nvtx.start(self.text(name), repetition) if self.nvtx else None
+        range_id = self.nvtx.start(name, repetition) if self.nvtx else None
         me.stack.append((number, repetition, range_id))
         me.region, me.repetition = number, repetition
 
@@ -228,12 +227,6 @@ class Runtime:
         """The number of a region that was entered before, -1 if there is none."""
         return self._strings.get(name, -1)
 
-    def text(self, message: str) -> Any:
-        text = self._texts.get(message)
-        if text is None:
-            text = self._texts[message] = self.nvtx.text(message)
-        return text
-
     # --- clocks ---
 
     def sync(self) -> None:
@@ -244,7 +237,7 @@ class Runtime:
         if self.nvtx is None:
             return
         self.ending.arm(self._line)
-        text, marks = self.text("nsysalign:sync"), []
+        text, marks = self.nvtx.text("nsysalign:sync"), []
         for _ in range(_BURST):
             before = now()
             self.nvtx.mark(text, before)

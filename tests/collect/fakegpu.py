@@ -4,17 +4,14 @@ nsys.
     python fakegpu.py EXPORT.sqlite RUN_DIR
 
 Every record in the run's event logs gets the API call that a real one would have, inside the Python
-call, on the thread that made it; every process gets one kernel, and as many more between each
-record and the next as FAKE_LAUNCHES says.  With it runs without a GPU can be analysed to the end.
+call, on the thread that made it; every process gets one kernel.  With it runs without a GPU can be analysed to the end.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 
 from nsysalign.record.convert import convert
@@ -32,7 +29,6 @@ _NAMES = {
     900_002: "cudaLaunchKernel_v7000",
     900_003: "fake_kernel",
 }
-LAUNCHES = int(os.environ.get("FAKE_LAUNCHES", "0"))
 
 
 def add(export: Path, run_dir: Path) -> None:
@@ -53,20 +49,11 @@ def add(export: Path, run_dir: Path) -> None:
         if not records:
             continue
 
-        def launch(at: int, tid: int, kernel: int, end: int, process: int = process) -> None:
-            nonlocal correlation
-            runtime.append((at, kernel - 1, 0, process | tid, correlation, 900_002, 0))
-            ids = correlation, process, 900_003, 900_003
-            kernels.append((kernel, end, 0, 1, 7, *ids, *[1] * 6))
-            correlation += 1
-
-        first = records[0]["t0_ns"] - 60_000 + offset
-        launch(first, pid, first + 10_000, first + 20_000)
-        for line, following in pairwise(records) if LAUNCHES else ():
-            begin, end = line["t1_ns"], following["t0_ns"]
-            step = (end - begin) // (LAUNCHES + 1)
-            for at in range(begin + offset, begin + offset + LAUNCHES * step, step) if step else ():
-                launch(at, line["tid"], at + step // 2, at + step)
+        began = records[0]["t0_ns"] - 60_000 + offset
+        runtime.append((began, began + 9_999, 0, process | pid, correlation, 900_002, 0))
+        ids = correlation, process, 900_003, 900_003
+        kernels.append((began + 10_000, began + 20_000, 0, 1, 7, *ids, *[1] * 6))
+        correlation += 1
         for line in records:
             # with Python's own share before and after it: two readings of the clock marks differ by
             # about as much.  A call that is slower was held up before its event's time or after it

@@ -14,8 +14,9 @@ HANDLERS = {
 }
 
 
-@pytest.mark.parametrize("name", HANDLERS)
-@pytest.mark.parametrize("kind", ["KeyError", "struct.error", "AttributeError"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*zip(HANDLERS, ["KeyError", "struct.error", "AttributeError"], strict=True)]
+)
 def test_whatever_the_handler_is(probed, name, kind):
     """Raised in the very middle of our code: where it looks for the place of a reading, or writes a
     record."""

@@ -1,7 +1,7 @@
 """NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising while its
 SM clock is read eight times, then 1980 MHz with the power cap pulling it to 1755 for every other
 eight.  It lives by these readings, so that a busy machine changes nothing.  FAKE_NVML makes it
-fail: init, clock, hang or gone.  Clocks that are locked and let go are written to the file
+fail: init or hang.  Clocks that are locked and let go are written to the file
 FAKE_NVML_LOG; FAKE_NVML_DENY: the error of locking, with @ of the second GPU alone."""
 
 import os
@@ -60,8 +60,6 @@ def nvmlDeviceGetUUID(handle):
 
 def nvmlDeviceGetClockInfo(handle, kind):
     global _readings
-    if _how == "clock":
-        raise NVMLError("Not Supported")
     if _how == "hang":
         hanging.set()
         time.sleep(60)
