@@ -490,8 +490,9 @@ def _sentence(
 def cold_intervals(analysis: Analysis) -> np.ndarray:
     """Which intervals a rule calls cold, bool per interval; none of a label of which it does so of
     all."""
-    rules, labels = analysis.intervals["findings"], analysis.intervals["label"]
-    named = np.array([not {*COLD}.isdisjoint(own) for own in rules], bool)
+    cold, labels = frozenset(COLD), analysis.intervals["label"]
+    rules = analysis.intervals["findings"].tolist()
+    named = np.array([bool(own) and not cold.isdisjoint(own) for own in rules], bool)
     return named & labels.isin(labels[~named]).to_numpy()
 
 

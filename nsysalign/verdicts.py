@@ -229,12 +229,11 @@ class Judge:
             if waits
         ]
         longest_idle = max(idle, key=lambda some: some[-1].end_ns - some[0].start_ns, default=[])
-        launches = [piece for piece in longest_idle if piece.column == "launch"]
-        launch, launch_ns = "", 0
-        if launches:
-            launch, launch_ns = safe_text(launches[-1].what), launches[-1].start_ns
+        launches = [p for p in longest_idle if p.column == "launch" and p.what]
+        last = launches[-1] if launches else Piece(0, 0, "launch", "")
         return Proof(
-            row.label, row.interval, row.name, row.kind, row.elapsed_ns, tuple(pieces), launch, launch_ns
+            row.label, row.interval, row.name, row.kind, row.elapsed_ns, tuple(pieces),
+            launch=safe_text(last.what), launch_ns=last.start_ns,
         )  # fmt: skip
 
     def _top_kernel(self, row: LabelRow) -> str:
