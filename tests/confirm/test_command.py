@@ -113,7 +113,7 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
 @pytest.mark.usefixtures("no_page")
 def test_what_cannot_be_tested_costs_no_second_run(machine):
     machine.body = runs.synchronises
-    result = confirm("--label", "t1", "--intervention", "delay", raises=UsageError)
+    result = confirm("--label", "t1", raises=UsageError)
     assert "t1: delay is not possible: the host synchronises inside" in result.output
     result = confirm("--from", str(machine.folder), "--label", "t2", raises=UsageError)
     assert "some labels: t1" in str(result.exception) and len(machine.calls) == 1

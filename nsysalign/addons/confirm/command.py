@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     "warning a second run can test).",
 )
 @click.option(
-    "--intervention",
-    type=click.Choice(["delay", "synchronize"]),
-    help="Change to make before its start records (default: what fits its cause).",
-)
-@click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -54,7 +49,6 @@ if TYPE_CHECKING:
 def confirm(
     ctx: click.Context,
     labels: tuple[str, ...],
-    intervention: str | None,
     source: Path | None,
     options: CollectOptions,
     lock_clocks: int | None,
@@ -103,17 +97,16 @@ def confirm(
                 before = load(source)
             except AnalysisError:
                 before = present(source, quiet=silent, nsys=options.nsys)
-        for plan in _plans(source, before, labels, intervention):
+        for plan in _plans(source, before, labels):
             if _test(source, before, plan, command, options, quiet=silent):
                 break  # it would fail the next time as well, or Ctrl-C was pressed
     deliver(source / CONFIRMED, json_out)
 
 
-def _plans(
-    run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None
-) -> list[Plan]:
-    """The experiments; what cannot be tested is said.  Raises UsageError if nothing can be."""
-    from nsysalign.addons.confirm.experiment import Refused, choose, confirmable, plan
+def _plans(run_dir: Path, before: Analysis, labels: Sequence[str]) -> list[Plan]:
+    """The experiments, each with the change that fits the label's cause, else with the other one;
+    what cannot be tested is said.  Raises UsageError if nothing can be."""
+    from nsysalign.addons.confirm.experiment import SETTLES, Refused, choose, confirmable, plan
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
@@ -125,16 +118,15 @@ def _plans(
     logs, plans = event_logs(run_dir), []
     log = read_event_logs(logs) if logs else None
     for label in dict.fromkeys(labels or confirmable(before)):
-        change = intervention or choose(before, label)
-        try:
-            plans.append(plan(before, label, change, log))
-        except Refused as error:
-            click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
+        fits = choose(before, label)
+        for change in sorted(SETTLES, key=lambda change: change != fits):
+            try:
+                plans.append(plan(before, label, change, log))
+                break
+            except Refused as error:
+                click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
     if not plans:
-        raise UsageError(
-            "nothing could be tested",
-            "choose another --label or --intervention: nsysalign confirm --help",
-        )
+        raise UsageError("nothing could be tested", "choose another --label")
     return plans if labels else plans[:1]
 
 

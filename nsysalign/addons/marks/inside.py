@@ -177,7 +177,7 @@ class Inside:
     """What the marks of one dump say: tables whose `kernel` numbers its launches from 0, and whose
     `phase` is a hash."""
 
-    kernels: pd.DataFrame  # marked_blocks, warps, marks, complete, outside
+    kernels: pd.DataFrame  # marked_blocks, warps, marks, complete
     phases: pd.DataFrame
     sm_time: pd.DataFrame
     sm_spans: pd.DataFrame
@@ -208,8 +208,6 @@ def inside(marked: Marked) -> Inside:
     is_end = dump.id & 3 == layout.EXIT
     ended[run_of[is_end]] = True
     begin, end = (marked.relative(launch, time) for time in (begin, end))
-    error = np.where(launches["row"] >= 0, launches["error_ns"], np.iinfo(np.int64).max // 2)
-    out = (begin < -error[launch]) | (end > duration[launch] + error[launch])
     begin, end = (np.clip(time, 0, duration[launch]) for time in (begin, end))
 
     where = heads["x"].astype(np.int64) | heads["y"].astype(np.int64) << 32
@@ -225,7 +223,7 @@ def inside(marked: Marked) -> Inside:
         {
             "marked_blocks": blocks, "warps": seen,
             "marks": np.bincount(dump.launch[dump.of[~is_end & (dump.id > 0)]], minlength=many),
-            "complete": complete, "outside": np.bincount(launch[out], minlength=many),
+            "complete": complete,
         }
     )  # fmt: skip
 

@@ -33,7 +33,6 @@ marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), 
     warps          int64  warps that left marks
     marks          int64  marks written, without those that end a warp
     complete       bool   every warp of the grid was seen from its beginning to its end
-    outside        int64  marks outside of the kernel row by more than error_ns
     registers      int64  per thread, -1 unknown
     local_bytes    int64  local memory (spills, stack) per thread, -1 unknown
 
