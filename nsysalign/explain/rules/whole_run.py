@@ -29,6 +29,8 @@ MOSTLY_IDLE = 1 / 3
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
 SET_UP_SHARE, LITTLE_WORK_SHARE, WORTH_NAMING = 0.5, 0.05, 0.1
+#: Where the time is no time of calls, from less than this share on.
+HARDLY_ANY_SHARE = 0.02
 #: A pause is named with others from this share of the longest on.
 _PAUSE_SHARE = 0.1
 #: A run that copied for less than this in all has nothing to gain.
@@ -248,6 +250,8 @@ def set_up(facts: Facts) -> Iterator[Finding]:
         least = SET_UP_SHARE * known["whole_ns"]
         if known["before_ns"] + known["after_ns"] < least:
             outside = known["until_ns"] + known["since_ns"]
+            if known["busy_ns"] >= HARDLY_ANY_SHARE * known["whole_ns"]:
+                continue  # what the CPU did outside of CUDA calls may be as it should be
             if known["until_ns"] < least <= outside:
                 first, last = words.span(known["until_ns"]), words.span(known["since_ns"])
                 yield run.finding(
@@ -349,7 +353,7 @@ def _idle(
         gaps = gaps[gaps["next"] != "page migration D2H"]
     longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
     # one that is half of it and more is said before what many have in common
-    one_pause = len(gaps) > 0 and gaps["ns"].max() >= max(0.5 * explained, LEAST_PAUSE_NS)
+    one_pause = len(gaps) > 0 and gaps["ns"].max() >= max(0.5 * idle, LEAST_PAUSE_NS)
     one_pause = one_pause and gaps["call"].iloc[0] != NOT_KNOWN
     if one_pause and longest["ns"].sum() < PAUSES_SHARE * explained:
         longest = longest.head(1)
