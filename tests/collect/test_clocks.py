@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -12,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for, wait_until
 
 from nsysalign.record import clock_sampler as clocks
 from nsysalign.trace.clock_samples import read_clock_samples
@@ -41,23 +41,14 @@ def running() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "nsysalign-clocks"]
 
 
-def until(true) -> None:
-    """Wait for it, however busy the machine is."""
-    end = time.monotonic() + 60
-    while True:
-        with contextlib.suppress(OSError):
-            if true():
-                return
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
     nvml(FAKE_NVML_SHUTDOWN=str(tmp_path / "ended"))
     before = time.monotonic_ns()
     with clocks.sampling(tmp_path / "clocks.jsonl", flush_s=0) as notes:
         assert running()
-        until(lambda: (tmp_path / "clocks.jsonl").read_text().count("\n") > 20)
+        wait_for(tmp_path / "clocks.jsonl")
+        written = (tmp_path / "clocks.jsonl").read_text
+        wait_until(lambda: written().count("\n") > 20, "no samples")
     after = time.monotonic_ns()
     assert notes == [] and not running() and (tmp_path / "ended").exists()
     samples, notes = read_clock_samples(tmp_path / "clocks.jsonl")
@@ -103,7 +94,7 @@ def test_a_driver_that_hangs_does_not_hold_up_the_run(nvml, tmp_path, monkeypatc
 def test_a_full_disk_ends_the_samples_and_nothing_else(nvml):
     nvml()
     with clocks.sampling(Path("/dev/full"), flush_s=0) as notes:
-        until(lambda: notes)
+        wait_until(lambda: bool(notes), "no note")
     assert "end early" in notes[0] and "space" in notes[0]
 
 
