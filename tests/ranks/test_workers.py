@@ -88,7 +88,7 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
     else:
         monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", no_process)
     before = set(threading.enumerate())
-    assert workers.started(2) is None and workers.started(1, print) is None
+    assert workers.started(2) is None
     with work.processes(4) as pool:
         assert pool.submit(os.getpid).result() == os.getpid()
     assert not set(threading.enumerate()) - before

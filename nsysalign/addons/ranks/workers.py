@@ -1,8 +1,4 @@
-"""Processes that work for this one, and end with it.
-
-This module imports nothing slow: a process starts, and imports what it needs, while this one is
-still importing.
-"""
+"""Processes that work for this one, and end with it."""
 
 from __future__ import annotations
 
@@ -22,31 +18,27 @@ _GRACE = 0.5
 
 
 class Workers(ProcessPoolExecutor):
-    """`count` processes, each of which does `first` before anything else.
+    """`count` processes.
 
     As a context it waits for them at its end; if it is left by an error or Ctrl-C, they stop what
     they are doing.  They also do so when this process ends, however it ends: otherwise a worker of
     a killed process would wait for work for ever, because it holds both ends of its queue.
     """
 
-    def __init__(self, count: int, first: Callable[[], None] | None = None) -> None:
+    def __init__(self, count: int) -> None:
         # spawn: a fork would copy threads' locks (numpy's, a notebook's)
         context = get_context("spawn")
         held, self._lifeline = context.Pipe(duplex=False)
-        super().__init__(count, mp_context=context, initializer=_begin, initargs=(held, first))
+        super().__init__(count, mp_context=context, initializer=_begin, initargs=(held,))
         self.submit(_nothing)  # this starts the first one
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future:
         return super().submit(_work, function, *arguments, **named)
 
-    def dismiss(self) -> None:
-        """Their work is no longer needed: they end within _GRACE."""
-        self._lifeline.close()
-
     def stop(self) -> None:
-        """The same, and wait until they have: else Python, at exit, may wake a thread by a pipe
-        that the thread is just closing."""
-        self.dismiss()
+        """Their work is no longer needed: they end within _GRACE.  Waits until they have: else
+        Python, at exit, may wake a thread by a pipe that the thread is just closing."""
+        self._lifeline.close()
         self.shutdown(wait=True, cancel_futures=True)
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> bool | None:
@@ -55,11 +47,11 @@ class Workers(ProcessPoolExecutor):
         return super().__exit__(kind, value, traceback)
 
 
-def started(count: int, first: Callable[[], None] | None = None) -> Workers | None:
+def started(count: int) -> Workers | None:
     """None if the machine allows no process: no shared memory for the locks, no more processes for
     this user."""
     try:
-        return Workers(count, first)
+        return Workers(count)
     except (OSError, ImportError, NotImplementedError):
         return None
 
@@ -69,11 +61,9 @@ _at_work = False
 _over = threading.Event()
 
 
-def _begin(lifeline: Connection, first: Callable[[], None] | None) -> None:
+def _begin(lifeline: Connection) -> None:
     signal.signal(signal.SIGINT, _interrupted)
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
-    if first is not None:
-        first()
 
 
 def _watch(lifeline: Connection) -> None:
