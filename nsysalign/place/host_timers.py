@@ -45,6 +45,7 @@ _DEEP = 64  # timers of one class that can be running at once
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
 #: If wall clock and monotonic clock differ by more than this, the wall clock was set in between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
+_STEPPED = "the wall clock was set in between"
 
 
 class Site(NamedTuple):
@@ -97,28 +98,13 @@ def host_timers(
     rows = on_trace(_candidates(log, timers), "t0_ns")
     work = _Work(trace.calls if len(rows) or len(readings) else trace.calls[:0], readings["thread"])
 
-    tied, explicit = rows["process"].isin([*clocks]), rows["origin"] == ORIGIN["host"]
-    drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
-    stepped = (rows["origin"] == ORIGIN["timer"]) & ((rows["elapsed_ns"] < 0) | (drift > _STEP_NS))
-    reason = pd.Series("", rows.index, dtype=object)
-    reason[~tied] = "the clock of its process could not be tied to the trace's"
-    reason[tied & (rows["elapsed_ns"] < 0)] = "its end is before its start"
-    reason[tied & stepped] = "the wall clock was set in between"
-    ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
-    for number, own in ours[ours["process"].isin([*clocks])].groupby("process"):
-        made_ns = np.sort(clocks[int(number)].to_trace(own["t0_ns"].to_numpy()))
-        edges = (rows["start"], rows["start"] + rows["elapsed_ns"])
-        first, last = (np.searchsorted(made_ns, edge) for edge in edges)
-        inside = (rows["process"] == number) & (last > first) & ~explicit
-        reason[inside & (reason == "")] = (
-            "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)"
-        )
-    counts = explicit | ~tied
-    for n, row in rows.loc[~counts, ["thread", "start", "lasted_ns"]].iterrows():
-        counts[n] = work.any(row["thread"], row["start"], row["start"] + row["lasted_ns"])
+    reason = _refused(log, rows, clocks)
+    spans = zip(*(rows[c].tolist() for c in ("thread", "start", "lasted_ns")), strict=True)
+    about_cuda = np.array([work.any(t, start, start + ns) for t, start, ns in spans], dtype=bool)
+    counts = (rows["origin"] == ORIGIN["host"]) | ~rows["process"].isin([*clocks]) | about_cuda
     # a region that holds timed readings already has its interval
-    held = rows.loc[(rows["origin"] == ORIGIN["timer"]) & counts & ~stepped, "region"]
-    counts &= ~((rows["origin"] == ORIGIN["region"]) & rows["region"].isin(held))
+    held = rows[(rows["origin"] == ORIGIN["timer"]) & counts & (reason != _STEPPED)]
+    counts &= ~((rows["origin"] == ORIGIN["region"]) & rows["region"].isin(held["region"]))
 
     columns = ["region", "site", "origin", "source", "why"]
     lost = rows.assign(why=reason).loc[counts & (reason != ""), columns]
@@ -138,6 +124,27 @@ def host_timers(
     }  # fmt: skip
     notes = _left_alone(log, readings, paired, work)
     return HostTimers(windows_frame(len(good), windows), unplaced, notes)
+
+
+def _refused(log: EventLog, rows: pd.DataFrame, clocks: Mapping[int, ClockMap]) -> pd.Series:
+    """Why rows have no window, "" where they may have one."""
+    tied, elapsed = rows["process"].isin([*clocks]), rows["elapsed_ns"]
+    reason = pd.Series("", rows.index, dtype=object)
+    reason[~tied] = "the clock of its process could not be tied to the trace's"
+    reason[tied & (elapsed < 0)] = "its end is before its start"
+    drift = (elapsed - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
+    is_timer = rows["origin"] == ORIGIN["timer"]
+    reason[tied & is_timer & ((elapsed < 0) | (drift > _STEP_NS))] = _STEPPED
+    ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
+    for number, own in ours[ours["process"].isin([*clocks])].groupby("process"):
+        made_ns = np.sort(clocks[int(number)].to_trace(own["t0_ns"].to_numpy()))
+        edges = (rows["start"], rows["start"] + elapsed)
+        first, last = (np.searchsorted(made_ns, edge) for edge in edges)
+        inside = (rows["process"] == number) & (last > first) & (rows["origin"] != ORIGIN["host"])
+        reason[inside & (reason == "")] = (
+            "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)"
+        )
+    return reason
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -169,13 +176,13 @@ def _left_alone(
 ) -> list[str]:
     """Notes on readings after CUDA work that belong to no interval."""
     sites, of_reading = _sites(log, readings)
-    before = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
+    last = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1).to_numpy()
+    thread, now = (readings[c].to_numpy() for c in ("thread", "start"))
     alone = Counter[str]()
-    for n in np.setdiff1d(np.flatnonzero(before >= 0), paired).tolist():
+    for n in np.setdiff1d(np.flatnonzero(last >= 0), paired).tolist():
         site = sites[of_reading[n]]
         if site.use in ("", "kept", "difference"):
-            thread, now = int(readings["thread"].iloc[n]), int(readings["start"].iloc[n])
-            alone[site.site] += work.launched(thread, int(before.iloc[n]), now)
+            alone[site.site] += work.launched(int(thread[n]), int(last[n]), int(now[n]))
     return [
         f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
         "are subtracted from could not be told; nsysalign.region names such a stretch"

@@ -172,23 +172,19 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         unknown = whole["process"] < 0
         if unknown.any():
             whole["process"] = narrow(np.where(unknown, processes[0], whole["process"]))
-    whole["call"] = narrow(_issuing_call(whole, calls))
-    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
-
-
-def _issuing_call(operations: Columns, calls: pd.DataFrame) -> np.ndarray:
-    process, correlation = operations["process"], operations["correlation"]
-    issuing = one_of(calls["kind"].to_numpy(), [CALL[k] for k in ISSUING_CALLS])
-    call = _joined(calls, process, correlation, issuing)
+    ids, issuing = (whole["process"], whole["correlation"]), [CALL[k] for k in ISSUING_CALLS]
+    issues = one_of(calls["kind"].to_numpy(), issuing)
+    call = _joined(calls, *ids, issues)
     rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if rest.any():
-        call[rest] = _joined(calls, process[rest], correlation[rest], ~issuing)
+        call[rest] = _joined(calls, ids[0][rest], ids[1][rest], ~issues)
     if len(calls):
         # a kernel cannot start before the call that issues it: a join that says so is a reused
         # correlation id
-        call[operations["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
+        call[whole["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
         call = np.where(call >= 0, calls["outer"].to_numpy()[call], -1)
-    return call
+    whole["call"] = narrow(call)
+    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
 
 
 def _joined(

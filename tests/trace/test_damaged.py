@@ -130,13 +130,10 @@ def test_a_stale_export_is_made_anew_and_never_overwritten(stale, tmp_path):
 
 
 def test_a_stale_export_that_cannot_be_made_anew_is_no_answer(stale, tmp_path, monkeypatch):
-    report, _, _ = stale
-
     def absent(explicit=None):
         raise NsysError("nsys was not found", "install it")
 
     monkeypatch.setattr("nsysalign.record.nsys.find_nsys", absent)
-    with pytest.raises(
-        NsysError, match=r"trace\.sqlite is older than trace\.nsys-rep and cannot be exported again"
-    ):
-        exported(report, tmp_path, nsys=None)
+    said = r"trace\.sqlite is older than trace\.nsys-rep and cannot be exported again"
+    with pytest.raises(NsysError, match=said):
+        exported(stale[0], tmp_path, nsys=None)

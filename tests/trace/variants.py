@@ -142,7 +142,7 @@ VARIANTS = (
          drop("META_DATA_EXPORT", "TARGET_INFO_CUDA_STREAM")),
         note=NO_STREAMS, version=None,
     ),
-    Variant("2022.4", (before_2023, version("3.0.0", "2022.4.2", "EXPORT_META_DATA")), "no rows", NO_EVENTS, "3.0.0"),
+    Variant("2022.4", (before_2023, version("3.0.0", "2022.4.2", "EXPORT_META_DATA")), None, NO_EVENTS, "3.0.0"),
     Variant(
         "2023.2: event rows without a time",
         (no_timestamps, no_waits_joined, version("3.2.0", "2023.2.1", "EXPORT_META_DATA")),
@@ -163,7 +163,7 @@ VARIANTS = (
         "recorded", r"schema 9\.99\.0 is newer than 3\.27, the newest that this nsysalign knows", "9.99.0",
     ),
     Variant("event rows of a part of the program", (lambda db: db.execute(f"delete from {P}CUDA_EVENT where rowid % 3 = 0"),)),
-    Variant("no event rows", (no_event_rows,), "no rows", NO_EVENTS),
+    Variant("no event rows", (no_event_rows,), None, NO_EVENTS),
     Variant("no stream table", (drop("TARGET_INFO_CUDA_STREAM"),), None, NO_STREAMS),
     Variant("no synchronisation rows", (drop(P + "SYNCHRONIZATION"),), None, "SYNCHRONIZATION: no synchronisation rows"),
     Variant("no kernels", (drop(P + "KERNEL"),), None, "KERNEL: no kernel rows although CUDA calls were traced"),
