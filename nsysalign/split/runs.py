@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, disjoint, pick
+from nsysalign.intervals import covered, disjoint, group, pick
 from nsysalign.model import (
     CALL,
     ISSUING_CALLS,
@@ -148,7 +148,8 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     operations, calls, names = ran.trace.operations, ran.trace.calls, ran.trace.names
     kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
     where = operations[["process", "device"]]
-    new = ~where.assign(name=ran.name).duplicated().to_numpy() & (kind == KIND["kernel"])
+    name = where.groupby(["process", "device"]).ngroup() * len(ran.names) + ran.name
+    new = ~name.duplicated().to_numpy() & (kind == KIND["kernel"])
     begun, over = (calls[c].to_numpy() for c in ("start_ns", "end_ns"))
     loads = calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])
     waits = calls["kind"].isin([CALL[name] for name in SYNC_CALLS])
@@ -165,8 +166,8 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
         launch_ns = np.minimum(pick(over, issued, 0), idle.end)
         launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
         first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
-        there = (where["process"] == process) & (where["device"] == device)
-        own, runs = operations[there], pd.Series(ran.name[there.to_numpy()]).value_counts()
+        own = ((where["process"] == process) & (where["device"] == device)).to_numpy()
+        runs = pd.Series(ran.name[own]).value_counts()
         usual = _usual_wait(idle, ran.name, runs, new)
         late_ns = np.where(first, idle.ns, np.maximum(idle.ns - usual, 0))
         first |= new[idle.operation] & (late_ns > _LATENCY_NS)
@@ -175,7 +176,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
         back &= idle.ns >= _LATENCY_NS
         meanwhile = (begun > idle.start[0]) & (begun < idle.end[-1])
         synchronised = calls["name_id"][waits & of_process & meanwhile].value_counts()
-        copies = own[own["copy_kind"].isin([_H2D, _D2H])]
+        copies = operations[own & np.isin(copy, [_H2D, _D2H])]
         ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
         alike = ns.agg(["count", "sum"]).query("count > 1")
         row = {
@@ -187,7 +188,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
             "back_count": int(back.sum()),
             "sync_call": names.get(int(synchronised.index[0]), "") if len(synchronised) else "",
             "sync_count": int(synchronised.iloc[0]) if len(synchronised) else 0,
-            "operations": len(own),
+            "operations": int(own.sum()),
             "loading_ns": int(idle.ns[load_ns > 0].sum()),
             "loading_count": int((load_ns > 0).sum()),
             "loads": int((loading & (begun > idle.start[0]) & (begun < idle.end[-1])).sum()),
@@ -208,14 +209,17 @@ def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray)
     """How long the device usually idles before later runs of the kernel that ended each stretch; as
     long as it did where that ran fewer than twice more (`runs`: how often each name did), for then
     nothing is usual."""
-    ends = pd.Series(name[idle.operation])
-    count, later = ends.map(runs).to_numpy(), pd.Series(idle.ns)[~new[idle.operation]]
-    usual = {}
-    for kernel, waits in later.groupby(ends[ends.isin(ends[new[idle.operation]])]):
-        without = runs[kernel] - 1 - len(waits)  # runs that waited for nothing
+    ends, fresh, ns = name[idle.operation], new[idle.operation], idle.ns
+    later = np.flatnonzero(~fresh & np.isin(ends, ends[fresh]))
+    usual: dict[int, int] = {}
+    for kernel, which in group(ends[later], later).items():
+        without = runs[kernel] - 1 - len(which)  # runs that waited for nothing
         place = (runs[kernel] - 1) // 2 - without
-        usual[kernel] = int(waits.sort_values().iloc[place]) if place >= 0 else 0
-    return np.where(count > 2, ends.map(usual).fillna(0).to_numpy(), idle.ns).astype(np.int64)
+        usual[kernel] = int(np.sort(ns[which])[place]) if place >= 0 else 0
+    for place in np.flatnonzero(fresh).tolist():
+        if runs[ends[place]] > 2:
+            ns[place] = usual.get(int(ends[place]), 0)
+    return ns
 
 
 def idle_gaps(ran: Ran) -> pd.DataFrame:

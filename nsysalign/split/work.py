@@ -74,7 +74,7 @@ class Ran:
         texts["kind"] = trace.operations["kind"].to_numpy()[example]
         groups = texts.groupby(["kernel", "kind"])
         #: The number of each operation's name; names and kinds.
-        self.name = groups.ngroup().to_numpy()[code]
+        self.name = groups.ngroup().to_numpy(np.int32)[code]
         self.names = groups.size().reset_index()
         self.of_lane = lru_cache(maxsize=None)(self._of_lane)
 
@@ -135,14 +135,15 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     label, labels = pd.factorize(intervals["label"])  # in the order in which they appear
     length, key = ran.end - ran.start, ["label", "name"]
     parts = []
-    for window, operation, idle in ran.inside(np.arange(len(label))):
-        columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
-        each = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
-        parts.append(each.agg(["size", "sum"]).reset_index())
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    if table.empty:
+    for inside in ran.inside(np.arange(len(label))):
+        for first in range(0, len(inside.window), _AT_ONCE):  # a run is one window
+            window, operation, idle = (c[first : first + _AT_ONCE] for c in inside)
+            columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
+            each = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
+            parts.append(each.agg(["size", "sum"]).reset_index())
+    if not any(len(part) for part in parts):
         return frames.empty(frames.KERNELS)
-    table = table.sort_values([*key, "ns"], ignore_index=True)
+    table = pd.concat(parts, ignore_index=True).groupby([*key, "ns"], as_index=False).sum()
     groups = table.assign(total_ns=table["ns"] * table["size"]).groupby(key)
     out = groups[["size", "total_ns", "sum"]].sum()
     # lower median: the first duration up to which half of them lie
