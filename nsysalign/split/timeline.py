@@ -104,7 +104,8 @@ def everything(trace: Trace) -> pd.DataFrame:
         pid = f" (pid {pid_of(process)})" if len(processes) > 1 else ""
         for source in _of_trace(trace):
             part = _drawn(source, [_View(-1, process, 0, end + 1, None)])
-            parts.append(part.assign(lane=part["lane"] + pid))
+            if len(part):  # else its columns have no type
+                parts.append(part.assign(lane=part["lane"] + pid))
     return _together(parts)
 
 

@@ -169,3 +169,14 @@ def test_labels_become_file_names_that_are_only_names(tmp_path):
         )
         (tmp_path / name).touch()
     assert file_name("h2d_t1") == "h2d_t1"
+
+
+def test_a_run_without_nvtx_ranges_is_exported_whole(tmp_path):
+    """A table without a row has columns without a type: the export ended with status 70."""
+    (tmp_path / "run").mkdir()
+    unpack("positions_h100", tmp_path / "run")
+    run, out = str(tmp_path / "run"), tmp_path / "run.json"
+    assert CliRunner().invoke(cli, ["analyze", "-q", run]).exit_code == 0
+    result = CliRunner().invoke(cli, ["export", "-f", "perfetto", "-o", str(out), run])
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(out.read_bytes())["traceEvents"]) > 1_000
