@@ -154,7 +154,7 @@ def _merged(
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
     """
-    lane = source.table.iloc[row].groupby(source.lane).ngroup().to_numpy()
+    lane = source.table[source.lane].iloc[row].groupby(source.lane).ngroup().to_numpy(np.int32)
     order = np.argsort(lane, kind="stable")
     lane, row, fits = lane[order], row[order], fits[order]
     start, end = (source.table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
