@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nsysalign.model import OPERATION_KINDS
 from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.text import bytes_text, duration, percent, safe_text, short_name
 
@@ -185,11 +186,7 @@ class Judge:
             warned = (f.title for f in findings if f.severity == "warning")
             return f"{said} {next(warned, '') or self._top_kernel(row)}".strip()
         if row.kind == "run":
-            details = self._details(row.interval)  # no copy runs while the CPU stages its memory
-            staging = int(details.loc[details["detail"] == "staging", "ns"].sum())
-            busy = kernels + parts["copy"] - staging
-            worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})"
-            return f"{reads}; {worked}. {self._top_kernel(row)}".strip()
+            return f"{reads}; {self._busy(row, kernels + parts['copy'])}"
         others_ns = self._others(row.interval)["ns"].max()
         others_work, takes = others_ns > 0, "no kernel runs in it"
         if kernels:
@@ -247,6 +244,18 @@ class Judge:
         name = name if len(name) <= 48 else name[:47] + "…"
         share = percent(int(top["total_ns"]) / total)
         return f"{name} is {share} of its kernel time: look at it with ncu."
+
+    def _busy(self, row: LabelRow, busy: int) -> str:
+        """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
+        details = self._details(row.interval)  # no copy runs while the CPU stages its memory
+        busy -= int(details.loc[details["detail"] == "staging", "ns"].sum())
+        whole = max(row.elapsed_ns, 1)
+        worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})."
+        if 2 * busy >= whole:
+            return f"{worked} {self._top_kernel(row)}".strip()
+        rest = [(ns, c) for c, ns in row.parts_ns.items() if c not in OPERATION_KINDS and ns]
+        named = [f"{DISPLAY[c]} {percent(ns / whole)}" for ns, c in sorted(rest)[:-4:-1]]
+        return f"{worked} While it ran nothing: {', '.join(named)}."
 
     def _largest_detail(self, row: LabelRow, cause: str, known: str = "ns") -> pd.Series | None:
         """The longest detail of a cause whose column `known` is above zero."""

@@ -442,10 +442,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return e.total(n, "memcpy") - e.staging(n)
     if key == "kernels_ns":
         return e.total(n, "kernel", "graph")
-    if key == "idle_for_this_ns":
+    if key in ("idle_for_this_ns", "idle_1_ns", "idle_2_ns", "idle_3_ns"):
         groups = (("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         outside = max(e.total(n, "host") - e.touched(n), 0)
-        return max(outside, max(e.total(n, *g) for g in groups), e.staging(n))
+        every = {outside, *(e.total(n, *g) for g in groups), e.staging(n)}
+        return max(every) if key == "idle_for_this_ns" else every
     if key == "median_ns":
         if f.rule == "module-load":
             return statistics.median(elapsed(label))

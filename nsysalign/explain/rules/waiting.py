@@ -516,7 +516,7 @@ class Part(NamedTuple):
             "warning" if part > self.warn * row.elapsed else "info",
             f"{label.who}{self.text.format(time=row.of(part), streams=others)}.",
             advice,
-            ns if self.lost else None,
+            ns if self.lost and advice is self.advice else None,
             **{f"{self.cause}_ns": part},
             stream_waited_for=one if "{streams}" in self.text else None,
             the_wait="inferred from the order of calls" if inferred else None,

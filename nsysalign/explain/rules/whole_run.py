@@ -409,7 +409,11 @@ def _idle(
         elif of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
     if lost <= WARN_SHARE * run.elapsed_ns:
-        return None
+        if idle < TYPICAL_SHARE * run.elapsed_ns:
+            return None
+        # nothing stands out: what it consists of
+        named, remedy, lost = False, NO_ADVICE, 0
+        text, evidence = _several(known, parts)
     for number, gap in enumerate(longest.itertuples(index=False) if named else (), 1):
         evidence[f"pause_{number}_ns"] = int(gap.ns)
         evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start_ns, 0)
@@ -420,6 +424,19 @@ def _idle(
         idle_ns=idle,
         **evidence,
     )
+
+
+def _several(known: Mapping[str, Any], parts: Mapping[str, int]) -> tuple[str, dict[str, Any]]:
+    """The three largest parts of the idle time, with their numbers."""
+    sums = sorted(
+        ((sum(parts[c] for c in each.causes), each) for each in _IDLE), key=lambda row: -row[0]
+    )
+    texts = [f"for {words.span(ns)} {each.text}" for ns, each in sums[:_MOST_NAMED] if ns]
+    called = known.get("sync_count", 0)
+    if called >= _MANY_GAPS:
+        texts.append(f"{known['sync_call']} was called {words.times_over(called)}")
+    evidence = {f"idle_{n}_ns": ns for n, (ns, _) in enumerate(sums[:_MOST_NAMED], 1)}
+    return "; ".join(texts), evidence | ({"calls": called} if called >= _MANY_GAPS else {})
 
 
 def _by_cause(
