@@ -470,6 +470,8 @@ def _sentence(
             f for f in findings if (f.severity == "warning" and f.label in of_runs if timed else f.severity != "info")
         ]  # fmt: skip
         if severe and severe[0].rule == "set-up":
+            if not severe[1:] and lead and proof:
+                sentence = judge.sentence(lead, lead.verdict, proof, [])
             sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
         elif severe:
             sentence = severe[0].title

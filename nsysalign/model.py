@@ -256,7 +256,7 @@ class Known:
     few_threads: Sequence[Mapping[str, Any]] = ()
     set_up: Sequence[Mapping[str, Any]] = ()
     lost: Sequence[Mapping[str, Any]] = ()
-    calls_without_work: Mapping[str, int] = field(default_factory=dict)
+    calls_without_work: Mapping[str, Any] = field(default_factory=dict)
     torch: str = ""
     python: str = ""
 

@@ -145,12 +145,12 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
 def kernels(analysis: Analysis, console: Console) -> None:
     """Print what ran in the run as a whole, the most expensive first."""
     lines = kernel_lines(analysis, console.width, MOST_KERNELS)
-    head = "share     total     count     median  kernel, copy or graph"
+    head = "share     total     count       mean  kernel, copy or graph"
     _print([Text(head, "dim"), *map(Text, lines)] if lines else [Text("no kernel ran")], console)
 
 
 def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
-    """The most expensive kernels of the longest run: share, total, count, median, name, and the
+    """The most expensive kernels of the longest run: share, total, count, mean, name, and the
     idle time before them where `width` has room for it."""
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
@@ -165,7 +165,7 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     lines = []
     for kernel in rows.head(most).itertuples(index=False):
         line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
-        line += f"{duration(kernel.median_ns):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
+        line += f"{duration(kernel.total_ns / kernel.count):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
         line += f"  idle before {duration(kernel.idle_before_ns):>8}" if idle else ""
         lines.append(line.rstrip())
     if len(rows) > most:
@@ -174,9 +174,9 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
 
 
 def range_lines(analysis: Analysis, most: int = 5) -> list[str]:
-    """The NVTX ranges that took longest on the host: total, count, median, name."""
+    """The NVTX ranges that took longest on the host: total, count, mean, name."""
     return [
-        f"{duration(row.host_ns):>8}  {row.count:>8,} x {duration(row.median_ns):>8}  {safe_text(row.label)}"
+        f"{duration(row.host_ns):>8}  {row.count:>8,} x {duration(row.host_ns / row.count):>8}  {safe_text(row.label)}"
         for row in analysis.host_ranges.head(most).itertuples(index=False)
     ]
 

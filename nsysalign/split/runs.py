@@ -248,13 +248,22 @@ def idle_gaps(ran: Ran) -> pd.DataFrame:
     return frames.of_rows(rows, frames.GAPS)
 
 
-def calls_without_work(trace: Trace) -> dict[str, int]:
-    """Of a trace with calls and no GPU work: how many there are, how many issue work."""
+def calls_without_work(trace: Trace) -> dict[str, Any]:
+    """Of a trace with calls and no GPU work: how many there are, how many issue work, from the first
+    to the last of them, and the one (by name) that takes most of it."""
     if len(trace.operations) or trace.calls.empty:
         return {}
     calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
     issuing = calls["kind"].isin([CALL[kind] for kind in ISSUING_CALLS])
-    return {"calls": len(calls), "issuing": int(issuing.sum())}
+    spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
+    return {
+        "calls": len(calls),
+        "issuing": int(issuing.sum()),
+        "whole_ns": int(calls["end_ns"].max() - calls["start_ns"].min()),
+        "call": trace.names.get(int(spent.idxmax()), ""),
+        "call_ns": int(spent.max()),
+        "call_count": int((calls["name_id"] == spent.idxmax()).sum()),
+    }
 
 
 def page_migrations(trace: Trace) -> list[dict[str, Any]]:

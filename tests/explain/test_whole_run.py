@@ -117,12 +117,25 @@ def test_pinned_copies_are_not_told_to_be_pinned():
 @pytest.mark.parametrize(
     ("issuing", "text"),
     [
-        (0, "the trace holds 9 CUDA calls, and none of them gives work to the GPU"),
-        (4, "the trace holds 9 CUDA calls, 4 of which give work to the GPU, but no row of it"),
+        (
+            0,
+            "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us), and none of them gives work to the GPU",
+        ),
+        (
+            4,
+            "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us), 4 of which give work to the GPU, but no row of it",
+        ),
     ],
 )
 def test_calls_without_a_row_of_gpu_work(issuing, text):
-    made = {"calls": 9, "issuing": issuing, "longest": {"cudaMalloc_ns": 5_000}}
+    made = {
+        "calls": 9,
+        "issuing": issuing,
+        "whole_ns": 9_000,
+        "call_ns": 5_000,
+        "call": "cudaMalloc",
+    }
+    made["call_count"] = 3
     result = diagnose(replace(analysis(), known=Known(calls_without_work=made)))
     assert [note[: len(text)] for note in result.notes] == [text] and result.findings.empty
 
@@ -170,7 +183,7 @@ def test_which_gap_it_is(cause, known, gaps, text, advice, loss_ns):
 def test_a_pause_in_which_no_call_took_long_names_none():
     drawn = analysis(interval("run", ("kernel", 100), ("host", 800), ("kernel", 100), kind="run"))
     row = {"interval": 0, "start_ns": 100_000, "ns": 800_000, "next": "add(int)"}
-    gap = pd.DataFrame([{**row, "call": "cudaLaunchKernel", "call_ns": 5_000}])
+    gap = pd.DataFrame([{**row, "call": "cudaLaunchKernel", "call_ns": 50_000}])
     assert "no CUDA call took half of it" in rules(replace(drawn, gaps=gap))["whole-run"].title
 
 
@@ -392,9 +405,9 @@ def test_results_in_between(tmp_path):
         for k in range(10):
             at = 10_000_000 * k
             w.copy(at + 5_000, at + 100_000, w.call("memcpy", at, at + 101_000), pageable=False)
-            w.kernel(at + 110_000, at + 800_000, w.call("launch", at + 102_000, at + 106_000))
-            back = w.call("memcpy", at + 107_000, at + 901_000)
-            w.copy(at + 801_000, at + 900_000, back, pageable=False, kind=D2H)
+            w.kernel(at + 110_000, at + 1_800_000, w.call("launch", at + 102_000, at + 106_000))
+            back = w.call("memcpy", at + 107_000, at + 1_901_000)
+            w.copy(at + 1_801_000, at + 1_900_000, back, pageable=False, kind=D2H)
 
     found = rules(recorded(tmp_path, draw, until=101_000_000))["whole-run"]
     assert (

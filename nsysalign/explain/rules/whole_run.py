@@ -227,6 +227,11 @@ def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
     if made := facts.analysis.known.calls_without_work:
         calls = f"{NO_WORK}{words.plural(made['calls'], 'CUDA call')}"
+        if made["call_ns"] >= SET_UP_SHARE * made["whole_ns"]:
+            spent = words.of(made["call_ns"], made["whole_ns"])
+            calls += (
+                f" ({made['call']}, called {words.times_over(made['call_count'])}, takes {spent})"
+            )
         text = (
             f"{calls}, and none of them gives work to the GPU: check that the program reached its GPU part, and that the process "
             "that does was recorded"
@@ -382,7 +387,8 @@ def _idle(
         evidence = {"loading_gaps_ns": lost, "count": known["loading_count"]}
         evidence["calls"] = known["loads"]
     elif explained > 0 and back >= BACK_SHARE * explained and not one_pause:
-        lost, remedy = back, _RESULTS
+        # a GPU that hardly works has nothing to overlap
+        lost, remedy = back, _RESULTS if idle < 0.9 * run.elapsed_ns else NO_ADVICE
         text = (
             f"{words.span(lost)} of that lie between a copy to the host and the next one to the device "
             f"({words.times_over(known['back_count'])})"
@@ -463,7 +469,8 @@ def _by_cause(
 def _gap(run: Run, gap: Any) -> str:
     """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": time since the run's first
     work."""
-    did = "no CUDA call took half of it" if gap.call else "the CPU outside of CUDA"
+    called = gap.call and gap.call_ns > 0.02 * gap.ns
+    did = "no CUDA call took half of it" if called else "the CPU outside of CUDA"
     if 2 * gap.call_ns >= gap.ns:
         did = f"the CPU in {gap.call}"
     if gap.call == NOT_KNOWN:
