@@ -11,6 +11,7 @@ from nsysalign.place.own_work import own_calls
 
 #: So many ranges of a name, and so many of them with calls, tell what the others should hold.
 _SOME = 3
+_NEARLY_ALL = 0.9
 
 
 def lost_records(trace: Trace) -> list[dict[str, Any]]:
@@ -19,8 +20,8 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     launches   [k1]  [k2]  [k3]              ranges   [step c ] [step c ] [step   ] [step   ]
     kernels      KK                          calls       c         c    ^ the last one
 
-    After `without_kernel` launches of kernels that succeeded no kernel begins: in captures that is
-    as it should be, and such processes are left out.  `after_last_call_ns`: for so long
+    After `without_kernel` launches of kernels that succeeded, nearly all there are, no kernel
+    begins: in captures that is as it should be, and such processes are left out.  `after_last_call_ns`: for so long
     ranges of a name (`range`), whose earlier ones call CUDA, go on without a call.
     """
     if trace.operations.empty:
@@ -32,12 +33,14 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     captures = [number for number, text in trace.names.items() if "BeginCapture" in text]
     without = (calls["kind"].to_numpy() == CALL["launch"]) & (calls["return_value"].to_numpy() == 0)
     without &= (calls["outer"].to_numpy() == np.arange(len(calls))) & ~own_calls(trace)
+    every = without.copy()
     launched = trace.operations["call"].to_numpy()
     without[launched[launched >= 0]] = False
     without &= ~np.isin(process, process[np.isin(name, captures)])
     for number in np.unique(process[without]).tolist():
-        count = int((process[without] == number).sum())
-        out.append({"pid": int(pid_of(number)), "without_kernel": count})
+        count, of_all = (int((process[some] == number).sum()) for some in (without, every))
+        if count >= _NEARLY_ALL * of_all:  # a trace that ends early lacks the kernels of the last
+            out.append({"pid": int(pid_of(number)), "without_kernel": count})
     named = trace.ranges[~trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
     for number, ranges in named.groupby("thread"):
         own = np.flatnonzero(thread == number)

@@ -213,11 +213,12 @@ def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray)
     later = np.flatnonzero(~fresh & np.isin(ends, ends[fresh]))
     usual: dict[int, int] = {}
     for kernel, which in group(ends[later], later).items():
-        without = runs[kernel] - 1 - len(which)  # runs that waited for nothing
-        place = (runs[kernel] - 1) // 2 - without
+        # runs that waited for nothing; a damaged trace may know of fewer runs than of waits
+        without = max(int(runs.get(kernel, 0)) - 1 - len(which), 0)
+        place = (without + len(which)) // 2 - without
         usual[kernel] = int(np.sort(ns[which])[place]) if place >= 0 else 0
     for place in np.flatnonzero(fresh).tolist():
-        if runs[ends[place]] > 2:
+        if runs.get(ends[place], 0) > 2:
             ns[place] = usual.get(int(ends[place]), 0)
     return ns
 

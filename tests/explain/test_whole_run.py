@@ -364,9 +364,9 @@ def test_records_that_were_lost_come_before_all_else(tmp_path):
     def launches(w):
         for k in range(3):
             at = 1_000_000 * k
-            call = w.call("launch", at, at + 4_000)
-            if k:
-                w.kernel(at + 10_000, at + 110_000, call)
+            call = w.call("launch" if k == 2 else "memset", at, at + 4_000)
+            if k < 2:
+                w.op("memset", at + 10_000, at + 110_000, call)
 
     said = answer(recorded(tmp_path, launches, until=3_000_000))
     assert said.sentence.startswith("1 kernel launch has no kernel that begins later in this trace")
