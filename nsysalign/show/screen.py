@@ -48,7 +48,7 @@ _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info"
 _ENDS = {
     "event": ("start.record()", "end"),
     "host": ("first timer call", "second"),
-    "nvtx": ("range begins", "ends"),
+    "nvtx": ("its first GPU work", "last"),
     "run": ("first GPU work", "last"),
 }
 

@@ -493,7 +493,7 @@ def _copying(
             parts["host"],
         )
         most = " of" if staged.all() else ", most of the time of"
-        what += f"{most} pageable memory"
+        what += f"{most} pageable memory{'' if staged.all() else ','}"
     if beside:
         own = f", the CPU's own code before and between them {words.span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}

@@ -198,6 +198,8 @@ function chooseDefault() {
   if (DATA.focus !== null) chooseNumber(DATA.focus, false);
   else if (byName(label)) choose(label, interval, false);
   else choose(DATA.labels[0].label, null, false);
+  // what the sentence is about is what is drawn
+  if (DATA.focus === null && WHOLE.has(interval)) chooseWhole(interval, null, false);
 }
 
 // Where a link leads, once everything above it has its place.

@@ -42,12 +42,12 @@ function labelRow(row, name) {
 
 // What to change, with a button that copies it.
 function drawFix() {
-  const { fixes } = DATA.screen, [fix] = fixes;
-  if (!fix) return;
+  const { fixes } = DATA.screen;
+  if (!fixes.length) return;
   const lines = fixes.map(({ purpose, sentence, code }) =>
     code.length ? code.join("\n") : `# ${purpose}: ${sentence}`);
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
     one.code.length ? make("code", null, one.code.join("; ")) : null];
-  fill($("fix"), make("span", null, said(fix)), make("button", { type: "button",
+  fill($("fix"), make("span", null, fixes.map((fix) => make("div", null, said(fix)))), make("button", { type: "button",
     onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix"));
 }
