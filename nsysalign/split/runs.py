@@ -366,12 +366,13 @@ def small_launches(
         )
         few, fewer = ((running > 0) & (running <= share * most) for share in (1 / 2, 2 / 3))
         small = ~few & (running > 0) & (of_warps == 0)
-        used = np.where(fewer, running / most, of_narrow / np.maximum(WARP * running, 1))
+        of_blocks, of_warp = running / most, of_narrow / np.maximum(WARP * running, 1)
         kinds = (
-            ("few_blocks", few, 2 * blocks <= most), ("fewer_blocks", fewer, 3 * blocks <= 2 * most),
-            ("few_threads", small, narrow),
-        )  # fmt: skip
-        for what, when, of in kinds:
+            ("few_blocks", few, 2 * blocks <= most, of_blocks),
+            ("fewer_blocks", fewer, 3 * blocks <= 2 * most, of_blocks),
+            ("few_threads", small, narrow, of_warp),
+        )
+        for what, when, of, used in kinds:
             if not ns[when].sum():
                 continue
             groups = own[of].groupby(["name_id", "blocks", "threads"])["ns"].sum()
