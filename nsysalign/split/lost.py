@@ -11,6 +11,8 @@ from nsysalign.place.own_work import own_calls
 
 #: So many ranges of a name, and so many of them with calls, tell what the others should hold.
 _SOME = 3
+#: A trace that ends early lacks the kernels of its last launches: only from this share on it is a
+#: loss.
 _NEARLY_ALL = 0.9
 
 
@@ -21,8 +23,9 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     kernels      KK                          calls       c         c    ^ the last one
 
     After `without_kernel` launches of kernels that succeeded, nearly all there are, no kernel
-    begins: in captures that is as it should be, and such processes are left out.  `after_last_call_ns`: for so long
-    ranges of a name (`range`), whose earlier ones call CUDA, go on without a call.
+    begins: in captures that is as it should be, and such processes are left out.
+    `after_last_call_ns`: for so long ranges of a name (`range`), whose earlier ones call CUDA, go on
+    without a call.
     """
     if trace.operations.empty:
         return []
@@ -39,7 +42,7 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     without &= ~np.isin(process, process[np.isin(name, captures)])
     for number in np.unique(process[without]).tolist():
         count, of_all = (int((process[some] == number).sum()) for some in (without, every))
-        if count >= _NEARLY_ALL * of_all:  # a trace that ends early lacks the kernels of the last
+        if count >= _NEARLY_ALL * of_all:
             out.append({"pid": int(pid_of(number)), "without_kernel": count})
     named = trace.ranges[~trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
     for number, ranges in named.groupby("thread"):

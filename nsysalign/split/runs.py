@@ -191,7 +191,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
             "operations": int(own.sum()),
             "loading_ns": int(idle.ns[load_ns > 0].sum()),
             "loading_count": int((load_ns > 0).sum()),
-            "loads": int((loading & (begun > idle.start[0]) & (begun < idle.end[-1])).sum()),
+            "loads": int((loading & meanwhile).sum()),
             "long_gaps": len(long),
             "long_gaps_ns": int(long.sum()),
             "long_gap_ns": int(long.min()),
@@ -209,7 +209,7 @@ def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray)
     """How long the device usually idles before later runs of the kernel that ended each stretch; as
     long as it did where that ran fewer than twice more (`runs`: how often each name did), for then
     nothing is usual."""
-    ends, fresh, ns = name[idle.operation], new[idle.operation], idle.ns
+    ends, fresh, ns = name[idle.operation], new[idle.operation], idle.ns  # its own array
     later = np.flatnonzero(~fresh & np.isin(ends, ends[fresh]))
     usual: dict[int, int] = {}
     for kernel, which in group(ends[later], later).items():
@@ -217,9 +217,9 @@ def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray)
         without = max(int(runs.get(kernel, 0)) - 1 - len(which), 0)
         place = (without + len(which)) // 2 - without
         usual[kernel] = int(np.sort(ns[which])[place]) if place >= 0 else 0
-    for place in np.flatnonzero(fresh).tolist():
-        if runs.get(ends[place], 0) > 2:
-            ns[place] = usual.get(int(ends[place]), 0)
+    for stretch in np.flatnonzero(fresh).tolist():
+        if runs.get(ends[stretch], 0) > 2:
+            ns[stretch] = usual.get(int(ends[stretch]), 0)
     return ns
 
 

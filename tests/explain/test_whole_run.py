@@ -180,6 +180,18 @@ def test_which_gap_it_is(cause, known, gaps, text, advice, loss_ns):
     assert found.loss_ns == loss_ns
 
 
+def test_idle_time_of_which_no_cause_is_a_fifth_is_told_by_its_largest():
+    causes = [(c, 150) for c in ("host", "launch_latency", "sync", "api")]
+    drawn = analysis(interval("run", ("kernel", 200), *causes, ("kernel", 200), kind="run"))
+    drawn = replace(drawn, known=Known(idle=[IDLE]))
+    found = rules(drawn)["whole-run"]
+    assert (
+        "for 150 us the CPU was in its own code and had not launched the next work;" in found.title
+    )
+    assert "cudaStreamSynchronize was called 40 times." in found.title
+    assert found.loss_ns == 0 and not found.faster
+
+
 def test_a_pause_in_which_no_call_took_long_names_none():
     drawn = analysis(interval("run", ("kernel", 100), ("host", 800), ("kernel", 100), kind="run"))
     row = {"interval": 0, "start_ns": 100_000, "ns": 800_000, "next": "add(int)"}

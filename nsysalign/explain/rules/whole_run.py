@@ -255,31 +255,28 @@ def set_up(facts: Facts) -> Iterator[Finding]:
         least = SET_UP_SHARE * known["whole_ns"]
         if known["before_ns"] + known["after_ns"] < least:
             outside = known["until_ns"] + known["since_ns"]
-            if known["busy_ns"] >= HARDLY_ANY_SHARE * known["whole_ns"]:
+            if known["busy_ns"] >= HARDLY_ANY_SHARE * known["whole_ns"] or outside < least:
                 continue  # what the CPU did outside of CUDA calls may be as it should be
-            if known["until_ns"] < least <= outside:
-                first, last = words.span(known["until_ns"]), words.span(known["since_ns"])
-                yield run.finding(
-                    f"{words.span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
-                    f"within {words.span(known['whole_ns'] - outside)}: {first} before it, {last} after it.",
-                    NO_ADVICE,
-                    0,
-                    first_call_to_first_work_ns=known["until_ns"],
-                    last_work_to_last_call_ns=known["since_ns"],
-                    work_within_ns=known["whole_ns"] - outside,
-                    whole_ns=known["whole_ns"],
-                )
-            elif known["until_ns"] >= least:  # what creates a context need not be a recorded call
-                yield run.finding(
+            numbers = {
+                "first_call_to_first_work_ns": known["until_ns"],
+                "whole_ns": known["whole_ns"],
+            }
+            if known["until_ns"] >= least:  # what creates a context need not be a recorded call
+                title = (
                     f"{words.of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
-                    f"first work, {words.span(known['before_ns'])} of them in CUDA calls; the GPU works for {words.span(known['busy_ns'])}.",
-                    NO_ADVICE,
-                    0,
-                    first_call_to_first_work_ns=known["until_ns"],
-                    before_first_work_ns=known["before_ns"],
-                    whole_ns=known["whole_ns"],
-                    gpu_works_ns=known["busy_ns"],
+                    f"first work, {words.span(known['before_ns'])} of them in CUDA calls; the GPU works for {words.span(known['busy_ns'])}."
                 )
+                numbers["before_first_work_ns"] = known["before_ns"]
+                numbers["gpu_works_ns"] = known["busy_ns"]
+            else:
+                within_ns = known["whole_ns"] - outside
+                title = (
+                    f"{words.span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
+                    f"within {words.span(within_ns)}: {words.span(known['until_ns'])} before it, {words.span(known['since_ns'])} after it."
+                )
+                numbers["last_work_to_last_call_ns"] = known["since_ns"]
+                numbers["work_within_ns"] = within_ns
+            yield run.finding(title, NO_ADVICE, 0, **numbers)
             continue
         after = ""
         if known["after_ns"] >= WORTH_NAMING * known["whole_ns"]:
