@@ -6,8 +6,10 @@ import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 try:
@@ -23,8 +25,8 @@ except ImportError as error:
     sys.exit(3)
 
 from nsysalign import __version__, registry
-from nsysalign.commandline.signals import interruptible
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
+from nsysalign.record.processes import ENDING
 
 #: Exit code for a bug in nsysalign (sysexits.h: EX_SOFTWARE).
 INTERNAL_ERROR = 70
@@ -58,6 +60,32 @@ def _of_addons() -> dict[str, tuple[str, str, str]]:
         for addon, declared in registry.addons().items()
         for name, command in declared.commands.items()
     }
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and a hang-up end a command as Ctrl-C does: incomplete files are removed, and the
+    exit status is 128 + the signal's number.  Ignored ones stay ignored."""
+    came = [signal.SIGINT]
+
+    def interrupt(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    before = {}
+    for number in ENDING:  # SIGINT has a handler of Python's
+        if signal.getsignal(number) is signal.SIG_DFL:
+            with contextlib.suppress(ValueError):  # outside the main thread
+                before[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        ended = error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        ended.exit_code = 128 + came[-1]
+        raise ended from None
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 class _Lazy(click.Group):

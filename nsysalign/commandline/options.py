@@ -26,31 +26,26 @@ def _writable(ctx: click.Context, _option: click.Parameter, file: Any) -> Any:
     return file
 
 
-def _chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
-    if given:
-        ctx.meta[_VIEW] = option.name
-
-
-def _option(*names: str, default_help: str = "", **settings: Any) -> Callable[..., Decorator]:
+def _option(*names: str, **settings: Any) -> Callable[[str], Decorator]:
     """A function of the help text that returns the decorator."""
-
-    def decorator(words: str = default_help) -> Decorator:
-        return click.option(*names, help=words, **settings)
-
-    return decorator
+    return lambda words: click.option(*names, help=words, **settings)
 
 
-quiet = _option("-q", "--quiet", is_flag=True, default_help="Print only errors.")
+def _path(kind: str) -> dict[str, Any]:
+    return {"type": click.Path(path_type=Path, **{kind: False})}
+
+
 nsys = _option("--nsys", metavar="PATH")
 #: The name of a file that can be written; "-" is stdout.
 json_out = _option("--json", "json_out", metavar="OUT", callback=_writable)
-output_file = _option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", callback=_writable
-)  # fmt: skip
-output_folder = _option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
-)
+output_file = _option("-o", "--output", metavar="FILE", callback=_writable, **_path("dir_okay"))
+output_folder = _option("-o", "--output", metavar="DIR", **_path("file_okay"))
 lock_clocks = _option("--lock-clocks", type=click.IntRange(min=1), metavar="MHZ")
+
+
+def quiet(words: str = "Print only errors.") -> Decorator:
+    """-q."""
+    return click.option("-q", "--quiet", is_flag=True, help=words)
 
 
 def files(name: str, words: str) -> Decorator:
@@ -69,17 +64,22 @@ def script() -> Decorator:
     )
 
 
+def _viewed(*names: str, words: str) -> Decorator:
+    def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given:
+            ctx.meta[_VIEW] = option.name
+
+    return click.option(*names, is_flag=True, expose_value=False, callback=chosen, help=words)
+
+
+brief = _viewed("--brief", words="Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md).")  # fmt: skip
+_kernels = _viewed("--kernels", words="Show what ran, by kernel, instead of the first screen.")
+_full = _viewed("-v", "--verbose", "full", words="Show all labels, a sentence each, and all findings with evidence.")  # fmt: skip
+
+
 def views(command: Callable[..., Any]) -> Callable[..., Any]:
     """-v, --kernels and --brief: what `view` answers while the command runs."""
-    for *names, words in (
-        ("--brief", "brief", "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md)."),
-        ("--kernels", "kernels", "Show what ran, by kernel, instead of the first screen."),
-        ("-v", "--verbose", "full", "Show all labels, a sentence each, and all findings with evidence."),
-    ):  # fmt: skip
-        command = click.option(
-            *names, is_flag=True, expose_value=False, callback=_chosen, help=words
-        )(command)
-    return command
+    return _full(_kernels(brief(command)))
 
 
 def view() -> str:

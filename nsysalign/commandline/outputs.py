@@ -1,10 +1,11 @@
-"""Output files and folders, checked before the work, not after it."""
+"""Output files and folders, checked before the work, not after it; and the terminal."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -15,7 +16,6 @@ import click
 
 from nsysalign.errors import AnalysisError, OutputError
 from nsysalign.files import replacing
-from nsysalign.untrusted import contents, opened, tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,8 @@ def refuse_overwriting(path: Path) -> None:
     anything not made by us.  Links may be: what they lead to is never touched."""
     if path.is_symlink() or not path.is_file() or not path.stat().st_size:
         return
+    from nsysalign.untrusted import contents, opened, tables
+
     head = b""
     with suppress(OSError, zlib.error):
         head = contents(path, 4096)
@@ -44,11 +46,7 @@ def refuse_overwriting(path: Path) -> None:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, 4096)
     ours = bool(_OURS.match(head))
     if head.startswith(b"SQLite format 3"):
-        expected = "an analysis.db"
-        with (
-            suppress(AnalysisError),
-            opened(path, AnalysisError, expected=expected, again="") as db,
-        ):
+        with suppress(AnalysisError), opened(path, AnalysisError, expected="", again="") as db:
             ours = {"documentation", "intervals", "meta"} <= tables(db)[0].keys()
     if not ours:
         raise OutputError(
@@ -74,6 +72,18 @@ def refuse_unwritable(file: str | Path) -> None:
     if wrong:
         raise OutputError(f"{path}: {wrong}", instead)
     refuse_overwriting(path)
+
+
+def folder_for(path: Path) -> Path:
+    """The folder, created if necessary.  Raises OutputError if nothing can be written in it."""
+    why = "permission denied"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = str(error.strerror)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise OutputError(f"{path}: cannot be written ({why})", "choose another folder: -o DIR")
+    return path
 
 
 def deliver(document: str | Path | Iterable[bytes], target: str | None) -> None:
@@ -104,13 +114,26 @@ def console() -> Console:
     return Console(highlight=False)
 
 
-def folder_for(path: Path) -> Path:
-    """The folder, created if necessary.  Raises OutputError if nothing can be written in it."""
-    why = "permission denied"
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        why = str(error.strerror)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: cannot be written ({why})", "choose another folder: -o DIR")
-    return path
+class ProgressLine:
+    """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`: one line on stderr, on a
+    terminal only, that disappears when the block ends.  While the profiled script runs there is
+    none: the terminal belongs to the script."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._show, self._drawn = not quiet and sys.stderr.isatty(), 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __call__(self, step: str, percent: int) -> None:
+        if self._show:
+            self._draw(f"{step} {percent} %")
+
+    def _draw(self, line: str) -> None:
+        sys.stderr.write(f"\r{line.ljust(self._drawn)}\r{line}")
+        sys.stderr.flush()
+        self._drawn = len(line)
+
+    def __exit__(self, *exc: object) -> None:
+        if self._drawn:
+            self._draw("")

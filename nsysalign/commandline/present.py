@@ -1,8 +1,10 @@
-"""From a trace to stored results and a screen: what `analyze`, `run`, `confirm` and `ranks` have in
-common."""
+"""From a path typed by the user to the files of one analysis, to stored results and a screen: what
+commands that analyse have in common."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,40 +14,171 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.options import view
-from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
-from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError
-from nsysalign.rundir import ANSWER, DATABASE, PAGE
+from nsysalign.commandline.outputs import (
+    ProgressLine,
+    console,
+    deliver,
+    folder_for,
+    refuse_overwriting,
+)
+from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError, TraceError, UsageError
+from nsysalign.rundir import (
+    ANSWER,
+    DATABASE,
+    PAGE,
+    REPORT,
+    REPORT_SUFFIXES,
+    STREAM,
+    Inputs,
+    RunDirectory,
+)
 
 if TYPE_CHECKING:
     from nsysalign.answer import Answer
     from nsysalign.model import Analysis
 
+_LOG = (
+    "is an event log: it says what was measured, and belongs to a trace, which says when",
+    "nsysalign analyze TRACE.sqlite --events {}",
+)
+#: How the name of a file ends that is no trace: what it is, and what to do with it.
+_NO_TRACE = {
+    ".jsonl": _LOG,
+    ".jsonl.gz": _LOG,
+    ".json": ("is no trace", "of a stored analysis: nsysalign report {}"),
+    ".py": ("is a program, and analyze reads what was recorded of one", "nsysalign run {}"),
+}
 
-def present(
+
+def assembled(
     path: Path,
+    output: Path,
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
     given: Mapping[str, Sequence[Path]] = {},
+    nsys: str | None = None,
+    quiet: bool = True,
+) -> Inputs:
+    """The inputs of a run directory, a report or an export; files given explicitly replace the
+    run's own logs, `given` are those for add-ons, by option.  Raw files of a killed run are
+    converted; a report is exported into `output` (created here) unless its export lies next to it.
+    A trace given by itself brings no logs, only the other files of its run.  Raises TraceError,
+    UsageError or NsysError with what to do next.
+    """
+    from nsysalign.record import session
+
+    run, trace = RunDirectory.around(path), path
+    if not path.exists():
+        raise TraceError(
+            f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
+        )
+    if path.is_dir():
+        if not events:
+            session.recover(path)
+        trace = trace_of(run)
+        events = events or run.event_logs()
+        baseline = baseline or session.baseline_logs(path)
+    else:
+        for suffix, (what, instead) in _NO_TRACE.items():
+            if path.name.endswith(suffix):
+                error = UsageError if suffix == ".py" else TraceError
+                raise error(f"{path.name} {what}", instead.format(shlex.quote(str(path))))
+        if not quiet and not events and (logs := run.event_logs()):
+            click.echo(
+                f"note: {logs[0].name} beside it is not read: its events are of the run "
+                f"(nsysalign analyze {shlex.quote(str(run.path))}), or --events FILE",
+                err=True,
+            )
+    export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
+    files = {name: tuple(paths) for name, paths in given.items() if paths}
+    return run.inputs(export, events, baseline, files)
+
+
+def trace_of(run: RunDirectory) -> Path:
+    """The trace of a run directory.  Raises TraceError if the run is still going on."""
+    from nsysalign.record.nsys import find_nsys, import_stream
+    from nsysalign.record.session import going_on
+
+    if not run.traces():
+        if going_on(run.path):
+            raise TraceError(
+                f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
+            )
+        stream = run.path / STREAM  # nsys failed to import it when the run ended
+        if stream.is_file() and not import_stream(find_nsys(None), stream, run.path / REPORT):
+            raise TraceError(
+                f"{stream}: nsys's recording of the run could not be imported",
+                "try another nsys: NSYS=PATH nsysalign analyze RUN_DIR",
+            )
+    return run.trace()
+
+
+def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
+    """The SQLite export of a trace.  One next to the report is used unless the report is newer; a
+    new export goes to the output directory and never overwrites a file that was not created
+    here."""
+    if trace.suffix not in REPORT_SUFFIXES:
+        return trace
+    beside, made = trace.with_suffix(".sqlite"), trace.stat().st_mtime_ns
+    # it is not older, or the run that made both says so: a copied directory has new times
+    of_run = RunDirectory(trace.parent).manifest().get("trace") == beside.name
+    if beside.is_file() and (of_run or beside.stat().st_mtime_ns >= made):
+        return beside
+    from nsysalign.record.nsys import export_sqlite, find_nsys
+
+    target = output / beside.name
+    if target.exists() and (target == beside or target.stat().st_mtime_ns != made):
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{made}".encode()).hexdigest()[:8]
+        target = output / f"{trace.stem}-{digest}.sqlite"
+    if not target.exists():  # else made from this report, below
+        with ProgressLine(quiet) as tell:
+            export_sqlite(
+                find_nsys(nsys), trace, target, lambda done: tell("exporting the report", done)
+            )
+        os.utime(target, ns=(made, made))  # the next analysis recognises it by that
+    return target
+
+
+def drawn(loaded: Analysis, number: int, path: Path, table: str) -> Analysis:
+    """A stored analysis whose `table` (segments, timeline) has this interval: as it is stored, else
+    made again from the export next to `path`; the same one if there is none, or if it belongs to
+    another run."""
+    row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
+    if (getattr(loaded, table)["interval"] == number).any() or not row["elapsed_ns"]:
+        return loaded
+    from nsysalign.engine import analyze_inputs
+
+    run = RunDirectory.around(path)
+    try:
+        inputs = run.inputs(run.export(), run.event_logs(), run.baseline_logs())
+    except TraceError:
+        return loaded
+    again = analyze_inputs(inputs, draw=[row["name"]])
+    same = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
+    return again if same and (getattr(again, table)["interval"] == number).any() else loaded
+
+
+def present(
+    path: Path,
+    *,
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
+    **files: Sequence[Path] | Mapping[str, Sequence[Path]],
 ) -> Analysis:
-    """Analyse a run directory or a trace, print, store.  `given`: files for add-ons, by option."""
+    """Analyse a run directory or a trace, print, store.  `files`: `events`, `baseline` and `given`
+    of `assembled`."""
     if output is not None:
         for name in (DATABASE, PAGE, ANSWER):
             refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     there = output.exists()
     try:
-        inputs = assembled(
-            path, output, events=events, baseline=baseline, given=given, nsys=nsys, quiet=quiet
-        )
+        inputs = assembled(path, output, nsys=nsys, quiet=quiet, **files)
         with ProgressLine(quiet) as tell:
             from nsysalign import engine
             from nsysalign.memory import trim_memory
@@ -57,7 +190,7 @@ def present(
             with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
-    again = [path, *(part for log in events for part in ("--events", log))]
+    again = [path, *(part for log in files.get("events", ()) for part in ("--events", log))]
     show_and_store(analysis, output, quiet=quiet, on_screen=json_out != "-", again=again)
     if json_out:
         from nsysalign.store import document
@@ -162,3 +295,43 @@ def finish(
     if exit_status and not quiet:
         click.echo(f"{ended}; what it recorded until then was analysed", err=True)
     return analysis
+
+
+def unprofiled(
+    run: RunDirectory,
+    *,
+    command: Sequence[str] = (),
+    quiet: bool = False,
+    json_out: str | None = None,
+) -> None:
+    """Say what the event log of a run without nsys proves, and how to get a breakdown; `command`:
+    what was run, if that is known.  Raises EventLogError if there is no log."""
+    from nsysalign.record.nsys import find_nsys
+    from nsysalign.record.session import recover
+    from nsysalign.show import unprofiled_run
+    from nsysalign.unprofiled_run import analyze_run
+
+    recover(run.path)
+    found = analyze_run(run)
+    if json_out:
+        import orjson
+
+        document = orjson.dumps(found.document(), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        deliver(document, json_out)
+    if quiet or json_out == "-":
+        return
+    if view() == "brief":
+        from nsysalign.brief import of_unprofiled, text
+
+        name = click.get_current_context().info_name or ""
+        again = f"nsysalign analyze {shlex.quote(str(run.path))}"
+        click.echo(text(of_unprofiled(found, name, again)))
+        return
+    again = f"nsysalign run {shlex.join(command) or 'SCRIPT.py ...'}"
+    try:
+        find_nsys(None)
+        following = f"{again} (for the breakdown)"
+    except NsysAlignError as error:
+        following = f"for the breakdown: {error.next_step}, then {again}"
+    unprofiled_run.render(found, console(), following)
+    click.echo(f"log: {run.path}")

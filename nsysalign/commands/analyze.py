@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import closed, fail_on_option
 from nsysalign.errors import UsageError
 
 
@@ -30,7 +29,7 @@ from nsysalign.errors import UsageError
     help="Keep the segments of every interval in analysis.db, however many there are.",
 )
 @shared.of_addons("analyze")
-@fail_on_option
+@shared.fail_on_option
 @shared.views
 @shared.quiet()
 @click.pass_context
@@ -60,8 +59,7 @@ def analyze(
 
     look_for_garbage_less_often()
     from nsysalign import registry
-    from nsysalign.commandline import unprofiled
-    from nsysalign.commandline.present import present
+    from nsysalign.commandline.present import present, unprofiled
     from nsysalign.rundir import RunDirectory
 
     if any(answer(traces, ctx.params) for answer in registry.each("several")):
@@ -73,7 +71,7 @@ def analyze(
         )
     run = RunDirectory(traces[0])
     if run.unprofiled and not (events or baseline or fail_on):
-        unprofiled.present(run, quiet=quiet, json_out=json_out)
+        unprofiled(run, quiet=quiet, json_out=json_out)
         return
     files = {name for addon in registry.addons().values() for name in addon.files}
     analysis = present(
@@ -87,4 +85,4 @@ def analyze(
         nsys=nsys,
         all_segments=all_segments,
     )
-    ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)
+    ctx.exit(1 if fail_on and shared.closed(analysis, fail_on, quiet=quiet) else 0)

@@ -31,8 +31,8 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
     from nsysalign.memory import look_for_garbage_less_often
 
     look_for_garbage_less_often()
-    from nsysalign.commandline import unprofiled
-    from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.commandline import present
+    from nsysalign.commandline.outputs import ProgressLine
     from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir
 
     run_dir = make_run_dir("demo-no-nsys" if no_nsys else "demo", output)
@@ -41,10 +41,9 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
         (run_dir / MANIFEST).write_text(
             '{"format": "nsysalign-run", "version": 1, "trace": null}\n'
         )
-        unprofiled.present(RunDirectory(run_dir), quiet=quiet)
+        present.unprofiled(RunDirectory(run_dir), quiet=quiet)
         return
     from nsysalign import engine
-    from nsysalign.commandline.present import show_and_store
 
     with tempfile.TemporaryDirectory() as scratch:
         trace, log = Path(scratch) / "demo.sqlite", Path(scratch) / "demo.events.jsonl"
@@ -52,7 +51,7 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
             path.write_bytes(_unpacked(path.name))
         with ProgressLine(quiet) as tell:
             analysis = engine.analyze(trace, events=[log], progress=tell)
-    show_and_store(analysis, run_dir, quiet=quiet)
+    present.show_and_store(analysis, run_dir, quiet=quiet)
 
 
 def _unpacked(name: str) -> bytes:

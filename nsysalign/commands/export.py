@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import refuse_overwriting, refuse_unwritable
+from nsysalign.commandline.outputs import ProgressLine, refuse_overwriting, refuse_unwritable
 from nsysalign.errors import OutputError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory
 
@@ -51,7 +51,6 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
     Example:  nsysalign export nsysalign-runs/train-001 --format perfetto
               then open the file at https://ui.perfetto.dev (it stays on your machine)
     """
-    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.engine import load
     from nsysalign.show import perfetto
     from nsysalign.store import document, tables

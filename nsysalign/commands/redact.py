@@ -37,7 +37,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     Example:  nsysalign redact nsysalign-runs/train-001 train-001.shared
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
-    from nsysalign.commandline.assembly import exported, trace_of
+    from nsysalign.commandline.present import exported, trace_of
     from nsysalign.errors import UsageError
     from nsysalign.files import refuse_existing
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory

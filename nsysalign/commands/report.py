@@ -26,8 +26,8 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
-    from nsysalign.commandline.assembly import drawn
     from nsysalign.commandline.outputs import refuse_overwriting
+    from nsysalign.commandline.present import drawn
     from nsysalign.commands.show import find
     from nsysalign.engine import load
     from nsysalign.files import file_name

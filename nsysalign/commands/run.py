@@ -15,12 +15,15 @@ import click
 
 from nsysalign import registry
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import closed, fail_on_option
-from nsysalign.commandline.present import finish
+from nsysalign.commandline import present
 from nsysalign.errors import NoCudaWork, NsysAlignError, NsysMissing
+from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
+
+#: Options of the core that need a trace; all of add-ons do.
+_OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "fail_on")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
     "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to "
     "stderr, and no table is printed."
 )
-@fail_on_option
+@shared.fail_on_option
 @shared.views
 @shared.quiet("Print only what the script prints.")
 @shared.script()
@@ -88,12 +91,12 @@ def run(
     Example:  nsysalign run train.py --epochs 1
     """
     _refuse_misspelt(ctx, command[0])
-    reruns = [
-        registry.imported(name, rerun)
+    of_addons = {
+        option: (name, rerun)
         for name, addon in registry.addons().items()
         for option, rerun in addon.reruns.items()
-        if added[option]
-    ]
+    }
+    reruns = [registry.imported(*of_addons[option]) for option in of_addons if added[option]]
     options = replace(
         options,
         clocks=not no_clocks,
@@ -102,25 +105,29 @@ def run(
         stdout_to_stderr=json_out == "-",
         environment={k: v for rerun in reruns for k, v in rerun.environment.items()},
     )
-    traced = _need_a_trace(ctx)
+    needs = {*_OF_A_TRACE, *of_addons}
+    traced = [p.opts[0] for p in ctx.command.params if p.name in needs and ctx.params.get(p.name)]
     if no_nsys and traced:
         raise click.UsageError(f"--no-nsys records no trace, which {traced[0]} needs")
-    result = None
-    if not no_nsys:
-        try:
-            result = _recorded(command, options, lock_clocks, quiet, with_nsys=True)
-        except NsysMissing as error:
-            if traced:  # a gate that lost its nsys must not pass
-                raise
-            click.echo(f"note: {error.message}: only the event log is recorded", err=True)
-    if result is None:
+    try:
+        result = _recorded(command, options, lock_clocks, quiet, with_nsys=not no_nsys)
+    except NsysMissing as error:
+        if traced:  # a gate that lost its nsys must not pass
+            raise
+        click.echo(f"note: {error.message}: only the event log is recorded", err=True)
         result = _recorded(command, options, lock_clocks, quiet, with_nsys=False)
-        _show_unprofiled(result, command, quiet, json_out)
-        ctx.exit(result.exit_status)
-    for rerun in reruns:
-        again = partial(rerun.again, command, result, options)
-        _once_more(rerun.how, result, again, quiet)
     status = result.exit_status
+    if result.sqlite is None:
+        try:
+            run = RunDirectory(result.run_dir)
+            present.unprofiled(run, command=command, quiet=quiet, json_out=json_out)
+        except NsysAlignError as error:  # a failed script keeps its status
+            if not status:
+                raise
+            click.echo(f"not analysed: {error}", err=True)
+        ctx.exit(status)
+    for rerun in reruns:
+        _once_more(rerun.how, result, partial(rerun.again, command, result, options), quiet)
     if baseline:
         from nsysalign.record.session import collect_baseline
 
@@ -130,7 +137,9 @@ def run(
 
         _once_more("without nsys", result, without, quiet)
     try:
-        analysis = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=json_out)
+        analysis = present.finish(
+            result.run_dir, exit_status=status, quiet=quiet, json_out=json_out
+        )
     except NoCudaWork as error:
         from nsysalign.commands.doctor import why_no_cuda
 
@@ -143,23 +152,18 @@ def run(
         click.echo(f"nsysalign: the analysis cannot be printed: {error.strerror}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         ctx.exit(status)
-    gate = analysis is not None and fail_on and closed(analysis, fail_on, quiet=quiet)
+    gate = analysis is not None and fail_on and shared.closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(bool(gate)))
 
 
-#: Options of the core that need a trace.
-_OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "fail_on")
-
-
-def _need_a_trace(ctx: click.Context) -> list[str]:
-    """Given options that need a trace, as they are typed; all of add-ons do."""
-    addons = registry.addons().values()
-    names = {*_OF_A_TRACE, *(option for addon in addons for option in addon.reruns)}
-    return [
-        parameter.opts[0]
-        for parameter in ctx.command.params
-        if parameter.name in names and ctx.params.get(parameter.name)
-    ]
+def _refuse_misspelt(ctx: click.Context, word: str) -> None:
+    """Refuse an unknown option before the script: the script's own options come after it."""
+    if not word.startswith("-") or shutil.which(word) or Path(word).exists():
+        return
+    name = word.partition("=")[0]
+    known = [option for parameter in ctx.command.params for option in parameter.opts]
+    long = [option for option in known if option.startswith("--")]
+    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, long)), ctx=ctx)
 
 
 def _recorded(
@@ -171,49 +175,19 @@ def _recorded(
     with_nsys: bool,
 ) -> CollectResult:
     """The run, with what there is to say about it said."""
-    from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.commandline.outputs import ProgressLine
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect, collect_unprofiled
 
     with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
-        if with_nsys:
-            result = collect(command, options, progress)
-        else:
-            result = collect_unprofiled(command, options)
+        result = (
+            collect(command, options, progress)
+            if with_nsys
+            else collect_unprofiled(command, options)
+        )
     _say_notes(result.notes, quiet)
     return result
-
-
-def _show_unprofiled(
-    result: CollectResult, command: Sequence[str], quiet: bool, json_out: str | None
-) -> None:
-    """What the log of a run without nsys proves.  A failed script keeps its status where nothing
-    could be read."""
-    from nsysalign.commandline.unprofiled import present
-    from nsysalign.rundir import RunDirectory
-
-    try:
-        present(RunDirectory(result.run_dir), command=command, quiet=quiet, json_out=json_out)
-    except NsysAlignError as error:
-        if not result.exit_status:
-            raise
-        click.echo(f"not analysed: {error}", err=True)
-
-
-def _say_notes(notes: Sequence[str], quiet: bool) -> None:
-    for note in () if quiet else notes:
-        click.echo(f"note: {note}", err=True)
-
-
-def _refuse_misspelt(ctx: click.Context, word: str) -> None:
-    """Refuse an unknown option before the script: the script's own options come after it."""
-    if not word.startswith("-") or shutil.which(word) or Path(word).exists():
-        return
-    name = word.partition("=")[0]
-    known = [option for parameter in ctx.command.params for option in parameter.opts]
-    long = [option for option in known if option.startswith("--")]
-    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, long)), ctx=ctx)
 
 
 def _once_more(
@@ -230,3 +204,8 @@ def _once_more(
         _say_notes(again(), quiet)
     except NsysAlignError as error:
         click.echo(f"note: no run {how}: {error}", err=True)
+
+
+def _say_notes(notes: Sequence[str], quiet: bool) -> None:
+    for note in () if quiet else notes:
+        click.echo(f"note: {note}", err=True)

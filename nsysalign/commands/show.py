@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 @click.option("-l", "--label", metavar="LABEL", help="Label (default: that of the first screen).")
 @click.option("--interval", metavar="NAME", help="An interval by its name: label#repetition.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
-@click.option("--brief", is_flag=True, help="Print the whole answer as one line of JSON.")
+@shared.brief
 @shared.quiet()
 def show(
     analysis: Path,
     label: str | None,
     interval: str | None,
     everything: bool,
-    brief: bool,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db), of a label the median: what happened
@@ -39,17 +38,16 @@ def show(
     Example:  nsysalign show nsysalign-runs/train-001 --interval forward#3
     """
     from nsysalign.answer import answer
-    from nsysalign.commandline import unprofiled
-    from nsysalign.commandline.assembly import drawn
+    from nsysalign.commandline.present import drawn, unprofiled
     from nsysalign.engine import load
     from nsysalign.rundir import RunDirectory
     from nsysalign.show import waterfall
 
     if RunDirectory(analysis).unprofiled:
-        unprofiled.present(RunDirectory(analysis), quiet=quiet, brief=brief)
+        unprofiled(RunDirectory(analysis), quiet=quiet)
         return
     loaded = load(analysis)
-    if brief:
+    if shared.view() == "brief":
         from nsysalign.brief import of_answer, text
 
         click.echo(text(of_answer(answer(loaded), "show", str(analysis))))

@@ -18,7 +18,7 @@ GPUS = {"FAKE_NVML_NAMES": "NVIDIA H200,NVIDIA H200"}
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
-from nsysalign.commandline.signals import interruptible
+from nsysalign.cli import interruptible
 from nsysalign.errors import NsysAlignError
 from nsysalign.record.lock import locked
 try:

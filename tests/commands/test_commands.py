@@ -21,7 +21,7 @@ import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.addons.confirm import verdicts as confirmations
 from nsysalign.cli import cli, main
-from nsysalign.commandline import assembly
+from nsysalign.commandline import present
 from nsysalign.errors import AnalysisError, OutputError, TraceError
 from nsysalign.record import session
 from nsysalign.store import database, document
@@ -141,12 +141,12 @@ def test_a_report_is_exported_once(nsys, tmp_path):
     report, out = tmp_path / "x.nsys-rep", tmp_path / "x.nsysalign"
     report.write_bytes(b"report")
     assert invoke("analyze", report, "-q").exit_code == 0
-    assert assembly.exported(report, out, nsys=None) == out / "x.sqlite"
+    assert present.exported(report, out, nsys=None) == out / "x.sqlite"
     assert nsys == [out / "x.sqlite"]
     report.write_bytes(b"another report")
     os.utime(report, (1, 1))
     for _ in range(2):
-        assert assembly.exported(report, out, nsys=None).name.startswith("x-")
+        assert present.exported(report, out, nsys=None).name.startswith("x-")
     assert len(nsys) == 2
 
 
@@ -154,9 +154,9 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
     report = run / "trace.nsys-rep"
     report.write_bytes(b"report")
     os.utime(run / "trace.sqlite", (1, 1))
-    assert assembly.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
+    assert present.exported(report, run, nsys=None) == run / "trace.sqlite" and nsys == []
     (run / "run.json").unlink()
-    assert assembly.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
+    assert present.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
 
 
 # --- outputs that cannot be written

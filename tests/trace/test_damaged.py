@@ -14,7 +14,7 @@ import pytest
 from tiny_export import tiny
 
 from nsysalign.cli import main
-from nsysalign.commandline.assembly import exported
+from nsysalign.commandline.present import exported
 from nsysalign.errors import NsysError
 
 #: What is done to trace.sqlite -> words of the message.

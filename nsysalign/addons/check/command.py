@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.assembly import assembled
-from nsysalign.commandline.outputs import deliver
-from nsysalign.commandline.progress import ProgressLine
+from nsysalign.commandline.outputs import ProgressLine, deliver
+from nsysalign.commandline.present import assembled
 from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import TRACE_SUFFIXES
 from nsysalign.text import plural, quantity, safe_text, span, words

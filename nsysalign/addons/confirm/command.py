@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import deliver
-from nsysalign.commandline.progress import ProgressLine
+from nsysalign.commandline.outputs import ProgressLine, deliver
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.text import safe_text
 

@@ -36,7 +36,7 @@ def with_marks(
     command: Sequence[str], result: CollectResult, options: CollectOptions
 ) -> Sequence[str]:
     """Run the command again with marks, into RUN_DIR/marked.  Returns notes."""
-    from nsysalign.commandline.assembly import exported
+    from nsysalign.commandline.present import exported
     from nsysalign.record.session import collect
     from nsysalign.rundir import RunDirectory
 

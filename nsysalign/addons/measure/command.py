@@ -237,8 +237,7 @@ def measure(
     from nsysalign.addons.measure.result import MEASUREMENT
     from nsysalign.addons.measure.session import Session
     from nsysalign.brief import short
-    from nsysalign.commandline.outputs import console, deliver
-    from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.commandline.outputs import ProgressLine, console, deliver
     from nsysalign.record.command import refuse_nested
 
     refuse_nested(os.environ)

@@ -25,7 +25,7 @@ from typing import Any
 from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
 from nsysalign.addons.ranks.workers import started
-from nsysalign.commandline.progress import ProgressLine
+from nsysalign.commandline.outputs import ProgressLine
 from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.files import file_name
 from nsysalign.rundir import PAGE, TRACE_SUFFIXES, RunDirectory, event_logs
@@ -138,8 +138,7 @@ def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot
     be analysed."""
     from nsysalign.addons.ranks.compare import summaries
-    from nsysalign.commandline.assembly import exported
-    from nsysalign.commandline.present import store
+    from nsysalign.commandline.present import exported, store
     from nsysalign.engine import analyze_inputs
     from nsysalign.record.session import baseline_logs
     from nsysalign.trace.nccl import read_shared
