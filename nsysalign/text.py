@@ -21,6 +21,7 @@ _TIMES = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"))
 #: Endings of evidence keys that name a unit.
 _UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
 
+_FOLDERS = re.compile(r"\A.*[/\\](?=[^\s()/\\]+:\d+)", re.DOTALL)
 # C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; two
 # texts that differ by a space of no width look the same; a lone surrogate cannot be encoded at all.
 _CONTROLS = re.compile(
@@ -146,6 +147,11 @@ def times(factor: float) -> str:
     return f"{factor:.1f} times" if factor < 10 else f"{factor:,.0f} times"
 
 
+def times_over(count: int) -> str:
+    """ "once", "40 times"."""
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def plural(count: int, noun: str) -> str:
     """1, "label" -> "1 label"; 3 -> "3 labels"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
@@ -200,6 +206,32 @@ def short_name(kernel: str) -> str:
         depth = max(0, depth + (letter == "<") - (letter == ">"))
         plain += letter if not depth and letter != ">" else ""
     return plain.rpartition("::")[2].strip() or kernel
+
+
+def kernel_name(detail: str, width: int = 48) -> str:
+    """A kernel as findings name it: without return type, namespaces, parameters and template
+    arguments, but with its functor; whole if its brackets do not match."""
+    name = detail.split("on the way: ", 1)[-1]
+    depth, plain = 0, ""
+    for character in name:
+        depth -= character in ">)"
+        plain += character if depth == 0 and character not in "<>()" else ""
+        depth += character in "<("
+    plain = plain.strip() if depth == 0 and plain.strip() else name
+    if "::" in plain or plain.startswith("void "):
+        *space, head = plain.split()[-1].split("::")
+        # some libraries call every kernel "kernel": then its namespace names it
+        plain = f"{space[-1]}::{head}" if space and head.lower().startswith("kernel") else head
+    parts = re.findall(r"\w+", name)
+    functor = next((w for w in parts if "Functor" in w[1:] or w.startswith("Functor_")), plain)
+    text = plain if functor in plain else f"{plain} ({functor})"
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def subject(label: str) -> str:
+    """A label without the folders of its call sites (names of layers, `/model/attention/MatMul`,
+    are kept): the finding's `site` is shown next to the title."""
+    return re.sub(r"[^\s()]+", lambda word: _FOLDERS.sub("", word[0]), label) or label
 
 
 def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:

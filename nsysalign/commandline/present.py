@@ -257,7 +257,7 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
     with shown.capture() as capture:
         if view() == "brief":
             command = click.get_current_context().info_name or ""
-            line = brief.text(brief.of_answer(said, command, str(output)))
+            line = brief.of_answer(said, command, str(output))
             shown.print(Text(line), soft_wrap=True)
         elif view() == "kernels":
             screen.kernels(analysis, shown)
@@ -321,11 +321,11 @@ def unprofiled(
     if quiet or json_out == "-":
         return
     if view() == "brief":
-        from nsysalign.brief import of_unprofiled, text
+        from nsysalign.brief import of_unprofiled
 
         name = click.get_current_context().info_name or ""
         again = f"nsysalign analyze {shlex.quote(str(run.path))}"
-        click.echo(text(of_unprofiled(found, name, again)))
+        click.echo(of_unprofiled(found, name, again))
         return
     again = f"nsysalign run {shlex.join(command) or 'SCRIPT.py ...'}"
     try:

@@ -48,9 +48,9 @@ def show(
         return
     loaded = load(analysis)
     if shared.view() == "brief":
-        from nsysalign.brief import of_answer, text
+        from nsysalign.brief import of_answer
 
-        click.echo(text(of_answer(answer(loaded), "show", str(analysis))))
+        click.echo(of_answer(answer(loaded), "show", str(analysis)))
         return
     if label is not None and interval is not None:
         raise UsageError("use either --interval or --label")

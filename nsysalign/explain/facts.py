@@ -11,18 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import words
 from nsysalign.explain.finding import NO_ADVICE, Advice, Finding
-from nsysalign.intervals import ragged
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
+from nsysalign.text import of, subject
 
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5
@@ -32,8 +31,6 @@ WARN_SHARE = 0.20
 SAY_SHARE = 0.05
 #: Segments become objects only in intervals of at most this many operations.
 MOST_OPERATIONS = 50_000
-#: Samples of the clock further apart than this say nothing about what lies between them.
-MOST_APART_NS = 250_000_000
 #: A copy back to the host of at most this many bytes, followed by a synchronisation, is an
 #: `.item()`.
 ITEM_BYTES = 4_096
@@ -69,6 +66,7 @@ class Facts:
         self.segments_of = segments_of
         self.count = len(self.analysis.intervals)
         self.column = cache(lambda name: self.analysis.intervals[name].to_numpy())
+        self.detail_ns = cache(self._detail_ns)
         self.parts = parts_matrix(self.analysis)  # ns, (intervals, causes)
         details = evidence.details  # those of runs come last
         measured = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
@@ -76,11 +74,9 @@ class Facts:
             iter(measured.groupby("cause", sort=False))
         )
         #: Work on other streams, launched inside the interval.
-        others = self.analysis.other_streams
-        self.other_ns = self.per_interval(others, others["ns"].to_numpy())
+        self.other_ns = self.per_interval(self.analysis.other_streams)
         self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
-        self._sums: dict[tuple[str, str], np.ndarray] = {}
-        self._segments: dict[int, Segments] = {}
+        self._segments: dict[int, list[list[Any]]] = {}
         # the program measured what it wanted to know, or its calls failed: nothing is said of the run
         own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
         self.failed_calls = [  # (call, code, how often)
@@ -91,8 +87,7 @@ class Facts:
         failed = self.failed_calls or not evidence.unaligned.empty
         self.measured_itself = bool(own.any() or failed)
         # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
-        launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0
-        self.graphs = launched | (self.parts[:, CAUSES.index("graph")] > 0)
+        self.graphs = self.detail_ns("api_launch", GRAPH_LAUNCH) + self.ns("graph") > 0
         # the program is torch's: its events were logged, or its kernels or ranges are there; if
         # that is not known (a trace without kernels), torch is assumed
         kernels, table = evidence.kernels, evidence.labels
@@ -104,26 +99,26 @@ class Facts:
         self.label = pd.Index(of_label).get_indexer(own)  # which of `labels` an interval has
         order = np.lexsort((self.column("start_ns"), self.column("pid"), self.label))
         edges = np.searchsorted(self.label[order], np.arange(len(of_label) + 1)).tolist()
-        self.labels = [
-            Label(self, row, order[edges[k] : edges[k + 1]])
-            for k, row in enumerate(table.itertuples(index=False))
-        ]
+        rows = zip(table.itertuples(index=False), pairwise(edges), strict=True)
+        self.labels = [Label(self, row, order[slice(*edge)]) for row, edge in rows]
 
-    def per_interval(self, rows: pd.DataFrame, values: np.ndarray) -> np.ndarray:
-        """Sums of values of detail rows, per interval."""
+    def ns(self, *causes: str) -> np.ndarray:
+        """Nanoseconds of the causes, per interval."""
+        return self.parts[:, [CAUSES.index(c) for c in causes]].sum(axis=1)
+
+    def per_interval(self, rows: pd.DataFrame, values: np.ndarray | None = None) -> np.ndarray:
+        """Sums of values of detail rows, per interval; without values of their nanoseconds."""
+        values = rows["ns"].to_numpy() if values is None else values
         out = np.zeros(self.count, dtype=values.dtype)
         np.add.at(out, rows["interval"].to_numpy(), values)
         return out
 
-    def detail_ns(self, cause: str, names: str) -> np.ndarray:
+    def _detail_ns(self, cause: str, names: str) -> np.ndarray:
         """Nanoseconds of the details of a cause whose text matches, per interval."""
-        if (cause, names) not in self._sums:
-            rows = self.details[cause]
-            code, texts = pd.factorize(rows["detail"].to_numpy(dtype=object))
-            fits = np.array([bool(re.search(names, str(text))) for text in texts], bool)
-            ns = np.where(fits[code], rows["ns"].to_numpy(), 0)
-            self._sums[cause, names] = self.per_interval(rows, ns)
-        return self._sums[cause, names]
+        rows = self.details[cause]
+        code, texts = pd.factorize(rows["detail"].to_numpy(dtype=object))
+        fits = np.array([bool(re.search(names, str(text))) for text in texts], bool)
+        return self.per_interval(rows, np.where(fits[code], rows["ns"].to_numpy(), 0))
 
     @cached_property
     def synchronised(self) -> Synchronised:
@@ -136,83 +131,49 @@ class Facts:
         before, no more: if it sleeps for a second afterwards, the second is its own.
         """
         total, hosted = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        waits = (self.column("kind") != "host") & (self.parts[:, CAUSES.index("sync")] > 0)
+        waits = (self.column("kind") != "host") & (self.ns("sync") > 0)
         for segments in self._lots(np.flatnonzero(waits)):
-            idle = segments.run >= 0
+            sync, stretch = segments.of_cause("sync"), pd.Series(segments.run)
+            after = pd.Series(sync).groupby(stretch).cummax().to_numpy() & ~sync
+            own = after & segments.of_cause("host", "api", "api_launch")
+            worked = pd.Series(np.where(stretch < 0, segments.ns, 0))
             rows = pd.DataFrame({
-                "interval": segments.interval, "stretch": segments.run,
-                "sync": segments.of_cause("sync"), "called": segments.ns, "caught_up": segments.ns,
-                "own": np.where(segments.of_cause("host", "api", "api_launch"), segments.ns, 0),
-                "worked": pd.Series(np.where(idle, 0, segments.ns)).groupby(segments.interval).cumsum(),
-            })[idle]  # fmt: skip
-            after = rows.groupby("stretch")["sync"].cummax() & ~rows["sync"]
-            rows["called"] *= rows["sync"]
-            rows[["caught_up", "own"]] = rows[["caught_up", "own"]].mul(after, axis=0)
-            stretches = rows.groupby("stretch").agg({
-                "interval": "first", "called": "sum", "caught_up": "sum", "own": "sum", "worked": "first",
-            })  # fmt: skip
-            stretches = stretches[stretches["called"] > 0]
+                "interval": segments.interval, "worked": worked.groupby(segments.interval).cumsum(),
+                "sync": segments.ns * sync, "caught_up": segments.ns * after, "own": segments.ns * own,
+            })[stretch >= 0]  # fmt: skip
+            sums = dict.fromkeys(("interval", "worked"), "first")
+            sums |= dict.fromkeys(("sync", "caught_up", "own"), "sum")
+            idle = rows.groupby(stretch[stretch >= 0]).agg(sums)
+            idle = idle[idle["sync"] > 0]
             # work since the stretch before that had a synchronisation, or since the interval began
-            worked = stretches.groupby("interval")["worked"].diff().fillna(stretches["worked"])
-            catching_up = np.minimum(stretches["caught_up"], worked).astype(np.int64)
-            np.add.at(total, stretches["interval"], stretches["called"] + catching_up)
-            np.add.at(hosted, stretches["interval"], np.minimum(stretches["own"], catching_up))
+            work = idle.groupby("interval")["worked"].diff().fillna(idle["worked"])
+            catching_up = np.minimum(idle["caught_up"], work).astype(np.int64)
+            np.add.at(total, idle["interval"], idle["sync"] + catching_up)
+            np.add.at(hosted, idle["interval"], np.minimum(idle["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
         rows = self.details["memcpy"]
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
-        pageable = self.per_interval(rows, rows["ns"].to_numpy()) > 0
+        pageable = self.per_interval(rows) > 0
         hosted[pageable] = 0
         return Synchronised(total, hosted, pageable)
 
-    @cached_property
-    def clocks(self) -> IntervalClocks:
-        """What the clock samples say about each interval.
-
-        stretches   [--- 1980 ---]      [-- 1755 --]
-        intervals      |a|         |b|    |c|               a: 1980; b: between the two, 1755..1980; c: 1755
-        """
-        count, table, device = self.count, self.analysis.gpu_clocks, self.column("device")
-        out = IntervalClocks(np.zeros(count, bool), np.zeros(count), np.zeros(count, np.int64))
-        sampled = np.unique(table["device"].to_numpy())
-        if len(sampled) == 1:  # a host interval names no device: it used the only one
-            device = np.where(device < 0, sampled[0], device)
-        for number in sampled.tolist():
-            rows = table[table["device"].to_numpy() == number]
-            start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-            some = np.flatnonzero(device == number)
-            from_ns, to_ns = self.column("start_ns")[some], self.column("end_ns")[some]
-            first = np.searchsorted(start, from_ns, side="right") - 1  # the last that began before
-            last = np.searchsorted(end, to_ns, side="left")  # the first that ends after
-            inside = (first >= 0) & (last < len(rows))
-            if not inside.any():
-                continue
-            some, first, last, from_ns, to_ns = (
-                v[inside] for v in (some, first, last, from_ns, to_ns)
-            )
-            owner, row = ragged(first, last - first + 1)
-            begin = np.flatnonzero(np.diff(owner, prepend=-1))
-            gap = np.where(row > first[owner], start[row] - end[row - 1], 0)
-            middle = (rows["sm_min_mhz"].to_numpy() + rows["sm_max_mhz"].to_numpy()) / 2
-            bits = np.maximum(rows["reasons"].to_numpy(), 0)[row]
-            touches = (start[row] < to_ns[owner]) & (end[row] >= from_ns[owner])
-            within = np.bitwise_or.reduceat(np.where(touches, bits, 0), begin)
-            shared = np.bitwise_and.reduceat(bits, begin)
-            out.sm_mhz[some] = np.add.reduceat(middle[row], begin) / (last - first + 1)
-            out.reasons[some] = np.where(np.logical_or.reduceat(touches, begin), within, shared)
-            out.known[some] = np.maximum.reduceat(gap, begin) <= MOST_APART_NS
-        return out
-
-    def segments(self, number: int) -> Segments:
-        """Those of one interval.  Those of the labels' rows are made together: one by one, a
-        thousand labels would take longer than all else."""
-        if not self._segments:
-            rows = np.unique([label.row.number for label in self.labels])
-            rows = rows[self.column("operations")[rows] <= MOST_OPERATIONS]
-            for lot in self._lots(rows):
-                self._segments |= {int(each.interval[0]): each for each in lot.each()}
+    def segments(self, number: int) -> list[Segment]:
+        """Those of one interval, in time.  Those of the labels' rows are read together: one by one,
+        a thousand labels would take longer than all else."""
         if number not in self._segments:
-            self._segments[number] = self.segments_of(np.array([number]))
-        return self._segments[number]
+            rows = np.unique([number, *(label.row.number for label in self.labels)])
+            rows = rows[self.column("operations")[rows] <= MOST_OPERATIONS]
+            if self._segments:
+                rows = np.array([number])
+            for lot in self._lots(rows):
+                words = lot.words(np.arange(len(lot)))
+                edges = [*np.flatnonzero(np.diff(lot.interval, prepend=-1)).tolist(), len(lot)]
+                for begin, end in pairwise(edges):
+                    columns = (lot.cause, lot.ns, lot.ref_id, words)
+                    own = [column[begin:end].tolist() for column in columns]
+                    self._segments[int(lot.interval[begin])] = own
+        own = self._segments.get(number, [[]] * 4)
+        return [Segment(CAUSES[cause], *rest) for cause, *rest in zip(*own, strict=True)]
 
     def _lots(self, numbers: np.ndarray) -> Iterator[Segments]:
         """Segments of many intervals, a bounded number at a time."""
@@ -247,15 +208,6 @@ class Synchronised:
     pageable: np.ndarray  # copies of pageable memory are in it, for which the host waits anyway
 
 
-@dataclass(frozen=True)
-class IntervalClocks:
-    """Arrays over all intervals; where `known` is False the others mean nothing."""
-
-    known: np.ndarray
-    sm_mhz: np.ndarray  # float64, mean over the samples in and next to the window
-    reasons: np.ndarray  # bits: those of the samples inside, else those that both neighbours share
-
-
 class Label:
     """One label: arrays over its intervals, in time (by process), and the interval of its row."""
 
@@ -263,7 +215,7 @@ class Label:
         """`row`: of `frames.LABELS`."""
         self.facts, self.numbers, self.count = facts, numbers, len(numbers)
         self.name, self.site, self.median_ns = str(row.label), str(row.site), row.median_ns
-        self.who = words.subject(self.name)  # as titles name it
+        self.who = subject(self.name)  # as titles name it
         self.row = Interval(self, int(row.row_interval))
         self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
         self.whole = np.maximum(self.elapsed, 1)  # what shares are of
@@ -304,7 +256,7 @@ class Label:
         *,
         of: np.ndarray | slice = slice(None),
         row: Interval | None = None,
-        about_row: bool = True,
+        about_row: bool = False,
         **evidence: Any,
     ) -> Finding:
         """A finding about the label.  `loss`: ns of each of its intervals; `of`: which of them it
@@ -329,7 +281,7 @@ class Segment(NamedTuple):
     cause: str
     ns: int
     ref: int  # rowid of what it is in nsys's tables
-    position: int  # among the interval's segments
+    text: str
 
 
 class Detail(NamedTuple):
@@ -378,7 +330,7 @@ class Interval:
 
     def of(self, ns: float) -> str:
         """ "3 of 40 us"."""
-        return words.of(ns, self.elapsed)
+        return of(ns, self.elapsed)
 
     def details(self, cause: str, names: str = "") -> list[Detail]:
         """Rows of `details` whose text matches, the longest first."""
@@ -400,19 +352,7 @@ class Interval:
     @property
     def segments(self) -> list[Segment]:
         """In time; none of an interval with more than MOST_OPERATIONS."""
-        if self.operations > MOST_OPERATIONS:
-            return []
-        arrays = self.facts.segments(self.number)
-        columns = (arrays.cause.tolist(), arrays.ns.tolist(), arrays.ref_id.tolist())
-        rows = enumerate(zip(*columns, strict=True))
-        return [Segment(CAUSES[cause], ns, ref, n) for n, (cause, ns, ref) in rows]
-
-    def words(self, segments: Iterable[Segment]) -> list[str]:
-        """Segments in words."""
-        positions = np.array([segment.position for segment in segments], dtype=np.int64)
-        if not len(positions):
-            return []
-        return [str(text) for text in self.facts.segments(self.number).words(positions)]
+        return self.facts.segments(self.number) if self.operations <= MOST_OPERATIONS else []
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -439,4 +379,4 @@ class Interval:
         always = self.has is None or self.has.all()
         seen_in = None if always else f"{self.has.sum()} of {self.label.count}"
         more = {"of": of, "row": self, "elapsed_ns": self.elapsed, "seen_in": seen_in} | more
-        return self.label.finding(severity, title, advice, loss, **more)
+        return self.label.finding(severity, title, advice, loss, **{"about_row": True} | more)

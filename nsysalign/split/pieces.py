@@ -3,10 +3,9 @@ segments, and words with references into nsys's own tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -183,19 +182,6 @@ class Segments:
         begins = idle.copy()
         begins[1:] &= ~idle[:-1] | (self.interval[1:] != self.interval[:-1])
         return np.where(idle, np.cumsum(begins) - 1, -1)
-
-    def each(self) -> Iterator[Segments]:
-        """Those of every interval that has any."""
-        edges = [*np.flatnonzero(np.diff(self.interval, prepend=-1)).tolist(), len(self)]
-        for begin, end in pairwise(edges):
-            interval, ns, cause, ref_id = (
-                c[begin:end] for c in (self.interval, self.ns, self.cause, self.ref_id)
-            )
-            words = partial(self._words_from, begin)
-            yield Segments(interval, ns, cause, ref_id, words)
-
-    def _words_from(self, begin: int, index: np.ndarray) -> np.ndarray:
-        return self.words(begin + index)
 
 
 def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segments:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
+from nsysalign.explain.rules.repetitions import interval_clocks
 
 from .drawing import analysis, diagnose, facts, interval
 
@@ -131,7 +132,7 @@ def test_a_slowdown_that_cost_nothing_is_a_remark():
 
 def test_between_two_samples_only_what_both_say_is_believed():
     drawn = sampled(runs(90, 90, 90), (-25, -10, 1980, 4), (5, 15, 1980, 0), (25, 40, 1000, 4))
-    clocks = facts(drawn).clocks
+    clocks = interval_clocks(facts(drawn))
     assert clocks.known.tolist() == [True, True, True]
     assert clocks.reasons.tolist() == [
         0,
@@ -141,9 +142,9 @@ def test_between_two_samples_only_what_both_say_is_believed():
     assert clocks.sm_mhz.tolist() == [1980, 1980, 1490]
     # before the first sample, after the last, in a pause: unknown
     early = sampled(runs(90, 90, 90, every_ms=300), (100, 200, 1980), (900, 950, 1980))
-    assert facts(early).clocks.known.tolist() == [False, False, False]
+    assert interval_clocks(facts(early)).known.tolist() == [False, False, False]
     other = sampled(runs(90, 90), (-25, 300, 1980), device=1)
-    assert not facts(other).clocks.known.any()  # another GPU's clock says nothing
+    assert not interval_clocks(facts(other)).known.any()  # another GPU's clock says nothing
 
 
 def test_not_looking_is_said():

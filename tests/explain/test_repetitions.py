@@ -11,8 +11,8 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
-from nsysalign.explain import words
 from nsysalign.explain.rules import REGISTRY
+from nsysalign.text import kernel_name, of
 
 from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
@@ -219,18 +219,18 @@ def test_rule_names_are_unique():
     ],
 )
 def test_a_part_of_a_whole(part, whole, text):
-    assert words.of(part, whole) == text
+    assert of(part, whole) == text
 
 
 def test_kernel_names_are_short():
     name = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, 1>>(int, T2)"
-    assert words.kernel(name) == "vectorized_elementwise_kernel (FillFunctor)"
+    assert kernel_name(name) == "vectorized_elementwise_kernel (FillFunctor)"
     assert (
-        words.kernel("std::enable_if<!T7, void>::type internal::gemvx::kernel<int>(T1)")
+        kernel_name("std::enable_if<!T7, void>::type internal::gemvx::kernel<int>(T1)")
         == "gemvx::kernel"
     )
-    assert words.kernel("void at::native::<unnamed>::silu_kernel<(int)4>(T1)") == "silu_kernel"
-    assert words.kernel("copy D2H pinned") == "copy D2H pinned"
+    assert kernel_name("void at::native::<unnamed>::silu_kernel<(int)4>(T1)") == "silu_kernel"
+    assert kernel_name("copy D2H pinned") == "copy D2H pinned"
 
 
 def test_two_labels_of_many_intervals():

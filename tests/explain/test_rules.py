@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.explain import words
 from nsysalign.model import OTHERS_WORKED
+from nsysalign.text import subject
 
 from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
@@ -384,4 +384,4 @@ def test_a_label_that_the_profiler_makes_longer(baseline_us, low_us, severity):
     ],
 )
 def test_names_of_layers_are_no_paths(label, said):
-    assert words.subject(label) == said
+    assert subject(label) == said

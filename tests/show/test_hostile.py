@@ -95,7 +95,7 @@ def test_nothing_is_executed(string):
     ]
     assert not any(DRIVES.search(text) for text in texts)
     assert all(len(line) <= 100 for line in texts[0].splitlines())
-    line = brief.text(brief.of_answer(said, "show", string))
+    line = brief.of_answer(said, "show", string)
     assert not DRIVES.search(line) and "\n" not in line and len(line.encode()) <= 2_000
     assert json.loads(line)["labels"]
     tags = Tags()

@@ -10,13 +10,12 @@ import numpy as np
 
 from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Issued, Scene
 from nsysalign.errors import TraceError
-from nsysalign.explain import words
 from nsysalign.model import CALL, KIND, TraceInfo
 from nsysalign.place.align import align
 from nsysalign.probe.tampering import REPLACED
 from nsysalign.rundir import Inputs
 from nsysalign.split.pieces import operation_names
-from nsysalign.text import bytes_text, plural
+from nsysalign.text import bytes_text, kernel_name, plural, span
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.info import Limits, read_limits
 from nsysalign.trace.nccl import NCCL_KERNEL
@@ -147,13 +146,13 @@ def escaped(scene: Scene) -> Iterator[Doubt]:
             "escaped-work", FOUND if often else NOTE, label, quoted, shown, len(rows),
             f"does not wait for all that it launches: {plural(len(work), 'operation')} launched "
             f"between its two records ran on {on} until "
-            f"{words.span(int(last[quoted] - end[quoted]))} after the end event.",
+            f"{span(int(last[quoted] - end[quoted]))} after the end event.",
             right_ns=int(last[quoted] - scene.column("start_ns")[quoted]),
             evidence={
                 "timed_stream": scene.stream(int(scene.column("end_lane")[quoted])),
                 "operations_on_it": int(((scene.issued.interval == quoted) & timed).sum()),
                 "escaped_operations": len(work),
-                "the_longest": words.kernel(str(operation_names(scene.trace, longest)[0])),
+                "the_longest": kernel_name(str(operation_names(scene.trace, longest)[0])),
                 "its_time_ns": int((scene.end - scene.start)[longest[0]]),
             },
         )  # fmt: skip
@@ -316,7 +315,7 @@ def flushes(scene: Scene) -> Iterator[Doubt]:
     for label, rows, flush in _flushed(scene):
         limit = scene.limits.get(int(operations["device"].iloc[flush[0]]), Limits(0, 0))
         size = int(operations["bytes"].iloc[flush[0]])
-        took = words.span(int(np.median((scene.end - scene.start)[flush])))
+        took = span(int(np.median((scene.end - scene.start)[flush])))
         name = f"a memset of {bytes_text(size)}" if size else f"a fill that takes {took}"
         evidence = ({"memset_bytes": size} if size else {}) | {"l2_bytes": limit.l2_bytes}
         of = label, scene.typical(rows), rows, len(rows)

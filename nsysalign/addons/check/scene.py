@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import words
 from nsysalign.intervals import ragged
 from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.work import operation_codes
+from nsysalign.text import subject
 from nsysalign.trace.info import Limits
 
 #: Pairs of an interval and an operation that are looked at, at most.
@@ -216,7 +216,7 @@ class Scene:
         of one of them."""
         row, names = self.intervals.iloc[quoted], self.column("name")[shown].tolist()
         return Doubt(
-            check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names),
+            check, level, label, str(row["site"]), f"{subject(label)} {title}", tuple(names),
             of, str(row["name"]), int(row["elapsed_ns"]), **more,
         )  # fmt: skip
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import words
 from nsysalign.explain.facts import WARN_SHARE, Facts
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.explain.rules import Rule
+from nsysalign.text import kernel_name, percent, plural, span
 
 #: SM time after the last blocks is named from this share of the kernel on.
 SM_SAY_SHARE = 0.10
@@ -43,7 +43,7 @@ def finding(
     its name."""
     ran_in = of["interval"].to_numpy()
     ran_in = ran_in[ran_in >= 0]
-    label, site = words.kernel(str(of["name"].iloc[0])), ""
+    label, site = kernel_name(str(of["name"].iloc[0])), ""
     if len(ran_in):
         codes = facts.label[ran_in]
         code = int(np.bincount(codes).argmax())
@@ -63,7 +63,7 @@ def tail(facts: Facts) -> Iterator[Finding]:
     whole = whole.assign(ns=whole["end_ns"] - whole["start_ns"])
     for (full_name, _), group in whole.groupby(["name", "blocks"], sort=False):
         row = group.sort_values("ns", kind="stable").iloc[(len(group) - 1) // 2]
-        name, sms, blocks = words.kernel(str(full_name)), int(row["sms"]), int(row["marked_blocks"])
+        name, sms, blocks = kernel_name(str(full_name)), int(row["sms"]), int(row["marked_blocks"])
         parts = time[time["kernel"] == row["kernel"]].groupby("part")["ns"].sum()
         after, none = int(parts.get("after", 0)), int(parts.get("none", 0))
         share = (after + none) / max(sms * int(row["ns"]), 1)
@@ -75,18 +75,18 @@ def tail(facts: Facts) -> Iterator[Finding]:
         half = int(last[(len(last) - 1) // 2])
         uneven = len(last) > 1 and late["blocks"] <= spans["blocks"].median()
         if none > after:
-            what = f"{words.plural(sms - len(last), 'SM')} of {sms} got no block"
+            what = f"{plural(sms - len(last), 'SM')} of {sms} got no block"
         else:
-            dealt = f"the last, SM {late['sm']} with {words.plural(int(late['blocks']), 'block')}"
+            dealt = f"the last, SM {late['sm']} with {plural(int(late['blocks']), 'block')}"
             more = ", no more than others" if uneven else ""
-            done = words.span(int(last[-1]) - half)
+            done = span(int(last[-1]) - half)
             what = f"half of the SMs were done {done} before {dealt}{more}"
         yield finding(
             facts,
             group,
             "warning" if share >= WARN_SHARE else "info",
-            f"{name}: {words.percent(share)} of its SM time is after the SMs' last blocks: {what} "
-            f"({words.span(int(row['ns']))}, {blocks:,} blocks on {sms} SMs).",
+            f"{name}: {percent(share)} of its SM time is after the SMs' last blocks: {what} "
+            f"({span(int(row['ns']))}, {blocks:,} blocks on {sms} SMs).",
             _FEW if blocks < sms else _UNEQUAL if uneven else _TAIL_ADVICE,
             kernel=name,
             launch=row["kernel"],
@@ -109,8 +109,7 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
         if np.isnan(row.change) or not (abs(row.change) >= MARKS_SAY_SHARE or spills):
             continue
         changed = [
-            f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without "
-            f"({100 * row.change:+.1f} %)"
+            f"{span(row.marked_ns)} with, {span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
         ]
         if row.marked_registers != row.plain_registers:
             changed.append(f"{row.plain_registers} -> {row.marked_registers} registers")
@@ -123,9 +122,9 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
             facts,
             table[table["name"] == row.name],
             "warning" if abs(row.change) >= MARKS_WARN_SHARE else "info",
-            f"{words.kernel(row.name)}: its marks change it: {', '.join(changed)}.",
+            f"{kernel_name(row.name)}: its marks change it: {', '.join(changed)}.",
             _MARK_PERTURBED_ADVICE,
-            kernel=words.kernel(row.name),
+            kernel=kernel_name(row.name),
             with_marks_ns=row.marked_ns,
             without_marks_ns=row.plain_ns,
             change_share=row.change,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.explain import words
 from nsysalign.explain.facts import (
     LOADS,
     TYPICAL_SHARE,
@@ -18,6 +18,7 @@ from nsysalign.explain.facts import (
 )
 from nsysalign.explain.finding import Advice, Finding, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
+from nsysalign.text import of, percent, plural, span, subject, times
 
 #: Fewer repetitions than this give no idea of the spread.
 FEW_SAMPLES = 5
@@ -180,13 +181,13 @@ def module_load(label: Label) -> Iterator[Finding]:
         if label.count > 1 and not (slow and spent.max() > LOAD_SHARE * row.elapsed):
             return
     alone = label.count == 1 or typical
-    where = words.subject(row.name)
+    where = subject(row.name)
     if label.count == 1:
         where = "its measurement"
     elif row.number == int(numbers[label.column("pid") == row.column("pid")][0]):
         where = "its first interval"
     idle = "" if row.kind == "host" else " while its stream was idle"
-    usual = "" if alone else f", where the median is {words.span(label.median_ns)}"
+    usual = "" if alone else f", where the median is {span(label.median_ns)}"
     yield row.finding(
         "warning" if typical else "info",
         f"{label.who} loads code in {where}: for {row.of(row.value(spent))} it loaded modules{idle}{usual}.",
@@ -212,7 +213,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
         row = Interval(label, int(label.numbers[worst]))
         if label.detail_ns("api", LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
             continue  # module-load names the cause
-        which, pid = words.subject(row.name), label.column("pid")
+        which, pid = subject(row.name), label.column("pid")
         first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
         if np.array_equal(np.sort(np.concatenate(first)), r.cold):
             # among different work they need not be the first of their processes
@@ -223,12 +224,11 @@ def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
         factor = row.elapsed / max(warm, 1)
         yield label.finding(
             "info",
-            f"{label.who} warms up: {which} took {words.span(row.elapsed)}, {words.times(factor)} the median "
-            f"of the later ones ({words.span(warm)}); the mean of all is {words.span(mean)}.",
+            f"{label.who} warms up: {which} took {span(row.elapsed)}, {times(factor)} the median "
+            f"of the later ones ({span(warm)}); the mean of all is {span(mean)}.",
             _WARM_UP,
             row=row,
             of=r.cold,
-            about_row=False,
             cold_intervals=len(r.cold),
             slowest_cold_ns=row.elapsed,
             times_as_long=factor,
@@ -236,7 +236,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
             mean_of_all_ns=mean,
         )
     if few:
-        labels = f"{words.plural(few, 'label')} with fewer than 3 comparable repetitions"
+        labels = f"{plural(few, 'label')} with fewer than 3 comparable repetitions"
         yield Remark(f"warm-up was not checked: {labels}")
 
 
@@ -262,7 +262,7 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
             usual = int(np.median(label.operations[r.comparable]))
             counts = label.operations[r.different]
             least, most = int(counts.min()), int(counts.max())
-            others = words.plural(most, "operation")
+            others = plural(most, "operation")
             if least < most:
                 others = f"{least} to {most} operations"
             held = (
@@ -277,7 +277,7 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
                 "operations_otherwise_at_most": most,
             }
         title = f"{label.who} mixes different work: {held}"
-        yield label.finding("info", title, _OWN_NAMES, of=r.different, about_row=False, **evidence)
+        yield label.finding("info", title, _OWN_NAMES, of=r.different, **evidence)
 
 
 def overlapping(label: Label) -> Iterator[Remark]:
@@ -294,7 +294,7 @@ def overlapping(label: Label) -> Iterator[Remark]:
         twice += both if both > 2 * error + 1_000 else 0
         reach[pid, stream] = max(before, end)
     if twice:
-        whole = words.of(twice, int(label.elapsed.sum()))
+        whole = of(twice, int(label.elapsed.sum()))
         text = f"{label.who}: its intervals overlap; added up, {whole} would be counted twice"
         yield Remark(text)
 
@@ -323,10 +323,9 @@ def variance(facts: Facts) -> Iterator[Finding | Remark]:
         yield label.finding(
             "info",
             f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
-            f"{words.span(low)} and {words.span(high)}, the median is {words.span(median)}, the slowest took {words.span(values[-1])}.",
+            f"{span(low)} and {span(high)}, the median is {span(median)}, the slowest took {span(values[-1])}.",
             _SPREAD,
             of=r.warm,
-            about_row=False,
             intervals=len(values),
             p25_ns=low,
             median_ns=median,
@@ -334,7 +333,7 @@ def variance(facts: Facts) -> Iterator[Finding | Remark]:
             slowest_ns=values[-1],
         )
     if few:
-        labels = words.plural(few, "label")
+        labels = plural(few, "label")
         yield Remark(
             f"high-variance was not checked: {labels} with fewer than {SPREAD_SAMPLES} comparable warm repetitions"
         )
@@ -351,17 +350,64 @@ def samples(facts: Facts) -> Iterator[Remark]:
     ]
     if few:
         longest = max(few, key=lambda label: label.row.elapsed)
-        more = f" and {words.plural(len(few) - 1, 'other label')}" if len(few) > 1 else ""
+        more = f" and {plural(len(few) - 1, 'other label')}" if len(few) > 1 else ""
         yield Remark(
             f"{longest.who}{more}: fewer than {FEW_SAMPLES} intervals, so their spread is not known"
         )
+
+
+#: Samples of the clock further apart than this say nothing about what lies between them.
+MOST_APART_NS = 250_000_000
+
+
+class IntervalClocks(NamedTuple):
+    """Arrays over all intervals; where `known` is False the others mean nothing."""
+
+    known: np.ndarray
+    sm_mhz: np.ndarray  # float64, mean over the samples in and next to the window
+    reasons: np.ndarray  # bits: those of the samples inside, else those that both neighbours share
+
+
+def interval_clocks(facts: Facts) -> IntervalClocks:
+    """What the clock samples say about each interval.
+
+    stretches   [--- 1980 ---]      [-- 1755 --]
+    intervals      |a|         |b|    |c|               a: 1980; b: between the two, 1755..1980; c: 1755
+    """
+    table, device = facts.analysis.gpu_clocks, facts.column("device")
+    begin, end = facts.column("start_ns"), facts.column("end_ns")
+    clocks = IntervalClocks(*(np.zeros(facts.count, dtype) for dtype in (bool, float, np.int64)))
+    sampled = np.unique(table["device"].to_numpy())
+    if len(sampled) == 1:  # a host interval names no device: it used the only one
+        device = np.where(device < 0, sampled[0], device)
+    for number in sampled.tolist():
+        rows = table[table["device"].to_numpy() == number]
+        start, stop = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        first = np.searchsorted(start, begin, side="right") - 1  # the last that began before
+        last = np.searchsorted(stop, end, side="left")  # the first that ends after
+        some = np.flatnonzero((device == number) & (first >= 0) & (last < len(rows)))
+        first, last = first[some], last[some]
+        low = first + (stop[first] < begin[some])  # the samples inside
+        high = last - (start[last] >= end[some])
+        outside = low > high
+        low, high = np.where(outside, first, low), np.where(outside, last, high) + 1
+        for bit in CLOCK_REASONS:
+            before = np.cumsum([0, *(np.maximum(rows["reasons"].to_numpy(), 0) & bit > 0)])
+            count = before[high] - before[low]
+            clocks.reasons[some] |= bit * np.where(outside, count == high - low, count > 0)
+        middle = (rows["sm_min_mhz"].to_numpy() + rows["sm_max_mhz"].to_numpy()) / 2
+        before = np.cumsum([0, *middle])
+        clocks.sm_mhz[some] = (before[last + 1] - before[first]) / (last - first + 1)
+        apart = np.cumsum([0, *(start[1:] - stop[:-1] > MOST_APART_NS)])
+        clocks.known[some] = apart[last] == apart[first]
+    return clocks
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
     """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during
     the intervals.  One finding per label.  If there are no samples, clock-changed says so.
     """
-    clocks = facts.clocks
+    clocks = interval_clocks(facts)
     all_slowed = clocks.known & ((clocks.reasons & SLOWED_BITS) != 0)
     for label in facts.labels:
         slowed = all_slowed[label.numbers]
@@ -370,9 +416,9 @@ def throttled(facts: Facts) -> Iterator[Finding]:
             continue
         others = clocks.known[label.numbers] & ~slowed
         hit, few, count = label.numbers[slowed], int(slowed.sum()), int(others.sum())
-        times = {bit: int(((clocks.reasons[hit] & bit) != 0).sum()) for bit in CLOCK_REASONS if bit & SLOWED_BITS}  # fmt: skip
-        named = {CLOCK_REASONS[bit]: n for bit, n in sorted(times.items(), key=lambda t: (t[1], CLOCK_REASONS[t[0]]), reverse=True) if n}  # fmt: skip
-        hardware = any(n and bit & HARDWARE for bit, n in times.items())
+        counts = {bit: int(((clocks.reasons[hit] & bit) != 0).sum()) for bit in CLOCK_REASONS if bit & SLOWED_BITS}  # fmt: skip
+        named = {CLOCK_REASONS[bit]: n for bit, n in sorted(counts.items(), key=lambda t: (t[1], CLOCK_REASONS[t[0]]), reverse=True) if n}  # fmt: skip
+        hardware = any(n and bit & HARDWARE for bit, n in counts.items())
         clock = float(np.median(clocks.sm_mhz[hit]))
         highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
         slow = float(np.median(label.kernel[slowed]))
@@ -407,7 +453,7 @@ def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
 
     One finding per label whose slow kernels are those at the lower clock.
     """
-    clocks = facts.clocks
+    clocks = interval_clocks(facts)
     if not clocks.known.any():
         why = "no interval lies between two samples of the GPU's clock"
         if not len(facts.analysis.gpu_clocks):
@@ -444,12 +490,11 @@ def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
         yield label.finding(
             "warning" if slow >= (1 + CLOCK_WARN_SHARE) * quick else "info",
             f"{label.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
-            f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
-            f"{words.span(quick)} in the others.",
+            f"{' (it was still rising)' if ramp else ''}, and its kernels take {span(slow)} there, "
+            f"{span(quick)} in the others.",
             _RAMP if ramp else Advice(_LOCK.format(min(low, high))),
             label.kernel - int(quick),
             of=some[~fast],
-            about_row=False,
             low_clock_mhz=low,
             high_clock_mhz=high,
             intervals_at_the_low_clock=behind,
@@ -477,8 +522,7 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
         if high - low > COLD_SPREAD_SHARE * median:
             continue
         # a kernel in two pieces counts once
-        ran = {s.ref: s for s in row.segments if s.cause == "kernel"}
-        names = tuple(row.words(ran.values()))
+        names = tuple({s.ref: s.text for s in row.segments if s.cause == "kernel"}.values())
         if names and not any(_NOT_MEMORY in name for name in names):
             sets.setdefault(names, []).append((float(median), kernel, r))
     for group in sets.values():
@@ -489,11 +533,10 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
             if COLD_FACTOR < factor < COLD_FACTOR_MAX and apart:
                 yield r.label.finding(
                     "info",
-                    f"{who} runs the same kernels as {warm.label.who}, {words.percent(factor - 1)} slower ({words.span(median)} "
-                    f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
+                    f"{who} runs the same kernels as {warm.label.who}, {percent(factor - 1)} slower ({span(median)} "
+                    f"against {span(fastest)}): a cold L2, if shapes and clocks are the same.",
                     _CACHE,
                     of=r.warm,
-                    about_row=False,
                     kernel_here_ns=median,
                     kernel_there_ns=fastest,
                     slower_share=factor - 1,

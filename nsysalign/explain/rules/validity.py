@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.explain import words
 from nsysalign.explain.facts import (
     SAY_SHARE,
     TYPICAL_SHARE,
@@ -21,6 +20,7 @@ from nsysalign.explain.facts import (
 )
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.model import OPERATION_KINDS
+from nsysalign.text import of, span, subject
 
 #: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
 OTHER_STREAM_NS = 1_000
@@ -79,7 +79,7 @@ def wrong_stream(label: Label) -> Iterator[Finding]:
         yield row.finding(
             "error",
             f"{label.who} times a stream that did no work: its events are on stream {row.column('end_stream')}, the work "
-            f"launched between them ran for {words.span(most['ns'])} on stream {most['stream']}.",
+            f"launched between them ran for {span(most['ns'])} on stream {most['stream']}.",
             _ONE_STREAM,
             work_on_other_streams_ns=most["ns"],
             timed_stream=row.column("end_stream"),
@@ -103,7 +103,7 @@ def different_streams(label: Label) -> Iterator[Finding]:
     yield row.finding(
         "info" if joined else "warning",
         f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
-        f"{words.span(row.elapsed)} is a distance between two queues, not the duration of one.",
+        f"{span(row.elapsed)} is a distance between two queues, not the duration of one.",
         _ONE_STREAM_OR_WAIT,
         start_stream=first,
         end_stream=last,
@@ -160,7 +160,7 @@ def no_result(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 lost.severity,
                 str(label),
-                f"{words.subject(str(label))} {lost.text.format(why=why)}.",
+                f"{subject(str(label))} {lost.text.format(why=why)}.",
                 {"pairs": len(rows)},
                 lost.advice,
                 str(rows["site"].iloc[0]),
@@ -206,7 +206,7 @@ def enqueue_only(label: Label) -> Iterator[Finding]:
         pattern, idle = timers.usual(row)
         before = pattern in (BEFORE, BOTH)
         kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
-        ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
+        ran_after = f"all {span(kernel)}" if outside == kernel else of(outside, kernel)
         if has is timers.late:
             why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
             if before:
@@ -261,10 +261,10 @@ def host_timer(label: Label) -> Iterator[Finding]:
     seen, beside = row.ns("kernel", "graph"), ""
     hidden = seen < (1 - SAY_SHARE) * ran
     if hidden:
-        beside = f", {words.span(seen) if seen else 'none'} of it while the CPU waited for them"
+        beside = f", {span(seen) if seen else 'none'} of it while the CPU waited for them"
     for ns, text in ((copied, "copies that the CPU waited for"), (earlier, "earlier work")):
         if ns >= SAY_SHARE * row.elapsed:
-            beside += f", beside {words.span(ns)} of {text}"
+            beside += f", beside {span(ns)} of {text}"
     yield row.finding(
         "warning",
         f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
@@ -297,7 +297,7 @@ def event_floor(label: Label) -> Iterator[Finding]:
     if row := label.case(nothing & ~waits, at_least=TYPICAL_SHARE + 1e-9):
         yield row.finding(
             "info",
-            f"{label.who} contains no GPU work: {words.span(row.elapsed)} is what an event pair itself costs here.",
+            f"{label.who} contains no GPU work: {span(row.elapsed)} is what an event pair itself costs here.",
             _EMPTY,
         )
 
@@ -317,9 +317,10 @@ def inflation(facts: Facts) -> Iterator[Finding]:
         if (share := added / row.profiled_ns) >= SAY_SHARE:
             yield label.finding(
                 "warning" if share > WARN_SHARE else "info",
-                f"{label.who} is {row.inflation:.2f} times as long under nsys: {words.span(row.profiled_ns)} "
-                f"profiled, {words.span(row.baseline_ns)} without.",
+                f"{label.who} is {row.inflation:.2f} times as long under nsys: {span(row.profiled_ns)} "
+                f"profiled, {span(row.baseline_ns)} without.",
                 _QUOTE,
+                about_row=True,
                 under_nsys_ns=row.profiled_ns,
                 without_nsys_ns=row.baseline_ns,
                 profiler_share=share,

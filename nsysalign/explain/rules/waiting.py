@@ -4,13 +4,12 @@ copies, memsets, synchronisations, work of other streams, graphs that are one ro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import words
 from nsysalign.explain.facts import (
     ALLOCATION_CALLS,
     ITEM_BYTES,
@@ -23,7 +22,8 @@ from nsysalign.explain.facts import (
     Stretch,
 )
 from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Remark
-from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
+from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
+from nsysalign.text import kernel_name, span
 
 #: If the wait for the CPU is at least this share of the interval, the interval measures the CPU.
 MOSTLY_SHARE = 0.5
@@ -66,17 +66,6 @@ _MANY = Advice(faster=f"Fuse the small operations{WITH_GRAPHS}", code=_COMPILE)
 _CALL = Advice(
     faster=f"Move what that call waits for out of the loop{WITH_GRAPHS}",
     code=_COMPILE,
-)
-_LATENCY = Advice(
-    "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
-    f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}",
-    _COMPILE,
-)
-_ALLOCATION = Advice(
-    "Allocate before the start event, or run once so that a caching allocator keeps it:   out = torch.empty_like(x); "
-    "f(x, out=out); torch.cuda.synchronize(); start.record()",
-    "Allocate once and reuse the memory",
-    "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
 )
 
 
@@ -122,6 +111,164 @@ _SYNC = Advice(
 _FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
 
 
+class Part(NamedTuple):
+    """A part of an interval that is said by itself."""
+
+    evidence: str  # what its time is called
+    causes: tuple[str, ...]
+    names: str  # what rows of `details` of the one cause say (a regular expression); '' for all
+    text: str
+    advice: Advice
+    say: float = SAY_SHARE  # from this share on
+    warn: float = WARN_SHARE
+    lost: bool = False  # it would go away
+    among: Callable[[Label], np.ndarray | bool] = lambda label: True  # intervals
+
+    def find(self, label: Label) -> Iterator[Finding]:
+        ns = label.detail_ns(*self.causes, self.names) if self.names else label.ns(*self.causes)
+        row = label.case((ns >= self.say * label.whole) & self.among(label))
+        if row is None:
+            return
+        part, rows, advice = row.value(ns), row.details(self.causes[0], self.names), self.advice
+        streams, calls = {d.stream for d in rows}, list(dict.fromkeys(d.detail for d in rows))
+        one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
+        others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
+        if self.names == _ORDERED and 2 * row.facts.other_ns[row.number] >= part:
+            others += " (work that was launched in the interval itself)"
+            advice = NO_ADVICE
+        text = self.text.format(
+            time=row.of(part),
+            streams=others,
+            calls=" and ".join(calls[:2]) + (" and other such calls" if calls[2:] else ""),
+            idle="" if row.kind == "host" else f", and {row.idled.rstrip(',')}",
+        )
+        yield row.finding(
+            "warning" if part > self.warn * row.elapsed else "info",
+            f"{label.who}{text}.",
+            advice,
+            ns if self.lost and advice is self.advice else None,
+            **{self.evidence: part},
+            stream_waited_for=one if "{streams}" in self.text else None,
+            the_wait="inferred from the order of calls" if "dependency-inferred" in calls else None,
+        )
+
+
+GRAPH = Part(
+    "graph_ns",
+    ("graph",),
+    "",
+    " runs a CUDA graph that is traced as one row: {time}, in which gaps and copies cannot be told from kernels",
+    Advice("Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"),
+    say=WARN_SHARE,
+    warn=math.inf,
+)
+UNKNOWN = Part(
+    "unknown_ns",
+    ("unknown",),
+    "",
+    ": the trace does not say what {time} were (calls missing, or a wait whose end is not recorded)",
+    Advice(
+        "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
+    ),
+)
+LAUNCH_LATENCY = Part(
+    "pair_and_latency_ns",
+    ("launch_latency", "event"),
+    "",
+    " is too short for one pair of events: {time} are the pair's own cost and launch latency, although the CPU had run ahead",
+    Advice(
+        "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
+        f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}",
+        _COMPILE,
+    ),
+    say=FIXED_COST_SAY_SHARE,
+    warn=math.inf,
+    lost=True,
+    among=lambda label: (
+        (label.ns("host", "api", "api_launch", "sync") < AHEAD_SHARE * label.whole)
+        & (label.operations > 0)
+        & (label.operations < MANY_OPERATIONS)
+        & (label.kind == "event")
+    ),
+)
+ALLOCATION = Part(
+    "allocating_ns",
+    ("api",),
+    ALLOCATION_CALLS,
+    " allocates or frees memory inside: for {time} the CPU was in {calls}{idle}",
+    Advice(
+        "Allocate before the start event, or run once so that a caching allocator keeps it:   out = torch.empty_like(x); "
+        "f(x, out=out); torch.cuda.synchronize(); start.record()",
+        "Allocate once and reuse the memory",
+        "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
+    ),
+    say=ALLOCATION_SAY_SHARE,
+    lost=True,
+    among=lambda label: label.detail_ns("api", ALLOCATION_CALLS) >= ALLOCATION_SAY_NS,
+)
+_MEMSET = Part(
+    "memset_ns",
+    ("memset",),
+    "",
+    f" contains a memset: {{time}} are spent clearing memory {_CLEARS}",
+    _CLEAR,
+    lost=True,
+    among=lambda label: label.on_stream & (label.kernel > 0),
+)
+_ORDERED = r"^(dependency(-inferred)?|default-stream-order|host-function)$"
+_WAITS = (
+    Part(
+        "queued_ns",
+        ("queued",),
+        _ORDERED,
+        " waits for another stream: for {time} its work was issued but ordered behind {streams}",
+        Advice(
+            "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
+            "Issue what it waits for earlier, or give it other work meanwhile",
+        ),
+        lost=True,
+    ),
+    Part(
+        "queued_ns",
+        ("queued",),
+        "^contention$",
+        " shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
+        Advice(
+            "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
+            "Give one stream the GPU to itself while its work is urgent",
+            "urgent = torch.cuda.Stream(priority=-1)",
+        ),
+        lost=True,
+    ),
+    Part(
+        "queued_ns",
+        ("queued",),
+        "^full-queue$",
+        " fills the launch queue: for {time} the CPU was blocked in a launch until the queue had room",
+        Advice(
+            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
+            "The CPU is ahead and the GPU is the limit: only faster kernels help",
+        ),
+    ),
+    Part(
+        "queued_ns",
+        ("queued",),
+        "^earlier-work$",
+        " waits for earlier work: for {time} it waited for what had been launched before the first reading",
+        Advice(
+            "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
+        ),
+    ),
+)
+
+
+def queued(label: Label) -> Iterator[Finding]:
+    """The interval's work is issued, but waits: behind work of another stream, for the device, for
+    room in the launch queue, or (host timers) for what was launched before."""
+    for wait in _WAITS:
+        yield from wait.find(label)
+
+
 def gpu_alone(row: Interval) -> str:
     """How to measure an interval's GPU time alone: a line of code that lets the CPU run ahead, or
     an alternative and the reason if a delay kernel cannot do that."""
@@ -152,28 +299,28 @@ def launch_blocking(label: Label) -> Iterator[Finding]:
     if row.kind == "host" or row.operations < 2 or not row.ns("api_launch"):
         return
     gaps = [  # the last one before the end event launches nothing
-        gap.pieces
+        [(piece.ref, piece.ns) if piece.cause == "api_launch" else None for piece in gap.pieces]
         for gap in row.stretches
         if gap.before and gap.before.cause == "kernel" and gap.then
     ]
-    blocked = [
-        pieces
-        for pieces in gaps
-        if pieces[0].cause == "api_launch"
-        and len({piece.ref for piece in pieces if piece.cause == "api_launch"}) > 1
-    ]
+    blocked = [gap for gap in gaps if gap[0] and len({call[0] for call in gap if call}) > 1]
     if len(gaps) >= BLOCKING_KERNELS and len(blocked) >= BLOCKING_SHARE * len(gaps):
-        rest = sum(pieces[0].ns for pieces in blocked)
-        yield label.finding(
+        yield row.finding(
             "warning",
             f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the CPU was still "
             "inside the call that had launched them.",
             _BLOCKING,  # there is nothing to measure differently
-            np.where(label.numbers == row.number, rest, 0),
-            row=row,
+            np.where(label.numbers == row.number, sum(ns for (_, ns), *_ in blocked), 0),
             kernels_followed_by_their_own_launch_call=len(blocked),
             gaps_between_kernels=len(gaps),
         )
+
+
+def _of_the_cpu(label: Label) -> np.ndarray:
+    """The CPU's own code and calls that launch nothing; those that load code or allocate have rules
+    of their own."""
+    calls = label.ns("api") - label.detail_ns("api", LOADING_CALLS)
+    return label.ns("host") + (calls - label.detail_ns("api", ALLOCATION_CALLS)).clip(0)
 
 
 def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
@@ -182,59 +329,60 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
         yield Remark("host-gap was not checked: the trace has no CUDA API rows")
         return
     for label in facts.labels:
-        calls = label.ns("api") - label.detail_ns("api", LOADING_CALLS)
-        calls = calls - label.detail_ns("api", ALLOCATION_CALLS)
-        host, launch = label.ns("host") + calls.clip(0), label.ns("api_launch")
+        host, launch = _of_the_cpu(label), label.ns("api_launch")
         # what follows from a synchronisation has a rule of its own
         gap = (host + launch - facts.synchronised.hosted[label.numbers]).clip(0)
         waits = label.on_stream & (label.operations > 0) & (host >= launch)
-        row = label.case(waits & (gap > WARN_SHARE * label.whole))
-        if row is None:
-            continue
-        whole = row.value(gap)
-        own = min(row.ns("host"), whole)
-        code = own > WARN_SHARE * row.elapsed  # the CPU's own code alone is blamed, not its calls
-        waited = own if code else whole
-        stretches = row.stretches
-        worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
-        longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if code else _BLAMED)
-        then = words.kernel(row.words([worst.then])[0]) if worst.then else ""
-        one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
-        one = one and in_it > ONE_GAP_SHARE * waited
-        if not one:
-            place = f"for the CPU, before and between {row.operations:,} operations"
-        elif worst.before is None:
-            place = "for the first launch" if row.kind == "nvtx" else "for the launch that came after the first event"  # fmt: skip
-        elif then:
-            place = "while the CPU was busy between two launches"
-        else:
-            place = "for the CPU to record the end event"
-        if one and in_it < waited:
-            place = "for the CPU, most of it " + place
-        lead = "waits for the CPU"
-        if waited >= MOSTLY_SHARE * row.elapsed:
-            kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
-            lead = f"measures the CPU, not the {kernels}"
-        advice = _GAP._replace(measuring=gpu_alone(row))
-        if longest < MOSTLY_SHARE * waited and waited > 2 * LONG_GAP_NS * row.operations:
-            # not the cost of launching: nobody knows what it is
-            advice = advice._replace(faster="", code="")
-        elif longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
-            # launching less does not help: that stretch has to go
-            where = f"before it launches {then}" if then else "before it records the end event"
-            advice = advice._replace(
-                faster=f"Look at what the CPU does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
-                code="nsysalign run --sample-python SCRIPT.py  # names the functions",
-            )
-        yield row.finding(
-            "info" if row.others_worked else "warning",
-            f"{label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
-            advice,
-            gap,
-            waiting_ns=waited,
-            operations=None if one else row.operations,
-            it_waited_for=then,
+        if row := label.case(waits & (gap > WARN_SHARE * label.whole)):
+            yield _gap(row, gap)
+
+
+def _gap(row: Interval, gap: np.ndarray) -> Finding:
+    """`gap`: ns of the label's intervals."""
+    whole = row.value(gap)
+    own = min(row.ns("host"), whole)
+    code = own > WARN_SHARE * row.elapsed  # the CPU's own code alone is blamed, not its calls
+    waited = own if code else whole
+    stretches = row.stretches
+    worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
+    longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if code else _BLAMED)
+    then = kernel_name(worst.then.text) if worst.then else ""
+    one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
+    one = one and in_it > ONE_GAP_SHARE * waited
+    if not one:
+        place = f"for the CPU, before and between {row.operations:,} operations"
+    elif worst.before is None:
+        place = "for the first launch" if row.kind == "nvtx" else "for the launch that came after the first event"  # fmt: skip
+    elif then:
+        place = "while the CPU was busy between two launches"
+    else:
+        place = "for the CPU to record the end event"
+    if one and in_it < waited:
+        place = "for the CPU, most of it " + place
+    lead = "waits for the CPU"
+    if waited >= MOSTLY_SHARE * row.elapsed:
+        kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
+        lead = f"measures the CPU, not the {kernels}"
+    advice = _GAP._replace(measuring=gpu_alone(row))
+    if longest < MOSTLY_SHARE * waited and waited > 2 * LONG_GAP_NS * row.operations:
+        # not the cost of launching: nobody knows what it is
+        advice = advice._replace(faster="", code="")
+    elif longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
+        # launching less does not help: that stretch has to go
+        where = f"before it launches {then}" if then else "before it records the end event"
+        advice = advice._replace(
+            faster=f"Look at what the CPU does {where}, {span(longest)} in one stretch: do it once, before the loop, or in another thread",
+            code="nsysalign run --sample-python SCRIPT.py  # names the functions",
         )
+    return row.finding(
+        "info" if row.others_worked else "warning",
+        f"{row.label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
+        advice,
+        gap,
+        waiting_ns=waited,
+        operations=None if one else row.operations,
+        it_waited_for=then,
+    )
 
 
 def _by_one_call(row: Interval) -> bool:
@@ -258,7 +406,7 @@ def many_kernels(label: Label) -> Iterator[Finding]:
         yield row.finding(
             "warning",
             f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
-            f"that run for {words.span(ran / row.operations)} each on average.",
+            f"that run for {span(ran / row.operations)} each on average.",
             _MANY._replace(measuring=gpu_alone(row)),
             cost,
             operations=row.operations,
@@ -270,11 +418,9 @@ def many_kernels(label: Label) -> Iterator[Finding]:
 def api_launch(label: Label) -> Iterator[Finding]:
     """The launch call itself is what the GPU waits for (few operations; many have a rule of their
     own)."""
-    call = label.ns("api_launch")
-    host = label.ns("host", "api") - label.detail_ns("api", LOADING_CALLS)
-    host = host - label.detail_ns("api", ALLOCATION_CALLS)
+    call, host = label.ns("api_launch"), _of_the_cpu(label)
     waits = label.on_stream & (label.operations > 0) & (call > host)
-    row = label.case(waits & (call + host.clip(0) > WARN_SHARE * label.whole))
+    row = label.case(waits & (call + host > WARN_SHARE * label.whole))
     if row is None or (row.operations >= MANY_OPERATIONS and not _by_one_call(row)):
         return
     by_name: dict[str, int] = {}
@@ -293,54 +439,18 @@ def api_launch(label: Label) -> Iterator[Finding]:
     )
 
 
-def launch_latency(label: Label) -> Iterator[Finding]:
-    """The CPU ran ahead, yet the fixed cost of events and launches is a large part of a short
-    interval."""
-    fixed = label.ns("launch_latency", "event")
-    ahead = label.ns("host", "api", "api_launch", "sync") < AHEAD_SHARE * label.whole
-    few = (label.operations > 0) & (label.operations < MANY_OPERATIONS) & (label.kind == "event")
-    if row := label.case(few & ahead & (fixed > FIXED_COST_SAY_SHARE * label.whole)):
-        yield row.finding(
-            "info",
-            f"{label.who} is too short for one pair of events: {row.of(row.value(fixed))} are the pair's own cost and "
-            "launch latency, although the CPU had run ahead.",
-            _LATENCY,
-            fixed,
-            pair_and_latency_ns=row.value(fixed),
-        )
-
-
-def allocation(label: Label) -> Iterator[Finding]:
-    """Memory is allocated or freed inside the interval, and the GPU waits for it."""
-    spent = label.detail_ns("api", ALLOCATION_CALLS)
-    much = (spent >= ALLOCATION_SAY_SHARE * label.whole) & (spent >= ALLOCATION_SAY_NS)
-    if row := label.case(much):
-        ns = row.value(spent)
-        names = list(dict.fromkeys(d.detail for d in row.details("api", ALLOCATION_CALLS)))
-        inside = " and ".join(names[:2]) + (" and other such calls" if len(names) > 2 else "")
-        idle = "" if row.kind == "host" else f", and {row.idled.rstrip(',')}"
-        yield row.finding(
-            "warning" if ns > WARN_SHARE * row.elapsed else "info",
-            f"{label.who} allocates or frees memory inside: for {row.of(ns)} the CPU was in {inside}{idle}.",
-            _ALLOCATION,
-            spent,
-            allocating_ns=ns,
-        )
-
-
 def copy(facts: Facts) -> Iterator[Finding]:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
     rows = facts.details["memcpy"]
+    copied = (rows["detail"] == "copy").to_numpy()
     # best bytes per nanosecond of pinned copies in this trace, per direction
-    pinned = rows[(rows["memory"] == "pinned") & (rows["detail"] == "copy")]
-    pinned = pinned[pinned["bytes"] >= BANDWIDTH_BYTES]
+    pinned = rows[copied & (rows["memory"] == "pinned") & (rows["bytes"] >= BANDWIDTH_BYTES)]
     rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
     best = {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
     saved = _saved(facts, rows, best)
-    copied = (rows["detail"] == "copy").to_numpy()
     size = facts.per_interval(rows, np.where(copied, rows["bytes"], 0))
-    device_ns = facts.per_interval(rows, np.where(rows["direction"] == "D2D", rows["ns"], 0))
+    device_ns = facts.per_interval(rows[rows["direction"] == "D2D"])
     for label in facts.labels:
         # the result of an .item() belongs to the synchronisation rule
         ns = np.where(size[label.numbers] > ITEM_BYTES, label.ns("memcpy"), 0)
@@ -350,7 +460,8 @@ def copy(facts: Facts) -> Iterator[Finding]:
         if row := label.case(much & (ns > 0)):
             warn = row.kernel and row.value(ns) > WARN_SHARE * row.elapsed
             yield _copy(row, "warning" if warn else "info", best, saved[label.numbers])
-        yield from _clearing(label)
+        yield from _MEMSET.find(label)
+        yield from _fill(label.row)
 
 
 def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.ndarray) -> Finding:
@@ -359,20 +470,18 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
         kinds.setdefault((detail.direction, detail.memory), []).append(detail)
     (direction, memory), most = max(kinds.items(), key=lambda kind: sum(d.ns for d in kind[1]))
     copies, ns = [d for d in most if d.detail == "copy"], sum(d.ns for d in most)
-    moved = sum(d.bytes for d in copies)
+    moved, rate = sum(d.bytes for d in copies), None
     pieces = moved < IN_PIECES_BYTES_PER_NS * ns
     way, who = _WAYS.get(direction, _Way(direction)), row.label.who
     title = f"{who} is a copy {way.words}: {row.of(ns)}"
     if row.kernel:
         title = f"{who} contains the copy: {row.of(ns)} go into copying {way.words}"
-    rate = None
     if row.kind != "host" and not pieces:
         # a host timer sees only the part of a copy for which the CPU waited; staging is no transfer
         rate = moved / max(sum(d.ns for d in copies), 1)
         title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
     could = best.get(direction, 0.0) if rate is not None and memory == "pageable" else 0.0
     title += f" with {memory} host memory." if memory in ("pageable", "pinned") else "."
-    measured = way.measured if row.kernel else ""
     if pieces:
         text, code = "Put what is copied in many small pieces together, and copy it once", ""
     elif not way.measured:
@@ -385,7 +494,7 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
     return row.finding(
         severity,
         title,
-        Advice(measured, text, code),
+        Advice(way.measured if row.kernel else "", text, code),
         saved,
         copy_ns=ns,
         copied_bytes=moved,
@@ -400,18 +509,16 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
     """What the advice would save, at most, per interval: of pageable copies what is longer than from
     pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
     for pageable copies, for which the CPU waits, the CPU's own time; all copies on the device."""
-    ns, fast = rows["ns"].to_numpy(), from_pinned_ns(rows, best)
-    pageable = (rows["memory"] == "pageable").to_numpy()
-    host = rows["direction"].isin(["H2D", "D2H"]).to_numpy()
-    slower = facts.per_interval(rows, np.where(pageable, ns - fast, 0.0))
-    staged = facts.per_interval(rows, np.where(pageable, fast, 0.0))
-    pinned = facts.per_interval(rows, np.where(~pageable & host, ns, 0.0))
-    device = facts.per_interval(rows, np.where(~host, ns, 0.0))
+    ns, pageable = rows["ns"].to_numpy(), (rows["memory"] == "pageable").to_numpy()
+    fast = np.where(pageable, from_pinned_ns(rows, best), ns)
+    host = rows["direction"].isin(["H2D", "D2H"]).to_numpy() | pageable
+    hideable = facts.per_interval(rows, np.where(host, fast, 0.0))
+    staged = facts.per_interval(rows, np.where(pageable, fast, 0.0)) > 0
     kernel = facts.column("kernel_only_upper_ns")  # where none runs, a copy is what is timed
-    own = facts.parts[:, CAUSES.index("host")]
-    beside = kernel + np.where((staged > 0) & (kernel > 0), own, 0)
-    hidden = np.minimum(pinned + staged, beside)
-    return (slower + hidden + np.where(kernel > 0, device, 0)).astype(np.int64)
+    beside = kernel + np.where(staged & (kernel > 0), facts.ns("host"), 0)
+    device = np.where(kernel > 0, facts.per_interval(rows, np.where(host, 0.0, ns)), 0)
+    slower = facts.per_interval(rows, ns - fast)
+    return (slower + np.minimum(hideable, beside) + device).astype(np.int64)
 
 
 def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
@@ -422,32 +529,17 @@ def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
 
 
-def _clearing(label: Label) -> Iterator[Finding]:
-    """A memset; `tensor.zero_()` is a kernel, looked for in rows with several operations."""
-    spent = label.ns("memset")
-    much = spent >= SAY_SHARE * label.whole
-    if row := label.case(label.on_stream & (label.kernel > 0) & much):
-        ns = row.value(spent)
-        yield row.finding(
-            "warning" if ns > WARN_SHARE * row.elapsed else "info",
-            f"{label.who} contains a memset: {row.of(ns)} are spent clearing memory {_CLEARS}.",
-            _CLEAR,
-            spent,
-            memset_ns=ns,
-        )
-    row = label.row
+def _fill(row: Interval) -> Iterator[Finding]:
+    """`tensor.zero_()` is a kernel, looked for in rows with several operations."""
     several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
     if several and row.ns("memset") < SAY_SHARE * row.elapsed:
-        kernels = [segment for segment in row.segments if segment.cause == "kernel"]
-        named = zip(kernels, row.words(kernels), strict=True)
-        ns = sum(segment.ns for segment, name in named if "FillFunctor" in name)
-        other = row.column("kernel_only_ns") - ns
-        if WARN_SHARE * row.elapsed < ns < 0.98 * (ns + other):
+        ns = sum(s.ns for s in row.segments if s.cause == "kernel" and "FillFunctor" in s.text)
+        if WARN_SHARE * row.elapsed < ns < 0.98 * row.column("kernel_only_ns"):
             yield row.finding(
                 "warning",
-                f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
+                f"{row.label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
                 _CLEAR,
-                np.full(label.count, ns),
+                np.full(row.label.count, ns),
                 fill_ns=ns,
             )
 
@@ -457,14 +549,13 @@ def sync(facts: Facts) -> Iterator[Finding]:
     has caught up."""
     rows = facts.details["memcpy"]
     rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
-    item = facts.per_interval(rows, rows["ns"].to_numpy()) > 0
+    item = facts.per_interval(rows) > 0
     how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
     for label in facts.labels:
         idle = facts.synchronised.idle[label.numbers]
-        copies = facts.synchronised.pageable[label.numbers]
+        copies = (facts.synchronised.pageable & ~item)[label.numbers]
         say = np.where(label.kind == "nvtx", SAY_SHARE, SYNC_SAY_SHARE)
-        waits = (idle > 0) & (idle >= say * label.whole)
-        row = label.case(waits & ~(copies & ~item[label.numbers]))
+        row = label.case((idle > 0) & (idle >= say * label.whole) & ~copies)
         if row is None:
             continue
         lost, calls, back = row.value(idle), row.details("sync"), bool(item[row.number])
@@ -485,105 +576,3 @@ def sync(facts: Facts) -> Iterator[Finding]:
             idle_because_of_it_ns=lost,
             call=name,
         )
-
-
-class Part(NamedTuple):
-    """A part of an interval that is said by itself."""
-
-    cause: str
-    names: str  # what its rows of `details` say (a regular expression); '' for all of the cause
-    text: str
-    advice: Advice
-    say: float = SAY_SHARE  # from this share on
-    warn: float = WARN_SHARE
-    lost: bool = False  # it would go away
-
-    def find(self, label: Label) -> Iterator[Finding]:
-        ns = label.detail_ns(self.cause, self.names) if self.names else label.ns(self.cause)
-        row = label.case(ns >= self.say * label.whole)
-        if row is None:
-            return
-        rows = row.details(self.cause, self.names)
-        part, streams = row.value(ns), {d.stream for d in rows}
-        one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
-        others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
-        inferred = any(d.detail == "dependency-inferred" for d in rows)
-        advice = self.advice
-        if self.names == _ORDERED and 2 * row.facts.other_ns[row.number] >= part:
-            others += " (work that was launched in the interval itself)"
-            advice = NO_ADVICE
-        yield row.finding(
-            "warning" if part > self.warn * row.elapsed else "info",
-            f"{label.who}{self.text.format(time=row.of(part), streams=others)}.",
-            advice,
-            ns if self.lost and advice is self.advice else None,
-            **{f"{self.cause}_ns": part},
-            stream_waited_for=one if "{streams}" in self.text else None,
-            the_wait="inferred from the order of calls" if inferred else None,
-        )
-
-
-GRAPH = Part(
-    "graph",
-    "",
-    " runs a CUDA graph that is traced as one row: {time}, in which gaps and copies cannot be told from kernels",
-    Advice("Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"),
-    say=WARN_SHARE,
-    warn=math.inf,
-)
-UNKNOWN = Part(
-    "unknown",
-    "",
-    ": the trace does not say what {time} were (calls missing, or a wait whose end is not recorded)",
-    Advice(
-        "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
-    ),
-)
-_ORDERED = r"^(dependency(-inferred)?|default-stream-order|host-function)$"
-_WAITS = (
-    Part(
-        "queued",
-        _ORDERED,
-        " waits for another stream: for {time} its work was issued but ordered behind {streams}",
-        Advice(
-            "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
-            "Issue what it waits for earlier, or give it other work meanwhile",
-        ),
-        lost=True,
-    ),
-    Part(
-        "queued",
-        "^contention$",
-        " shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
-        Advice(
-            "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
-            "Give one stream the GPU to itself while its work is urgent",
-            "urgent = torch.cuda.Stream(priority=-1)",
-        ),
-        lost=True,
-    ),
-    Part(
-        "queued",
-        "^full-queue$",
-        " fills the launch queue: for {time} the CPU was blocked in a launch until the queue had room",
-        Advice(
-            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
-            "The CPU is ahead and the GPU is the limit: only faster kernels help",
-        ),
-    ),
-    Part(
-        "queued",
-        "^earlier-work$",
-        " waits for earlier work: for {time} it waited for what had been launched before the first reading",
-        Advice(
-            "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
-        ),
-    ),
-)
-
-
-def queued(label: Label) -> Iterator[Finding]:
-    """The interval's work is issued, but waits: behind work of another stream, for the device, for
-    room in the launch queue, or (host timers) for what was launched before."""
-    for wait in _WAITS:
-        yield from wait.find(label)

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysalign.explain import words
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
 from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, NO_WORK, Advice, Finding, Remark
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, OURS, WARP, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.split.runs import NOT_KNOWN
-from nsysalign.text import quantity
+from nsysalign.text import kernel_name, of, percent, plural, quantity, span, subject, times_over
 
 #: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
 #: results in between.
@@ -161,7 +160,7 @@ class Run(NamedTuple):
 
     def finding(self, title: str, advice: Advice, loss_ns: float, **evidence: Any) -> Finding:
         """A finding about the run; one of several is named."""
-        title = title if self.label == "run" else f"{words.subject(self.label)}: {title}"
+        title = title if self.label == "run" else f"{subject(self.label)}: {title}"
         return Finding(
             "warning",
             self.label,
@@ -190,7 +189,7 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "error",
         "the run",
-        f"{words.plural(total, 'CUDA call')} failed: {', '.join(named)}{more}.",
+        f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}.",
         {"failed_calls": total, "by_call": by_call},
         _STATUS,
     )
@@ -216,7 +215,7 @@ def lost_records(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "error",
                 "the run",
-                f"Ranges that call CUDA ({row['range']}) go on for {words.span(after)} after the last CUDA call of their thread "
+                f"Ranges that call CUDA ({row['range']}) go on for {span(after)} after the last CUDA call of their thread "
                 "in this trace: records were lost. What is said of the GPU counts only what is there.",
                 {"after_last_call_ns": after},
                 _RECORD_AGAIN,
@@ -226,12 +225,10 @@ def lost_records(facts: Facts) -> Iterator[Finding]:
 def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
     if made := facts.analysis.known.calls_without_work:
-        calls = f"{NO_WORK}{words.plural(made['calls'], 'CUDA call')}"
+        calls = f"{NO_WORK}{plural(made['calls'], 'CUDA call')}"
         if made["call_ns"] >= SET_UP_SHARE * made["whole_ns"]:
-            spent = words.of(made["call_ns"], made["whole_ns"])
-            calls += (
-                f" ({made['call']}, called {words.times_over(made['call_count'])}, takes {spent})"
-            )
+            spent = of(made["call_ns"], made["whole_ns"])
+            calls += f" ({made['call']}, called {times_over(made['call_count'])}, takes {spent})"
         text = (
             f"{calls}, and none of them gives work to the GPU: check that the program reached its GPU part, and that the process "
             "that does was recorded"
@@ -263,16 +260,16 @@ def set_up(facts: Facts) -> Iterator[Finding]:
             }
             if known["until_ns"] >= least:  # what creates a context need not be a recorded call
                 title = (
-                    f"{words.of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
-                    f"first work, {words.span(known['before_ns'])} of them in CUDA calls; the GPU works for {words.span(known['busy_ns'])}."
+                    f"{of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
+                    f"first work, {span(known['before_ns'])} of them in CUDA calls; the GPU works for {span(known['busy_ns'])}."
                 )
                 numbers["before_first_work_ns"] = known["before_ns"]
                 numbers["gpu_works_ns"] = known["busy_ns"]
             else:
                 within_ns = known["whole_ns"] - outside
                 title = (
-                    f"{words.span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
-                    f"within {words.span(within_ns)}: {words.span(known['until_ns'])} before it, {words.span(known['since_ns'])} after it."
+                    f"{span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
+                    f"within {span(within_ns)}: {span(known['until_ns'])} before it, {span(known['since_ns'])} after it."
                 )
                 numbers["last_work_to_last_call_ns"] = known["since_ns"]
                 numbers["work_within_ns"] = within_ns
@@ -280,10 +277,10 @@ def set_up(facts: Facts) -> Iterator[Finding]:
             continue
         after = ""
         if known["after_ns"] >= WORTH_NAMING * known["whole_ns"]:
-            after = f", {words.span(known['after_ns'])} after its last ({known['after_call']} {words.span(known['after_call_ns'])})"
+            after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
         yield run.finding(
-            f"{words.of(known['before_ns'], known['whole_ns'])} pass in CUDA calls before the GPU's first work "
-            f"({known['before_call']} {words.span(known['before_call_ns'])}){after}: set-up; the GPU works for {words.span(known['busy_ns'])}.",
+            f"{of(known['before_ns'], known['whole_ns'])} pass in CUDA calls before the GPU's first work "
+            f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; the GPU works for {span(known['busy_ns'])}.",
             NO_ADVICE,
             0,
             before_first_work_ns=known["before_ns"],
@@ -370,16 +367,16 @@ def _idle(
     if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_LOADING_NS):
         lost, remedy, rest = first, _FIRST, run.elapsed_ns - first
         text = (
-            f"for {words.span(lost)} of that it waited for {words.plural(known['first_kernels'], 'kernel')} to run for the first time "
-            f"(when code is compiled, loaded or set up); the rest of the run takes {words.span(rest)}"
+            f"for {span(lost)} of that it waited for {plural(known['first_kernels'], 'kernel')} to run for the first time "
+            f"(when code is compiled, loaded or set up); the rest of the run takes {span(rest)}"
         )
         evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
         evidence["kernels"] = known["first_kernels"]
     elif explained > 0 and known.get("loading_ns", 0) >= FIRST_SHARE * explained:
         lost, remedy = known["loading_ns"], _FIRST
         text = (
-            f"{words.span(lost)} of that lie in {words.plural(known['loading_count'], 'gap')} in which code was linked or loaded "
-            f"({words.times_over(known['loads'])})"
+            f"{span(lost)} of that lie in {plural(known['loading_count'], 'gap')} in which code was linked or loaded "
+            f"({times_over(known['loads'])})"
         )
         evidence = {"loading_gaps_ns": lost, "count": known["loading_count"]}
         evidence["calls"] = known["loads"]
@@ -387,8 +384,8 @@ def _idle(
         # a GPU that hardly works has nothing to overlap
         lost, remedy = back, _RESULTS if idle < 0.9 * run.elapsed_ns else NO_ADVICE
         text = (
-            f"{words.span(lost)} of that lie between a copy to the host and the next one to the device "
-            f"({words.times_over(known['back_count'])})"
+            f"{span(lost)} of that lie between a copy to the host and the next one to the device "
+            f"({times_over(known['back_count'])})"
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
     elif one_pause or (
@@ -399,15 +396,15 @@ def _idle(
             ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
         )
         text = (
-            f"{words.span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for "
-            f"{words.span(idle - lost)}"
+            f"{span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for "
+            f"{span(idle - lost)}"
         )
         evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
     else:
         text, evidence, remedy = _by_cause(cause, lost, known, parts, details)
         many = known.get("long_gaps", 0)
         if of_gaps and not remedy.faster and many >= _MANY_GAPS:
-            text += f"; {many:,} gaps of {words.span(known['long_gap_ns'])} or more take {words.span(known['long_gaps_ns'])} in all"
+            text += f"; {many:,} gaps of {span(known['long_gap_ns'])} or more take {span(known['long_gaps_ns'])} in all"
             evidence |= {"gaps": many} | {f"{c}_ns": known[f"long_{c}_ns"] for c in ("gap", "gaps")}
         elif of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
@@ -421,7 +418,7 @@ def _idle(
         evidence[f"pause_{number}_ns"] = int(gap.ns)
         evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start_ns, 0)
     return run.finding(
-        f"between its first and its last work the GPU ran nothing for {words.of(idle, run.elapsed_ns)}; {text}.",
+        f"between its first and its last work the GPU ran nothing for {of(idle, run.elapsed_ns)}; {text}.",
         remedy,
         lost,
         idle_ns=idle,
@@ -434,10 +431,10 @@ def _several(known: Mapping[str, Any], parts: Mapping[str, int]) -> tuple[str, d
     sums = sorted(
         ((sum(parts[c] for c in each.causes), each) for each in _IDLE), key=lambda row: -row[0]
     )
-    texts = [f"for {words.span(ns)} {each.text}" for ns, each in sums[:_MOST_NAMED] if ns]
+    texts = [f"for {span(ns)} {each.text}" for ns, each in sums[:_MOST_NAMED] if ns]
     called = known.get("sync_count", 0)
     if called >= _MANY_GAPS:
-        texts.append(f"{known['sync_call']} was called {words.times_over(called)}")
+        texts.append(f"{known['sync_call']} was called {times_over(called)}")
     evidence = {f"idle_{n}_ns": ns for n, (ns, _) in enumerate(sums[:_MOST_NAMED], 1)}
     return "; ".join(texts), evidence | ({"calls": called} if called >= _MANY_GAPS else {})
 
@@ -446,14 +443,14 @@ def _by_cause(
     cause: _Idle, lost: int, known: Mapping[str, Any], parts: Mapping[str, int], details: Any
 ) -> tuple[str, dict[str, Any], Advice]:
     """What most of the idle time has in common, in words, with its numbers, and what to do."""
-    text, evidence = f"for {words.span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
+    text, evidence = f"for {span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
     calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
     calls = calls.groupby("detail", sort=False)["ns"].sum()
     if len(calls) and cause.causes[0] in ("api", "sync"):
         most = str(calls.idxmax())
         text += f", most of it in {most}"
         if cause.causes == ("sync",) and most == known.get("sync_call"):
-            text += f" (called {words.times_over(known['sync_count'])})"
+            text += f" (called {times_over(known['sync_count'])})"
             evidence["calls"] = known["sync_count"]
     if cause.causes[0] != "api_launch":
         return text, evidence, cause.remedy
@@ -472,8 +469,8 @@ def _gap(run: Run, gap: Any) -> str:
         did = f"the CPU in {gap.call}"
     if gap.call == NOT_KNOWN:
         did = NOT_KNOWN
-    since = words.span(max(int(gap.start_ns) - run.start_ns, 0))
-    return f"{words.span(int(gap.ns))} at {since} before {words.kernel(gap.next)} ({did})"
+    since = span(max(int(gap.start_ns) - run.start_ns, 0))
+    return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
 
 
 def _copying(
@@ -492,18 +489,18 @@ def _copying(
         most = " of" if staged.all() else ", most of the time of"
         what += f"{most} pageable memory{'' if staged.all() else ','}"
     if beside:
-        own = f", the CPU's own code before and between them {words.span(beside)}"
+        own = f", the CPU's own code before and between them {span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
     again, repeats = run.known(facts, "idle"), ""
     if again.get("alike_count", 0) >= _OFTEN and again["alike_ns"] > TYPICAL_SHARE * copying:
         repeats = (
             f"; {again['alike_count']:,} copies of {quantity('bytes', again['alike_bytes'])} {again['alike_way']} take "
-            f"{words.span(again['alike_ns'])} of it"
+            f"{span(again['alike_ns'])} of it"
         )
         evidence |= {f"alike_copies{unit}": again[f"alike{unit or '_count'}"] for unit in ("", "_bytes", "_ns")}  # fmt: skip
     return run.finding(
-        f"{what} take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
-        f"take {words.span(kernels)}{own}{repeats}.",
+        f"{what} take {of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
+        f"take {span(kernels)}{own}{repeats}.",
         _PINNED if what != "copies" else _LESS,
         min(copying, faster + kernels + beside),
         copying_ns=copying,
@@ -529,13 +526,13 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
             ran = ran[(ran["label"] == run.label) & (ran["kernel"] == few["kernel"])]
             if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
                 continue  # its launch takes longer than it: more blocks gain nothing
-            size, span = few["multiprocessors"], words.of(ns, run.elapsed_ns)
-            name = words.kernel(few["kernel"])
+            size, part_of = few["multiprocessors"], of(ns, run.elapsed_ns)
+            name = kernel_name(few["kernel"])
             if few.get("kinds", 1) > 1:  # it has only a part of the time
-                name += f" (of {few['kinds']} such kernels the one that runs longest: {words.span(few['longest_ns'])})"
+                name += f" (of {few['kinds']} such kernels the one that runs longest: {span(few['longest_ns'])})"
             launched = (
-                f"{name} was launched with {words.plural(few['blocks'], 'block')} of "
-                f"{words.plural(few['threads_per_block'], 'thread')}"
+                f"{name} was launched with {plural(few['blocks'], 'block')} of "
+                f"{plural(few['threads_per_block'], 'thread')}"
             )
             evidence = {f"{what}_ns": ns, "blocks": few["blocks"]}
             evidence |= {c: few[c] for c in ("kinds", "longest_ns") if few.get("kinds", 1) > 1}
@@ -543,10 +540,12 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
             if what != "few_threads":
                 gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
                 part = "half" if what == "few_blocks" else "a third"
-                title = f"for {span} at least {part} of the GPU had nothing to do: {launched}{gpu}."
+                title = (
+                    f"for {part_of} at least {part} of the GPU had nothing to do: {launched}{gpu}."
+                )
                 evidence["multiprocessors"] = size or None
             else:
-                title = f"for {span} nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}."
+                title = f"for {part_of} nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}."
                 evidence["threads_of_a_warp"] = WARP
             yield run.finding(title, faster, few["unused_ns"], **evidence)
 
@@ -559,9 +558,9 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
         if idle > WARN_SHARE * run.elapsed_ns:
             yield run.finding(
-                f"for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
-                f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other; "
-                f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {words.span(moved['to_host_ns'])}.",
+                f"for {of(idle, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
+                f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
+                f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
                 _BACK,
                 0,  # what the CPU does between two touches remains, and faults are not in the trace
                 idle_before_migrations_ns=idle,
@@ -574,8 +573,8 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
         inside = lost - moved["alone_ns"]
         count = moved["to_device_count"] + moved["to_host_count"]
         yield run.finding(
-            f"managed memory moved page by page when it was touched: {words.plural(count, 'migration')} to and from the "
-            f"GPU. Pages moved for {words.span(inside)} while kernels ran, and for {words.span(moved['alone_ns'])} while none "
+            f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
+            f"GPU. Pages moved for {span(inside)} while kernels ran, and for {span(moved['alone_ns'])} while none "
             "did; how long the page faults themselves took is not in the trace.",
             _MANAGED,
             lost,
@@ -596,8 +595,8 @@ def run_sentence(analysis: Analysis, number: int, parts: Mapping[str, int]) -> s
         if not len(ran):
             return "GPU-bound."
         most = ran.loc[ran["total_ns"].idxmax()]
-        share = words.percent(most["total_ns"] / max(ran["total_ns"].sum(), 1))
-        return f"GPU-bound: {words.kernel(most['kernel'])} is {share} of its kernels' time."
+        share = percent(most["total_ns"] / max(ran["total_ns"].sum(), 1))
+        return f"GPU-bound: {kernel_name(most['kernel'])} is {share} of its kernels' time."
     details = analysis.details
     copies = details[(details["interval"] == number) & (details["cause"] == "memcpy")]
     copies = copies[(copies["detail"] == "copy") & copies["direction"].isin(["H2D", "D2H"])]
@@ -608,4 +607,4 @@ def run_sentence(analysis: Analysis, number: int, parts: Mapping[str, int]) -> s
     known = way[way["bandwidth_gb_s"] > 0]
     rate = known["bytes"].sum() / max((known["bytes"] / known["bandwidth_gb_s"]).sum(), 1)
     speed = f" at {rate:,.3g} GB/s" if rate > 0 else ""
-    return f"Copying: {ns.idxmax()} {words.of(int(ns.max()), elapsed)}{speed}."
+    return f"Copying: {ns.idxmax()} {of(int(ns.max()), elapsed)}{speed}."
