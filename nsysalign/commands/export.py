@@ -53,7 +53,7 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
     """
     from nsysalign.engine import load
     from nsysalign.show import perfetto
-    from nsysalign.store import document, tables
+    from nsysalign.store import document
 
     with ProgressLine(quiet) as tell:
         tell("reading the analysis", 0)
@@ -85,7 +85,7 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
                     "keeps them"
                 )
         else:
-            said = [f"{tables.write(loaded, target, form)} tables"]
+            said = [f"{document.write_tables(loaded, target, form)} tables"]
     if not quiet:
         click.echo(str(target))
         for line in said:

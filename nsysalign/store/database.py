@@ -18,8 +18,7 @@ from nsysalign import registry, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, Known, TraceInfo
-from nsysalign.store.objects import listed, plain, table, to_json
-from nsysalign.store.soundness import refuse_unsound
+from nsysalign.store.objects import holds, listed, plain, table, to_json
 
 VERSION = 1
 _AGAIN = "make it again: nsysalign analyze TRACE"
@@ -39,6 +38,13 @@ _OF_INTERVALS = (
     *("parts", "segments", "details", "other_streams", "timeline"),
     *("unprofiled", "unprofiled_parts"),
 )
+#: Columns whose values are words of ours.
+_WORDS = {
+    ("findings", "severity"): ("error", "warning", "info"),
+    ("intervals", "kind"): ("event", "host", "nvtx", "run"),
+    ("labels", "kind"): ("event", "host", "nvtx"),
+    **{(table, "cause"): CAUSES for table in ("parts", "segments", "details", "unprofiled_parts")},
+}
 _SQL_TYPES = {"str": str, "object": str, "float64": float}  # else int
 
 
@@ -122,7 +128,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         expected = "an analysis.db"
         with untrusted.opened(path, AnalysisError, expected=expected, again=_AGAIN) as connection:
             analysis = _load(connection, path)
-        refuse_unsound(analysis, path.name)
+        problem = _problem(analysis)
     except (
         LookupError,
         ValueError,
@@ -132,6 +138,9 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         RecursionError,
     ) as error:
         raise AnalysisError(f"{path} is not an analysis ({error})", _AGAIN) from error
+    if problem:
+        what = f"{path.name} is inconsistent: {problem}; it was damaged or edited"
+        raise AnalysisError(what, _AGAIN)
     return analysis
 
 
@@ -164,18 +173,67 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         lists = [*map(list, values)] or [[] for _ in spec.names]
         for position, column in enumerate(spec.columns):
             if column.dtype == "object":
-                lists[position] = [json.loads(value) for value in lists[position]]
+                lists[position] = [*map(json.loads, lists[position])]
         read[spec.name] = table(lists, spec)
-    about: dict[str, Any] = {
-        name: tuple(tuple(v) if isinstance(v, list) else v for v in value)
-        if isinstance(value, list)
-        else value
-        for name, value in meta["trace"].items()
-    }
     return Analysis(
-        trace=TraceInfo(**about),
+        trace=TraceInfo(**{name: _tuples(value) for name, value in meta["trace"].items()}),
         notes=tuple(meta["notes"]),
         known=Known(**meta["known"]),
         extra={name: read.pop(name) for name in of_addons if name in read},
         **read,
     )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _problem(analysis: Analysis) -> str:
+    """What is wrong with a file from someone else, '' if nothing: it is shown only if its budgets
+    add up, its tables belong together, and everything is what it is declared to be."""
+    intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
+    labels, shares, numbers = analysis.labels, analysis.host_activity, intervals["interval"]
+    if not numbers.is_unique or (numbers < 0).any():
+        return "two intervals have the same number"
+    elapsed = intervals.set_index("interval")["elapsed_ns"]
+    of_parts = parts["ns"].groupby(parts["interval"]).sum().reindex(elapsed.index, fill_value=0)
+    pieces = (segments["end_ns"] - segments["start_ns"]).groupby(segments["interval"]).sum()
+    bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
+    info, known = analysis.trace, analysis.known
+    texts = [info.path, known.torch, known.python]
+    texts += [t for t in (info.nsys_version, info.schema_version, info.driver_version) if t]
+    begin_ns = info.session_start_utc_ns or 0
+    of_runs = (known.idle, known.page_migrations, known.few_blocks, known.few_threads, known.set_up)
+    right = {
+        "a window does not have the length of its interval": (
+            (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"])
+        ),
+        "a part is negative": (parts["ns"] >= 0).all(),
+        "the parts of an interval do not add up": (of_parts == elapsed).all(),
+        "the pieces of an interval do not add up": (pieces == elapsed.reindex(pieces.index)).all(),
+        "a prediction lacks an end of its error bar": (bars.any(axis=1) == bars.all(axis=1)).all(),
+        "the labels are not those of the intervals": (
+            labels["label"].is_unique and {*labels["label"]} == {*analysis.measured["label"]}
+        ),
+        "a label's row is not among the intervals": labels["row_interval"].isin(numbers).all(),
+        "host_activity lacks what its shares are of": (
+            {*shares["label"]} == {*shares.loc[shares["view"] == "all", "label"]}
+        ),
+        "what it says beside the tables is not what was written": (
+            holds(texts, list, str)
+            and all(holds(v, tuple, str) for v in (info.devices, info.missing, info.notes))
+            and holds(analysis.notes, tuple, str)
+            and type(begin_ns) is int
+            and 0 <= begin_ns < 1 << 62
+            and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
+            and all(holds(rows, list | tuple, dict) for rows in of_runs)
+            and isinstance(known.calls_without_work, dict)
+        ),
+    }
+    for name in _OF_INTERVALS:
+        known_ones = getattr(analysis, name)["interval"].isin(numbers).all()
+        right[f"{name} names an interval that is not there"] = known_ones
+    for (name, column), words in _WORDS.items():
+        only = {*getattr(analysis, name)[column]} <= {*words}
+        right[f"{name}.{column} holds an unknown word"] = only
+    return next((problem for problem, is_right in right.items() if not is_right), "")

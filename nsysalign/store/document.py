@@ -1,25 +1,28 @@
-"""`analysis.json`: the analysis as one document (docs/design.md, section 6), for other programs: it
-is not read back.
-
-Segments and the timeline are not in it; they are in `analysis.db`.
+"""Exports for other programs, which are not read back: the analysis as one JSON document
+(docs/design.md, section 6), without segments and timeline; and its tables as CSV for spreadsheets
+and Parquet for data frames.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, registry
+from nsysalign.errors import UsageError
 from nsysalign.explain.finding import statuses
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.parts import matrices, positions
-from nsysalign.store.objects import plain, records, to_json
+from nsysalign.parts import matrices, parts_matrix, positions
+from nsysalign.store.objects import listed, plain, records, to_json
+from nsysalign.text import safe_text
 
-FORMAT, VERSION = "nsysalign-analysis", 1
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
 #: Intervals at once: a row as Python objects takes ten times its size.
 _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
@@ -29,6 +32,12 @@ _AS_ROWS = (
     *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS),
 )
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
+#: Characters that make a spreadsheet treat a cell as a formula, including their full-width forms.
+_FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
+_BUDGET = (
+    *("interval", "name", "label", "kind", "site", "elapsed_ns", "kernel_only_ns"),
+    *("error_ns", "method", "start_ns", "end_ns"),
+)
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
@@ -48,27 +57,23 @@ def pieces(analysis: Analysis) -> Iterator[bytes]:
     parts = matrices(intervals, analysis.parts, tuple(_BOUNDS.values()))
     before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
     yield (before + mark).encode()
-    further = []  # (table by the position of its interval, these positions)
-    for table in (analysis.details, analysis.other_streams):
-        owner = positions(intervals, table)
-        order = np.argsort(owner, kind="stable")
-        further.append((table.iloc[order], owner[order]))
+    tables = (analysis.details, analysis.other_streams)
+    lots = [dict(iter(t.groupby(positions(intervals, t) // _AT_ONCE))) for t in tables]
     for first in range(0, len(intervals), _AT_ONCE):
         lot = records(intervals.iloc[first : first + _AT_ONCE])
-        for place, interval in enumerate(lot):
+        for row, interval in enumerate(lot, first):
             for key, matrix in zip(_BOUNDS, parts, strict=True):
-                values = matrix[first + place].tolist()
-                interval[key] = dict(zip(CAUSES, values, strict=True))
+                interval[key] = dict(zip(CAUSES, matrix[row].tolist(), strict=True))
             interval["details"], interval["other_streams_ns"] = [], {}
+        numbered = {interval["interval"]: interval for interval in lot}
         inside, beside = (
-            records(table.iloc[np.searchsorted(owner, first) : np.searchsorted(owner, first + len(lot))])
-            for table, owner in further
-        )  # fmt: skip
-        by_number = {interval["interval"]: interval for interval in lot}
+            records(own.get(first // _AT_ONCE, table[:0]))
+            for own, table in zip(lots, tables, strict=True)
+        )
         for detail in inside:
-            by_number[detail.pop("interval")]["details"].append(detail)
+            numbered[detail.pop("interval")]["details"].append(detail)
         for other in beside:
-            others = by_number[other["interval"]]["other_streams_ns"]
+            others = numbered[other["interval"]]["other_streams_ns"]
             others[str(other["stream"])] = other["ns"]
         yield ("," * bool(first) + to_json(lot)[1:-1]).encode()
     yield after.encode()
@@ -88,8 +93,8 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     long = {name for addon in registry.addons().values() for name in addon.long}
     extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
     return {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": "nsysalign-analysis",
+        "version": 1,
         "trace": plain(vars(analysis.trace)),
         "notes": plain(analysis.notes),
         "known": plain(vars(analysis.known)),
@@ -105,3 +110,50 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
         **{name: records(table) for name, table in extra.items()},
     }
+
+
+def write_tables(analysis: Analysis, folder: Path, form: str) -> int:
+    """A file for every table and one for `budgets`, a row per interval with a column per cause:
+    "csv", each text one line without control characters and never a formula, or "parquet", text as
+    it is; tuples and dicts as JSON text.  Returns how many."""
+    if form == "parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                "Parquet needs the package pyarrow, which is not installed",
+                "pip install pyarrow, or --format csv",
+            ) from None
+    every = {spec.name: getattr(analysis, spec.name) for spec in registry.specs()}
+    for name, table in {"budgets": _budgets(analysis), **every}.items():
+        texts = table.select_dtypes(exclude=["number", "bool"])
+        out = table.assign(**{c: listed(texts[c], cell if form == "csv" else _text) for c in texts})
+        with replacing(folder / f"{name}.{form}") as temporary:
+            if form == "csv":
+                out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+            else:
+                out.to_parquet(temporary, engine="pyarrow", index=False)
+    return len(every) + 1
+
+
+def _budgets(analysis: Analysis) -> pd.DataFrame:
+    budgets = analysis.intervals[[*_BUDGET]].copy()
+    budgets[[f"{cause}_ns" for cause in CAUSES]] = parts_matrix(analysis)
+    predicted = analysis.unprofiled.set_index("interval").reindex(budgets["interval"])
+    for name in ("predicted_ns", "lower_ns", "upper_ns"):
+        budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
+    return budgets
+
+
+def _text(value: Any) -> str:
+    """As UTF-8 can hold it, which knows no half characters."""
+    text = value if isinstance(value, str) else to_json(value)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def cell(value: Any) -> str:
+    """Text that a spreadsheet displays and never evaluates: `=cmd()` becomes `'=cmd()`."""
+    text = value if isinstance(value, str) else to_json(value)
+    line = safe_text(text)
+    shown = line.lstrip(" \u00a0\u3000")
+    return "'" + line if shown.startswith(_FORMULA) or text[:1] in _FORMULA else line

@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,59 +27,18 @@ _HOLDS: dict[str, tuple[set[type], str]] = {
     "float64": ({int, float, type(None)}, "numbers"),
     "Int64": ({int, type(None)}, "whole numbers"),
 }
-
-
-def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
-    """The values of a column as Python's own objects: texts and objects through `change`, each text
-    once; NaN, NA and infinity become `change(None)`."""
-    if column.dtype.kind in "iub" and str(column.dtype) != "Int64":
-        return column.tolist()
-    if column.dtype.kind in "iuf":
-        values = column.to_numpy(object, na_value=None).tolist()
-        return [v if v is not None and math.isfinite(v) else change(None) for v in values]
-    once = cache(change)
-    return [
-        once(value) if isinstance(value, str) else change(None if value != value else value)
-        for value in column.tolist()
-    ]
-
-
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """A table as a list of objects: ten times its size, so of long tables some rows at a time."""
-    names = table.columns.tolist()  # an index of texts is slow to go through
-    lists = [listed(table[name], plain) for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
-
-
-def table(lists: Iterable[list[Any]], spec: frames.Spec) -> pd.DataFrame:
-    """The declared columns from a list of values for each; None is NaN in floats, NA in Int64,
-    lists become tuples.
-
-    Raises ValueError, TypeError or OverflowError if a value is not what was declared.
-    """
-    import pandas as pd
-
-    made: dict[str, Any] = {}
-    for (name, dtype, _), values in zip(spec.columns, lists, strict=True):
-        if dtype == "object":
-            tuples = [tuple(v) if isinstance(v, list) else v for v in values]
-            made[name] = pd.Series(tuples, dtype=object)
-            continue
-        types, words = _HOLDS.get(dtype, ({int, bool}, "whole numbers"))
-        if not {*map(type, values)} <= types:
-            raise ValueError(f"{spec.name}.{name} holds something other than {words}")
-        if dtype == "float64":
-            values = [math.nan if value is None else value for value in values]
-        made[name] = pd.Series(values, dtype=dtype)
-    return frames.check(pd.DataFrame(made), spec)
+#: Columns of objects that are not tuples of texts.
+_OBJECTS: dict[tuple[str, str], tuple[type, type]] = {
+    ("findings", "evidence"): (dict, str),
+    ("timeline", "detail"): (dict, str),
+    ("variants", "intervals"): (tuple, int),
+}
 
 
 def plain(value: Any) -> Any:
-    """Nested mappings, sequences and numbers as JSON types; NaN, NA and infinity as None."""
-    if isinstance(value, (str, bool)) or value is None:
+    """Nested mappings, sequences and numbers as JSON types; NaN, NaT and infinity as None."""
+    if value is None or isinstance(value, (str, int)):
         return value
-    if isinstance(value, int):
-        return int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -102,3 +60,55 @@ def to_json(value: Any) -> str:
     if text.isascii():
         return text.decode()
     return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode())
+
+
+def listed(column: pd.Series, change: Callable[[Any], Any] = plain) -> list[Any]:
+    """The values of a column as Python's own objects: texts, each once, and objects through
+    `change`; NaN, NA and infinity become None, absent texts `change(None)`."""
+    import numpy as np
+    import pandas as pd
+
+    if column.dtype == "str":
+        codes, once = pd.factorize(column)
+        return np.array([*map(change, once), change(None)], object)[codes].tolist()
+    if column.dtype == object:
+        return [*map(change, column.tolist())]
+    if column.dtype.kind in "iub" and column.dtype != "Int64":
+        return column.tolist()
+    values = column.to_numpy(object, na_value=None).tolist()
+    return [v if v is not None and math.isfinite(v) else None for v in values]
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table as a list of objects: ten times its size, so of long tables some rows at a time."""
+    names = table.columns.tolist()  # an index of texts is slow to go through
+    lists = [listed(table[name]) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
+
+
+def table(lists: Iterable[list[Any]], spec: frames.Spec) -> pd.DataFrame:
+    """The declared columns from a list of values for each; None is NaN in floats, NA in Int64,
+    lists become tuples.
+
+    Raises ValueError, TypeError or OverflowError if a value is not what was declared.
+    """
+    import pandas as pd
+
+    made: dict[str, Any] = {}
+    for (name, dtype, _), values in zip(spec.columns, lists, strict=True):
+        if dtype == "object":
+            values = [tuple(v) if isinstance(v, list) else v for v in values]
+            kind, within = _OBJECTS.get((spec.name, name), (tuple, str))
+            words, right = "declared", all(holds(value, kind, within) for value in values)
+        else:
+            types, words = _HOLDS.get(dtype, ({int, bool}, "whole numbers"))
+            right = {*map(type, values)} <= types
+        if not right:
+            raise ValueError(f"{spec.name}.{name} holds something other than {words}")
+        made[name] = pd.Series(values, dtype=dtype)
+    return frames.check(pd.DataFrame(made), spec)
+
+
+def holds(value: object, kind: Any, within: Any) -> bool:
+    """Whether it is a collection of that kind, of such items."""
+    return isinstance(value, kind) and all(isinstance(item, within) for item in value)

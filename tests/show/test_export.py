@@ -19,7 +19,7 @@ from nsysalign.commandline.present import present
 from nsysalign.errors import UsageError
 from nsysalign.files import file_name
 from nsysalign.show import perfetto
-from nsysalign.store import tables
+from nsysalign.store import document
 
 
 def exported(analysis, path):
@@ -93,7 +93,7 @@ def test_rows_for_items_that_overlap():
 
 
 def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
-    assert tables.write(analysis, tmp_path, "csv") == len([*tmp_path.iterdir()]) > 10
+    assert document.write_tables(analysis, tmp_path, "csv") == len([*tmp_path.iterdir()]) > 10
     with (tmp_path / "budgets.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
     causes = [
@@ -111,8 +111,8 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1"
 
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(text, tmp_path):
-    assert tables.cell(text).startswith("'")
-    tables.write(build(name=lambda _: text), tmp_path, "csv")
+    assert document.cell(text).startswith("'")
+    document.write_tables(build(name=lambda _: text), tmp_path, "csv")
     for path in tmp_path.glob("*.csv"):
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.reader(file):
@@ -120,16 +120,16 @@ def test_no_cell_is_a_formula(text, tmp_path):
 
 
 def test_a_hostile_cell_is_one_line_without_control_characters(hostile_analysis, tmp_path):
-    tables.write(hostile_analysis, tmp_path, "csv")
+    document.write_tables(hostile_analysis, tmp_path, "csv")
     text = (tmp_path / "intervals.csv").read_text("utf-8")
     assert not set("\x1b\u202e\u2028\r") & set(text)
-    assert tables.cell("gemm<512, 1>") == "gemm<512, 1>"
+    assert document.cell("gemm<512, 1>") == "gemm<512, 1>"
 
 
 def test_parquet_comes_back(analysis, tmp_path):
     pytest.importorskip("pyarrow")
 
-    tables.write(analysis, tmp_path, "parquet")
+    document.write_tables(analysis, tmp_path, "parquet")
     back = pd.read_parquet(tmp_path / "intervals.parquet")
     assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
     assert json.loads(back["callers"][0]) == ["train.py:88"]
@@ -138,7 +138,7 @@ def test_parquet_comes_back(analysis, tmp_path):
 def test_parquet_names_what_is_missing(analysis, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match="pyarrow"):
-        tables.write(analysis, tmp_path, "parquet")
+        document.write_tables(analysis, tmp_path, "parquet")
 
 
 NAMES = [

@@ -88,8 +88,11 @@ def demo(tmp_path_factory) -> bytes:
         ("update timeline set detail = '[]'", "detail holds something other than declared"),
         ("update parts set interval = 99999 where rowid = 1", "do not add up|is not there"),
         ("update unprofiled set lower_ns = null", "an end of its error bar"),
-        ("update meta set value = '[3]' where key = 'notes'", "says about the trace"),
-        ("update meta set value = replace(value, '\"devices\":[', '\"devices\":[3,')", "trace"),
+        ("update meta set value = '[3]' where key = 'notes'", "beside the tables"),
+        (
+            "update meta set value = replace(value, '\"devices\":[', '\"devices\":[3,')",
+            "beside the tables",
+        ),
     ],
 )
 def test_an_edited_analysis_is_refused_when_it_is_read(demo, tmp_path, change, said):
