@@ -9,7 +9,7 @@ import pandas as pd
 from simulator.ranks import Job
 
 from nsysalign import frames
-from nsysalign.addons.ranks.records import LabelTimes, RankSummary, SourceResult
+from nsysalign.addons.ranks.records import Clock, LabelTimes, RankSummary, SourceResult
 from nsysalign.trace.nccl import operation_of
 
 EPOCH = 1_795_229_128_000_000_000
@@ -81,3 +81,9 @@ def results(*ranks: RankSummary) -> list[SourceResult]:
     for rank in ranks:
         by_source.setdefault(rank.source, []).append(rank)
     return [SourceResult(name, name, ranks=tuple(found)) for name, found in by_source.items()]
+
+
+def common(clock: Clock, times: np.ndarray) -> np.ndarray:
+    """Times of a trace on the common clock, as ranks.json says."""
+    drifted = np.rint(clock.drift * (times - clock.origin_ns)).astype(np.int64)
+    return times + clock.offset_ns + drifted

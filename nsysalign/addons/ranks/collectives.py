@@ -15,7 +15,7 @@ on the other.  Broadcast and reduce let the sender go on and are left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,192 +40,165 @@ FEWEST_FOR_DRIFT, MOST_DRIFT = 12, 1e-3
 
 
 class Stream(NamedTuple):
-    """The collectives of one name on one stream of one rank, times on a coarse common clock."""
+    """The collectives of one name on one stream of one rank."""
 
     rank: int  # position among the summaries
-    trace: int
+    source: str
+    host: str | None
     name: str
     rows: np.ndarray  # positions in the rank's collectives
-    start: np.ndarray
+    start: np.ndarray  # on the common clock, as far as that is known
     end: np.ndarray
+    correction_ns: int = 0  # of its clock
+    error_ns: int = 0
 
 
 class Fit(NamedTuple):
-    """How the clock of a stream stands against its reference's: later by offset + drift * (t -
-    origin), with t and origin on the reference's coarse clock."""
+    """A clock is ahead of the common one by offset + drift * (t - origin)."""
 
-    offset_ns: int
-    drift: float
+    first: Stream  # on the common clock
     origin_ns: int
-    scatter_ns: int
+    offset_ns: int
+    drift: float = 0.0
+    scatter_ns: int = 0
+
+    def corrected(self, stream: Stream) -> Stream:
+        start, end = (
+            times - self.offset_ns - np.rint(self.drift * (times - self.origin_ns)).astype(np.int64)
+            for times in (stream.start, stream.end)
+        )
+        return stream._replace(
+            start=start, end=end, correction_ns=-self.offset_ns, error_ns=self.error_ns
+        )
+
+    @property
+    def error_ns(self) -> int:
+        return self.first.error_ns + self.scatter_ns
 
 
-class Group(NamedTuple):
-    """A communicator: streams of several ranks that ran the same collectives, the first of which
-    is the reference (its own fit is zero)."""
-
-    streams: list[Stream]
-    fits: list[Fit]
-
-
-class Joined(NamedTuple):
-    clocks: tuple[Clock, ...]  # one per trace, in the order in which their first ranks come
-    groups: tuple[Group, ...]
-
-
-def join(ranks: Sequence[RankSummary]) -> Joined:
-    """Clocks of all traces, and what joins them; the first trace with a session start is the
-    reference.
+def join(ranks: Sequence[RankSummary]) -> tuple[tuple[Clock, ...], list[list[Stream]]]:
+    """Clocks of the traces, in the order in which their first ranks come; and the communicators:
+    streams of several ranks that ran the same collectives.
 
     Every trace counts nanoseconds from its own session start, and says when that was by the
     machine's clock.  Machines' clocks differ by up to milliseconds; collectives tell by how much.
+    The reference is the first trace with a session start.  A trace that fits no known one begins
+    anew, and others may join it.
     """
-    names = list(dict.fromkeys(rank.source for rank in ranks))
-    firsts = [next(rank for rank in ranks if rank.source == name) for name in names]
-    starts = [rank.session_start_ns for rank in firsts]
-    root = next((n for n, start in enumerate(starts) if start is not None), 0)
-    # a difference of nanoseconds since 1970: small, and 0 if nothing is known
-    coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
-    hosts = [None if s is None else rank.host for s, rank in zip(starts, firsts, strict=True)]
-    groups, refused = _groups(_streams(ranks, names, coarse), hosts)
-    edges = [
-        (group.streams[0], stream, fit)
-        for group in groups
-        for stream, fit in zip(group.streams[1:], group.fits[1:], strict=True)
-    ]
-    clocks: dict[int, Clock] = {}
-    for n in dict.fromkeys([root, *range(len(names))]) if names else ():
-        if n in clocks:  # collectives join it to an earlier one
-            continue
-        reason, method = "", "none" if starts[n] is None else "session start"
-        if n == root:
-            method = "reference"
-        elif not any(len(r.collectives) for r in ranks if r.source == names[n]):
-            reason = "it has no collectives"
+    starts = {rank.source: rank.session_start_ns for rank in ranks}
+    root = min(starts, key=lambda name: starts[name] is None, default="")
+    # differences of nanoseconds since 1970: small, and 0 if nothing is known
+    coarse = {n: 0 if start is None else start - starts[root] for n, start in starts.items()}
+    streams = {name: _streams(ranks, name, coarse[name]) for name in starts}
+    clocks: dict[str, Clock] = {}
+    placed: list[Stream] = []
+    waiting = sorted(starts, key=lambda name: name != root)
+    while waiting:
+        for name in [*waiting, waiting[0]]:  # if none fits, the first one, and why it does not
+            fit = _best(streams[name], placed)
+            if isinstance(fit, Fit):
+                break
+        waiting.remove(name)
+        if isinstance(fit, Fit):
+            clocks[name] = Clock(
+                name, "collectives", coarse[name] - fit.offset_ns,
+                clocks[fit.first.source].root, -fit.drift,
+                fit.origin_ns - coarse[name], -fit.offset_ns,
+                fit.error_ns, len(fit.first.rows),
+            )  # fmt: skip
+            placed += map(fit.corrected, streams[name])
         else:
-            shares = f"it shares no collectives with {names[root]}, or fewer than {FEWEST}"
-            reason = refused.get(n, shares)
-        clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
-        # those that collectives connect to the known ones, best fit first
-        while leading := [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]:
-            edge = min(leading, key=lambda e: (e[2].scatter_ns, -len(e[0].rows)))
-            new = edge[1] if edge[0].trace in clocks else edge[0]
-            clocks[new.trace] = _corrected(clocks, edge, coarse, names)
-    return Joined(tuple(clocks[n] for n in range(len(names))), tuple(groups))
+            method, why = "session start" if starts[name] is not None else "none", fit
+            if name == root:
+                method, why = "reference", ""
+            clocks[name] = Clock(name, method, coarse[name], root=name, reason=why)
+            placed += streams[name]
+    return tuple(map(clocks.__getitem__, starts)), _groups(placed)
 
 
-def _corrected(
-    clocks: Mapping[int, Clock],
-    edge: tuple[Stream, Stream, Fit],
-    coarse: Sequence[int],
-    names: Sequence[str],
-) -> Clock:
-    """The clock of the trace at one end of an edge, from that of the other, which is known.  The
-    second is later than the first: the correction is taken off it, or added to the first."""
-    first, other, fit = edge
-    ahead = first.trace in clocks
-    known, new, sign = (first, other, -1) if ahead else (other, first, 1)
-    base = clocks[known.trace]
-    correction = sign * fit.offset_ns + base.correction_ns
-    correction += round(base.drift * (fit.origin_ns - coarse[known.trace] - base.origin_ns))
-    return Clock(
-        names[new.trace],
-        "collectives",
-        offset_ns=coarse[new.trace] + correction,
-        root=base.root,
-        drift=sign * fit.drift + base.drift,
-        origin_ns=fit.origin_ns + (fit.offset_ns if ahead else 0) - coarse[new.trace],
-        correction_ns=correction,
-        error_ns=fit.scatter_ns + (base.error_ns or 0),
-        collectives=len(first.rows),
-    )
-
-
-def _streams(
-    ranks: Sequence[RankSummary], names: Sequence[str], coarse: Sequence[int]
-) -> list[Stream]:
-    """Streams of collectives; `coarse`: what is added to the times of each trace."""
+def _streams(ranks: Sequence[RankSummary], source: str, coarse: int) -> list[Stream]:
+    """The streams of collectives of a trace; `coarse` is added to its times."""
     streams = []
     for position, rank in enumerate(ranks):
-        table, trace = rank.collectives, names.index(rank.source)
-        bound = np.flatnonzero(table["operation"].isin(TOGETHER))
-        by_stream = table.iloc[bound].groupby(["stream", "name"], sort=True).indices
-        for (_, name), inside in by_stream.items():
-            rows = bound[inside]
-            start, end = (table[c].to_numpy()[rows] + coarse[trace] for c in ("start_ns", "end_ns"))
-            streams.append(Stream(position, trace, str(name), rows, start, end))
-    return sorted(streams, key=lambda s: (s.name, s.rank, s.start[0]))
+        if rank.source != source:
+            continue
+        bound = np.flatnonzero(rank.collectives["operation"].isin(TOGETHER))
+        together = rank.collectives.iloc[bound]
+        host = rank.host if rank.session_start_ns is not None else None
+        for (_, name), inside in together.groupby(["stream", "name"]).indices.items():
+            start, end = (together[c].to_numpy()[inside] + coarse for c in ("start_ns", "end_ns"))
+            streams.append(Stream(position, source, host, str(name), bound[inside], start, end))
+    return streams
 
 
-def _groups(
-    streams: Sequence[Stream], hosts: Sequence[str | None]
-) -> tuple[list[Group], Mapping[int, str]]:
-    """Streams that run the same collectives, and why traces could not join any: each joins the
-    group that it fits best, or begins one."""
-    groups: list[Group] = []
-    refused: dict[int, str] = {}
-    for stream in streams:
-        fits: list[tuple[Fit, Group]] = []
-        for group in groups:
-            first = group.streams[0]
-            if first.name != stream.name or stream.rank in {s.rank for s in group.streams}:
-                continue
-            host = hosts[first.trace]
-            fit = _fit(first, stream, host is not None and host == hosts[stream.trace])
-            if isinstance(fit, str):
-                refused.setdefault(stream.trace, fit)
-            else:
-                fits.append((fit, group))
-        if fits:
-            fit, group = min(fits, key=lambda pair: pair[0].scatter_ns)
-            group.streams.append(stream)
-            group.fits.append(fit)
-        else:
-            groups.append(Group([stream], [Fit(0, 0.0, int(stream.end[0]), 0)]))
-    return [group for group in groups if len(group.streams) > 1], refused
+def _best(streams: Sequence[Stream], placed: Sequence[Stream]) -> Fit | str:
+    """How a trace fits best onto those whose clocks are known, or in words why it does not."""
+    fits = [_fit(p, stream) for stream in streams for p in placed if p.name == stream.name]
+    if good := [fit for fit in fits if isinstance(fit, Fit)]:
+        return min(good, key=lambda fit: fit.error_ns)
+    if not streams:
+        return "it has no collectives"
+    return str(fits[0]) if fits else "it shares no collectives with other traces"
 
 
-def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
-    """How `other` fits onto `first`, the k-th collective paired with the k-th; or in words why it
-    does not.  A slope goes through the medians of the outer thirds (Tukey's resistant line)."""
+def _fit(first: Stream, other: Stream, free: bool = True) -> Fit | str:
+    """How `other` fits onto `first`, the k-th collective paired with the k-th, or in words why it
+    does not; not `free`: its clock is known.  A drift goes through the medians of the outer thirds
+    (Tukey's resistant line)."""
     count, third = len(first.rows), len(first.rows) // 3
     if count != len(other.rows):
         return f"it has {len(other.rows)} collectives where another has {count}"
     if count < FEWEST:
         return f"{count} collectives are fewer than {FEWEST}"
-    origin, distance = int(first.end[0]), other.end - first.end
-    since, offset, drift = first.end - origin, 0, 0.0
-    if first.trace != other.trace:
-        offset = int(np.median(distance))
-        run = float(np.median(since[-third:]) - np.median(since[:third]))
+    fit = Fit(first, int(other.end[0]), 0)
+    if free:
+        distance, since = other.end - first.end, other.end - fit.origin_ns
+        fit = fit._replace(offset_ns=int(np.median(distance)))
+        run = np.median(since[-third:]) - np.median(since[:third])
         if count >= FEWEST_FOR_DRIFT and run > 0:
-            rest = distance - offset
-            slope = float(np.median(rest[-third:]) - np.median(rest[:third])) / run
-            turned = rest - slope * since
-            shift = float(np.median(turned))
-            scatters = [np.percentile(np.abs(left), 95) for left in (turned - shift, rest)]
-            if abs(slope) <= MOST_DRIFT and scatters[0] < 0.5 * scatters[1]:
-                offset, drift = offset + round(shift), slope
-    drifted = np.rint(drift * since).astype(np.int64)
-    scatter = int(np.percentile(np.abs(distance - drifted - offset), 95))
-    against = offset < other.start - drifted - first.end - CLOCK_SLACK_NS
-    against |= offset > other.end - drifted - first.start + CLOCK_SLACK_NS
+            drift = float(np.median(distance[-third:]) - np.median(distance[:third])) / run
+            offset = round(np.median(distance - drift * since))
+            drifting = fit._replace(offset_ns=offset, drift=drift)
+            if abs(drift) <= MOST_DRIFT and _scatter(drifting, other) < _scatter(fit, other) / 2:
+                fit = drifting
+    fit = fit._replace(scatter_ns=_scatter(fit, other))
+    placed = fit.corrected(other)
+    against = placed.start > first.end + CLOCK_SLACK_NS
+    against |= placed.end < first.start - CLOCK_SLACK_NS
     if against.sum() > MOST_CONTRADICTIONS * count:
         return (
             f"{int(against.sum())} of {count} collectives would end on one rank before they began "
             "on the other: not the same collectives"
         )
-    if scatter > MOST_SCATTER_NS:
-        return f"their ends scatter by {scatter / 1e3:.0f} us (95 %), 50 us at most were expected"
-    if same_host and abs(offset) > SAME_HOST_NS:
+    if fit.scatter_ns > MOST_SCATTER_NS:
+        scatter = f"{fit.scatter_ns / 1e3:.0f} us (95 %)"
+        return f"their ends scatter by {scatter}, 50 us at most were expected"
+    apart = abs(fit.offset_ns + first.correction_ns)
+    if free and first.host is not None and first.host == other.host and apart > SAME_HOST_NS:
         return (
-            f"they are of one machine and yet end {abs(offset) / 1e6:.1f} ms apart: not the same "
+            f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same "
             "collectives"
         )
-    return Fit(offset, drift, origin, scatter)
+    return fit
 
 
-def common(clock: Clock, times: np.ndarray) -> np.ndarray:
-    """Times of a trace (int64 array) on the common clock."""
-    drifted = np.rint(clock.drift * (times - clock.origin_ns)).astype(np.int64)
-    return times + clock.offset_ns + drifted
+def _scatter(fit: Fit, other: Stream) -> int:
+    """How well ends agree, in 95 % of the collectives."""
+    return int(np.percentile(np.abs(fit.corrected(other).end - fit.first.end), 95))
+
+
+def _groups(streams: Sequence[Stream]) -> list[list[Stream]]:
+    """Streams on the common clock that ran the same collectives, of two ranks or more."""
+    groups: list[list[Stream]] = []
+    for stream in sorted(streams, key=lambda s: (s.name, s.rank, s.start[0])):
+        others = [
+            group for group in groups
+            if group[0].name == stream.name and all(s.rank != stream.rank for s in group)
+        ]  # fmt: skip
+        fits = [(_fit(group[0], stream, free=False), group) for group in others]
+        good = [(fit, group) for fit, group in fits if isinstance(fit, Fit)]
+        if good:
+            min(good, key=lambda pair: pair[0].scatter_ns)[1].append(stream)
+        else:
+            groups.append([stream])
+    return [group for group in groups if len(group) > 1]

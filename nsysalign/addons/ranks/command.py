@@ -46,56 +46,53 @@ _OPTIONS = (
 
 
 def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
-    """Compare the ranks, if there are several or --ranks asks for it; `given` are the options of
-    `analyze`.  Raises UsageError for options that do not fit."""
-    from nsysalign.addons.ranks.work import is_many
+    """Analyse every trace, compare, store and print, if there are several or --ranks asks for it;
+    `given` are the options of `analyze`.
 
-    if given["ranks"] or len(traces) > 1 or is_many(traces[0]):
-        for name in ("fail_on", "baseline", "marks"):
-            if given.get(name):
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is for one trace, several are given",
-                    "nsysalign analyze RUN, once for each of them",
-                )
-        _present(traces, given)
-        return True
-    if given["dask"]:
-        raise UsageError(
-            f"--dask is for several traces; {traces[0]} is one",
-            "nsysalign analyze RUN1 RUN2 ... | FOLDER",
-        )
-    return False
-
-
-def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
-    """Analyse every trace of `paths`, compare the ranks, store and print.
-
-    A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can
-    be, or if they are no ranks of one job.
+    A trace that cannot be analysed is reported and left out.  Raises UsageError for options that do
+    not fit, TraceError if no trace can be analysed, or if they are no ranks of one job.
     """
     from nsysalign.addons.ranks import page, work
     from nsysalign.addons.ranks.compare import compare
-    from nsysalign.addons.ranks.work import DOCUMENT, find
-    from nsysalign.commandline.outputs import console, deliver
+    from nsysalign.commandline.outputs import ProgressLine, console, deliver
     from nsysalign.files import write_text
     from nsysalign.record.session import recover
     from nsysalign.rundir import make_run_dir, numbered
 
-    output, quiet, json_out = (given[name] for name in ("output", "quiet", "json_out"))
-    for source in find(paths):  # logs of runs that were cut short
-        recover(source.trace.parent)
-    sources = find(paths)
-    if logs := given["events"]:
-        if len(sources) > 1:
+    output, quiet, json_out, logs = (given[n] for n in ("output", "quiet", "json_out", "events"))
+    if not (given["ranks"] or len(traces) > 1 or work.is_many(traces[0])):
+        if given["dask"]:
             raise UsageError(
-                "--events is for one trace: logs of several carry their names or lie in their run directories",
-                "name them report_rank0.events.jsonl, beside report_rank0.sqlite",
+                f"--dask is for several traces; {traces[0]} is one",
+                "nsysalign analyze RUN1 RUN2 ... | FOLDER",
             )
+        return False
+    for name in ("fail_on", "baseline", "marks"):
+        if given.get(name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for one trace, several are given",
+                "nsysalign analyze RUN, once for each of them",
+            )
+    for source in work.find(traces):  # logs of runs that were cut short
+        recover(source.trace.parent)
+    sources = work.find(traces)
+    if logs and len(sources) > 1:
+        raise UsageError(
+            "--events is for one trace: logs of several carry their names or lie in their run directories",
+            "name them report_rank0.events.jsonl, beside report_rank0.sqlite",
+        )
+    if logs:
         sources = (replace(sources[0], logs=tuple(log.absolute() for log in logs)),)
     count = work.workers([source.trace for source in sources], given["jobs"])
     with work.dask(given["dask"], count) if given["dask"] else work.processes(count) as executor:
         target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-        results = work.analyse(sources, target, executor, nsys=given["nsys"], quiet=quiet)
+        jobs = [work.Job(source, target.absolute(), given["nsys"]) for source in sources]
+        results, step = [], f"analysing {len(jobs)} traces"
+        with ProgressLine(quiet) as tell:
+            tell(step, 0)
+            for result in work.over(work.one, jobs, executor):
+                results.append(result)
+                tell(step, 100 * len(results) // len(jobs))
     if not any(result.ranks for result in results):
         with contextlib.suppress(OSError):
             target.rmdir()
@@ -113,7 +110,7 @@ def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
             "nsysalign diff A B",
         )
     document = page.dumps(comparison)
-    write_text(target / DOCUMENT, document)
+    write_text(target / work.DOCUMENT, document)
     write_text(target / RANKS_PAGE, page.page(comparison))
     deliver(document, json_out)
     if quiet or json_out == "-":
@@ -122,3 +119,4 @@ def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
     else:
         shown = str(target / RANKS_PAGE) if output else os.path.relpath(target / RANKS_PAGE)
         page.render(comparison, console(), shown)
+    return True

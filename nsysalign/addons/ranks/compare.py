@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nsysalign.addons.ranks.collectives import Group, common, join
+from nsysalign.addons.ranks.collectives import Stream, join
 from nsysalign.addons.ranks.records import (
     Clock,
     LabelComparison,
@@ -44,6 +43,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     device and pid; one empty rank where there is none."""
     pids = pid_of(shared.collectives["process"].to_numpy())
     seen = sorted({*analysis.measured["pid"].tolist(), *pids.tolist()})
+    order = {label: n for n, label in enumerate(analysis.labels["label"])}
     ranks = []
     for pid in seen or [0]:
         collectives = shared.collectives[pids == pid].reset_index(drop=True)
@@ -53,10 +53,9 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
         labels = []
         for label, own in intervals.groupby("label", sort=False).indices.items():
             windows = intervals[["start_ns", "end_ns"]].to_numpy(np.int64)[own]
-            means = zip(CAUSES, parts[own].mean(axis=0).tolist(), parts[own].T, strict=True)
-            means_ns = {cause: mean for cause, mean, ns in means if ns.any()}
-            labels.append(LabelTimes(label, bool(intervals["library"][own[0]]), windows, means_ns))
-        order = {label: n for n, label in enumerate(analysis.labels["label"])}
+            means = dict(zip(CAUSES, parts[own].mean(axis=0).tolist(), strict=True))
+            means = {cause: ns for cause, ns in means.items() if ns}
+            labels.append(LabelTimes(label, bool(intervals["library"][own[0]]), windows, means))
         devices = [*intervals["device"].tolist(), *collectives["device"].tolist()]
         ranks.append(
             RankSummary(
@@ -71,36 +70,36 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
 
 
-@dataclass(frozen=True)
-class Meeting:
-    """The collectives of one communicator: who arrived when.  Arrays are (members, collectives)."""
+class Meeting(NamedTuple):
+    """The collectives of one communicator as one of its ranks sees them; arrays have one element
+    per collective.
 
-    ranks: list[int]  # positions of the summaries
-    own_start: np.ndarray  # on each rank's own clock
+    rank 0   ....[#####=======]      wait #####
+    rank 1   .........[=======]      last
+    """
+
+    rank: int
+    start: np.ndarray  # on its trace's clock
     wait: np.ndarray  # nanoseconds before the last one arrived, 0 if the clocks cannot tell
-    last: np.ndarray  # (collectives,): the member that arrived last
-    clear: np.ndarray  # (collectives,): whether it was later by more than the clocks' error
+    waits_for: np.ndarray  # the rank that arrived last
+    last: np.ndarray  # whether that is this one, later by more than the clocks' error
 
 
 def compare(results: Sequence[SourceResult]) -> RankComparison:
     """The whole comparison, whatever the order in which the results came."""
     results = sorted(results, key=lambda r: natural(r.source))
-    numbered = number_ranks([rank for r in results for rank in r.ranks])
-    numbers, ranks = list(numbered), list(numbered.values())
-    joined = join(ranks)
-    clocks = {clock.source: clock for clock in joined.clocks}
-    meetings = [_meeting(group, ranks, clocks) for group in joined.groups]
-    names = dict.fromkeys(label.label for rank in ranks for label in rank.labels)
+    ranks = number_ranks([rank for r in results for rank in r.ranks])
+    clocks, groups = join(list(ranks.values()))
+    meetings = [m for group in groups for m in _meetings(group, ranks, clocks)]
+    waits = []
+    for rank in ranks:
+        own = [m for m in meetings if m.rank == rank]
+        for other in ranks:
+            waited = [m.wait[(m.waits_for == other) & (m.wait > 0)] for m in own]
+            if number := sum(map(len, waited)):
+                waits.append(Wait(rank, other, number, int(sum(w.sum() for w in waited))))
     reports = {r.source: r.report for r in results}
-    count: Counter = Counter()
-    total: Counter = Counter()
-    for meeting in meetings:
-        for rank, wait in zip(meeting.ranks, meeting.wait, strict=True):
-            for member, other in enumerate(meeting.ranks):
-                for_it = wait[(wait > 0) & (meeting.last == member)]
-                count[numbers[rank], numbers[other]] += len(for_it)
-                total[numbers[rank], numbers[other]] += int(for_it.sum())
-    waits = [Wait(*pair, number, total[pair]) for pair, number in count.items() if number]
+    names = dict.fromkeys(times.label for rank in ranks.values() for times in rank.labels)
     return RankComparison(
         ranks=tuple(
             Rank(
@@ -108,10 +107,10 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
                 sum(len(t.windows) for t in rank.labels), len(rank.collectives),
                 reports[rank.source],
             )
-            for number, rank in numbered.items()
+            for number, rank in ranks.items()
         ),
-        clocks=joined.clocks,
-        labels=tuple(_label(name, ranks, numbers, meetings) for name in names),
+        clocks=clocks,
+        labels=tuple(_label(name, ranks, meetings) for name in names),
         waits=tuple(sorted(waits, key=lambda w: (-w.wait_ns, w.rank, w.waits_for))),
         failures=tuple(r for r in results if r.failure),
     )  # fmt: skip
@@ -131,52 +130,50 @@ def number_ranks(ranks: Sequence[RankSummary]) -> dict[int, RankSummary]:
     return dict(enumerate(sorted(ranks, key=lambda r: (natural(r.source), r.device, r.pid))))
 
 
-def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Clock]) -> Meeting:
-    """Who waited for whom in every collective of a communicator.
-
-    rank 0   ....[#####=======]      wait #####
-    rank 1   .........[=======]      last
-    """
-    streams = group.streams
-    of_streams = [clocks[ranks[s.rank].source] for s in streams]
-    own_start, own_end = (
-        np.stack([ranks[s.rank].collectives[column].to_numpy()[s.rows] for s in streams])
-        for column in ("start_ns", "end_ns")
-    )
-    start, end = (
-        np.stack([common(clock, own) for clock, own in zip(of_streams, times, strict=True)])
-        for times in (own_start, own_end)
-    )
-    errors = np.full(len(streams), GPU_CLOCK_NS)
-    if len({s.trace for s in streams}) > 1:
-        worst = max(fit.scatter_ns for fit in group.fits)
-        errors = np.maximum([clock.error_ns or worst for clock in of_streams], GPU_CLOCK_NS)
-    last, latest = start.argmax(axis=0), start.max(axis=0)
-    early = np.clip(np.minimum(latest, end) - start, 0, None)
-    # a wait shorter than the possible difference of the two clocks may not be one
-    wait = np.where(early > np.maximum(errors[:, None], errors[last][None, :]), early, 0)
+def _meetings(
+    group: Sequence[Stream], ranks: Mapping[int, RankSummary], clocks: Sequence[Clock]
+) -> list[Meeting]:
+    """Who waited for whom in every collective of a communicator."""
+    numbers = np.array(list(ranks))[[stream.rank for stream in group]]
+    errors = np.full(len(group), GPU_CLOCK_NS)
+    if len({stream.source for stream in group}) > 1:
+        known = {clock.source: clock.error_ns for clock in clocks}
+        worst = max(known[stream.source] or 0 for stream in group)
+        errors = np.maximum([known[stream.source] or worst for stream in group], GPU_CLOCK_NS)
+    start = np.stack([stream.start for stream in group])
+    latest, last = start.max(axis=0), start.argmax(axis=0)
     clear = latest - np.sort(start, axis=0)[-2] > errors[last]
-    return Meeting([s.rank for s in streams], own_start, wait, last, clear)
+    meetings = []
+    for member, stream in enumerate(group):
+        early = np.clip(np.minimum(latest, stream.end) - stream.start, 0, None)
+        # a wait shorter than the possible difference of the two clocks may not be one
+        wait = np.where(early > np.maximum(errors[member], errors[last]), early, 0)
+        own = ranks[numbers[member]].collectives["start_ns"].to_numpy()[stream.rows]
+        meetings.append(
+            Meeting(numbers[member], own, wait, numbers[last], clear & (last == member))
+        )
+    return meetings
 
 
 def _label(
-    name: str, ranks: Sequence[RankSummary], numbers: Sequence[int], meetings: Sequence[Meeting]
+    name: str, ranks: Mapping[int, RankSummary], meetings: Sequence[Meeting]
 ) -> LabelComparison:
-    having = {n: t for n, rank in enumerate(ranks) for t in rank.labels if t.label == name}
+    having = {n: t for n, rank in ranks.items() for t in rank.labels if t.label == name}
     repetitions = min(len(times.windows) for times in having.values())
     elapsed = np.stack([np.diff(times.windows[:repetitions])[:, 0] for times in having.values()])
     slowest_in = np.bincount(elapsed.argmax(axis=0), minlength=len(having)).tolist()
     rows = [
-        _rank_label(n, times, numbers, meetings, slowest)
-        for (n, times), slowest in zip(having.items(), slowest_in, strict=True)
+        _rank_label(number, times, [m for m in meetings if m.rank == number], slowest)
+        for (number, times), slowest in zip(having.items(), slowest_in, strict=True)
     ]
     together = max(row.collectives for row in rows)
-    medians = [row.median_ns for row in rows]
-    spread = max(medians) - min(medians)
-    longest = rows[int(np.argmax(medians))]
-    waits = max(rows, key=lambda row: row.wait_median_ns)
-    even = spread <= max(EVEN_SHARE * min(medians), RESOLUTION_NS)
+    longest, waits = (
+        max(rows, key=key) for key in (lambda r: r.median_ns, lambda r: r.wait_median_ns)
+    )
+    least = min(row.median_ns for row in rows)
+    spread = longest.median_ns - least
     often = repetitions >= FEWEST_REPETITIONS and longest.slowest_in >= CLEAR_SHARE * repetitions
+    even = spread <= max(EVEN_SHARE * least, RESOLUTION_NS)
     slowest = longest.rank if often and not even and len(rows) > 1 else None
     waiting = None
     if len(rows) == 1:
@@ -186,17 +183,17 @@ def _label(
         verdict, waiting = "waits", waits.rank
     elif even:
         verdict = "even"
-    elif slowest is None:
-        verdict = "unclear"
-    elif not together and any(_in_collectives(ranks[n], times) for n, times in having.items()):
+    elif slowest is None or (
         # a rank that waits inside its kernels takes longest, and it is not known which rank waits
+        not together and any(_in_collectives(ranks[n], times) for n, times in having.items())
+    ):
         verdict, slowest = "unclear", None
     else:
         verdict = "slowest"
-    library = next(iter(having.values())).library
     return LabelComparison(
-        name, library, verdict, slowest, waiting, spread, repetitions, together, tuple(rows)
-    )
+        name, next(iter(having.values())).library, verdict, slowest, waiting, spread, repetitions,
+        together, tuple(rows),
+    )  # fmt: skip
 
 
 def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -206,25 +203,23 @@ def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def _rank_label(
-    n: int, times: LabelTimes, numbers: Sequence[int], meetings: Sequence[Meeting], slowest_in: int
+    number: int, times: LabelTimes, meetings: Sequence[Meeting], slowest_in: int
 ) -> RankLabel:
     waited = np.zeros(len(times.windows), dtype=np.int64)
     collectives = arrived_last = 0
     waits_for: Counter = Counter()
     for meeting in meetings:
-        if n not in meeting.ranks:
-            continue
-        row = meeting.ranks.index(n)
-        interval = _interval_of(times.windows, meeting.own_start[row])
-        inside, wait = interval >= 0, meeting.wait[row]
-        np.add.at(waited, interval[inside], wait[inside])
-        collectives += int(inside.sum())
-        arrived_last += int((inside & meeting.clear & (meeting.last == row)).sum())
-        for member, other in enumerate(meeting.ranks):
-            waits_for[numbers[other]] += int(wait[inside & (meeting.last == member)].sum())
+        interval = _interval_of(times.windows, meeting.start)
+        inside = interval >= 0
+        wait, whom = meeting.wait[inside], meeting.waits_for[inside]
+        np.add.at(waited, interval[inside], wait)
+        collectives += len(wait)
+        arrived_last += int(meeting.last[inside].sum())
+        for other in np.unique(whom[wait > 0]).tolist():
+            waits_for[other] += int(wait[whom == other].sum())
     elapsed = np.diff(times.windows)[:, 0]
     return RankLabel(
-        rank=numbers[n],
+        rank=number,
         count=len(elapsed),
         median_ns=float(np.median(elapsed)),
         mean_ns=float(elapsed.mean()),
@@ -232,7 +227,7 @@ def _rank_label(
         collectives=collectives,
         wait_ns=int(waited.sum()),
         wait_median_ns=int(np.median(waited)),
-        waits_for_ns={rank: ns for rank, ns in waits_for.most_common() if ns},
+        waits_for_ns=dict(waits_for.most_common()),
         arrived_last=arrived_last,
         slowest_in=slowest_in,
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from dataclasses import asdict
-from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from rich.console import Console
@@ -28,23 +25,20 @@ PAGE = Page("ranks.html", "format dom ranks", "nsysalign ranks: {}")
 HEADS = ["label", "n", "fastest us", "rank", "slowest us", "rank", "waits us", "rank", "for"]
 #: Rows and notes of the screen; the page and ranks.json have all.
 MOST_LABELS, MOST_NOTES = 10, 4
-_BUSY_HOST = (
-    "see what keeps rank {0}'s calls: a busy core, another process, a debug or profiling setting"
-)
 _UNEQUAL = (
     "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks "
     "and power"
 )
-_COPIES = "see what rank {0} copies, and whether its memory is pinned"
-#: cause that a slow rank has more of -> what to do.
-ADVICE = {
-    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, "
-    "collecting garbage",
-    **dict.fromkeys(("api_launch", "api", "launch_latency", "event"), _BUSY_HOST),
-    **dict.fromkeys(("kernel", "graph"), _UNEQUAL),
-    **dict.fromkeys(("memcpy", "memset"), _COPIES),
-}
 _LOOK = "see rank {0}'s own report"
+#: Causes that a slow rank has more of -> what to do.
+ADVICE = {
+    ("host",): "see what rank {0}'s process does there and the others do not: loading data, "
+    "logging, collecting garbage",
+    ("api_launch", "api", "launch_latency", "event"): "see what keeps rank {0}'s calls: a busy "
+    "core, another process, a debug or profiling setting",
+    ("kernel", "graph"): _UNEQUAL,
+    ("memcpy", "memset"): "see what rank {0} copies, and whether its memory is pinned",
+}
 
 
 def dumps(comparison: RankComparison) -> str:
@@ -59,47 +53,42 @@ def dumps(comparison: RankComparison) -> str:
         }
         for f in comparison.failures
     ]
-    document = {"format": FORMAT, "version": VERSION, "verdict": conclusion(comparison)._asdict()}
+    document = {"format": FORMAT, "version": VERSION, "verdict": _verdict(comparison)}
     document |= asdict(comparison)
     return to_json(document | {"failures": failures}) + "\n"
 
 
 def page(comparison: RankComparison) -> str:
     """The whole page as text: the verdict, a row per label, links to the ranks' own pages."""
-    failures = [f"{f.source}: {f.failure}; {f.next_step}" for f in comparison.failures]
-    notes = (*failures, *unchecked(comparison))
     data = {
         "title": size(comparison),
-        "verdict": conclusion(comparison)._asdict(),
+        "verdict": _verdict(comparison),
         "heads": HEADS,
         "labels": [[*row(x), safe_text(verdict(x))] for x in ordered(comparison)],
         "ranks": [
             {"name": f"rank {r.rank}", "source": safe_text(r.source), "href": quote(r.report)}
             for r in comparison.ranks
         ],
-        "notes": [safe_text(without_paths(note)) for note in notes],
+        "notes": [safe_text(without_paths(note)) for note in notes(comparison)],
         "causes": [],
     }
     return assemble(PAGE, data)
 
 
-def render(comparison: RankComparison, console: Console, report: str | None = None) -> None:
+def _verdict(comparison: RankComparison) -> dict[str, str]:
+    return dict(zip(("text", "advice"), conclusion(comparison), strict=True))
+
+
+def render(comparison: RankComparison, console: Console, report: str) -> None:
     """The first screen, of at most 24 lines: the sentence, what to change, one table, notes."""
 
     def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
         console.print(Text(safe_text(text), style), soft_wrap=whole)
 
-    first = conclusion(comparison)
-    write(first.text, "bold")
-    if first.advice:
-        write(f"Change: {first.advice}", "")
-        reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
-        if report and len(reports) > 1:
-            folders = [os.path.join(os.path.dirname(report), PurePath(r).parent) for r in reports]
-            write(f"Compare: nsysalign diff {shlex.join(folders[:2])}", "", whole=True)
-    for failure in comparison.failures[:MOST_NOTES]:
-        text = f"left out: {failure.source}: {failure.failure}"
-        write(text + (f"; {failure.next_step}" if failure.next_step else ""), "bold red")
+    first, advice = conclusion(comparison)
+    write(first, "bold")
+    if advice:
+        write(f"Change: {advice}", "")
     # what a library timed on one rank says nothing about the others
     labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
     if shown := labels[:MOST_LABELS]:
@@ -111,14 +100,13 @@ def render(comparison: RankComparison, console: Console, report: str | None = No
         write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
     if len(labels) > len(shown):
         write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
-    known = unchecked(comparison)
-    for line in known[:MOST_NOTES]:
-        write(line)
-    if len(known) > MOST_NOTES:
-        write(f"{len(known) - MOST_NOTES} more notes in the report")
+    every = notes(comparison)
+    for number, line in enumerate(every[:MOST_NOTES]):
+        write(line, "bold red" if number < len(comparison.failures) else "dim")
+    if len(every) > MOST_NOTES:
+        write(f"{len(every) - MOST_NOTES} more notes in the report")
     write(size(comparison))
-    if report:
-        write(f"report: {report}", "", whole=True)
+    write(f"report: {report}", "", whole=True)
 
 
 def row(label: LabelComparison) -> list[str]:
@@ -139,14 +127,6 @@ def row(label: LabelComparison) -> list[str]:
 # --- words ---
 
 
-class Conclusion(NamedTuple):
-    """What the comparison says first: who is slow, who waits and what that costs; what to do about
-    it, '' if nothing."""
-
-    text: str
-    advice: str
-
-
 def unrelated(comparison: RankComparison) -> str:
     """Why several traces are no ranks of one job, '' if they may be: no label and no collective is
     common to any two."""
@@ -163,34 +143,32 @@ def unrelated(comparison: RankComparison) -> str:
     )
 
 
-def conclusion(comparison: RankComparison) -> Conclusion:
-    """The label that loses most time decides, else what the collectives say over the whole
-    trace."""
+def conclusion(comparison: RankComparison) -> tuple[str, str]:
+    """Who is slow, who waits and what that costs, by the label that loses most time, else by the
+    collectives of the whole trace; and what to do about it, '' if nothing."""
     own = [x for x in ordered(comparison) if not x.library and x.verdict != "alone"]
     total = sum(wait.wait_ns for wait in comparison.waits)
     cost = f"; all waits in collectives together: {duration(total)}" if total else ""
     for label in own:
-        if label.verdict not in ("waits", "slowest"):
-            continue
-        late, text = slow_rank(label), f"{label.label}: {verdict(label)}{cost}"
-        if late is None:
-            return Conclusion(f"No one rank is slow: {text}", _UNEQUAL)
-        more = excess(label)
-        advice = ADVICE.get(more[0], _LOOK) if more else _LOOK
-        return Conclusion(f"Rank {late} is slow: {text}", advice.format(late))
+        if label.verdict in ("waits", "slowest"):
+            late, text = slow_rank(label), f"{label.label}: {verdict(label)}{cost}"
+            if late is None:
+                return f"No one rank is slow: {text}", _UNEQUAL
+            cause, _ = excess(label)
+            advice = next((text for causes, text in ADVICE.items() if cause in causes), _LOOK)
+            return f"Rank {late} is slow: {text}", advice.format(late)
     if comparison.waits:
         most = comparison.waits[0]
-        text = (
+        return (
             f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} "
             f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
-        )
-        return Conclusion(text, _LOOK.format(most.waits_for))
+        ), _LOOK.format(most.waits_for)
     if not own:
-        return Conclusion("Nothing to compare: no label was measured by two ranks", "")
+        return "Nothing to compare: no label was measured by two ranks", ""
     if all(label.verdict == "even" for label in own):
         labels = plural(len(own), "label")
-        return Conclusion(f"No rank is slow: medians of {labels} within {percent(EVEN_SHARE)}", "")
-    return Conclusion("No rank is clearly slow", "")
+        return f"No rank is slow: medians of {labels} within {percent(EVEN_SHARE)}", ""
+    return "No rank is clearly slow", ""
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
@@ -213,8 +191,8 @@ def slow_rank(label: LabelComparison) -> int | None:
     return late if ns >= CLEAR_SHARE * sum(waits.values()) else None
 
 
-def excess(label: LabelComparison) -> tuple[str, float] | None:
-    """(the cause that makes a label's slow rank slow, ns more of it on average); None if none
+def excess(label: LabelComparison) -> tuple[str, float]:
+    """(the cause that makes a label's slow rank slow, ns more of it on average); ("", 0) if none
     explains half of the difference to the rank that waits for it, or that is fastest.
 
     Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the
@@ -226,16 +204,16 @@ def excess(label: LabelComparison) -> tuple[str, float] | None:
     slow = label.row(slow_rank(label))
     other = label.row(label.waiting) or min(label.ranks, key=lambda r: r.median_ns)
     if slow is None:
-        return None
-    a, b = slow.parts_mean_ns, other.parts_mean_ns
+        return "", 0
+    more = {cause: slow.parts_mean_ns.get(cause, 0) for cause in DISPLAY}
+    more = {cause: ns - other.parts_mean_ns.get(cause, 0) for cause, ns in more.items()}
+    elsewhere = -more.pop("queued") - more.pop("sync")
     waited = other.wait_ns / other.count - slow.wait_ns / slow.count
     lost = max(waited, slow.mean_ns - other.mean_ns)
-    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b} - {"queued", "sync"}}
-    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-    elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
+    cause, ns = max(more.items(), key=lambda item: item[1])
     if ns < lost / 2 and waited > 0 and elsewhere < waited / 2:
-        cause, ns = "kernel", more.get("kernel", 0) + waited
-    return (cause, ns) if ns > 0 and ns >= lost / 2 else None
+        cause, ns = "kernel", more["kernel"] + waited
+    return (cause, ns) if ns > 0 and ns >= lost / 2 else ("", 0)
 
 
 def verdict(label: LabelComparison) -> str:
@@ -246,14 +224,14 @@ def verdict(label: LabelComparison) -> str:
         return "even"
     late = slow_rank(label)
     if label.verdict == "waits":
-        waiting = label.row(label.waiting)
+        waiting, last = label.row(label.waiting), label.row(late)
         wait, whole = waiting.wait_median_ns, waiting.median_ns
         share = percent(wait / max(whole, 1))
         text = f"rank {waiting.rank} waits {duration(wait)} of {duration(whole)} ({share})"
         if late is None:
             return f"{text} in collectives for different ranks"
         text += f" in collectives for rank {late}"
-        if last := label.row(late):
+        if last:
             text += f", the last to arrive in {last.arrived_last} of {label.collectives}"
     else:
         fastest, longest = (pick(label.ranks, key=lambda r: r.median_ns) for pick in (min, max))
@@ -262,30 +240,29 @@ def verdict(label: LabelComparison) -> str:
         text += str(fastest.rank)
         if late is None:
             return f"unclear: {text}"
-    if more := excess(label):
-        text += f": {DISPLAY[more[0]]} +{duration(more[1])} on average"
-    return text
+    cause, ns = excess(label)
+    return f"{text}: {DISPLAY[cause]} +{duration(ns)} on average" if cause else text
 
 
 def size(comparison: RankComparison) -> str:
     """ "4 ranks of 4 traces, 12 labels, clocks joined on 96 collectives within 1.8 us"."""
     traces = {rank.source for rank in comparison.ranks}
-    pieces = [
-        f"{plural(len(comparison.ranks), 'rank')} of {plural(len(traces), 'trace')}",
-        plural(len(comparison.labels), "label"),
-    ]
+    text = f"{plural(len(comparison.ranks), 'rank')} of {plural(len(traces), 'trace')}, "
+    text += plural(len(comparison.labels), "label")
     joined = [clock for clock in comparison.clocks if clock.method == "collectives"]
     if joined:
-        worst = max(clock.error_ns or 0 for clock in joined)
-        fewest = min(clock.collectives for clock in joined)
-        pieces.append(f"clocks joined on {plural(fewest, 'collective')}, within {duration(worst)}")
-    elif len(comparison.clocks) > 1:
-        pieces.append("clocks not checked")
-    return ", ".join(pieces)
+        worst = max(clock.error_ns for clock in joined)
+        fewest = plural(min(clock.collectives for clock in joined), "collective")
+        return f"{text}, clocks joined on {fewest}, within {duration(worst)}"
+    return f"{text}, clocks not checked" if len(comparison.clocks) > 1 else text
 
 
-def unchecked(comparison: RankComparison) -> list[str]:
-    """Clocks that no collective joins to others, and why."""
+def notes(comparison: RankComparison) -> list[str]:
+    """Traces that were left out; clocks that no collective joins to others, and why."""
+    lines = [
+        f"left out: {f.source}: {f.failure}" + (f"; {f.next_step}" if f.next_step else "")
+        for f in comparison.failures
+    ]
     known = {
         "session start": "taken from its session start, not checked",
         "none": "no session start, not comparable with others",
@@ -294,7 +271,6 @@ def unchecked(comparison: RankComparison) -> list[str]:
     for clock in comparison.clocks:
         if clock.method in known:
             alike.setdefault(f"{known[clock.method]}: {clock.reason}", []).append(clock.source)
-    lines = []
     for why, (first, *others) in alike.items():
         more = f" and {plural(len(others), 'other')}" if others else ""
         lines.append(f"clock of {first}{more}: {why}")

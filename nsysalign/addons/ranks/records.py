@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Source:
     """One trace to analyse: a .nsys-rep or .sqlite, with the event logs that may belong to it."""
 
-    name: str  # unique among the sources; also its folder's name in the output
+    name: str  # unique among the sources, fit for a folder: its own in the output
     trace: Path
     logs: tuple[Path, ...] = ()
 

@@ -12,20 +12,29 @@ Each path is a trace, a run directory, or a folder of either, two levels deep:
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import glob
 import logging
 import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
-from nsysalign.addons.ranks.workers import started
-from nsysalign.commandline.outputs import ProgressLine
 from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.files import file_name
 from nsysalign.rundir import PAGE, TRACE_SUFFIXES, RunDirectory, event_logs
@@ -38,13 +47,9 @@ DEPTH = 2
 #: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its
 #: export; a report's export is about seven times as large as the report.
 BASE_BYTES, BYTES_PER_BYTE, EXPORT_BYTES = 200 << 20, 10, 7
-#: Seconds to wait for the first worker of a cluster.
-WORKER_S = 60
-
-
-def processors() -> int:
-    """The number of processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+#: Seconds: to wait for the first worker of a cluster; for a worker to clean up.
+WORKER_S, GRACE_S = 60, 0.5
+_PR_SET_PDEATHSIG = 1
 
 
 def is_many(path: Path) -> bool:
@@ -71,19 +76,16 @@ def find(paths: Sequence[Path]) -> tuple[Source, ...]:
                 f"looked for {', '.join(TRACE_SUFFIXES)}",
             )
         sources += below
-    traces = [source.trace.resolve() for source in sources]
+    traces = [source.trace for source in sources]
     if twice := next((trace for n, trace in enumerate(traces) if trace in traces[:n]), None):
         raise UsageError(f"{twice}: this trace was given twice", "name every trace once")
-    names = [source.name for source in sources]
+    names = [file_name(source.name) for source in sources]
     for depth in (1, 2):  # equal stems: with the names of their folders in front, else numbered
         if len(set(names)) < len(names):
-            names = ["_".join((*t.parts[-1 - depth : -1], _stem(t))) for t in traces]
-    if len(set(names)) < len(names):
+            names = [file_name("_".join((*t.parts[-1 - depth : -1], _stem(t)))) for t in traces]
+    if len({name.lower() for name in names}) < len(names):  # Rank0 may be rank0 on this disk
         names = [f"{name}-{n}" for n, name in enumerate(names)]
-    return tuple(
-        Source(name, trace, tuple(log.absolute() for log in source.logs))
-        for name, source, trace in zip(names, sources, traces, strict=True)
-    )
+    return tuple(replace(source, name=name) for source, name in zip(sources, names, strict=True))
 
 
 def _below(path: Path, depth: int) -> Iterator[Source]:
@@ -91,13 +93,14 @@ def _below(path: Path, depth: int) -> Iterator[Source]:
     `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     traces = [path] if path.is_file() else RunDirectory(path).traces()
     alone = path.is_dir() and len(traces) == 1
-    endings = ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     for trace in traces:
-        patterns = [f"{glob.escape(_stem(trace))}[-._]{end}" for end in endings if not alone]
-        own = sorted({log for pattern in patterns for log in trace.parent.glob(pattern)})
-        if not own and len(RunDirectory(trace.parent).traces()) == 1:
-            own = event_logs(trace.parent)
-        yield Source(path.resolve().name if alone else _stem(trace), trace, tuple(own))
+        patterns = ("[-._]events.jsonl", "[-._]events-*.jsonl", "[-._]events-*.jsonl.gz")
+        stem = glob.escape(_stem(trace))
+        logs = sorted({log for end in patterns for log in trace.parent.glob(stem + end)})
+        if alone or (not logs and len(RunDirectory(trace.parent).traces()) == 1):
+            logs = event_logs(trace.parent)
+        name = path.resolve().name if alone else _stem(trace)
+        yield Source(name, trace.resolve(), tuple(log.absolute() for log in logs))
     for below in _folders(path, depth) if not traces and depth else ():
         yield from _below(below, depth - 1)
 
@@ -120,18 +123,18 @@ def _stem(trace: Path) -> str:
     return trace.name.removesuffix(suffix)
 
 
-# --- one trace ---
-
-
 @dataclass(frozen=True)
 class Job:
     """All that a worker needs, wherever it runs: paths and words."""
 
     source: Source
-    output: Path  # the comparison's folder
-    folder: str  # the trace's own folder in it
+    output: Path  # the comparison's folder, absolute: workers have working directories of their own
     nsys: str | None = None
     version: str = __version__
+
+    def failed(self, failure: str, next_step: str) -> SourceResult:
+        trace = str(self.source.trace)
+        return SourceResult(self.source.name, trace, failure=failure, next_step=next_step)
 
 
 def one(job: Job) -> SourceResult:
@@ -143,11 +146,10 @@ def one(job: Job) -> SourceResult:
     from nsysalign.record.session import baseline_logs
     from nsysalign.trace.nccl import read_shared
 
-    source, folder = job.source, job.output / job.folder
-    result = SourceResult(source.name, str(source.trace))
+    source, folder = job.source, job.output / job.source.name
     if job.version != __version__:
         failure = f"its worker has nsysalign {__version__}, this is {job.version}"
-        return replace(result, failure=failure, next_step="install one version on all machines")
+        return job.failed(failure, "install one version on all machines")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         trace = exported(source.trace, folder, nsys=job.nsys)
@@ -159,41 +161,14 @@ def one(job: Job) -> SourceResult:
         analysis = analyze_inputs(home.inputs(trace, source.logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
-        return replace(result, ranks=ranks, report=f"{job.folder}/{PAGE}")
+        return SourceResult(source.name, str(source.trace), ranks, report=f"{folder.name}/{PAGE}")
     except Exception as error:  # a bug triggered by one trace must not affect the others
         with contextlib.suppress(OSError):
             folder.rmdir()  # if it is empty
         if isinstance(error, NsysAlignError):
-            return replace(result, failure=error.message, next_step=error.next_step or "")
+            return job.failed(error.message, error.next_step or "")
         again = f"nsysalign --debug analyze {source.trace}"
-        failure = f"internal error: {type(error).__name__}: {error}"
-        return replace(result, failure=failure, next_step=again)
-
-
-# --- all of them ---
-
-
-def analyse(
-    sources: Sequence[Source],
-    output: Path,
-    executor: Executor,
-    *,
-    nsys: str | None = None,
-    quiet: bool = True,
-) -> list[SourceResult]:
-    """Run every source through the executor, in the order of the sources."""
-    output = output.absolute()  # workers of a cluster have working directories of their own
-    folders = [file_name(source.name) for source in sources]
-    if len({name.lower() for name in folders}) != len(folders):  # Rank0 may be rank0 on this disk
-        folders = [f"{n:03d}-{name}" for n, name in enumerate(folders)]
-    jobs = [Job(s, output, folder, nsys) for s, folder in zip(sources, folders, strict=True)]
-    results: dict[str, SourceResult] = {}
-    with ProgressLine(quiet) as tell:
-        tell(f"analysing {len(jobs)} traces", 0)
-        for result in over(one, jobs, executor):
-            results[result.source] = result
-            tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
-    return [results[source.name] for source in sources]
+        return job.failed(f"internal error: {type(error).__name__}: {error}", again)
 
 
 def over(
@@ -209,41 +184,31 @@ def over(
     lost = []
     try:
         for future in as_completed(futures):
-            error = future.exception()
-            if isinstance(error, BrokenExecutor):
+            if isinstance(future.exception(), BrokenExecutor):
                 lost.append(futures[future])
             else:
-                yield checked(futures[future], error or future.result())
+                yield _checked(futures[future], future)
     except BaseException:
         for future in futures:
             future.cancel()
         raise
     for job in lost:
         with processes(2) as alone:
-            again = alone.submit(function, job)
-            yield checked(job, again.exception() or again.result())
+            yield _checked(job, alone.submit(function, job))
 
 
-def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
+def _checked(job: Job, future: Any) -> SourceResult:
     """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace
     has failed."""
-    if isinstance(outcome, BaseException):
-        failure = f"its worker died ({type(outcome).__name__}: {str(outcome)[:200]})"
-        next_step = f"fewer workers (--jobs 1), or alone: nsysalign analyze {job.source.trace}"
-    elif outcome.report and not (job.output / outcome.report).exists():
+    if error := future.exception():
+        failure = f"its worker died ({type(error).__name__}: {str(error)[:200]})"
+        alone = f"fewer workers (--jobs 1), or alone: nsysalign analyze {job.source.trace}"
+        return job.failed(failure, alone)
+    result = future.result()
+    if result.report and not (job.output / result.report).exists():
         failure = "its worker wrote to a disk that this machine cannot see"
-        next_step = "choose a folder for -o that all workers share"
-    else:
-        return outcome
-    name, trace = job.source.name, str(job.source.trace)
-    return SourceResult(name, trace, failure=failure, next_step=next_step)
-
-
-@contextlib.contextmanager
-def processes(count: int) -> Iterator[Executor]:
-    """Worker processes of this machine; one job at a time needs no other process, only a thread."""
-    with (started(count) if count > 1 else None) or ThreadPoolExecutor(1) as pool:
-        yield pool
+        return job.failed(failure, "choose a folder for -o that all workers share")
+    return result
 
 
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
@@ -258,7 +223,49 @@ def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
             sizes.append(BASE_BYTES + BYTES_PER_BYTE * size)
     memory = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
     fits = 1024 * int(memory[1]) // max(sizes) if memory else 1
-    return min(len(traces), wanted or max(1, min(processors(), fits)))
+    return min(len(traces), wanted or max(1, min(len(os.sched_getaffinity(0)), fits)))
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[Executor]:
+    """Worker processes of this machine; one job at a time needs no other process, only a thread, and
+    so does a machine that allows none (no shared memory for locks, no more processes).
+
+    They end with this one, however it ends, and at once if it leaves by an error: a worker of a
+    killed process would else wait for work for ever, because it holds both ends of its queue.
+    """
+    pool: Executor = ThreadPoolExecutor(1)
+    if count > 1:
+        with contextlib.suppress(OSError, ImportError, NotImplementedError):
+            # spawn: a fork would copy threads' locks (numpy's, a notebook's)
+            several = ProcessPoolExecutor(count, get_context("spawn"), _begin, (os.getpid(),))
+            several.submit(os.getpid)  # this starts the first one
+            pool = several
+    try:
+        yield pool
+    except BaseException:
+        for process in dict(getattr(pool, "_processes", None) or {}).values():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(parent: int) -> None:
+    """In a worker: a terminal's Ctrl-C is for the process that started us; SIGTERM comes from it, or
+    from the kernel when it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _end(*_: object) -> None:
+    timer = threading.Timer(GRACE_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+    sys.exit(1)  # the writer of an incomplete file removes it
 
 
 @contextlib.contextmanager
