@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 
@@ -37,18 +38,21 @@ class Spec(NamedTuple):
         return [c.name for c in self.columns]
 
 
+_NARROWER = {"int64": ("int8", "int16", "int32"), "str": ("category",)}
+
+
 def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFrame:
     """Select and convert the declared columns.  Raises KeyError, which names a missing one.
 
-    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 if every
-    value fits (never times).
+    `narrow`: for tables of millions of rows, whose int64 columns may be held in fewer bits if every
+    value fits (never times), and texts as categories.
     """
     if missing := [c for c in spec.names if c not in frame.columns]:
         raise KeyError(f"{spec.name}: missing columns {missing}")
     out = frame.copy(deep=False) if list(frame.columns) == spec.names else frame[spec.names]
     wrong = {}
     for column, dtype in zip(spec.columns, map(str, out.dtypes.tolist()), strict=True):
-        small = narrow and (column.dtype, dtype) == ("int64", "int32")
+        small = narrow and dtype in _NARROWER.get(column.dtype, ())
         if dtype != column.dtype and not (small and not column.name.endswith("_ns")):
             wrong[column.name] = column.dtype
     return out.astype(wrong) if wrong else out
@@ -72,6 +76,18 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
             values = pd.Series([values], dtype="str").take(np.zeros(count, np.int64)).array
         out[name] = values
     return check(pd.DataFrame(out, index=range(count), copy=False), spec)
+
+
+def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
+    """A column of few texts, given by their positions in `words`; it sorts as texts do."""
+    import numpy as np
+    import pandas as pd
+
+    ordered = sorted(set(words))
+    number = {word: n for n, word in enumerate(ordered)}
+    narrow = np.int8 if len(ordered) < 128 else np.int32
+    renumbered = np.array([number[word] for word in words], narrow)[codes]
+    return pd.Categorical.from_codes(renumbered, pd.Index(ordered, dtype="str"))
 
 
 def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
@@ -129,7 +145,8 @@ def _internal(text: str) -> tuple[Spec, ...]:
 # --- on the way: tables that pass between the stages
 # --------------------------------------------------------------------- process and thread are
 # nsys's globalPid and globalTid; row is a rowid of nsys's table, name_id a key into Trace.names,
-# call a position in `calls`, correlation CUPTI's id.  In tables of the log, process numbers its
+# call a position in `calls`, correlation CUPTI's id; nested: how many rows above a call the
+# outermost one of its thread stands in which it lies, 0 for an outermost one.  In tables of the log, process numbers its
 # headers; t0_ns and t1_ns are CLOCK_MONOTONIC just before and after a call.  Codes:
 # model.OPERATION_KINDS, CALL_KINDS, ORIGINS.
 
@@ -139,14 +156,13 @@ operations: one row per kernel, copy, memset or whole-graph execution, sorted by
         copy_kind src_kind dst_kind graph_node row call
 
 calls: one row per CUDA API call (runtime and driver), sorted by start_ns
-    int64 start_ns end_ns thread process correlation name_id; int8 kind; int64 outer
-        return_value row
+    int64 start_ns end_ns thread process name_id; int8 kind; int64 nested return_value row
 
-syncs: one row per synchronisation record, joined to its API call
-    int64 call start_ns end_ns process context stream event event_sync correlation
+syncs: one row per synchronisation record of an API call, sorted by call
+    int64 call process context stream event event_sync
 
-event_rows: one row per CUDA event record that CUPTI reported
-    int64 process device context stream correlation event event_sync timestamp_ns
+event_rows: one row per CUDA event record that CUPTI reported; call: -1 for none
+    int64 process device context stream call event event_sync timestamp_ns
 
 ranges: NVTX push/pop and start/end ranges
     int64 start_ns end_ns thread process; str text; int64 kind row

@@ -20,6 +20,7 @@ import pandas as pd
 MOST_NESTED = 100
 _C = TypeVar("_C", bound="Columns")
 FAR = np.int64(1) << 62  # no such time
+INT32 = np.iinfo(np.int32)
 
 
 class Columns:
@@ -125,6 +126,17 @@ def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
     return np.where(index >= 0, values[np.maximum(index, 0)], default)
 
 
+def positions(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Where each of the wanted numbers stands first among the values, -1 for one that does not."""
+    if not len(values):
+        return np.full(len(wanted), -1)
+    order = None if rising(values) else np.argsort(values, kind="stable")
+    place = np.searchsorted(values, wanted, sorter=order)
+    place = np.minimum(place, len(values) - 1)
+    place = place if order is None else order[place]
+    return np.where(values[place] == wanted, place, -1)
+
+
 def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
     one = len(values) and not any(values.strides)
@@ -143,7 +155,20 @@ def rising(values: np.ndarray) -> bool:
 def index_type(count: int) -> type:
     """The integer type for positions in a table of `count` rows: the smaller one if it is
     enough."""
-    return np.int32 if count < np.iinfo(np.int32).max else np.int64
+    return np.int32 if count < INT32.max else np.int64
+
+
+def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
+    """A column in little memory: one process, one stream, names by number need far less than nsys
+    declares.  One value only: a view with stride 0, read-only; else int32 where that holds them,
+    never of times (`name`)."""
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    if low == high:
+        return np.broadcast_to(np.int64(low), len(values))
+    fits = not name.endswith("_ns") and INT32.min <= low and high <= INT32.max
+    return values.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:

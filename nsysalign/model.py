@@ -186,6 +186,11 @@ class Trace:
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
+    @property
+    def outermost(self) -> Any:
+        """Bool, per call: it lies in no other."""
+        return self.calls["nested"].to_numpy() == 0
+
 
 @dataclass(frozen=True)
 class EventLog:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from nsysalign.intervals import disjoint
@@ -29,7 +28,7 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
     `busy_ns`: how long the device worked.
     """
     calls, out = trace.calls[["start_ns", "end_ns", "name_id"]], []
-    outer = trace.calls["outer"].to_numpy() == np.arange(len(calls))
+    outer = trace.outermost
     for process, work in trace.operations[["process", "device", "start_ns", "end_ns"]].groupby(
         "process"
     ):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR, Columns, group, pick
+from nsysalign.intervals import FAR, Columns, distinct, group, one_of, pick, positions
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched, without_place
 from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
@@ -111,40 +111,63 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
     """Per record when the host knew that it was done: the end of the first successful wait for the
     device, its stream, or its event (or query of that, before it is recorded again) that began after
     its call had returned; FAR for none.  `records`: columns call, call_end_ns, process, lane, event."""
-    calls, syncs = trace.calls, trace.syncs[trace.syncs["call"] >= 0]
-    begun, ended, kind = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind"))
+    calls, called = trace.calls, trace.syncs["call"].to_numpy()
+    begun, ended, kind, process = (
+        calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "process")
+    )
     succeeded = calls["return_value"].to_numpy() == 0
     device = np.flatnonzero((kind == CALL["sync_device"]) & succeeded)
-    called = syncs["call"].to_numpy()
-    asked = syncs[["process", "event"]].assign(
-        wait=called, time=begun[called], lane=stream_lane(lanes, syncs)
+    of_stream, of_event = (
+        np.flatnonzero(one_of(kind[called], [CALL[k] for k in kinds]) & succeeded[called])
+        for kinds in (["sync_stream"], ["sync_event", "query_event"])
     )
-    of_stream = (kind[called] == CALL["sync_stream"]) & succeeded[called]
-    of_event = np.isin(kind[called], [CALL["sync_event"], CALL["query_event"]]) & succeeded[called]
-    of_device = {
-        "process": calls["process"].to_numpy()[device],
-        "wait": device,
-        "time": begun[device],
-    }
-    known = records[["process", "lane", "event"]].assign(
-        time=records["call_end_ns"], record=np.arange(len(records))
+    lane = stream_lane(lanes, trace.syncs.iloc[of_stream])
+    processes = distinct(process)
+    owner, lane_of_record, event, since, made = (
+        records[c].to_numpy() for c in ("process", "lane", "event", "call_end_ns", "call")
     )
-    known = known[records["call"] >= 0].sort_values("time")
-    again = known.groupby(["process", "event"])["time"].shift(-1, fill_value=int(FAR))
+    owner = np.where(made >= 0, positions(owner, processes), -1)
+    # a number for every event of every process
+    asked = trace.syncs["event"].to_numpy()[of_event]
+    events = distinct(np.concatenate([event, asked]))
+    number = np.where((event >= 0) & (owner >= 0), np.searchsorted(events, event), -1)
+    number = np.where(number >= 0, number * len(processes) + owner, -1)
+    numbers = np.searchsorted(events, asked) * len(processes)
+    numbers += np.searchsorted(processes, process[called[of_event]])
+    order = np.lexsort((since, number))
+    again = np.full(len(records), FAR)
+    one, two = order[:-1], order[1:]
+    again[one] = np.where(number[one] == number[two], since[two], FAR)
     out = np.full(len(records), FAR)
-    for keys, waits, until in (
-        (["process"], pd.DataFrame(of_device), FAR),
-        (["lane"], asked[of_stream], FAR),
-        (["process", "event"], asked[of_event], again),
+    never = np.broadcast_to(FAR, len(records))
+    for wait, key, wanted, until in (
+        (device, np.searchsorted(processes, process[device]), owner, never),
+        (
+            called[of_stream[lane >= 0]],
+            lane[lane >= 0],
+            np.where(made >= 0, lane_of_record, -1),
+            never,
+        ),
+        (called[of_event], numbers, number, again),
     ):
-        some = known.assign(until=until)[(known[keys] >= 0).all(axis=1)]
-        waits = waits[["time", "wait", *keys]].sort_values("time", kind="stable")
-        joined = pd.merge_asof(some, waits, on="time", by=keys, direction="forward")
-        joined = joined.dropna(subset="wait")
-        wait = joined["wait"].to_numpy().astype(np.int64)
-        in_time = begun[wait] < joined["until"].to_numpy()
-        np.minimum.at(out, joined["record"].to_numpy()[in_time], ended[wait[in_time]])
+        first = _first_since(key, begun[wait], wanted, since)
+        hit = np.flatnonzero(first >= 0)
+        wait = wait[first[hit]]
+        hit, wait = (rows[begun[wait] < until[hit]] for rows in (hit, wait))
+        out[hit] = np.minimum(out[hit], ended[wait])
     return out
+
+
+def _first_since(
+    key: np.ndarray, time: np.ndarray, wanted: np.ndarray, since: np.ndarray
+) -> np.ndarray:
+    """Position of the first of rising times that has the wanted key and is not before its time; -1
+    for none, and where no key (-1) is wanted."""
+    many = len(time) + 1
+    ranked = np.append(np.sort(key.astype(np.int64) * many + np.arange(len(time))), -many)
+    first = wanted.astype(np.int64) * many + np.searchsorted(time, since)
+    place = ranked[np.searchsorted(ranked[:-1], first)]
+    return np.where((wanted >= 0) & (place // many == wanted), place % many, -1)
 
 
 def neighbours(

@@ -265,7 +265,7 @@ class _Work:
 
     def __init__(self, calls: pd.DataFrame, readers: pd.Series) -> None:
         kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-        outermost = calls["outer"].to_numpy() == np.arange(len(calls))
+        outermost = calls["nested"].to_numpy() == 0
         own = outermost & ~one_of(kind, [CALL[k] for k in _IDLE])
         launches = outermost & one_of(kind, [CALL[k] for k in ENQUEUEING_CALLS])
         workers = launches & ~np.isin(thread, readers.unique())

@@ -44,7 +44,8 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     """
     records, elapsed = log.records, log.compared
     find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
-    start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
+    process, *sides = (elapsed[c].to_numpy() for c in ("process", "start", "end"))
+    start, end = (find(process, side) for side in sides)
     captured = np.append(records["captured"].to_numpy(), True)  # -1: a record that was not seen
     known = ~captured[start] & ~captured[end]
     elapsed, start, end = elapsed[known], start[known], end[known]

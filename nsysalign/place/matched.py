@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.errors import EventLogError
-from nsysalign.intervals import FAR, distinct, pick
+from nsysalign.intervals import FAR, distinct, group, pick, positions
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, process_of, thread_of, tid_of
 from nsysalign.place.host_clock import ClockMap, clock_map, refine
 from nsysalign.place.pairs import TracePairs, read_pairs, untold
@@ -63,16 +63,18 @@ class Lookup:
     a missing one."""
 
     def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
-        keys = pd.MultiIndex.from_arrays([process, number])
-        self._position = np.flatnonzero(~keys.duplicated())
-        self._keys, self._first = keys[self._position], first
+        self._number, self._first = number, first
+        self._of_process = group(process, np.arange(len(process)))
 
     def __call__(self, process: np.ndarray, number: np.ndarray) -> np.ndarray:
         """Positions of what these refer to."""
-        if not len(process) or not len(self._keys):
-            return np.full(len(process), -1)
-        found = self._keys.get_indexer(pd.MultiIndex.from_arrays([process, number]))
-        return np.where(found >= 0, self._position[np.maximum(found, 0)] + self._first, -1)
+        out = np.full(len(process), -1)
+        for one, asked in group(process, np.arange(len(process))).items():
+            if one in self._of_process:
+                rows = self._of_process[one]
+                place = positions(number[asked], self._number[rows])
+                out[asked] = np.where(place >= 0, rows[place] + self._first, -1)
+        return out
 
 
 def match(trace: Trace, log: EventLog) -> Matched:
@@ -206,8 +208,7 @@ def match_records(
 
 def _outermost(trace: Trace, kind: str) -> np.ndarray:
     """Positions of the calls of a kind that lie in no other."""
-    of_kind = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL[kind])
-    return of_kind[trace.calls["outer"].to_numpy()[of_kind] == of_kind]
+    return np.flatnonzero((trace.calls["kind"].to_numpy() == CALL[kind]) & trace.outermost)
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
@@ -240,9 +241,7 @@ def _all_records(
     extra = pd.DataFrame(extra, index=range(len(other)))
     out = pd.concat([logged, extra] if len(extra) else [logged], ignore_index=True)
     call = out["call"].to_numpy()
-    find = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())
-    row = find(*(pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation")))
-    row = np.where(call >= 0, row, -1)
+    row = np.where(call >= 0, positions(call, rows["call"].to_numpy()), -1)
     return out.assign(
         call_start_ns=pick(calls["start_ns"].to_numpy(), call, 0),
         call_end_ns=pick(calls["end_ns"].to_numpy(), call, 0),
@@ -285,8 +284,7 @@ def match_waits(
     without `record` and `inferred`)."""
     calls, syncs = trace.calls, trace.syncs
     call = _outermost(trace, "wait_event")
-    first = syncs.reset_index().drop_duplicates("call").set_index("call")["index"]
-    sync = first.reindex(call, fill_value=-1).to_numpy().astype(np.int64)
+    sync = positions(call, syncs["call"].to_numpy())
     stream_id, log_process, seq = np.full((3, len(call)), -1)
     thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
     logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")

@@ -133,9 +133,7 @@ def _event_calls(trace: Trace, records: pd.DataFrame) -> dict[int, list[EventCal
     """By process: its outermost calls that concern events, by time; of waits and queries those that
     succeeded."""
     calls, syncs = trace.calls, trace.syncs
-    kind, outer, thread, name = (
-        calls[c].to_numpy() for c in ("kind", "outer", "thread", "name_id")
-    )
+    kind, thread, name = (calls[c].to_numpy() for c in ("kind", "thread", "name_id"))
     role = np.zeros(len(calls), np.int8)
     for text, value in _BY_KIND.items():
         role[kind == CALL[text]] = value
@@ -145,16 +143,16 @@ def _event_calls(trace: Trace, records: pd.DataFrame) -> dict[int, list[EventCal
     for text, value in _BY_NAME.items():
         role[np.isin(name, [n for n, t in texts.items() if text in t])] = value
     role[np.isin(role, [_WAIT, _WAIT_ALL]) & (calls["return_value"].to_numpy() != 0)] = 0
-    outermost = np.flatnonzero(outer == np.arange(len(calls)))
+    outermost = np.flatnonzero(trace.outermost)
     rank = np.zeros(len(calls), np.int64)
     rank[outermost[np.argsort(thread[outermost], kind="stable")]] = np.arange(len(outermost))
     event, stream = np.full((2, len(calls)), -1)
     keys = ["process", "context", "stream"]
     codes = pd.concat([trace.event_rows[keys], syncs[keys]]).groupby(keys).ngroup().to_numpy()
-    called = np.flatnonzero(syncs["call"] >= 0)
-    of_sync = outer[syncs["call"].to_numpy()[called]]
-    event[of_sync] = syncs["event"].to_numpy()[called]
-    stream[of_sync] = codes[len(trace.event_rows) :][called]
+    called = syncs["call"].to_numpy()
+    of_sync = called - calls["nested"].to_numpy()[called]
+    event[of_sync] = syncs["event"].to_numpy()
+    stream[of_sync] = codes[len(trace.event_rows) :]
     named = records[(records["call"] >= 0) & (records["event"] >= 0)]
     event[named["call"]] = named["event"]
     stream[named["call"]] = codes[named["event_row"]]

@@ -90,7 +90,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     share[kind == CALL["graph_launch"]] = costs.graph_share
     inside = np.minimum(share * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
-    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    outer = np.flatnonzero(trace.outermost)
     order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
     gap = np.zeros(len(calls))
     same = thread[order][1:] == thread[order][:-1]

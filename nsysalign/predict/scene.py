@@ -87,7 +87,7 @@ class Scenes:
         self.op_start, self.op_end, self.op_kind, self.op_call = (
             operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "call")
         )
-        self.outer = calls["outer"].to_numpy() == np.arange(len(calls))
+        self.outer = trace.outermost
         self.lanes = lane_operations(trace, alignment.operation_lane)
         known = np.flatnonzero(self.op_call >= 0)
         self._by_call = known[np.argsort(self.op_call[known], kind="stable")]

@@ -132,7 +132,7 @@ def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
     """
     trace, windows = source.trace, source.alignment.windows.iloc[wanted]
     predictor, rows, budgets = None, [], []
-    columns = (wanted.tolist(), windows.itertuples(index=False), source.total[wanted])
+    columns = (wanted.tolist(), windows.itertuples(index=False), source.budgets(wanted))
     collectives = _collectives(trace)
     for number, window, parts in zip(*columns, strict=True):
         reason = predicted = None

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered
+from nsysalign.intervals import covered, index_type
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -43,19 +43,27 @@ DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 
 @dataclass(frozen=True)
 class SplitTrace:
-    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of: ns
-    per window and cause (int64 array, windows x causes), `parts`: the same as `frames.PARTS`, with
-    bounds, and about how many segments each window has (`size`).  Intervals are given by their
+    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of:
+    `parts` (`frames.PARTS`: of every window the same causes, one after the other), `details`, and
+    about how many segments each window has (`size`).  Intervals are given by their
     numbers, ascending."""
 
     trace: Trace
     alignment: Alignment
     explainer: Explainer
-    total: np.ndarray
     parts: pd.DataFrame
     size: np.ndarray
     details: pd.DataFrame
     operations: np.ndarray  # how many touch each window of a stream
+
+    def budgets(self, which: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Nanoseconds of some windows, by cause: int64 (windows, causes)."""
+        count = max(len(self.alignment.windows), 1)
+        ns = self.parts["ns"].to_numpy().reshape(count, -1)[which]
+        out = np.zeros((len(CAUSES), len(ns)), np.int64).T
+        causes = self.parts["cause"].iloc[: len(self.parts) // count]
+        out[:, [CAUSE[cause] for cause in causes]] = ns
+        return out
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         """`frames.SEGMENTS` of some intervals."""
@@ -104,10 +112,10 @@ def split_trace(
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    parts, total = _parts_table(totals), totals[0]
-    del totals, unshifted, places
+    del unshifted, places
+    parts = _parts_table(totals)
     trim_memory()
-    return SplitTrace(trace, alignment, explainer, total, parts, size, details.table(), operations)
+    return SplitTrace(trace, alignment, explainer, parts, size, details.table(), operations)
 
 
 def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:
@@ -124,23 +132,26 @@ def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:
 
 def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
     """`frames.PARTS`: a row per interval and cause that occurs at all.  `totals`: ns per window and
-    cause where the windows are, and at the ends of their error bars."""
+    cause where the windows are, and at the ends of their error bars; it is emptied."""
     causes = np.flatnonzero(np.logical_or.reduce([total.any(axis=0) for total in totals]))
-    count = len(totals[0])
-    some = [total[:, causes].ravel() for total in totals]
-    table = pd.DataFrame(
-        {
-            "interval": np.repeat(np.arange(count), len(causes)),
-            "cause": pd.array(np.array(CAUSES, dtype=object)[causes], dtype="str").take(
-                np.tile(np.arange(len(causes)), count)
-            ),
-            "ns": some[0],
-            "lower_ns": np.minimum.reduce(some),
-            "upper_ns": np.maximum.reduce(some),
-        },
-        copy=False,
-    )
-    return frames.check(table, frames.PARTS)
+    count, ns = len(totals[0]), totals[0].take(causes, axis=1)
+    lower, upper = ns.copy(), ns.copy()
+    del totals[0]
+    while totals:
+        shifted = totals.pop()
+        for number, cause in enumerate(causes.tolist()):
+            np.minimum(lower[:, number], shifted[:, cause], out=lower[:, number])
+            np.maximum(upper[:, number], shifted[:, cause], out=upper[:, number])
+    table = {
+        "interval": np.repeat(np.arange(count, dtype=index_type(count)), len(causes)),
+        "cause": frames.texts(
+            np.tile(np.arange(len(causes), dtype=np.int8), count), [CAUSES[c] for c in causes]
+        ),
+        "ns": ns.ravel(),
+        "lower_ns": lower.ravel(),
+        "upper_ns": upper.ravel(),
+    }
+    return frames.check(pd.DataFrame(table, copy=False), frames.PARTS, narrow=True)
 
 
 def other_streams(split: SplitTrace) -> pd.DataFrame:
@@ -173,7 +184,7 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
 
 def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
     """`frames.INTERVALS`, named and without findings."""
-    trace, alignment, total = split.trace, split.alignment, split.total
+    trace, alignment, total = split.trace, split.alignment, split.budgets()
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
     if w.empty:
         return frames.empty(frames.INTERVALS)
@@ -206,7 +217,7 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
         kernel_outside_ns=outside,
         operations=split.operations,
         idle_at_most_ns=by_log.idle_at_most_ns,
-        flags=pd.Series(_flags(split, by_log.intervened), dtype=object),
+        flags=pd.Series(_flags(split, total, by_log.intervened), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
     )
     return frames.lean({c: out[c].array for c in out}, frames.INTERVALS, len(out))
@@ -236,7 +247,7 @@ def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
     return ByLog(proven.reindex(source).set_axis(windows.index), intervened)
 
 
-def _flags(split: SplitTrace, intervened: np.ndarray) -> list[tuple[str, ...]]:
+def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list[tuple[str, ...]]:
     """Per window, what is to be known about its number besides its parts."""
     windows = split.alignment.windows
     kind, start, end, process, lane = (
@@ -244,9 +255,7 @@ def _flags(split: SplitTrace, intervened: np.ndarray) -> list[tuple[str, ...]]:
     )
     # how long other streams of the device executed while a window's stream was idle
     others = np.zeros(len(windows), np.int64)
-    busy, idle = (
-        split.total[:, some].sum(axis=1) for some in (slice(len(KIND)), slice(len(KIND), None))
-    )
+    busy, idle = (total[:, some].sum(axis=1) for some in (slice(len(KIND)), slice(len(KIND), None)))
     some_idle = ((kind == "event") | (kind == "nvtx")) & (idle > 0)
     for device, members in split.explainer.streams.members.items():
         those = np.flatnonzero(some_idle & np.isin(lane, members))

@@ -150,9 +150,10 @@ class Threads:
             code[CALL[name]] = CAUSE[cause]
         #: The cause of the time in each call.
         self.cause = code[trace.calls["kind"].to_numpy()]
-        every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
-        outer = np.flatnonzero((trace.calls["outer"].to_numpy() == every) & ~own_calls(trace))
-        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer.astype(every.dtype))
+        outer: np.ndarray = np.flatnonzero(trace.outermost & ~own_calls(trace)).astype(
+            index_type(len(trace.calls))
+        )
+        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)

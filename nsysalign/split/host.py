@@ -112,7 +112,7 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     column = np.full(len(CALL), len(_KINDS), np.int8)
     for number, kinds in enumerate(_KINDS.values()):
         column[[CALL[kind] for kind in kinds]] = number
-    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    outer = np.flatnonzero(trace.outermost)
     begin, over = (calls[c].to_numpy()[outer] for c in ("start_ns", "end_ns"))
     what = column[calls["kind"].to_numpy()[outer]]
     of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))

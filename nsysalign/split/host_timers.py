@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, disjoint, group, pick, ragged, tile
+from nsysalign.intervals import Columns, disjoint, group, pick, positions, ragged, tile
 from nsysalign.model import (
     CALL,
     CAUSES,
@@ -23,6 +23,7 @@ from nsysalign.model import (
     Alignment,
     Trace,
 )
+from nsysalign.place.streams import stream_lane
 from nsysalign.split.busy import Blocks, first_of, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, host_pieces
 from nsysalign.split.pieces import (
@@ -201,10 +202,7 @@ def _waited_for(
     waits for its stream, a copy also for the streams that the legacy default stream's order puts
     before it, others for all of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
-    where = ["process", "context", "stream"]
-    known = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call").reindex(p.ref)
-    keys = pd.MultiIndex.from_frame(known[where].fillna(-1).astype(np.int64))
-    of_stream = pd.MultiIndex.from_frame(lanes[where]).get_indexer(keys)
+    of_stream = pick(stream_lane(lanes, syncs), positions(p.ref, syncs["call"].to_numpy()), -1)
     copying = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
     one = np.where(kind == CALL["sync_stream"], of_stream, copying)
     rivals = {n: explainer.default_stream_rivals(n) for n in set(copying[copying >= 0].tolist())}
@@ -280,7 +278,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     """
     w, calls = alignment.windows, trace.calls
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
-    outer = calls[calls["outer"].to_numpy() == np.arange(len(calls))]
+    outer = calls[trace.outermost]
     waits = outer["kind"].isin([CALL[k] for k in SYNC_CALLS]) & (outer["return_value"] == 0)
     launches = outer["kind"].isin([CALL[k] for k in ENQUEUEING_CALLS])
     opened, closed, thread, process = (

@@ -35,7 +35,7 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     )
     captures = [number for number, text in trace.names.items() if "BeginCapture" in text]
     without = (calls["kind"].to_numpy() == CALL["launch"]) & (calls["return_value"].to_numpy() == 0)
-    without &= (calls["outer"].to_numpy() == np.arange(len(calls))) & ~own_calls(trace)
+    without &= trace.outermost & ~own_calls(trace)
     every = without.copy()
     launched = trace.operations["call"].to_numpy()
     without[launched[launched >= 0]] = False

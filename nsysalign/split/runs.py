@@ -254,7 +254,7 @@ def calls_without_work(trace: Trace) -> dict[str, Any]:
     to the last of them, and the one (by name) that takes most of it."""
     if len(trace.operations) or trace.calls.empty:
         return {}
-    calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
+    calls = trace.calls[trace.outermost]
     issuing = calls["kind"].isin([CALL[kind] for kind in ISSUING_CALLS])
     spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
     return {

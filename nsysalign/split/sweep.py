@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, covered, distinct, group, one_of, pick, tile
+from nsysalign.intervals import FAR, Columns, covered, distinct, group, narrow, one_of, pick, tile
 from nsysalign.model import CAUSES, KIND, WITH_A_NAME, Alignment, Trace
 from nsysalign.split.busy import CALLS_AT_ONCE, Blocks, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
@@ -326,20 +326,32 @@ class Details:
         return self.kinds(pieces), size, begun, over
 
     def table(self) -> pd.DataFrame:
-        """`frames.DETAILS` of everything that was added."""
-        window, kind, ns, size, took = np.concatenate(self._rows, axis=1)
-        number, kinds = pd.factorize(kind)
+        """`frames.DETAILS` of everything that was added, once."""
+        rows, self._rows = np.concatenate(self._rows, axis=1), []
+        kinds = distinct(rows[1])
         words = [self._words(kind) for kind in kinds.tolist()]
         ordered = sorted(set(words))
         place = {word: n for n, word in enumerate(ordered)}
-        rank = np.array([place[word] for word in words], np.int64)[number]
-        rows = pd.DataFrame({"interval": window, "kind": rank, "ns": ns, "bytes": size, "took": took})  # fmt: skip
-        rows = rows.groupby(["interval", "kind"]).sum().query("ns != 0").reset_index()
-        names = ["cause", "detail", "direction", "memory", "stream"]
-        words = pd.DataFrame(ordered, columns=names).iloc[rows["kind"]].reset_index(drop=True)
+        rank = np.array([place[word] for word in words], np.int64)
+        # rows of one interval and kind are added up
+        key = rows[0] * len(ordered) + rank[np.searchsorted(kinds, rows[1])]
+        row, pairs = pd.factorize(key, sort=True)
+        ns, size, took = (np.zeros(len(pairs), np.int64) for _ in range(3))
+        for total, column in zip((ns, size, took), rows[2:], strict=True):
+            np.add.at(total, row, column)
+        del rows, key, row
+        some = np.flatnonzero(ns != 0)
+        interval, kind = np.divmod(pairs[some], max(len(ordered), 1))
+        named = pd.DataFrame(ordered, columns=["cause", "detail", "direction", "memory", "stream"])
+        stream = named.pop("stream").to_numpy(dtype=np.int64)[kind]
+        size, took = size[some], took[some]
         # bytes per nanosecond are GB per second
-        rate = (rows["bytes"] / rows["took"]).where(rows["took"] > 0)
-        return frames.check(rows.join(words).assign(bandwidth_gb_s=rate), frames.DETAILS)
+        rate = np.divide(size, took, out=np.full(len(some), np.nan), where=took > 0)
+        table = {name: frames.texts(kind, named[name].tolist()) for name in named}
+        numbers = {"interval": interval, "stream": stream, "bytes": size}
+        table |= {name: narrow(values) for name, values in numbers.items()}
+        table |= {"ns": ns[some], "bandwidth_gb_s": rate}
+        return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)
 
     def _words(self, kind: int) -> tuple[str, str, str, str, int]:
         """Cause, detail, direction, memory, stream."""

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import NoCudaWork, TraceError
-from nsysalign.intervals import distinct, one_of
+from nsysalign.intervals import distinct, group, index_type, narrow, one_of, pick, positions
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL,
@@ -29,13 +29,14 @@ from nsysalign.model import (
 from nsysalign.paths import presentable, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.info import cuda_messages, trace_info
-from nsysalign.trace.sqlite import Columns, Source, lost_its_end, narrow, opened, taken
+from nsysalign.trace.sqlite import Columns, Source, lost_its_end, opened, taken
 
 #: Calls of which CUPTI may keep a synchronisation record.
 _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _ROWIDS_AT_ONCE = 50_000
+_INT16 = np.iinfo(np.int16)
 _ABSENT = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def read_trace(path: Path) -> Trace:
         cut = sum(lost_its_end(names[i]) for i in {*called, *kernels})
         names |= {i: without_paths(names[i]) for i in kernels}
         names |= {i: schema.api_name(name) for i, name in called.items()}  # without _v7000
-        event_rows, unusable_stamps = _event_rows(source)
+        event_rows, unusable_stamps = _event_rows(source, calls)
         if not event_rows.empty:
             event_rows = _own_streams(event_rows, calls, operations, called)
         counts = {
@@ -87,7 +88,7 @@ def read_trace(path: Path) -> Trace:
         }
         return Trace(
             operations=operations,
-            calls=calls,
+            calls=frames.check(calls, frames.CALLS, narrow=True),
             syncs=_syncs(source, calls),
             event_rows=event_rows,
             ranges=ranges,
@@ -120,8 +121,8 @@ def _possible(columns: Columns) -> tuple[Columns, int]:
 
 
 def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
-    """`frames.CALLS`, sorted; of calls that begin together the longest first.  How many rows were
-    left out."""
+    """`frames.CALLS` and their correlation ids, sorted; of calls that begin together the longest
+    first.  How many rows were left out."""
     columns, lost = _possible(columns)
     start = columns["start_ns"]
     if not (start[1:] > start[:-1]).all():
@@ -131,26 +132,27 @@ def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = kinds[np.searchsorted(ids, columns["name_id"])]
-    columns["outer"] = _outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
-    return frames.check(pd.DataFrame(columns, copy=False), frames.CALLS, narrow=True), lost
+    columns["nested"] = _nested(columns["thread"], columns["start_ns"], columns["end_ns"])
+    for name in ("name_id", "return_value"):
+        if len(ids) and _INT16.min <= columns[name].min() and columns[name].max() <= _INT16.max:
+            columns[name] = columns[name].astype(np.int16)
+    return pd.DataFrame(columns, copy=False), lost
 
 
-def _outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For calls sorted by (start, -end): position of the outermost call that contains each on its
-    thread.
+def _nested(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """`calls.nested` of calls sorted by (start, -end).
 
-    thread 1   [ cudaLaunchKernel          ]
-                   [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
+    thread 1   [ cudaLaunchKernel          ]       0
+                   [ cuLaunchKernel  ]             1
     """
-    outer = np.arange(len(start))
-    order = np.argsort(thread, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+    numbers: np.ndarray = np.arange(len(start), dtype=index_type(len(start)))
+    out = np.zeros(len(start), numbers.dtype)
+    for rows in group(thread, numbers).values():
         # a call begins outside of all earlier ones when nothing before it reaches past its start
-        reach = np.maximum.accumulate(end[rows])
-        first = np.arange(len(rows))
-        first[1:][start[rows[1:]] < reach[:-1]] = 0
-        outer[rows] = rows[np.maximum.accumulate(first)]
-    return narrow(outer)
+        inner = np.flatnonzero(start[rows[1:]] < np.maximum.accumulate(end[rows])[:-1]) + 1
+        outer = np.delete(rows, inner)
+        out[rows[inner]] = rows[inner] - outer[np.searchsorted(outer, rows[inner]) - 1]
+    return narrow(out)
 
 
 def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -182,7 +184,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         # a kernel cannot start before the call that issues it: a join that says so is a reused
         # correlation id
         call[whole["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
-        call = np.where(call >= 0, calls["outer"].to_numpy()[call], -1)
+        call = np.where(call >= 0, call - calls["nested"].to_numpy()[call], -1)
     whole["call"] = narrow(call)
     return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
 
@@ -194,20 +196,17 @@ def _joined(
     the first of several (merged exports), -1 for none."""
     position = np.flatnonzero(candidates)
     known = distinct(calls["process"].to_numpy())
-    if not len(position):
-        return np.full(len(process), -1)
 
     def keys(process: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+        if not len(known):
+            return np.full(len(process), -1)
         number = np.minimum(np.searchsorted(known, process), len(known) - 1)
         good = (known[number] == process) & (correlation >= 0) & (correlation < 1 << 40)
         return np.where(good, number << 40 | correlation, -1)
 
     theirs = keys(*(calls[name].to_numpy()[position] for name in ("process", "correlation")))
-    order = np.argsort(theirs, kind="stable")
-    theirs, position = theirs[order], position[order]
     wanted = keys(process, correlation)
-    nearest = np.minimum(np.searchsorted(theirs, wanted), len(theirs) - 1)
-    return np.where((theirs[nearest] == wanted) & (wanted >= 0), position[nearest], -1)
+    return pick(position, np.where(wanted >= 0, positions(wanted, theirs), -1), -1)
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
@@ -244,18 +243,24 @@ def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 
 def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
-    frame = source.read(schema.SYNCHRONIZATION)
-    frame = _in_order(_without_ids(frame, "stream", "event", "event_sync"), "start_ns")
+    """Those of known calls; of several of a call the first comes first."""
+    columns = source.columns_of(schema.SYNCHRONIZATION)
+    del columns["end_ns"]
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
-    process, correlation = (frame[name].to_numpy() for name in ("process", "correlation"))
-    frame["call"] = _joined(calls, process, correlation, waiting)
-    columns = {name: frame[name].to_numpy().copy() for name in frames.SYNCS.names}
-    for name in ("call", "process", "context", "correlation", "event_sync"):
-        columns[name] = narrow(columns[name], name)
+    call = _joined(calls, columns["process"], columns.pop("correlation"), waiting)
+    columns["call"] = narrow(call)
+    call = columns["call"]
+    for name in ("stream", "event", "event_sync"):
+        ids = columns[name]
+        columns[name] = narrow(np.where((ids == schema.NO_ID) | (ids < 0), -1, ids))
+    if not (call[1:] > call[:-1]).all() or (call < 0).any():
+        keys = [columns[name] for name in columns if name not in ("call", "start_ns", "row")]
+        order = np.lexsort([*keys, columns["start_ns"], call])
+        columns = taken(columns, order[np.searchsorted(call, 0, sorter=order) :])
     return frames.check(pd.DataFrame(columns, copy=False), frames.SYNCS, narrow=True)
 
 
-def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
+def _event_rows(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The table, and how many of its time stamps cannot be those of their events: 0 as those that
     are absent (NULL)."""
     frame = _in_order(_without_ids(source.read(schema.CUDA_EVENT), "event_sync"), "correlation")
@@ -263,6 +268,8 @@ def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
     of_stream = ["process", "device", "context", "stream", "timestamp_ns"]
     wrong = (stamp == 0) | ((stamp > 0) & frame.duplicated(of_stream, keep=False))
     frame["timestamp_ns"] = stamp.where(~wrong & (stamp > 0), 0)
+    process, correlation = (frame[name].to_numpy() for name in ("process", "correlation"))
+    frame["call"] = _joined(calls, process, correlation, np.ones(len(calls), dtype=bool))
     return frames.check(frame, frames.EVENT_ROWS), int(wrong.sum())
 
 
@@ -278,10 +285,9 @@ def _own_streams(
     copies = operations[operations["call"] >= 0]
     copies = copies[np.isin(name[copies["call"]], ptds)]
     own = dict(zip(thread[copies["call"]].tolist(), copies["stream"].tolist(), strict=True))
-    process, correlation = (rows[key].to_numpy() for key in ("process", "correlation"))
-    call = _joined(calls, process, correlation, np.isin(name, ptsz))
+    call = rows["call"].to_numpy()
     of_thread = np.array([own.get(t, DEFAULT_STREAM) for t in thread[call].tolist()], np.int64)
-    known = (call >= 0) & (rows["stream"] == DEFAULT_STREAM)
+    known = (call >= 0) & np.isin(name[call], ptsz) & (rows["stream"] == DEFAULT_STREAM)
     return rows.assign(stream=rows["stream"].where(~known, of_thread))
 
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
+from nsysalign.intervals import INT32
 from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
@@ -25,7 +26,6 @@ _WORTH_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 16
 #: No row of an nsys table is shorter; more rows than that are pages that point at each other.
 _BYTES_PER_ROW = 8
-_INT32 = np.iinfo(np.int32)
 
 
 @contextmanager
@@ -99,19 +99,15 @@ class Source:
         return columns | {n: np.broadcast_to(np.int64(v), count) for n, v in absent.items()}
 
     def _gathered(self, names: Sequence[str], batches: Iterable[Iterable[np.ndarray]]) -> Columns:
-        parts: list[list[np.ndarray]] = [[] for _ in names]
+        columns = [_Growing(name) for name in names]
         left = self.path.stat().st_size // _BYTES_PER_ROW
         for batch in batches:
-            for name, part, values in zip(names, parts, batch, strict=True):
-                part.append(narrow(values.copy(), name))
-            left -= len(parts[0][-1])
+            for column, values in zip(columns, batch, strict=True):
+                column.add(values)
+            left -= len(values)
             if left < 0:
                 raise sqlite3.DatabaseError("it holds more rows than a file of its size can")
-        # one after the other, each freed as soon as it is whole
-        return {
-            name: narrow(np.concatenate(part or [np.empty(0, np.int64)]), name)
-            for name, part in ((name, parts.pop(0)) for name in names)
-        }
+        return {name: column.whole() for name, column in zip(names, columns, strict=True)}
 
     def _batches(self, table: str, sql: str, count: int) -> Iterator[np.ndarray]:
         values = chain.from_iterable(self.connection.execute(sql))
@@ -178,17 +174,35 @@ def _arrow_batches(path: Path, sql: str) -> Iterator[list[np.ndarray]]:
                     yield [np.asarray(c.view().buffer(1))[: len(c)] for c in columns]
 
 
-def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
-    """A column in little memory: one process, one stream, names by number need far less than nsys
-    declares.  One value only: a view with stride 0, read-only; else int32 where that holds them,
-    never of times (`name`)."""
-    if not len(values):
-        return values
-    low, high = values.min(), values.max()
-    if low == high:
-        return np.broadcast_to(np.int64(low), len(values))
-    fits = not name.endswith("_ns") and _INT32.min <= low and high <= _INT32.max
-    return values.astype(np.int32 if fits else np.int64, copy=False)
+class _Growing:
+    """A column that is being read, always as narrow as `narrow` makes it: it grows in place."""
+
+    def __init__(self, name: str) -> None:
+        self.times, self.count = name.endswith("_ns"), 0
+        self.one = 0  # the only value so far, as long as there are no `values`
+        self.values: np.ndarray | None = None
+
+    def add(self, more: np.ndarray) -> None:
+        low, high = more.min(), more.max()
+        if not self.count:
+            self.one = low
+        begin, self.count = self.count, self.count + len(more)
+        fits = (
+            not self.times and INT32.min <= min(low, self.one) and max(high, self.one) <= INT32.max
+        )
+        if self.values is None:
+            if low == high == self.one:
+                return
+            self.values = np.full(begin, self.one, np.int32 if fits else np.int64)
+        if not fits and self.values.dtype == np.int32:
+            self.values = self.values.astype(np.int64)
+        self.values.resize(self.count, refcheck=False)
+        self.values[begin:] = more
+
+    def whole(self) -> np.ndarray:
+        if self.values is None:
+            return np.broadcast_to(np.int64(self.one), self.count)
+        return self.values
 
 
 def taken(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> Columns:

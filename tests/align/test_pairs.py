@@ -14,6 +14,7 @@ import re
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -34,20 +35,21 @@ def drawn(text: str) -> tuple[SimpleNamespace, pd.DataFrame]:
         process, number = (9 if who == "B" else 8), int(event or -1)
         name = list(NAMES).index(what) if what in NAMES and not (what == "R" and event) else -1
         thread, kind = process * 100 + (2 if who == "2" else 1), CALL[KIND.get(what, "other")]
-        calls.append((n * 2_000, n * 2_000 + 100, process, thread, kind, name, 600 * bool(failed), n))  # fmt: skip
+        calls.append((n * 2_000, n * 2_000 + 100, process, thread, kind, name, 600 * bool(failed), 0))  # fmt: skip
         if what == "R":
             records.append((n, number, len(events) if event else -1))
             events += [(process, 1, 7)] * bool(event)
         elif event:
             of_stream = what == "S"
             syncs.append((n, -1 if of_stream else number, process, 1, number if of_stream else -1))
-    columns = ["start_ns", "end_ns", "process", "thread", "kind", "name_id", "return_value", "outer"]  # fmt: skip
+    columns = ["start_ns", "end_ns", "process", "thread", "kind", "name_id", "return_value", "nested"]  # fmt: skip
     trace = SimpleNamespace(
         calls=pd.DataFrame(calls, columns=columns, dtype="int64"),
         syncs=pd.DataFrame(syncs, columns=["call", "event", "process", "context", "stream"], dtype="int64"),
         event_rows=pd.DataFrame(events, columns=["process", "context", "stream"], dtype="int64"),
         operations=pd.DataFrame({"process": [8], "name_id": [-1]}),
         names=dict(enumerate(NAMES.values())),
+        outermost=np.ones(len(calls), bool),
     )  # fmt: skip
     return trace, pd.DataFrame(records, columns=["call", "event", "event_row"], dtype="int64")
 

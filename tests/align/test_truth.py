@@ -76,17 +76,17 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
 ):
     trace, alignment = recording[1], blindly
     truth = truth.records["timestamp_ns"].to_numpy()
-    budgets = split_trace(trace, alignment)
+    budgets = split_trace(trace, alignment).budgets()
     event = (alignment.windows["kind"] == "event").to_numpy()
-    assert (budgets.total.sum(axis=1) == alignment.windows["elapsed_ns"].to_numpy()).all()
-    assert (budgets.total >= 0).all()
+    assert (budgets.sum(axis=1) == alignment.windows["elapsed_ns"].to_numpy()).all()
+    assert (budgets >= 0).all()
     kernels = trace.operations[trace.operations["kind"] == 0]
     lane = alignment.operation_lane[kernels.index]
     starts, ends = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     off = 0
     for window, kernel_only in zip(
         alignment.windows[event].itertuples(),
-        budgets.total[event, 0],
+        budgets[event, 0],
         strict=True,
     ):
         low, high = truth[window.start], truth[window.end]

@@ -134,6 +134,5 @@ def test_a_stale_export_that_cannot_be_made_anew_is_no_answer(stale, tmp_path, m
         raise NsysError("nsys was not found", "install it")
 
     monkeypatch.setattr("nsysalign.record.nsys.find_nsys", absent)
-    said = r"trace\.sqlite is older than trace\.nsys-rep and cannot be exported again"
-    with pytest.raises(NsysError, match=said):
+    with pytest.raises(NsysError, match="nsys was not found"):
         exported(stale[0], tmp_path, nsys=None)

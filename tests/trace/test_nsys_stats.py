@@ -19,9 +19,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from nsysalign.model import KIND, Trace, pid_of, tid_of
+from nsysalign.model import KIND, pid_of, tid_of
 from nsysalign.record.nsys import find_nsys
+from nsysalign.trace import schema
 from nsysalign.trace.read import read_trace
+from nsysalign.trace.sqlite import opened
 
 pytestmark = pytest.mark.nsys
 
@@ -68,12 +70,16 @@ def of_nsys(path: Path) -> pd.DataFrame:
     return table.sort_values(KEY, ignore_index=True)
 
 
-def of_ours(trace: Trace) -> pd.DataFrame:
+def of_ours(path: Path) -> pd.DataFrame:
     """The same from a Trace, with the call that carries a kernel's correlation id."""
+    trace = read_trace(path)
+    with opened(path) as source:
+        ids = pd.DataFrame(source.columns_of(schema.RUNTIME))[["row", "correlation"]]
+    calls = trace.calls.merge(ids, on="row")
     kernels = trace.operations[trace.operations["kind"] == KIND["kernel"]]
     kernels = kernels[kernels["call"] >= 0]
     keys = ["process", "correlation"]
-    both = kernels.merge(trace.calls, on=keys, suffixes=("", "_call"))
+    both = kernels.merge(calls, on=keys, suffixes=("", "_call"))
     after = both["start_ns"] - both["end_ns_call"]
     outer = trace.calls.iloc[both["call"]].reset_index(drop=True)
     assert (outer["start_ns"] <= both["start_ns_call"]).all(), "ours is the outermost call"
@@ -92,6 +98,6 @@ def of_ours(trace: Trace) -> pd.DataFrame:
 
 
 def test_every_row_of_nsys_is_a_row_of_ours(recorded):
-    theirs, trace = of_nsys(recorded), read_trace(recorded)
+    theirs = of_nsys(recorded)
     assert len(theirs) > 1000
-    pd.testing.assert_frame_equal(of_ours(trace), theirs)
+    pd.testing.assert_frame_equal(of_ours(recorded), theirs)

@@ -27,12 +27,12 @@ def trace(calls, operations=()):
             c[1],
             c[2],
             *(c[3:] or (1,))[:1],
-            c[4] if len(c) > 4 else n,
+            n - c[4] if len(c) > 4 else 0,
             c[5] if len(c) > 5 else 0,
         )
         for n, c in enumerate(calls)
     ]
-    columns = ["kind", "start_ns", "end_ns", "thread", "outer", "name_id"]
+    columns = ["kind", "start_ns", "end_ns", "thread", "nested", "name_id"]
     table = pd.DataFrame(rows, columns=columns, dtype="int64")
     work = [(KIND[o[0]], o[1], o[2], o[3], *(o[4:] or (-1, -1)), 0) for o in operations]
     names = ["kind", "start_ns", "end_ns", "call", "src_kind", "dst_kind", "device"]
@@ -40,6 +40,7 @@ def trace(calls, operations=()):
         calls=table,
         operations=pd.DataFrame(work, columns=names, dtype="int64"),
         names=dict(enumerate(NAMES)),
+        outermost=table["nested"].to_numpy() == 0,
     )
 
 

@@ -184,7 +184,7 @@ class Scene:
         of (they were dropped, calls failed, a graph was captured): what they did is not known.
         Copies of nothing have no row, and do not count."""
         calls, codes = self.trace.calls, [CALL["launch"], CALL["graph_launch"]]
-        made = calls["kind"].isin(codes) & (calls["outer"] == np.arange(len(calls)))
+        made = calls["kind"].isin(codes) & self.trace.outermost
         begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
         launched, owner = np.zeros(len(self.intervals), np.int64), self.column("thread")
         own = [(number, np.flatnonzero(owner == number)) for number in np.unique(owner).tolist()]
