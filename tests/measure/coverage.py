@@ -54,12 +54,7 @@ def simulated(case: str, differ: float, trials: int, seed: int, processes: int) 
     blocks = np.median(samples.reshape(len(samples), BLOCKS, -1), axis=2)
     errors = blocks.std(axis=1, ddof=1) / np.sqrt(BLOCKS)
     medians, errors = (x.reshape(trials, -1).tolist() for x in (np.median(samples, axis=1), errors))
-    estimates = []
-    for its, theirs in zip(medians, errors, strict=True):
-        value, reach, own = interval(its, theirs)
-        bounds = (value - reach, value + reach)
-        estimates.append(Estimate(value, *bounds, own, tuple(its), 0, 0, 0, 0, 0, 0))
-    return estimates
+    return [interval(*of) for of in zip(medians, errors, strict=True)]
 
 
 def coverage(case: str, differ: float, trials: int) -> tuple[float, float]:

@@ -135,15 +135,12 @@ class Device:
 
     def delay(self, us: float) -> None:
         self.host += LAUNCH_NS
-        self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + us * 1e3
+        self.busy_until = max(self.busy_until + GAP_NS, self.host + LATENCY_NS) + us * 1e3
 
     def flush(self) -> None:
         self.host += LAUNCH_NS
         self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + 40_000
         self._cold = True
-
-    def floor(self) -> tuple[float, float]:
-        return SPACING_NS, SPACING_NS + GAP_NS
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
         """Kernels are noted instead of launched, and replayed with short gaps."""

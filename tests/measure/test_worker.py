@@ -48,7 +48,7 @@ def test_every_mode_measures_what_it_says():
     assert times["event"] == pytest.approx(50 + 4 + 3 + 1.3, abs=0.1)
     assert times["latency"] == pytest.approx(50 + 4 + 6 + 2, abs=0.1)
     assert times["graph"] == pytest.approx(50 + 7 + 3 + 1.3, abs=0.1)
-    assert known(facts, "floor_ns") / 1e3 == pytest.approx(2.6)
+    assert known(facts, "floor_ns") / 1e3 == pytest.approx(2.6, abs=0.032)
 
 
 def test_a_launch_bound_call_is_gpu_time_only_behind_the_delay():
@@ -60,7 +60,7 @@ def test_a_launch_bound_call_is_gpu_time_only_behind_the_delay():
 
 def test_what_waits_inside_has_no_device_mode_and_no_graph():
     facts = run(calls.waits)
-    refused = {f["mode"]: f["reason"] for f in facts if f["type"] == "refused"}
+    refused = known(facts, "refused")
     assert set(refused) == {"device", "graph"} and "not capturable" in refused["graph"]
     assert refused["device"].startswith("the call waits for the GPU")
     assert of(facts, "latency") and of(facts, "steady") and facts[-1]["type"] == "done"
@@ -79,7 +79,7 @@ def test_cold_is_colder_and_has_no_throughput():
     cold, warm = (median(of(facts, "device", l2)) for l2 in ("cold", "warm"))
     assert cold / warm == pytest.approx(1.3, abs=0.03) and known(facts, "outputs") == 7
     assert of(facts, "steady") and not of(facts, "steady", "cold")
-    assert not any(f["type"] == "refused" for f in facts)
+    assert known(facts, "refused") == {}
 
 
 def test_blocks_take_turns_at_random():

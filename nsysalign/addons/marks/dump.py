@@ -118,9 +118,7 @@ def read(path: str | Path) -> Dump:
     """A dump file.  Raises MarksError, which says what is wrong with it."""
     path = Path(path)
     try:
-        empty = not path.stat().st_size
-        content = np.empty(0, np.uint8) if empty else np.memmap(path, dtype=np.uint8, mode="r")
-        return _parsed(path.name, content)
+        return _parsed(path.name, np.memmap(path, dtype=np.uint8, mode="r"))
     except OSError as error:
         reason = f"{path.name}: {error.strerror or error}"
         raise MarksError(reason, "give the path of a .nsam file") from error
@@ -137,10 +135,7 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
         raise ValueError("it does not begin like one")
     version, length = np.frombuffer(content[16:24].tobytes(), "<u4").tolist()
     if version != layout.FILE_VERSION:
-        raise MarksError(
-            f"{name} has version {version}, this nsysalign reads {layout.FILE_VERSION}",
-            "use the nsysalign that recorded it, or record it again",
-        )
+        raise ValueError(f"version {version}, this nsysalign reads {layout.FILE_VERSION}")
     place = 24 + length
     fixed, counts = np.split(content[place:][: layout.TABLE + 4 * layout.COUNTS], [layout.TABLE])
     if length > _LONGEST_JSON or len(counts) < 4 * layout.COUNTS:
@@ -168,12 +163,9 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     damaged = ((chunks["head"]["kind"] != 0) & ~good).sum() + ((strays["kind"] != 0) & ~alone).sum()
     chunks, strays = chunks[good], strays[alone]
     heads = np.concatenate([chunks["head"], strays])
-    heads["kind"] = heads["kind"] & ~np.uint32(0xFF) | layout.VERSION  # whichever wrote it
-    keys = ("time", "warp", "x", "y", "z", "grid")
-    order = np.lexsort([heads[key] for key in keys])
+    order = np.lexsort([heads[key] for key in ("time", "warp", "x", "y", "z", "grid")])
     place = np.argsort(order)  # of every head, among the sorted ones
-    chunks = chunks[order[order < len(chunks)]]
-    its_head = np.sort(place[: len(chunks)])
+    heads, chunks = heads[order], chunks[order[order < len(chunks)]]
     marks = np.zeros((len(chunks), 1 + CHUNK["marks"].shape[0]), MARK)
     marks[:, 1:] = chunks["marks"]
     for field in ("time", "clock"):
@@ -185,16 +177,11 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     sound = there & (marks["time"] >= since) & (marks["time"] < _LATEST_NS)
     damaged += (there & ~sound).sum()
     sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
-    table, sums = slots.view(SLOT), _as_slots(chunks["head"], marks, summed)
-    table = table[table["part"] == 0]  # older headers kept histograms of latencies in others
-    possible = [
-        (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0)
-        & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
-    ]  # fmt: skip
-    damaged += sum((~ok).sum() for ok in possible)
-    counters = _merged(np.concatenate([table[possible[0]], sums[possible[1]]]))
-    heads = heads[order]
+    counters, impossible = _counters(
+        slots.view(SLOT), chunks["head"][np.nonzero(summed)[0]], marks[summed]
+    )
     runs = _runs(heads, counters["grid"])
+    its_head = np.sort(place[: len(chunks)])
     in_order = {
         "of": np.append(its_head[np.nonzero(sound)[0]], place[len(chunks) :]).astype(np.int32),
         "time": np.append(marks["time"][sound], strays["time"]).view(np.int64),
@@ -213,8 +200,37 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
         refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
         names=layout.by_hash(names[:_MOST_NAMES]), heads=heads, **in_order, counters=counters,
         dropped=int(of_sms["dropped"].sum()), counts_dropped=int(of_sms["counts"].sum()),
-        damaged=int(damaged), **runs,
+        damaged=int(damaged + impossible), **runs,
     )  # fmt: skip
+
+
+def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
+    ok = np.isin(heads["kind"], [kind | version for version in layout.READS])
+    ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
+    ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
+    return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)
+
+
+def _counters(table: np.ndarray, heads: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, int]:
+    """(one slot for each launch, SM and counter, from the buffer's table and what warps wrote behind
+    their marks; how many were impossible)."""
+    sums = np.zeros(len(records), SLOT)
+    for name in ("grid", "sm"):
+        sums[name] = heads[name]
+    sums["id"], sums["lanes"] = records["id"] & ~np.uint32(3), records["time"]
+    sums["warps"] = np.maximum(records["clock"], 1)  # 0: what its lanes counted, once
+    table = table[table["part"] == 0]  # older headers kept histograms of latencies in others
+    possible = [
+        (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0)
+        & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
+    ]  # fmt: skip
+    slots = np.concatenate([table[possible[0]], sums[possible[1]]])
+    _, first, which = np.unique(slots[["grid", "sm", "id"]], return_index=True, return_inverse=True)
+    out = slots[first]
+    for name in ("warps", "lanes"):
+        out[name] = 0
+        np.add.at(out[name], which, slots[name])
+    return out, sum(int((~ok).sum()) for ok in possible)
 
 
 def _runs(heads: np.ndarray, counted: np.ndarray) -> dict[str, np.ndarray]:
@@ -222,7 +238,7 @@ def _runs(heads: np.ndarray, counted: np.ndarray) -> dict[str, np.ndarray]:
 
     A run's first chunk has no predecessor: a warp's k-th first chunk under one grid id belongs to
     the k-th launch with that id."""
-    chunk = heads["kind"] == layout.HEAD | layout.VERSION
+    chunk = heads["kind"] & ~np.uint32(0xFF) == layout.HEAD
     begins = chunk & (heads["previous"] == 0)
     place = heads[["grid", "z", "y", "x", "warp"]]
     other = np.append(True, place[1:] != place[:-1])[: len(heads)]
@@ -242,31 +258,3 @@ def _runs(heads: np.ndarray, counted: np.ndarray) -> dict[str, np.ndarray]:
         "grid": np.append(grids[pairs // most], only_counted).astype(np.int64),
         "replay": np.append(pairs % most, np.zeros(len(only_counted), np.int64)),
     }  # fmt: skip
-
-
-def _as_slots(heads: np.ndarray, marks: np.ndarray, summed: np.ndarray) -> np.ndarray:
-    """What warps wrote behind their marks, as slots of the table."""
-    records, heads = marks[summed], heads[np.nonzero(summed)[0]]
-    slots = np.zeros(len(records), SLOT)
-    slots["grid"], slots["sm"] = heads["grid"], heads["sm"]
-    slots["id"], slots["lanes"] = records["id"] & ~np.uint32(3), records["time"]
-    slots["warps"] = np.maximum(records["clock"], 1)  # 0: what its lanes counted, once
-    return slots
-
-
-def _merged(slots: np.ndarray) -> np.ndarray:
-    """One slot for each launch, SM and counter."""
-    keys = ["grid", "sm", "id"]
-    _, first, which = np.unique(slots[keys], return_index=True, return_inverse=True)
-    out = slots[first]
-    for name in ("warps", "lanes"):
-        out[name] = 0
-        np.add.at(out[name], which, slots[name])
-    return out
-
-
-def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
-    ok = np.isin(heads["kind"], [kind | version for version in layout.READS])
-    ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
-    ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
-    return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)

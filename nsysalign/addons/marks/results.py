@@ -65,52 +65,49 @@ def mark_tables(
     """The tables of `MARKS_SPECS` by name, and notes.  `plain`: the kernels of the same program
     without marks, where `rows` are of a run of their own; `intervals` are then of the run
     without."""
-    parts: dict[str, list[pd.DataFrame]] = {spec.name: [] for spec in MARKS_SPECS}
-    notes = [note for marked in joined for note in marked.notes]
-    count = 0
+    parts: dict[str, list[pd.DataFrame]] = {spec.name: [frames.empty(spec)] for spec in MARKS_SPECS}
+    notes, count = [note for marked in joined for note in marked.notes], 0
     for marked in joined:
         for name, table in _of_dump(marked, notes).items():
             parts[name].append(table.assign(kernel=table["kernel"] + count))
         count += len(marked.launches)
-    tables = {n: pd.concat(of, ignore_index=True) for n, of in parts.items() if of}
+    tables = {n: pd.concat(of[1:] or of, ignore_index=True) for n, of in parts.items()}
     if count:
         kernels = tables["marked_kernels"]
-        order = np.lexsort((kernels["start_ns"], kernels["error_ns"] < 0))
-        number = np.argsort(order)  # kernels are numbered in time
-        tables = {
-            name: table.assign(kernel=number[table["kernel"].to_numpy(dtype=np.int64)]).sort_values(
-                "kernel", kind="stable", ignore_index=True
-            )
-            for name, table in tables.items()
-        }
+        number = np.argsort(np.lexsort((kernels["start_ns"], kernels["error_ns"] < 0)))
+        for name, table in tables.items():  # kernels are numbered in time
+            if "kernel" in table:
+                of = number[table["kernel"].to_numpy(dtype=np.int64)]
+                table = table.assign(kernel=of).sort_values("kernel", kind="stable")
+                tables[name] = table.reset_index(drop=True)
         kernels = tables["marked_kernels"]
-        tables["marked_kernels"] = kernels.assign(
-            interval=_intervals(kernels, rows, intervals, plain)
-        )
+        kernels["interval"] = _intervals(kernels, rows, intervals, plain)
         tables["mark_changes"] = _changes(kernels, rows, plain)
         if plain is None:
             notes.append(
                 "kernels were marked in the run that was measured: what that changes is not known "
                 "(nsysalign run --marks measures it, and shows times without marks)"
             )
-    empty = {spec.name: frames.empty(spec) for spec in MARKS_SPECS}
-    return {s.name: frames.check((empty | tables)[s.name], s) for s in MARKS_SPECS}, notes
+    return {s.name: frames.check(tables[s.name], s) for s in MARKS_SPECS}, notes
 
 
 def _of_dump(marked: Marked, notes: list[str]) -> Tables:
     """The tables of one dump; its launches are numbered from 0."""
-    dump, launches, opened = marked.dump, marked.launches, inside(marked)
-    named, unknown = dict(dump.names), set()
-    for number in np.unique(np.append(dump.id >> 2, dump.counters["id"] >> 2)).tolist():
-        if number and number not in named:
-            named[number] = f"{number:#010x}"
-            unknown.add(named[number])
-    named[0] = ""
-    kernels = launches.assign(**opened.kernels, kernel=np.arange(len(launches)))
+    dump, opened, named = marked.dump, inside(marked), {0: "", **marked.dump.names}
+    used = np.unique(np.append(dump.id >> 2, dump.counters["id"] >> 2)).tolist()
+    unknown = {number: f"{number:#010x}" for number in used if number not in named}
+    named |= unknown
+    if unknown:
+        notes.append(
+            f"{dump.path}: marks without a known name are called by their number "
+            f"({', '.join(sorted(unknown.values())[:5])}): nsysalign.marks.buffer(names=[...]) "
+            "names them"
+        )
+    kernels = marked.launches.assign(**opened.kernels, kernel=range(len(marked.launches)))
     sms_seen = opened.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0)
     kernels["sms"] = np.maximum(dump.sms, sms_seen.to_numpy())
     marks = _chosen_marks(marked, kernels, notes)
-    tables = {
+    return {
         "marked_kernels": kernels,
         "marks": marks.assign(name=marks["name"].map(named)),
         "kernel_phases": opened.phases.assign(phase=opened.phases["phase"].map(named)),
@@ -118,12 +115,6 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
         "sm_spans": opened.sm_spans,
         "path_counts": _counters(marked, named),
     }
-    if unknown:
-        notes.append(
-            f"{dump.path}: marks without a known name are called by their number "
-            f"({', '.join(sorted(unknown)[:5])}): nsysalign.marks.buffer(names=[...]) names them"
-        )
-    return tables
 
 
 def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
@@ -184,28 +175,24 @@ def _intervals(
     there, if both runs launched as many."""
     began = kernels[["row", "pid", "stream", "start_ns"]]
     if plain is not None:
-        numbered = [t.assign(turn=t.groupby("name").cumcount()) for t in (rows, plain)]
-        sizes = [t.groupby("name")["row"].transform("size") for t in numbered]
-        here, there = (t.assign(many=size) for t, size in zip(numbered, sizes, strict=True))
-        there = there.drop(columns="row")[["name", "turn", "many", *began.columns[1:]]]
-        pairs = here[["row", "name", "turn", "many"]].merge(there, on=["name", "turn", "many"])
+        by = ["name", "turn", "many"]
+        here, there = (
+            t.assign(turn=of.cumcount(), many=of["row"].transform("size"))
+            for t, of in ((t, t.groupby("name")) for t in (rows, plain))
+        )
+        pairs = here[["row", *by]].merge(there[["pid", "stream", "start_ns", *by]], on=by)
         began = began[["row"]].merge(pairs, on="row", how="left").fillna(-1)
-    began = began[began["row"] >= 0].sort_values("start_ns")
-    out = np.full(len(kernels), -1, np.int64)
-    several = intervals["pid"].nunique() > 1
-    by_stream = {
-        key: (of["start_ns"].to_numpy(), of.index.to_numpy())
-        for key, of in began.groupby(["stream", "pid"] if several else ["stream"])
-    }
+    began, out = began[began["row"] >= 0].sort_values("start_ns"), np.full(len(kernels), -1)
+    keys = ["stream", "pid"] if intervals["pid"].nunique() > 1 else ["stream"]
+    by_stream = dict(iter(began.groupby(keys)))
     on_gpu = intervals[(intervals["kind"] != "run") & (intervals["device"] >= 0)]
     # the longest first: a shorter one that holds a kernel, too, comes after it
     ordered = on_gpu.iloc[::-1].sort_values("elapsed_ns", ascending=False, kind="stable")
     for i in ordered.itertuples(index=False):
-        key = (i.end_stream, i.pid) if several else (i.end_stream,)
-        if key in by_stream:
-            starts, places = by_stream[key]
-            begin, end = np.searchsorted(starts, [i.start_ns, i.end_ns])
-            out[places[begin:end]] = i.interval
+        its = by_stream.get((i.end_stream, i.pid)[: len(keys)])
+        if its is not None:
+            begin, end = np.searchsorted(its["start_ns"], [i.start_ns, i.end_ns])
+            out[its.index[begin:end]] = i.interval
     return out
 
 

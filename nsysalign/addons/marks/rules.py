@@ -18,7 +18,7 @@ SM_SAY_SHARE = 0.10
 #: How much marks may change a kernel before that is mentioned, and before it is a warning.
 MARKS_SAY_SHARE, MARKS_WARN_SHARE = 0.02, 0.05
 
-_TAIL_ADVICE = (
+_TAIL = (
     "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their "
     "work from a queue (persistent blocks, stream-K)."
 )
@@ -26,30 +26,29 @@ _FEW = (
     "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run "
     "something else beside it."
 )
-_UNEQUAL = (
-    "Look at what the last SM's blocks do (the table marks, or the strip of SMs on the page): split "
-    "the long ones, or issue them first."
-)
-_MARK_PERTURBED_ADVICE = (
+_PERTURBED = (
     "Trust shares and order more than durations, or use fewer marks: outside the innermost loop, "
     "in one warp per block."
 )
 
 
 def finding(
-    facts: Facts, of: pd.DataFrame, severity: str, title: str, advice: str, **values: Any
+    facts: Facts, of: pd.DataFrame, warns: bool, title: str, advice: str, **values: Any
 ) -> Finding:
     """About the launches `of` a kernel: at the label in whose intervals most of them ran, else at
     its name."""
-    ran_in = of["interval"].to_numpy()
-    ran_in = ran_in[ran_in >= 0]
-    label, site = kernel_name(str(of["name"].iloc[0])), ""
+    name, site, ran_in = kernel_name(str(of["name"].iloc[0])), "", of["interval"].to_numpy()
+    label, ran_in = name, ran_in[ran_in >= 0]
     if len(ran_in):
         codes = facts.label[ran_in]
         code = int(np.bincount(codes).argmax())
         label, site = facts.labels[code].name, facts.labels[code].site
         ran_in = np.unique(ran_in[codes == code])
-    return Finding(severity, label, title, values, Advice(advice), site, ran_in, about_row=False)
+    severity = "warning" if warns else "info"
+    values = {"kernel": name, **values}
+    return Finding(
+        severity, label, f"{name}: {title}", values, Advice(advice), site, ran_in, about_row=False
+    )
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
@@ -61,40 +60,35 @@ def tail(facts: Facts) -> Iterator[Finding]:
     table, time = facts.analysis.marked_kernels, facts.analysis.sm_time
     whole = table[table["complete"] & (table["row"] >= 0)]
     whole = whole.assign(ns=whole["end_ns"] - whole["start_ns"])
-    for (full_name, _), group in whole.groupby(["name", "blocks"], sort=False):
+    for _, group in whole.groupby(["name", "blocks"], sort=False):
         row = group.sort_values("ns", kind="stable").iloc[(len(group) - 1) // 2]
-        name, sms, blocks = kernel_name(str(full_name)), int(row["sms"]), int(row["marked_blocks"])
+        sms, blocks, ns = int(row["sms"]), int(row["marked_blocks"]), int(row["ns"])
         parts = time[time["kernel"] == row["kernel"]].groupby("part")["ns"].sum()
         after, none = int(parts.get("after", 0)), int(parts.get("none", 0))
-        share = (after + none) / max(sms * int(row["ns"]), 1)
+        share = (after + none) / max(sms * ns, 1)
         spans = facts.analysis.sm_spans
         spans = spans[spans["kernel"] == row["kernel"]].sort_values("last_ns", kind="stable")
         if share < SM_SAY_SHARE or spans.empty:
             continue
-        last, late = spans["last_ns"].to_numpy(), spans.iloc[-1]
-        half = int(last[(len(last) - 1) // 2])
-        uneven = len(last) > 1 and late["blocks"] <= spans["blocks"].median()
-        if none > after:
-            what = f"{plural(sms - len(last), 'SM')} of {sms} got no block"
-        else:
+        late, idle = spans.iloc[-1], sms - len(spans)
+        half = int(spans["last_ns"].iloc[(len(spans) - 1) // 2])
+        what = f"{plural(idle, 'SM')} of {sms} got no block"
+        if none <= after:
             dealt = f"the last, SM {late['sm']} with {plural(int(late['blocks']), 'block')}"
-            more = ", no more than others" if uneven else ""
-            done = span(int(last[-1]) - half)
-            what = f"half of the SMs were done {done} before {dealt}{more}"
+            what = f"half of the SMs were done {span(int(late['last_ns']) - half)} before {dealt}"
         yield finding(
             facts,
             group,
-            "warning" if share >= WARN_SHARE else "info",
-            f"{name}: {percent(share)} of its SM time is after the SMs' last blocks: {what} "
-            f"({span(int(row['ns']))}, {blocks:,} blocks on {sms} SMs).",
-            _FEW if blocks < sms else _UNEQUAL if uneven else _TAIL_ADVICE,
-            kernel=name,
+            share >= WARN_SHARE,
+            f"{percent(share)} of its SM time is after the SMs' last blocks: {what} ({span(ns)}, "
+            f"{blocks:,} blocks on {sms} SMs).",
+            _FEW if blocks < sms else _TAIL,
             launch=row["kernel"],
-            duration_ns=int(row["ns"]),
+            duration_ns=ns,
             share=share,
-            sms_without_blocks=sms - len(last),
+            sms_without_blocks=idle,
             half_of_the_sms_done_after_ns=half,
-            last_sm_done_after_ns=int(last[-1]),
+            last_sm_done_after_ns=int(late["last_ns"]),
             blocks=blocks,
         )
 
@@ -108,23 +102,19 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
         spills = row.marked_local_bytes > row.plain_local_bytes >= 0
         if np.isnan(row.change) or not (abs(row.change) >= MARKS_SAY_SHARE or spills):
             continue
-        changed = [
-            f"{span(row.marked_ns)} with, {span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
-        ]
+        marked, plain = span(row.marked_ns), span(row.plain_ns)
+        title = f"its marks change it: {marked} with, {plain} without ({100 * row.change:+.1f} %)"
         if row.marked_registers != row.plain_registers:
-            changed.append(f"{row.plain_registers} -> {row.marked_registers} registers")
+            title += f", {row.plain_registers} -> {row.marked_registers} registers"
         if spills:
-            changed.append(
-                f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per "
-                "thread"
-            )
+            title += f", {row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory"
+            title += " per thread"
         yield finding(
             facts,
             table[table["name"] == row.name],
-            "warning" if abs(row.change) >= MARKS_WARN_SHARE else "info",
-            f"{kernel_name(row.name)}: its marks change it: {', '.join(changed)}.",
-            _MARK_PERTURBED_ADVICE,
-            kernel=kernel_name(row.name),
+            abs(row.change) >= MARKS_WARN_SHARE,
+            f"{title}.",
+            _PERTURBED,
             with_marks_ns=row.marked_ns,
             without_marks_ns=row.plain_ns,
             change_share=row.change,

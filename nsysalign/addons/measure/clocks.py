@@ -31,12 +31,10 @@ TRITON = ("do_bench", "do_bench_cudagraph")
 OWN_L2 = {"steady": "warm", "do_bench": "cold", "do_bench_cudagraph": "warm"}
 #: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
 FLUSH_FACTOR, _UNKNOWN_L2 = 2, 256 << 20
-_TRIAL_CYCLES, _USUAL_CYCLES_PER_US = 800_000, 2_000.0
+_TRIAL_CYCLES = 800_000
 BLOCK_NS = 60e6
 #: The delay kernel lasts this many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
-#: This many late samples in a block make the delay longer; isolated ones are left out.
-LATE_SHARE = 0.2
 STEADY_NS, FILL, MOST_QUEUED = 20e6, 2, 512
 
 
@@ -83,33 +81,17 @@ class Cuda:
         return start.elapsed_time(end) * 1e6
 
     def delay(self, us: float) -> None:
-        """A kernel that keeps the current stream busy for this long."""
+        """A kernel that keeps the current stream busy for this long; 0: an empty one."""
         sleep = self.torch.cuda._sleep
         if not self._cycles_per_us:
+            start, end = self.event(), self.event()
             sleep(1000)
-            self.sync()
-            took_us = self._pair(lambda: sleep(_TRIAL_CYCLES)) / 1e3
-            self._cycles_per_us = _TRIAL_CYCLES / took_us if took_us > 0 else _USUAL_CYCLES_PER_US
-        sleep(max(1, int(us * self._cycles_per_us)))
-
-    def _pair(self, work: Callable[[], Any]) -> float:
-        start, end = self.event(), self.event()
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return self.elapsed_ns(start, end)
-
-    def floor(self) -> tuple[float, float]:
-        """(an empty pair, a pair around an empty kernel) behind a delay: what the records add."""
-        floors = []
-        for work in (lambda: None, lambda: self.torch.cuda._sleep(0)):
-            times = []
-            for _ in range(25):
-                self.delay(120)
-                times.append(self._pair(work))
-            floors.append(median(times))
-        return floors[0], floors[1]
+            start.record()
+            sleep(_TRIAL_CYCLES)
+            end.record()
+            end.synchronize()
+            self._cycles_per_us = 1e3 * _TRIAL_CYCLES / max(self.elapsed_ns(start, end), 1e3)
+        sleep(int(us * self._cycles_per_us))
 
     def flush(self) -> None:
         """Overwrite twice the L2 on the current stream."""
@@ -149,19 +131,13 @@ class Cuda:
         where triton is not installed, or cannot do it."""
         try:
             from triton import testing
+
+            time_it = testing.do_bench_cudagraph if graph else testing.do_bench
+            return [round(ms * 1e6) for ms in time_it(call, return_mode="all")]
         except ImportError:
             raise Refused("triton is not installed") from None
-        time_it = testing.do_bench_cudagraph if graph else testing.do_bench
-        stream = self.torch.cuda.Stream() if graph else self.torch.cuda.current_stream()
-        try:
-            with self.torch.cuda.stream(stream):  # older ones capture on no default stream
-                try:
-                    times = time_it(call, return_mode="all")
-                except (AssertionError, ValueError):  # and know the mean only
-                    times = [time_it(call)]
         except Exception as error:
             raise Refused(f"triton refuses: {_first_line(error)}") from error
-        return [round(ms * 1e6) for ms in times]
 
     def all_zero(self, inputs: Any) -> bool:
         """Whether there are tensors among the inputs, and none holds anything but zeros."""
@@ -206,12 +182,15 @@ class Modes:
     def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
         self.gpu, self.run, self.call_ns = gpu, work.run, call_ns
         self.start, self.end = gpu.event(), gpu.event()
-        empty_ns, self.floor_ns = gpu.floor()
+        empty_ns, self.floor_ns = (
+            median(self._pair(nothing, 120)[0] for _ in range(25))
+            for nothing in (lambda: None, lambda: gpu.delay(0))
+        )
         # behind a delay kernel, an event pair around no work is as short as an empty one
         delay_us = max(LEAST_DELAY_US, min(DELAY_FACTOR * (call_ns / 1e3 + 20), 1e7))
         for _ in range(3):
             gpu.sync()
-            between_ns, late = self._behind(delay_us)
+            between_ns, late = self._pair(self.run, delay_us)
             # late: it waits for the GPU; negative: the clock is wrong, as samples show
             if late or between_ns < 0 or between_ns > (empty_ns + self.floor_ns) / 2:
                 return
@@ -222,108 +201,91 @@ class Modes:
 
     def make(self, name: str, l2: str) -> Mode:
         """Raises Refused if the call cannot be measured in this mode."""
-        gpu = self.gpu
+        gpu, took_ns = self.gpu, self.call_ns
         if name in TRITON:
             graph = name == "do_bench_cudagraph"
             first = gpu.do_bench(self.run, graph)  # a refusal comes before anything is measured
             took_ns = max(BLOCK_NS, sum(first))
             return Mode(name, l2, lambda count: gpu.do_bench(self.run, graph), took_ns)
-        if name == "device":
-            return self._device(l2)
-        if name == "steady":
-            return self._steady()
-        call = gpu.capture(self.run) if name == "graph" else self.run
-        time_it = self._by_host if name == "latency" else self._by_pair
+        if name == "latency":
+            sample = self._latency
+        elif name == "device":
+            sample, took_ns = self._device()
+        elif name == "steady":
+            sample, took_ns = self._steady()
+        else:
+            call = gpu.capture(self.run) if name == "graph" else self.run
+
+            def sample() -> float:
+                return self._pair(call)[0]
 
         def block(count: int) -> list[int]:
-            call()
+            self.run()
             samples = []
             for _ in range(count):
                 if l2 == "cold":
                     gpu.flush()
                 gpu.sync()
-                samples.append(round(time_it(call)))
-            return samples
+                samples.append(sample())
+            return [round(ns) for ns in samples if ns is not None]
 
-        return Mode(name, l2, block, self.call_ns)
+        return Mode(name, l2, block, took_ns)
 
-    def _by_host(self, call: Callable[[], Any]) -> float:
-        now, sync = self.gpu.now, self.gpu.sync
-        began = now()
-        call()
-        sync()
-        return now() - began
-
-    def _by_pair(self, call: Callable[[], Any]) -> float:
-        start, end = self.start, self.end
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        return self.gpu.elapsed_ns(start, end)
-
-    def _behind(self, delay_us: float) -> tuple[float, bool]:
-        """(ns of an event pair behind a delay kernel, whether the delay was too short)."""
-        self.gpu.delay(delay_us)
+    def _pair(self, call: Callable[[], Any], delay_us: float = 0) -> tuple[float, bool]:
+        """(ns between two events around a call, behind a delay kernel; whether the first had
+        happened before all was enqueued)."""
+        if delay_us:
+            self.gpu.delay(delay_us)
         self.start.record()
-        self.run()
+        call()
         self.end.record()
         late = self.start.query()
         self.end.synchronize()
         return self.gpu.elapsed_ns(self.start, self.end), late
 
-    def _device(self, l2: str) -> Mode:
+    def _latency(self) -> float:
+        began = self.gpu.now()
+        self.run()
+        self.gpu.sync()
+        return self.gpu.now() - began
+
+    def _device(self) -> tuple[Callable[[], float | None], float]:
+        """(one sample, None if it came late; how long one takes)."""
         gpu, enqueued = self.gpu, []
         for _ in range(7):
             gpu.sync()
             began = gpu.now()
             self.run()
             enqueued.append(gpu.now() - began)
-        gpu.sync()
         delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (median(enqueued) / 1e3 + 20))
 
-        def pairs(count: int) -> list[int]:
-            """The samples that did not come late."""
-            samples = []
-            for _ in range(count):
-                if l2 == "cold":
-                    gpu.flush()
-                ns, late = self._behind(delay_us)
-                samples += [] if late else [round(ns)]
-            return samples
-
-        def block(count: int) -> list[int]:
+        def sample() -> float | None:
             nonlocal delay_us
-            self.run()
-            gpu.sync()
-            samples = pairs(count)
-            if count - len(samples) > LATE_SHARE * count and delay_us < LONGEST_DELAY_US / 2:
-                delay_us *= 2
-            return samples
+            ns, late = self._pair(self.run, delay_us)
+            delay_us = min(LONGEST_DELAY_US, delay_us * (1.1 if late else 1))
+            return None if late else ns
 
-        pairs(1)
-        while len(pairs(3)) < 2:
+        gpu.sync()
+        while sum(sample() is None for _ in range(3)) > 1:
             if delay_us * 4 > LONGEST_DELAY_US:
                 raise Refused(
                     "the call waits for the GPU (`nsysalign run` says where), or launches more "
                     "than the queue holds: no delay can hide its enqueueing"
                 )
             delay_us *= 4
-        return Mode("device", l2, block, self.call_ns + delay_us * 1e3)
+        return sample, self.call_ns + delay_us * 1e3
 
-    def _steady(self) -> Mode:
+    def _steady(self) -> tuple[Callable[[], float], float]:
+        """(one sample: of one call; how long it takes)."""
         queued = max(2, min(MOST_QUEUED, math.ceil(STEADY_NS / max(self.call_ns, 1_000))))
 
         def queue() -> None:
             for _ in range(queued):
                 self.run()
 
-        def block(count: int) -> list[int]:
-            samples = []
-            for _ in range(count):
-                for _ in range(FILL):
-                    self.run()
-                samples.append(round(self._by_pair(queue) / queued))
-            return samples
+        def sample() -> float:
+            for _ in range(FILL):
+                self.run()
+            return self._pair(queue)[0] / queued
 
-        return Mode("steady", "warm", block, self.call_ns * (queued + FILL))
+        return sample, self.call_ns * (queued + FILL)

@@ -63,20 +63,16 @@ class Options:
                     f"--batch {self.batch}: neither auto nor whole numbers from 1 on",
                     "--batch 64   or   --batch 1,8,64   or   --batch auto",
                 )
-        self.batches = tuple(dict.fromkeys(sizes))
-        unknown = [mode for mode in self.modes if mode not in (*NAMES, *TRITON)]
+        self.batches, known = tuple(dict.fromkeys(sizes)), f"some of {', '.join(NAMES)}"
+        unknown = [mode for mode in self.modes if mode not in (*NAMES, *TRITON)] or ["''"]
+        only_one = "search each, then compare both: --batch N"
         for wrong, message, next_step in (
-            (unknown, f"there is no mode {''.join(unknown[:1])}", f"some of {', '.join(NAMES)}"),
-            (not self.modes, "no mode is named", f"some of {', '.join(NAMES)}"),
+            (unknown != ["''"] or not self.modes, f"there is no mode {unknown[0]}", known),
             (self.processes < 1, f"processes is {self.processes!r}", "1 or more"),
             (self.budget_s is not None and self.budget_s <= 0, "budget: no time", "90 (seconds)"),
             (len(self.targets) > 2, "at most two targets can be compared", "name one or two"),
             (self.most_batch and not self.search, "--max-batch limits a search", "--batch auto"),
-            (
-                self.search and len(self.targets) > 1,
-                "the search for batches is of one target",
-                "search each, then compare both: --batch N",
-            ),
+            (self.search and len(self.targets) > 1, "the search is of one target", only_one),
             (self.clocks and self.search, "--clocks is about one batch", "--batch N"),
         ):
             if wrong:
@@ -121,15 +117,14 @@ def benchmark(
     """Measure the call that `make(batch)` (or `make()`) returns, in fresh processes.
 
     make: a function at the top level of a file, or "bench.py:make".  Another process must be able
-        to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`, and a
-        notebook's cell is written to a file first (`%%writefile bench.py`).
+        to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`.
     against: a second one to compare with; `r.changes()` is that of B (`against`) against A.
     batch: a size, several, "auto" to search for the best, None for the function's own.
-    clocks: by every clock, with a warm and a cold L2 (`r.rungs`).
+    clocks: by every clock, with a warm and a cold L2 (`r.points[0].ways("cold")`).
     budget: seconds.
 
-    Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the
-    best point.  Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
+    Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the best point.
+    Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
     """
     from nsysalign.addons.measure.session import Session
 
@@ -162,13 +157,13 @@ def _importable(make: Callable[..., Any] | str) -> Target:
     name = getattr(make, "__qualname__", type(make).__name__)
     module: Any = sys.modules.get(getattr(make, "__module__", "") or "")
     file = getattr(module, "__file__", None) or ""
-    place = module.__name__ if getattr(module, "__package__", "") else os.path.abspath(file)
     if "<" in name or not os.path.isfile(file):
         raise UsageError(
             f"{name}: a fresh process cannot import it",
             "put the function at the top level of a file (in a notebook: %%writefile bench.py), "
             'and measure "bench.py:make"',
         )
+    place = module.__name__ if getattr(module, "__package__", "") else os.path.abspath(file)
     return Target(name, f"{place}:{name}", tuple(sys.path))
 
 

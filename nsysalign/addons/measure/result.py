@@ -47,7 +47,7 @@ _ORDER = list(WAYS)
 class Run:
     """One batch in one worker.  `role`: time, probe (of the search) or profile (under nsys, with
     `gpu_ns`: by the state of the L2 how long operations ran).  `failure` is "" if it succeeded;
-    `refused` by mode.  Times in ns."""
+    `refused` by mode; `floor_ns`: an event pair around an empty kernel.  Times in ns."""
 
     number: int
     target: int
@@ -91,28 +91,46 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """One batch of one target: what a row of the curve says.  `peak_bytes`: the most that torch's
-    allocator held; `sm_mhz`: the median clock, NaN where unknown; `marks`: best, largest, in
-    words."""
+    """One batch of one target: a row of the curve.  `modes`: the estimates by mode and state of the
+    L2, in the order of WAYS; `peak_bytes`: the most that torch's allocator held; `marks`: best,
+    largest, in words."""
 
     target: int
     batch: int | None
-    latency: Estimate | None
-    steady: Estimate | None
+    modes: Mapping[tuple[str, str], Estimate]
     outputs: float
     peak_bytes: int
-    sm_mhz: float
+    floor_ns: float
+    gpu_ns: Mapping[str, float]
     marks: str = ""
+
+    def warm(self, *modes: str) -> Estimate | None:
+        """The first of these modes that was measured."""
+        return next((e for mode in modes if (e := self.modes.get((mode, "warm")))), None)
+
+    @property
+    def latency(self) -> Estimate | None:
+        """How long one call takes."""
+        return self.warm("latency", "event")
 
     @property
     def rate(self) -> float:
         """Outputs per second with calls queued; 0 where that was not measured."""
-        known = self.steady is not None and self.steady.value_ns > 0
-        return 1e9 * self.outputs / self.steady.value_ns if known else 0.0
+        steady = self.warm("steady")
+        return 1e9 * self.outputs / steady.value_ns if steady and steady.value_ns > 0 else 0.0
+
+    def ways(self, l2: str = "warm") -> dict[str, float]:
+        """What each way of timing the call prints, ns; triton prints the mean."""
+        values = {
+            mode: e.mean_ns if mode in TRITON else e.value_ns
+            for (mode, its), e in self.modes.items()
+            if its == l2
+        }
+        return values | ({"sum": self.gpu_ns[l2]} if l2 in self.gpu_ns else {})
 
     def row(self) -> dict[str, Any]:
         """A row of `Measure.curve`."""
-        latency, steady, nan = self.latency, self.steady, math.nan
+        latency, steady, nan = self.latency, self.warm("steady"), math.nan
         known = latency or steady
         return {
             "batch": self.batch,
@@ -125,7 +143,7 @@ class Point:
             "rate_low": 1e9 * self.outputs / steady.high_ns if steady else nan,
             "rate_high": 1e9 * self.outputs / steady.low_ns if steady and steady.low_ns else nan,
             "memory_bytes": self.peak_bytes,
-            "sm_mhz": self.sm_mhz,
+            "sm_mhz": known.sm_mhz if known else nan,
             "marks": self.marks,
         }
 
@@ -142,14 +160,6 @@ class Change(NamedTuple):
     low: float
     high: float
     verdict: str
-
-
-class Rung(NamedTuple):
-    """One way of timing the call; `mhz`: the median SM clock meanwhile, NaN where unknown."""
-
-    way: str
-    value_ns: float
-    mhz: float
 
 
 def advised(rates: Mapping[int, float]) -> int:
@@ -184,79 +194,53 @@ class Measure:
     # --- numbers ---
 
     @cached_property
-    def _blocks(self) -> dict[Key, list[Block]]:
-        """Of each key; those of the search only where no other process measured it."""
+    def estimates(self) -> dict[Key, Estimate]:
+        """An estimate of all that was measured, in the order of WAYS.  What the search measured
+        counts only where no other process did."""
         runs = {r.number: r for r in self.runs}
-        by_key: dict[Key, list[Block]] = {}
+        by_key: dict[Key, dict[int, list[Block]]] = {}
         for b in self.blocks:
             key = Key(runs[b.run].target, runs[b.run].batch, b.mode, b.l2)
-            by_key.setdefault(key, []).append(b)
-        return {
-            key: [b for b in blocks if runs[b.run].role == "time"] or blocks
-            for key, blocks in by_key.items()
-        }
-
-    @cached_property
-    def estimates(self) -> dict[Key, Estimate]:
-        """An estimate of all that was measured, in the order of WAYS."""
+            by_key.setdefault(key, {}).setdefault(b.run, []).append(b)
         out = {}
-        for key in sorted(self._blocks, key=lambda key: _ORDER.index(key.mode)):
-            by_run: dict[int, list[tuple[int, ...]]] = {}
-            for block in self._blocks[key]:
-                by_run.setdefault(block.run, []).append(block.ns)
-            if any(any(blocks) for blocks in by_run.values()):
-                out[key] = estimate(list(by_run.values()))
+        for key in sorted(by_key, key=lambda key: _ORDER.index(key.mode)):
+            its = by_key[key]
+            its = {n: of for n, of in its.items() if runs[n].role == "time"} or its
+            mhz = [b.sm_mhz for of in its.values() for b in of if not math.isnan(b.sm_mhz)]
+            if any(b.ns for of in its.values() for b in of):
+                known = estimate([[b.ns for b in of] for of in its.values()])
+                out[key] = replace(known, sm_mhz=median(mhz) if mhz else math.nan)
         return out
-
-    def _mhz(self, point: tuple[int, int | None], *of: str) -> float:
-        """The median SM clock of a point's blocks; `of`: a mode and an L2."""
-        blocks = [b for k, b in self._blocks.items() if k[:2] == point and (not of or k[2:] == of)]
-        mhz = [b.sm_mhz for its in blocks for b in its if not math.isnan(b.sm_mhz)]
-        return median(mhz) if mhz else math.nan
-
-    def modes_at(self, point: Point, l2: str = "warm") -> dict[str, Estimate]:
-        """The estimates at one point, by mode."""
-        wanted = (point.target, point.batch, l2)
-        return {k.mode: e for k, e in self.estimates.items() if (k.target, k.batch, k.l2) == wanted}
-
-    def _runs_of(self, target: int, batch: int | None) -> list[Run]:
-        return [r for r in self.runs if (r.target, r.batch) == (target, batch)]
-
-    def floor_ns(self, point: Point) -> float:
-        """What an event pair around an empty kernel read beside this point; 0 if unknown."""
-        return next((r.floor_ns for r in self._runs_of(point.target, point.batch) if r.floor_ns), 0)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """Per target, in order of batch, with remarks on each."""
         points = []
-        of = sorted({(k.target, k.batch) for k in self.estimates}, key=lambda k: (k[0], k[1] or 0))
+        of = sorted({key[:2] for key in self.estimates}, key=lambda k: (k[0], k[1] or 0))
         for target, batch in of:
-            runs = self._runs_of(target, batch)
-            latency, event, steady = (
-                self.estimates.get(Key(target, batch, mode, "warm"))
-                for mode in ("latency", "event", "steady")
-            )
+            runs = [r for r in self.runs if (r.target, r.batch) == (target, batch)]
+            modes = {k[2:]: e for k, e in self.estimates.items() if k[:2] == (target, batch)}
             points.append(
                 Point(
-                    target, batch, latency or event, steady,
+                    target, batch, modes,
                     outputs=next((r.outputs for r in runs if not r.failure), 1.0),
                     peak_bytes=max((r.peak_bytes for r in runs), default=0),
-                    sm_mhz=self._mhz((target, batch)),
+                    floor_ns=next((r.floor_ns for r in runs if r.floor_ns), 0.0),
+                    gpu_ns={l2: ns for r in runs for l2, ns in r.gpu_ns.items()},
                 )
             )  # fmt: skip
-        marked = []
-        for p in points:
-            marks, batch = [], p.batch or 1
-            rates = {o.batch or 1: o.rate for o in points if o.target == p.target and o.rate}
-            if len(rates) > 1:
-                best = max(rates, key=rates.__getitem__)
-                marks += ["best"] * (batch == best)
-                marks += ["within 5 % of the best"] * (batch == advised(rates) != best)
-            if batch == self.search.get("largest") and self.search.get("failed_at"):
-                marks.append("largest that fits")
-            marked.append(replace(p, marks="; ".join(marks)))
-        return tuple(marked)
+        return tuple(replace(p, marks="; ".join(self._marks(p, points))) for p in points)
+
+    def _marks(self, p: Point, points: list[Point]) -> list[str]:
+        marks, batch = [], p.batch or 1
+        rates = {o.batch or 1: o.rate for o in points if o.target == p.target and o.rate}
+        if len(rates) > 1:
+            best = max(rates, key=rates.__getitem__)
+            marks += ["best"] * (batch == best)
+            marks += ["within 5 % of the best"] * (batch == advised(rates) != best)
+        if batch == self.search.get("largest") and self.search.get("failed_at"):
+            marks.append("largest that fits")
+        return marks
 
     def rates(self) -> dict[int, float]:
         """Outputs per second of the first target, by batch."""
@@ -281,22 +265,15 @@ class Measure:
     def changes(self) -> list[Change]:
         """B against A, of all that was measured of both; nothing of one target alone.  Slower or
         faster: the interval excludes zero."""
-        out = []
-        both = [k for k in self.estimates if k.target and k._replace(target=0) in self.estimates]
-        for key in sorted(both, key=lambda k: (k.batch or 0, _ORDER.index(k.mode), k.l2 == "cold")):
-            a, b = self.estimates[key._replace(target=0)], self.estimates[key]
-            ratio, low, high = difference(a, b)
-            verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
-            out.append(Change(*key[1:], a.value_ns, b.value_ns, ratio, low, high, verdict))
+        out, others = [], {p.batch: p for p in self.points if p.target}
+        for point in (p for p in self.points if not p.target and p.batch in others):
+            for of, a in point.modes.items():
+                if b := others[point.batch].modes.get(of):
+                    change = difference(a, b)
+                    faster = "faster" if change.high < 0 else "unclear"
+                    verdict = "slower" if change.low > 0 else faster
+                    out.append(Change(point.batch, *of, a.value_ns, b.value_ns, *change, verdict))
         return out
-
-    def rungs(self, point: Point, l2: str) -> list[Rung]:
-        """What each way of timing the call prints at a point, with a warm or a cold L2."""
-        modes, of = self.modes_at(point, l2).items(), (point.target, point.batch)
-        # triton prints the mean
-        values = {m: e.mean_ns if m in TRITON else e.value_ns for m, e in modes}
-        values |= dict([("sum", r.gpu_ns[l2]) for r in self._runs_of(*of) if l2 in r.gpu_ns])
-        return [Rung(way, values[way], self._mhz(of, way, l2)) for way in WAYS if way in values]
 
     # --- tables, files ---
 
@@ -323,13 +300,12 @@ class Measure:
     def samples(self) -> pd.DataFrame:
         """One row per timed repetition: target, batch, role, and the fields of `Block`, of which
         `ns` is the repetition's."""
-        runs = {r.number: r for r in self.runs}
-        rows = []
-        for b in self.blocks:
-            run = runs[b.run]
-            of = {"target": self.targets[run.target], "batch": run.batch, "role": run.role}
-            rows.append(of | asdict(b))
-        return _frame(rows).explode("ns", ignore_index=True).astype({"ns": "int64"})
+        runs = {
+            r.number: {"target": self.targets[r.target], "batch": r.batch, "role": r.role}
+            for r in self.runs
+        }
+        rows = _frame([runs[b.run] | asdict(b) for b in self.blocks])
+        return rows.explode("ns", ignore_index=True).astype({"ns": "int64"})
 
     def write(self, path: Path) -> None:
         """measure.json: what was measured, then what follows from it; whole or not at all."""
@@ -337,8 +313,7 @@ class Measure:
 
         named = ("targets", "options", "environment", "search", "notes", "complete")
         out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-        out |= {name: getattr(self, name) for name in named}
-        out["points"] = self.curve_rows()
+        out |= {name: getattr(self, name) for name in named} | {"points": self.curve_rows()}
         out |= {"runs": list(map(asdict, self.runs)), "blocks": list(map(asdict, self.blocks))}
         with replacing(path) as temporary:
             temporary.write_text(to_json(out), encoding="utf-8")
@@ -381,16 +356,14 @@ def load(path: Path) -> Measure:
     """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, of
     another version, or incomplete."""
     file = path / MEASUREMENT if path.is_dir() else path
-    again = "measure it again: nsysalign measure FILE.py:FUNCTION"
     try:
-        if file.stat().st_size > LARGEST_FILE:
-            raise AnalysisError(f"{file.name}: too large for a measurement", again)
-        data = json.loads(untrusted.contents(file))
+        data = json.loads(untrusted.contents(file, LARGEST_FILE))
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise AnalysisError(f"{file.name}: not a measurement (format {FORMAT})", again)
+            raise ValueError(f"not a measurement (format {FORMAT})")
         if data.get("version") != VERSION:
-            words = f"version {data.get('version')!r}, and this nsysalign reads {VERSION} alone"
-            raise AnalysisError(f"{file.name}: {words}", again)
+            raise ValueError(
+                f"version {data.get('version')!r}, and this nsysalign reads {VERSION} alone"
+            )
         measure = _typed(data, Measure)
         for name in ("largest", "failed_at"):
             _typed(measure.search.get(name), int | None)
@@ -405,17 +378,16 @@ def load(path: Path) -> Measure:
         ):
             raise ValueError("a target, a batch, a run or a mode that cannot be")
         return replace(measure, folder=file.parent)
-    except AnalysisError:
-        raise
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        reason = f"cannot be read as a measurement ({type(error).__name__}: {error})"
+        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        again = "measure it again: nsysalign measure FILE.py:FUNCTION"
         raise AnalysisError(f"{file.name}: {reason}", again) from error
 
 
 def _typed(value: Any, wanted: Any) -> Any:
     """A value of JSON as this type, of records what they know; null is NaN where a number belongs.
     Raises TypeError if it is something else: the file may come from anyone."""
-    parts = get_args(wanted)
+    parts, origin = get_args(wanted), get_origin(wanted)
     if wanted is Any:
         return value
     if type(None) in parts:
@@ -423,15 +395,13 @@ def _typed(value: Any, wanted: Any) -> Any:
     if is_dataclass(wanted) and isinstance(value, dict):
         hints = get_type_hints(wanted)
         return wanted(**{k: _typed(value[k], hints[k]) for k in hints if k in value})
-    if isinstance(value, list) and get_origin(wanted) is tuple:
+    if isinstance(value, list) and origin is tuple:
         return tuple(_typed(v, parts[0]) for v in value)
-    if isinstance(value, dict) and get_origin(wanted) is Mapping:
+    if isinstance(value, dict) and origin is Mapping:
         return {k: _typed(v, parts[1]) for k, v in value.items()}
     if wanted is float and value is None:
         return math.nan
-    good = isinstance(value, int | float if wanted is float else wanted)
-    if not good or (wanted is not bool and isinstance(value, bool)):
+    types = {float: (int, float), int: (int,)}.get(wanted, (wanted,))
+    if type(value) not in types or (type(value) is not str and abs(value) >= 1 << 63):
         raise TypeError(f"{value!r:.40} where {wanted} is expected")
-    if not isinstance(value, str) and abs(value) >= 1 << 63:
-        raise TypeError(f"{value!r:.40} is no number of a measurement")
     return value

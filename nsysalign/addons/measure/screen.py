@@ -10,19 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from nsysalign.addons.measure.result import WAYS
-from nsysalign.addons.measure.statistics import FEWEST_P99, TOO_WIDE
+from nsysalign.addons.measure.statistics import FEWEST_P99
 from nsysalign.files import write_text
 from nsysalign.show import table
 from nsysalign.show.html import Page, assemble
-from nsysalign.text import (
-    change,
-    change_between,
-    duration,
-    fixed,
-    gibibytes,
-    plural,
-    safe_text,
-)
+from nsysalign.text import change, change_between, duration, fixed, gibibytes, plural, safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,12 +25,12 @@ if TYPE_CHECKING:
 HEADS = ["batch", "p50 ms", "±", "p99 ms", "per s", "±", "memory", "SM MHz", ""]
 WAY_HEADS = ["mode", "us", "±", "cold L2", "SM MHz", "what it says"]
 CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
+#: An interval wider than this (half of it, as a share) is no answer; up to that it is stable.
+TOO_WIDE, STABLE = 0.25, 0.02
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 #: Rows of the screen: batches, changes, notes; the page has all.
 MOST_ROWS, MOST_CHANGES, MOST_NOTES = 6, 12, 3
-#: Half an interval of this share of the value is still stable.
-STABLE = 0.02
 PAGE = Page("measure.html", "format dom draw measure", "nsysalign measure: {}")
 
 
@@ -60,30 +52,29 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         ]
         table.draw([*columns, table.text(heads[-1], cells[-1])], console)
 
-    point, changes = measure.shown, measure.changes()
+    point, changes, points = measure.shown, measure.changes(), measure.points
     write(headline(measure), "bold")
-    for text in reading(measure, point) if point and len(measure.targets) == 1 else ():
+    for text in reading(point) if point and len(measure.targets) == 1 else ():
         write(text[0].upper() + text[1:] + ".")
     more = 0
     if changes:
         for side, name in zip("AB", measure.targets, strict=True):
             write(f"{side} {name}")
-        rows = list(map(change_row, changes[:MOST_CHANGES]))
-        draw(CHANGE_HEADS, rows, (1, 5, 6), (2, 3))
-        more = len(changes) - len(rows)
-    elif len(measure.points) > 1:
-        marked = [p for p in measure.points if p.marks or p is measure.points[0]]
-        others = [p for p in measure.points if p not in marked]
-        shown = [*marked, *reversed(others)][:MOST_ROWS]
-        rows = [row(p) for p in measure.points if p in shown]
-        draw(HEADS, rows, (8,), (7, 6, 3))
-        more = len(measure.points) - len(rows)
-    if more:
+        draw(CHANGE_HEADS, list(map(change_row, changes[:MOST_CHANGES])), (1, 5, 6), (2, 3))
+        more = len(changes) - MOST_CHANGES
+    elif len(points) > 1:
+        marked = [p for p in points if p.marks or p is points[0]]
+        shown = [*marked, *(p for p in points[::-1] if p not in marked)][:MOST_ROWS]
+        draw(HEADS, [row(p) for p in points if p in shown], (8,), (7, 6, 3))
+        more = len(points) - MOST_ROWS
+    if more > 0:
         write(f"{more} more rows in the report", "dim")
     if point and not changes:
         console.print()
-        rows, drop = way_rows(measure, point), () if measure.options.get("clocks") else (3,)
-        cells = [[c for n, c in enumerate(r) if n not in drop] for r in (WAY_HEADS, *rows)]
+        drop = () if measure.options.get("clocks") else (3,)
+        cells = [
+            [c for n, c in enumerate(r) if n not in drop] for r in (WAY_HEADS, *way_rows(point))
+        ]
         draw(cells[0], cells[1:], (0,), (4 - len(drop),))
     for note in measure.notes[:MOST_NOTES]:
         write(f"! {table.middle(safe_text(note), 156)}", "yellow")
@@ -102,32 +93,24 @@ def write_page(measure: Measure, path: str | os.PathLike[str]) -> None:
 def payload(measure: Measure) -> dict[str, Any]:
     """The page's data: the rows of the tables, each with `of`, the point in words; what JSON cannot
     hold (unknown, unbounded) is null there.  Texts without control characters."""
-    names = [safe_text(t) for t in measure.targets]
-    shown, points, modes = measure.shown, [], []
+    names, shown = list(map(safe_text, measure.targets)), measure.shown
+    points, modes, many = [], [], len(names) > 1
+    of = {id(p): f"{'AB'[p.target]}, " * many + _point(p) for p in measure.points}
     for p in measure.points:
-        of = named(measure, p.target, p.batch)
-        more = {"of": of, "side": p.target, "lines": reading(measure, p)}
-        points.append(p.row() | more | {"cells": row(p)})
-    for key, e in measure.estimates.items():
-        numbers = ("value_ns", "low_ns", "high_ns", "mean_ns", "min_ns", "max_ns", "samples")
-        modes.append(
-            {
-                "of": named(measure, key.target, key.batch),
-                "name": key.mode if key.l2 == "warm" else f"{key.mode}, cold L2",
-                "words": WAYS[key.mode],
-                "known": certainty(e),
-                "medians": e.medians,
-                **{name: getattr(e, name) for name in numbers},
-            }
-        )
-    modes.sort(key=lambda m: m["name"].endswith("L2"))
+        more = {"of": of[id(p)], "side": p.target, "lines": reading(p), "cells": row(p)}
+        points.append(p.row() | more)
+        for (mode, l2), e in sorted(p.modes.items(), key=lambda item: item[0][1] == "cold"):
+            numbers = ("value_ns", "low_ns", "high_ns", "mean_ns", "medians", "samples")
+            its = {"of": of[id(p)], "name": _mode(mode, l2), "words": WAYS[mode]}
+            its |= {name: getattr(e, name) for name in numbers}
+            modes.append(its | {"known": certainty(e)})
     return {
         "title": " against ".join(names), "targets": names, "causes": [],
         "headline": headline(measure), "notes": list(map(safe_text, measure.notes)),
         "environment": safe_text(environment(measure)),
         "heads": HEADS, "points": points, "modes": modes,
         "change_heads": CHANGE_HEADS, "changes": list(map(change_row, measure.changes())),
-        "chosen": named(measure, shown.target, shown.batch) if shown else "",
+        "chosen": of[id(shown)] if shown else "",
     }  # fmt: skip
 
 
@@ -138,48 +121,54 @@ def _count(batch: int | None) -> str:
     return "-" if batch is None else f"{batch:,}"
 
 
-def _mhz(mhz: float) -> str:
-    return f"{mhz:,.0f}" if mhz == mhz else "-"
+def _mhz(e: Estimate | None) -> str:
+    return f"{e.sm_mhz:,.0f}" if e and e.sm_mhz == e.sm_mhz else "-"
+
+
+def _mode(mode: str, l2: str) -> str:
+    return mode if l2 == "warm" else f"{mode}, cold L2"
+
+
+def _point(p: Point) -> str:
+    return "the call" if p.batch is None else f"batch {p.batch:,}"
 
 
 def row(p: Point) -> list[str]:
     """A point's cells, whose heads are HEADS; "-" for what was not measured."""
-    latency, rates = ["-"] * 3, ["-"] * 2
+    latency, rates, known = ["-"] * 3, ["-"] * 2, p.latency or p.warm("steady")
     if p.latency:
         bound = "" if p.latency.samples >= FEWEST_P99 else "≥"
         latency = [milliseconds(p.latency.value_ns), certainty(p.latency)]
         latency.append(bound + milliseconds(p.latency.p99_ns))
     if p.rate:
-        rates = [rate(p.rate), certainty(p.steady)]
+        rates = [rate(p.rate), certainty(p.warm("steady"))]
     memory = gibibytes(p.peak_bytes) if p.peak_bytes else "-"
-    return [_count(p.batch), *latency, *rates, memory, _mhz(p.sm_mhz), p.marks]
+    return [_count(p.batch), *latency, *rates, memory, _mhz(known), p.marks]
 
 
 def certainty(e: Estimate) -> str:
     """Half the interval's width, or why there is none that helps: one process does not know how
     processes differ."""
     if e.share <= TOO_WIDE:
-        return reach(e.share)
+        return f"{100 * e.share:.1f} %"
     return f"{e.processes} proc." if e.processes < 3 else f">{100 * TOO_WIDE:.0f} %"
 
 
 def change_row(c: Change) -> list[str]:
     """A change's cells; CHANGE_HEADS names them."""
-    mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold L2"
     bounds = change_between(c.low, c.high, 2) or "no bounds: one process each"
     times = [duration(c.a_ns), duration(c.b_ns), change(c.ratio, 2)]
-    return [_count(c.batch), mode, *times, bounds, c.verdict]
+    return [_count(c.batch), _mode(c.mode, c.l2), *times, bounds, c.verdict]
 
 
-def way_rows(measure: Measure, point: Point) -> list[list[str]]:
+def way_rows(p: Point) -> list[list[str]]:
     """The cells of each way of timing, whose heads are WAY_HEADS; "-" for what was not measured."""
-    warm, cold = ({r.way: r for r in measure.rungs(point, l2)} for l2 in ("warm", "cold"))
-    modes, rows = measure.modes_at(point), []
+    warm, cold, rows = p.ways("warm"), p.ways("cold"), []
     for way in (way for way in WAYS if way in {**warm, **cold}):
-        times = [fixed(of[way].value_ns) if way in of else "-" for of in (warm, cold)]
-        known = certainty(modes[way]) if way in modes else "-"
-        mhz = (warm.get(way) or cold[way]).mhz
-        rows.append([way, times[0], known, times[1], _mhz(mhz), WAYS[way]])
+        known = p.warm(way)
+        times = [fixed(ns[way]) if way in ns else "-" for ns in (warm, cold)]
+        mhz = _mhz(known or p.modes.get((way, "cold")))
+        rows.append([way, times[0], certainty(known) if known else "-", times[1], mhz, WAYS[way]])
     return rows
 
 
@@ -196,12 +185,6 @@ def environment(measure: Measure) -> str:
     return words
 
 
-def named(measure: Measure, target: int, batch: int | None) -> str:
-    """A point in prose: "batch 8", "B, the call"."""
-    side = f"{'AB'[target]}, " if len(measure.targets) > 1 else ""
-    return side + ("the call" if batch is None else f"batch {batch:,}")
-
-
 def _processes(count: int) -> str:
     return f"{count} process{'' if count == 1 else 'es'}"
 
@@ -209,7 +192,7 @@ def _processes(count: int) -> str:
 def _known(e: Estimate) -> str:
     """`certainty` behind a number in a sentence."""
     if e.share <= TOO_WIDE:
-        return f" ± {reach(e.share)}"
+        return f" ± {certainty(e)}"
     if e.processes < 3:
         return f" ({_processes(e.processes)}: no interval)"
     return f" (the {e.processes} processes differ too much for an interval: more --processes)"
@@ -217,12 +200,12 @@ def _known(e: Estimate) -> str:
 
 def headline(measure: Measure) -> str:
     """The answer in one sentence: the batch to use and why, or what one call takes."""
-    advised, best = measure.advised, measure.best
+    advised, best, p = measure.advised, measure.best, measure.shown
     if len(measure.targets) > 1:
         return _against(measure)
     if len(measure.points) > 1 and advised and best:
         text = f"Batch {advised.batch:,}: {rate(advised.rate)} outputs per second"
-        text += _known(advised.steady)
+        text += _known(advised.warm("steady"))
         if advised.batch == best.batch:
             text += ", the best of those measured"
         else:
@@ -233,12 +216,11 @@ def headline(measure: Measure) -> str:
         if largest and failed:
             text += f". The largest that fits: {largest:,} ({failed:,} does not)"
         return f"{text}."
-    for p in measure.points:
-        if p.latency:
-            text = f"One call takes {duration(p.latency.value_ns)}{_known(p.latency)}"
-            return text + (f", {rate(p.rate)} per second with calls queued." if p.rate else ".")
-        for mode, e in measure.modes_at(p).items():
-            return f"Mode {mode}: {duration(e.value_ns)}{_known(e)}."
+    if p and p.latency:
+        text = f"One call takes {duration(p.latency.value_ns)}{_known(p.latency)}"
+        return text + (f", {rate(p.rate)} per second with calls queued." if p.rate else ".")
+    for (mode, l2), e in p.modes.items() if p else ():
+        return f"Mode {_mode(mode, l2)}: {duration(e.value_ns)}{_known(e)}."
     return "Nothing was measured."
 
 
@@ -256,7 +238,7 @@ def verdict(measure: Measure) -> str:
         verdicts = {c.verdict for c in headline_changes(measure)}
         return verdicts.pop() if len(verdicts) == 1 else "mixed" if verdicts else "unclear"
     p = measure.shown
-    share = (p.latency or p.steady or next(iter(measure.modes_at(p).values()))).share
+    share = (p.latency or p.warm("steady") or next(iter(p.modes.values()))).share
     return "no_interval" if math.isinf(share) else "stable" if share <= STABLE else "noisy"
 
 
@@ -277,11 +259,12 @@ def _against(measure: Measure) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def reading(measure: Measure, point: Point) -> list[str]:
+def reading(point: Point) -> list[str]:
     """What the differences between the modes of a point mean."""
-    modes, lines = measure.modes_at(point), []
-    device, event, graph, steady = map(modes.get, ("device", "event", "graph", "steady"))
-    floor, latency = measure.floor_ns(point), modes.get("latency")
+    lines, floor = [], point.floor_ns
+    latency, device, event, graph, steady = map(
+        point.warm, ("latency", "device", "event", "graph", "steady")
+    )
     if latency and event and latency.value_ns > 1.5 * event.value_ns + 50_000:
         lines.append(
             "latency is much longer than event: event, device, steady and graph do not see work "
@@ -296,11 +279,9 @@ def reading(measure: Measure, point: Point) -> list[str]:
         faster = graph and steady.value_ns > 1.1 * graph.p90_ns
         remedy = f": a graph takes {duration(graph.value_ns)}" if faster else ""
         lines.append(f"launch-bound: the GPU needs {times} per call{remedy}")
-    elif device and steady and event and event.value_ns > 1.2 * max(device.p90_ns, steady.value_ns):
-        lines.append("on an idle GPU the first launches come late; queued calls hide that")
     for l2 in ("warm", "cold"):
-        ns = {r.way: r.value_ns for r in measure.rungs(point, l2)}
-        timed, traced = ns.get("device", 0), ns.get("sum", 0)
+        ways = point.ways(l2)
+        timed, traced = ways.get("device", 0), ways.get("sum", 0)
         if timed and traced > timed + max(CONTRADICTS * timed, CONTRADICTS_NS):
             lines.append(
                 f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
@@ -309,21 +290,12 @@ def reading(measure: Measure, point: Point) -> list[str]:
     return lines
 
 
-def reach(share: float) -> str:
-    """How uncertain a number is: 0.004 -> "0.4 %"; a question mark if nothing bounds it."""
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "?"
-
-
 def rate(per_second: float) -> str:
     """A throughput: without decimals from 100 on."""
-    if not math.isfinite(per_second):
-        return "?"
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def milliseconds(ns: float) -> str:
     """A table cell with three significant digits: 0.0662, 3.02, 28.3."""
-    if not math.isfinite(ns):
-        return "?"
     ms = ns / 1e6
     return f"{ms:,.{next((d for limit, d in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0)}f}"

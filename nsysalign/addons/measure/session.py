@@ -57,6 +57,7 @@ _NEXT = {
     "wrong": "see: nsysalign measure --help",
     "oom": "a smaller --batch",
     "hang": "does the call return at all? if it is only slow, a longer --budget helps",
+    "budget": "a longer --budget",
 }
 
 
@@ -67,19 +68,22 @@ class MeasureError(NsysAlignError):
 @dataclass(frozen=True)
 class Outcome:
     """What one process was told, its facts in order, how long it took.  `failure`: "" for none, oom,
-    wrong (no other batch can mend it), hang, budget, died, interrupted or error; in words, and in
-    which stage."""
+    wrong (no other batch can mend it), hang, budget, died, interrupted or error; in words."""
 
     spec: Mapping[str, Any]
     facts: list[dict[str, Any]]
     wall_s: float
     failure: str = ""
     text: str = ""
-    stage: str = ""
 
     def all(self, kind: str) -> list[dict[str, Any]]:
         """All facts of a type."""
         return [f for f in self.facts if f["type"] == kind]
+
+    @property
+    def batch(self) -> int | None:
+        """The last one that it began."""
+        return [*self.spec["batches"][:1], *(f["batch"] for f in self.all("batch"))][-1]
 
 
 class Session:
@@ -89,7 +93,7 @@ class Session:
         self.options = options
         self._tell = tell or (lambda step, percent: None)
         self._began = time.monotonic()
-        self._starting: list[float] = []  # seconds that processes took besides measuring
+        self._starting_s = STARTING_S  # what the last process took besides measuring
         self.folder = make_run_dir("measure", options.output)
         self._work = self.folder / "workers"
         self._work.mkdir(mode=0o700, exist_ok=True)
@@ -115,17 +119,12 @@ class Session:
                 batches = self._searched() if o.search else o.batches or (None,)
                 self._timed(batches)
                 if o.clocks:
-                    self._profiled(batches)
+                    self._profiled()
             self._notes += unsampled
             self._complete = True
         except KeyboardInterrupt:
             self._notes.append("interrupted: these are the results until then")
         finally:
-            if self._missing and self._runs:
-                what = ", ".join(dict.fromkeys(self._missing))
-                self._notes.append(
-                    f"the budget of {o.budget_s:g} s ran out: a longer --budget would add {what}"
-                )
             measure = self.result()
             failed = next((x for x in self.outcomes if x.failure), None)
             if measure.blocks:
@@ -135,31 +134,29 @@ class Session:
         if measure.blocks:
             return measure
         if failed is None:
-            longer = "a longer --budget: starting a process and its CUDA takes several seconds"
-            raise MeasureError("nothing was measured", longer)
-        usual = f"its output and traceback: {self.folder}/workers/*.log"
-        if failed.stage == "starting CUDA":
-            usual = "nvidia-smi, and: nsysalign doctor"
-        kind = "hang" if failed.failure == "budget" else failed.failure
-        raise MeasureError(f"nothing was measured: {failed.text}", _NEXT.get(kind, usual))
+            raise MeasureError("nothing was measured", _NEXT["budget"])
+        usual = f"its output and traceback: {self.folder}/workers/*.log, and: nsysalign doctor"
+        raise MeasureError(f"nothing was measured: {failed.text}", _NEXT.get(failed.failure, usual))
 
     def result(self) -> Measure:
         """What is known by now, with what a reader of the numbers must know."""
-        o, runs = self.options, self._runs
+        o, runs, notes = self.options, self._runs, [*self._notes]
         named = ("batches", "search", "modes", "processes", "budget_s", "quick", "clocks")
         hello = next((fact for x in self.outcomes for fact in x.all("hello")), {})
-        timed, notes = [r for r in runs if not r.failure and r.role == "time"], [*self._notes]
-        if unsettled := [r for r in timed if r.unsettled]:
-            of = f"{len(unsettled)} of {plural(len(timed), 'run')}"
+        if unsettled := [r for r in runs if r.unsettled and r.role == "time"]:
             warm_s, why = unsettled[0].warm_ns / 1e9, unsettled[0].unsettled
-            notes.append(f"not warm after {warm_s:.1f} s in {of}: {why}")
+            notes.append(f"not warm after {warm_s:.1f} s in {plural(len(unsettled), 'run')}: {why}")
         for run in runs:
             notes += [f"mode {mode} is not measured: {why}" for mode, why in run.refused.items()]
         notes += [ZEROS] * any(r.zero for r in runs)
+        if self._missing and runs:
+            what = ", ".join(dict.fromkeys(self._missing))
+            budget = f"the budget of {o.budget_s:g} s ran out"
+            notes.append(f"{budget}: a longer --budget would add {what}")
         return Measure(
             targets=tuple(t.name for t in o.targets),
             options={name: getattr(o, name) for name in named},
-            environment={k: v for k, v in hello.items() if k not in ("type", "pid")},
+            environment={k: v for k, v in hello.items() if k != "type"},
             runs=tuple(runs),
             blocks=tuple(self._blocks),
             search=self._search,
@@ -172,22 +169,20 @@ class Session:
         """Find the batches to report: one process climbs by powers of two until the memory or its
         share of the budget ends."""
         o = self.options
-        climbing_s = max(2.0, CLIMBING * o.budget_s - (time.monotonic() - self._began))
         top = min(o.most_batch or LARGEST, LARGEST)
         batches = tuple(dict.fromkeys([*(1 << k for k in range(top.bit_length())), top]))
-        spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S, climbing_s)
+        spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S)
         outcome = self._worker(spec, 2)
-        failure, begun = outcome.failure, [f["batch"] for f in outcome.all("batch")]
-        if failure == "wrong":
+        if outcome.failure == "wrong":
             self._failed(outcome)
-        failed = begun[-1] if failure == "oom" and begun else None
+        failed = outcome.batch if outcome.failure == "oom" else None
         rates = self.result().rates()
         largest = max(rates, default=0)
-        if failure not in ("", "oom", "budget"):
-            where = f" at batch {begun[-1]:,}" if begun else ""
-            self._notes.append(f"the search ended{where}: {without_paths(outcome.text)[:300]}")
-        elif not failed and begun and largest < batches[-1]:
-            self._missing.append(f"batches above {begun[-1]:,} to the search")
+        if outcome.failure not in ("", "oom", "budget"):
+            where = f"the search ended at batch {outcome.batch:,}"
+            self._notes.append(f"{where}: {without_paths(outcome.text)[:300]}")
+        elif not failed and largest < top:
+            self._missing.append(f"batches above {outcome.batch:,} to the search")
         self._search = {"largest": largest, "failed_at": failed}
         if not rates:
             return []
@@ -201,37 +196,33 @@ class Session:
         while jobs:
             seconds = self._share_s(len(jobs))
             if seconds is None:
-                named = sorted({batch for _, batch in jobs if batch is not None})
-                of = f" of batch {', '.join(f'{b:,}' for b in named)}" if named else ""
-                words = "process" if len(jobs) == 1 else "processes"
-                self._missing.append(f"{len(jobs)} {words}{of}")
+                named = ", ".join(f"{b:,}" for b in sorted({b for _, b in jobs if b is not None}))
+                what = "process" if len(jobs) == 1 else "processes"
+                self._missing.append(f"{len(jobs)} {what}{f' of batch {named}' if named else ''}")
                 return
-            target, batch = pair = jobs.pop(0)
-            spec = self.spec("time", target, (batch,), o.modes, seconds)
+            pair = jobs.pop(0)
+            spec = self.spec("time", pair[0], pair[1:], o.modes, seconds)
             outcome = self._worker(spec, len(jobs) + 1)
             if outcome.failure not in ("", "budget"):
                 jobs = [other for other in jobs if other != pair]
                 self._failed(outcome)
 
-    def _profiled(self, batches: Sequence[int | None]) -> None:
+    def _profiled(self) -> None:
         """One more worker per batch, under nsys.  A profile that fails is a note."""
-        o, points = self.options, [p for p in self.result().points if p.batch in batches]
+        points = self.result().points
         for done, p in enumerate(points):
             if self._left_s < 0.5 * PROFILING_S:
                 self._missing.append(plural(len(points) - done, "profile"))
                 return
             name = f"profile-{'default' if p.batch is None else p.batch}"
-            name += f"-{'AB'[p.target]}" if len(o.targets) > 1 else ""
+            name += f"-{'AB'[p.target]}" if len(self.options.targets) > 1 else ""
             self._tell(name, 92)
-            spec = self.spec("profile", p.target, (p.batch,), ("device",), PROFILED_S)
+            spec = self.spec("profile", p.target, (p.batch,), (), PROFILED_S)
             spec["limit_s"] = min(120.0, max(10.0, self._left_s))
-            gpu_ns, problem = profile(spec, o.nsys, self.folder / name, self._work)
-            number = len(self._runs)
-            run = Run(number, p.target, p.batch, "profile", message=problem, gpu_ns=gpu_ns)
+            gpu_ns, problem = profile(spec, self.options.nsys, self.folder / name, self._work)
+            run = Run(spec["number"], p.target, p.batch, "profile", message=problem, gpu_ns=gpu_ns)
             self._runs.append(run)
             self._notes += [f"no {name}: {problem}"] if problem else []
-            if "no nsys" in problem.lower():
-                return
 
     @property
     def _left_s(self) -> float:
@@ -244,17 +235,13 @@ class Session:
         for the first there is."""
         o, left = self.options, self._left_s - 0.3
         usual = QUICK_S if o.quick else MODE_S * len(o.modes) * len(o.l2)
-        if o.budget_s is None:
-            return usual
         if o.clocks:  # for a profile, which comes last
-            left -= min(PROFILING_S, o.budget_s / 2)
-        # the first process found nothing in caches: the last ones say how long one takes to start
-        starting_s = 1.1 * median(self._starting[-5:]) if self._starting else STARTING_S
-        share = left / jobs - starting_s
+            left -= min(PROFILING_S, (o.budget_s or 0) / 2)
+        share = left / jobs - self._starting_s
         if share >= LEAST_S:
             return min(usual, share)
         # fewer processes are better than none
-        return LEAST_S if not self.outcomes or left - starting_s >= LEAST_S else None
+        return LEAST_S if not self.outcomes or left - self._starting_s >= LEAST_S else None
 
     def spec(
         self,
@@ -263,10 +250,9 @@ class Session:
         batches: Sequence[int | None],
         modes: Sequence[str],
         seconds: float,
-        batches_s: float = 0.0,
     ) -> dict[str, Any]:
         """What a process is told: a target at one batch, or at several in that of a search, which
-        begins none after `batches_s`."""
+        begins none after its share of the budget."""
         o = self.options
         rough = o.quick or role != "time"
         return {
@@ -274,13 +260,14 @@ class Session:
             "path": o.targets[target].path, "role": role, "batches": batches, "modes": modes,
             "l2": ("warm",) if role == "probe" else o.l2, "seconds": max(0.05, seconds),
             "rough": rough, "warm_up_s": min(10.0, max(0.3, seconds * (1 if rough else 2))),
-            "batches_s": batches_s, "free_share": FREE_SHARE if o.search else None,
-            "backend": o.backend,
+            "batches_s": max(2.0, self._left_s - (1 - CLIMBING) * o.budget_s) if o.search else 0,
+            "free_share": FREE_SHARE if o.search else None, "backend": o.backend,
             "limit_s": min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0))),
         }  # fmt: skip
 
     def _worker(self, spec: dict[str, Any], jobs: int) -> Outcome:
-        """One process; `jobs`: with how many to come, itself included."""
+        """One process; `jobs`: with how many to come, itself included.  What it measured is kept as
+        runs, one for each batch that it began, and their blocks."""
         o, batch, number = self.options, spec["batches"][0], len(self.outcomes)
         named = "" if batch is None else f" batch {batch:,}"
         self._tell(f"measuring{named} (process {number + 1})", 90 * number // (number + jobs))
@@ -288,50 +275,37 @@ class Session:
         if outcome.failure == "hang" and spec["limit_s"] < o.job_limit_s:
             outcome = replace(outcome, failure="budget")
         self.outcomes.append(outcome)
-        self._keep(outcome)
+        # the SM clock of the first device, as clock_sampler wrote it until now: (ns, MHz)
+        lines = lines_of(self._work / "clocks.jsonl")
+        clock = [(r[0], r[4]) for r in lines if isinstance(r, list) and not r[3] and r[4]]
+        empty = Run(spec["number"], spec["side"], batch, spec["role"])
+        runs: list[Run] = []
+        for fact in outcome.facts:
+            known = {k: v for k, v in fact.items() if k != "type"}
+            if fact["type"] == "batch":
+                runs.append(replace(empty, number=empty.number + len(runs), **known))
+            elif fact["type"] == "known":
+                runs[-1] = replace(runs[-1], **known)
+            elif fact["type"] == "block" and known["ns"]:
+                low, high = (bisect(clock, known[t], key=lambda c: c[0]) for t in ("t0", "t1"))
+                near = clock[low:high] or clock[: low + 1][-1:]  # the nearest if it contains none
+                known["ns"] = tuple(known["ns"])
+                mhz = float(median(mhz for _, mhz in near)) if near else math.nan
+                self._blocks.append(Block(run=runs[-1].number, sm_mhz=mhz, **known))
+        last, message = (runs or [empty])[-1], without_paths(outcome.text)
+        self._runs += [*runs[:-1], replace(last, failure=outcome.failure, message=message)]
         if outcome.failure == "interrupted":
             raise KeyboardInterrupt
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
             measuring_ns = blocks[-1]["t1"] - blocks[0]["t0"] if o.backend == "cuda" else 0
-            self._starting.append(max(0.1, outcome.wall_s - measuring_ns / 1e9))
+            self._starting_s = 1.1 * max(0.1, outcome.wall_s - measuring_ns / 1e9)
         return outcome
-
-    def _keep(self, outcome: Outcome) -> None:
-        """The outcome as runs, one for each batch that the process began, and their blocks; how it
-        ended is told of its last batch."""
-        spec, begun = outcome.spec, False
-        # the SM clock of the first device, as clock_sampler wrote it until now: (ns, MHz)
-        lines = lines_of(self._work / "clocks.jsonl")
-        clock = [(r[0], r[4]) for r in lines if isinstance(r, list) and not r[3] and r[4]]
-        times_ns = [time_ns for time_ns, _ in clock]
-        run = Run(len(self._runs), spec["side"], spec["batches"][0], spec["role"])
-        for fact in outcome.facts:
-            kind, known = fact["type"], {k: v for k, v in fact.items() if k != "type"}
-            if kind == "batch":
-                if begun:
-                    self._runs.append(run)
-                begun = True
-                run = Run(len(self._runs), spec["side"], fact["batch"], spec["role"])
-            elif kind == "known":
-                run = replace(run, **known)
-            elif kind == "refused":
-                mode = fact["mode"] + ", cold L2" * (fact["l2"] == "cold")
-                run = replace(run, refused={**run.refused, mode: fact["reason"]})
-            elif kind == "block" and fact["ns"]:
-                low, high = (bisect(times_ns, fact[t]) for t in ("t0", "t1"))
-                near = clock[low:high] or clock[: low + 1][-1:]  # the nearest if it contains none
-                known["ns"] = tuple(fact["ns"])
-                mhz = float(median(mhz for _, mhz in near)) if near else math.nan
-                self._blocks.append(Block(run=run.number, sm_mhz=mhz, **known))
-        message = without_paths(outcome.text)
-        self._runs.append(replace(run, failure=outcome.failure, message=message))
 
     def _failed(self, outcome: Outcome) -> None:
         """A failure becomes a note; what is wrong with the function itself is an error."""
         name = self.options.targets[outcome.spec["side"]].name
-        begun = [f["batch"] for f in outcome.all("batch")] or outcome.spec["batches"]
-        which = name if begun[-1] is None else f"{name}, batch {begun[-1]:,}"
+        which = name if outcome.batch is None else f"{name}, batch {outcome.batch:,}"
         self._notes.append(f"{which}: {without_paths(outcome.text)[:300]}")
         if outcome.failure == "wrong":
             raise MeasureError(f"{which}: {outcome.text}", _NEXT["wrong"])
@@ -367,8 +341,7 @@ def _told(spec: Mapping[str, Any], folder: Path) -> tuple[Path, Path]:
 def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
     """Start a worker, wait for it, and end it if necessary."""
     path, out = _told(spec, folder)
-    began, failure = time.monotonic(), ""
-    log = folder / f"worker-{spec['number']:04d}.log"
+    began, failure, log = time.monotonic(), "", path.with_suffix(".log")
     environ = {k: v for k, v in os.environ.items() if k not in _REMOVED}
     if re.search("nsys|ToolsInjection", environ.get("LD_PRELOAD", ""), re.IGNORECASE):
         del environ["LD_PRELOAD"]
@@ -387,31 +360,29 @@ def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # with everything that it started
         process.wait()
-    facts, log_text = list(lines_of(out)), log.read_text(encoding="utf-8", errors="replace")
-    wall_s, text = time.monotonic() - began, ""
-    stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
-    told = next((fact for fact in facts if fact["type"] == "failed"), None)
+    last: dict[str, dict[str, Any]] = {"stage": {"stage": "starting"}}
+    facts = list(lines_of(out))
+    last |= {fact["type"]: fact for fact in facts}
+    stage, text = last["stage"]["stage"], ""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     if failure == "interrupted":
         text = "interrupted by Ctrl-C or a signal"
-    elif told:
-        where = f" ({told['where']})" if told["where"] else ""
+    elif "failed" in last:
+        told = last["failed"]
         failure, what = told["kind"], _KINDS.get(told["kind"], "an exception")
-        text = f"{what} while {stage}{where}: {told['message']}"
+        text = f"{what} while {stage}{told['where']}: {told['message']}"
     elif failure == "hang":
         # the innermost line outside our code that faulthandler wrote
-        stack = log_text.rpartition("most recent call first")[2]
-        lines = re.findall(r'File "([^"]+)", line (\d+) in ', stack)
         own = os.path.dirname(__file__) + os.sep
-        places = [f" ({os.path.basename(p)}:{n})" for p, n in lines if not p.startswith((own, "<"))]
-        text = f"it did not finish within {spec['limit_s']:.0f} s, while {stage}"
-        text += "".join(places[:1])
-    elif not any(f["type"] == "done" for f in facts):  # how it ended after that does not matter
+        places = [re.search(r'File "([^"<]+)", line (\d+) in ', line) for line in lines]
+        its = (f" ({os.path.basename(p[1])}:{p[2]})" for p in places if p and own not in p[1])
+        text = f"it did not finish within {spec['limit_s']:.0f} s, while {stage}{next(its, '')}"
+    elif "done" not in last:  # how it ended after that does not matter
         status = process.returncode
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-        written = [line.strip()[:200] for line in log_text.splitlines() if line.strip()]
-        last = f" ({written[-1]})" if written else ""
-        failure, text = "died", f"the process died while {stage}: {name}{last}"
-    return Outcome(spec, facts, wall_s, failure, text, stage)
+        written = next((f" ({line.strip()[:200]})" for line in lines[::-1] if line.strip()), "")
+        failure, text = "died", f"the process died while {stage}: {name}{written}"
+    return Outcome(spec, facts, time.monotonic() - began, failure, text)
 
 
 def lines_of(path: Path) -> Iterator[Any]:
@@ -441,10 +412,9 @@ def profile(
     try:
         result = collect([*WORKER, str(path)], how)
         facts = {fact["type"]: fact for fact in lines_of(out)}
-        if "failed" in facts:
-            return {}, f"under nsys the worker failed: {facts['failed']['message']}"
-        if "profiled" not in facts:
-            return {}, f"under nsys the worker did not finish (status {result.exit_status})"
+        if "done" not in facts:
+            why = facts.get("failed", {"message": f"it ended with status {result.exit_status}"})
+            return {}, f"under nsys the worker failed: {why['message']}"
         clocks = run_folder / CLOCKS
         analysis = analyze(
             result.sqlite, list(result.event_logs), clocks=clocks if clocks.is_file() else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -24,26 +24,24 @@ FEWEST_P99 = 299
 RESOLUTION_NS, TICK_NS = 64.0, 16.0
 #: Fewer blocks of one process say nothing of its scatter.
 FEWEST_BLOCKS = 4
-#: An interval wider than this (half of it, as a share) is no answer.
-TOO_WIDE = 0.25
 
 
 @dataclass(frozen=True)
 class Estimate:
     """One mode of one batch, ns.  `low_ns` and `high_ns` are the 95 % interval, 0 and infinite for
-    one process; `own_ns`: the value's standard error due to the repetitions alone."""
+    one process; `own_ns`: the value's standard error due to the repetitions alone; `medians`: one
+    per process; `sm_mhz`: the median clock, NaN where unknown."""
 
     value_ns: float
     low_ns: float
     high_ns: float
     own_ns: float
     medians: tuple[float, ...]
-    p90_ns: float
-    p99_ns: float
-    mean_ns: float
-    min_ns: float
-    max_ns: float
-    samples: int
+    p90_ns: float = math.nan
+    p99_ns: float = math.nan
+    mean_ns: float = math.nan
+    samples: int = 0
+    sm_mhz: float = math.nan
 
     @property
     def processes(self) -> int:
@@ -63,24 +61,16 @@ def standard_error(blocks: Sequence[Sequence[float]]) -> float:
     return float(np.std([np.median(b) for b in blocks], ddof=1)) / math.sqrt(len(blocks))
 
 
-class Interval(NamedTuple):
-    """Value, half its interval's width, standard error due to the repetitions alone: ns."""
-
-    value_ns: float
-    reach_ns: float
-    own_ns: float
-
-
-def interval(medians: Sequence[float], errors: Sequence[float]) -> Interval:
-    """Of the medians of processes and their standard errors."""
+def interval(medians: Sequence[float], errors: Sequence[float]) -> Estimate:
+    """From the medians of processes and their standard errors."""
     from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
 
-    count, value = len(medians), float(np.mean(medians))
+    count, value, reach = len(medians), float(np.mean(medians)), math.inf
     own = math.hypot(*(max(e if e < math.inf else 0.0, TICK_NS) for e in errors)) / count
-    if count < 2:
-        return Interval(value, math.inf, own)
-    between = float(np.std(medians, ddof=1)) / math.sqrt(count) * float(stdtrit(count - 1, UPPER))
-    return Interval(value, max(between, Z95 * own), own)
+    if count > 1:
+        deviation = float(np.std(medians, ddof=1)) / math.sqrt(count)
+        reach = max(deviation * float(stdtrit(count - 1, UPPER)), Z95 * own)
+    return Estimate(value, max(0.0, value - reach), value + reach, own, tuple(medians))
 
 
 def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
@@ -91,14 +81,11 @@ def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
     if not kept:
         raise ValueError("no samples")
     medians = [float(np.median(np.concatenate(blocks))) for blocks in kept]
-    value, reach, own = interval(medians, list(map(standard_error, kept)))
     pooled = np.concatenate([block for blocks in kept for block in blocks])
     p90, p99 = np.quantile(pooled, [0.9, 0.99], method="higher").tolist()
-    return Estimate(
-        value_ns=value, low_ns=max(0.0, value - reach), high_ns=value + reach, own_ns=own,
-        medians=tuple(medians), p90_ns=p90, p99_ns=p99,
-        mean_ns=float(pooled.mean()), min_ns=float(pooled.min()), max_ns=float(pooled.max()),
-        samples=len(pooled),
+    return replace(
+        interval(medians, list(map(standard_error, kept))),
+        p90_ns=p90, p99_ns=p99, mean_ns=float(pooled.mean()), samples=len(pooled),
     )  # fmt: skip
 
 

@@ -45,14 +45,12 @@ class Workload:
 def find(spec: str) -> Callable[..., Any]:
     """`bench.py:make` or `package.module:make` -> the function.  Raises Wrong if there is none."""
     place, _, name = spec.rpartition(":")
-    module = function = _load(place)
-    for part in name.split("."):
-        if not hasattr(function, part):
-            home = module.__name__
-            own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == home]
-            there = f" (there: {', '.join(own[:6])})" if own else ""
-            raise Wrong(f"{place} has no function {name}{there}")
-        function = getattr(function, part)
+    function: Any = _load(place)
+    try:
+        for part in name.split("."):
+            function = getattr(function, part)
+    except AttributeError:
+        raise Wrong(f"{place} has no function {name}") from None
     if not callable(function):
         kind = type(function).__name__
         raise Wrong(f"{place}: {name} is of type {kind}, and a function is needed")
@@ -83,31 +81,28 @@ def _load(place: str) -> Any:
 def make(function: Callable[..., Any], batch: int | None) -> Workload:
     """Call the user's function, untimed; its workload says how many outputs a call makes.  Raises
     Wrong if the function needs more than the batch size, or its result cannot be called."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(function).parameters
     needed = [
-        p.name
-        for p in parameters
+        name
+        for name, p in parameters.items()
         if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY and p.name in needed for p in parameters):
+    if len(needed) > 1 or any(parameters[n].kind is inspect.Parameter.KEYWORD_ONLY for n in needed):
         raise Wrong(
             f"{function.__name__}({', '.join(needed)}) needs more arguments than the batch size: "
             "give the others defaults, or wrap it"
         )
-    named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    takes_batch = needed or {"batch", "batch_size"} & set(named)
+    takes_batch = needed or next(iter(parameters), "") in ("batch", "batch_size")
     made = function(batch or 1) if takes_batch else function()
+    outputs = float(batch or 1)
     if isinstance(made, Workload):
-        return Workload(made.call, made.inputs, float(made.outputs_per_call or batch or 1))
-    kinds = type(made).__mro__  # without importing torch
-    if any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds):
-        raise Wrong(
-            "the function returns a torch.nn.Module, which needs inputs: return a call, such as "
-            "lambda: model(x)"
-        )
-    if callable(made):
-        return Workload(made, outputs_per_call=float(batch or 1))
+        return Workload(made.call, made.inputs, float(made.outputs_per_call or outputs))
     hint = " (it did the work itself: return a function that does it)" if made is None else ""
+    # without importing torch
+    if any(k.__name__ == "Module" and "torch.nn" in k.__module__ for k in type(made).__mro__):
+        hint = ", which needs inputs: return a call, such as lambda: model(x)"
+    elif callable(made):
+        return Workload(made, outputs_per_call=outputs)
     raise Wrong(
         f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was "
         f"expected{hint}"

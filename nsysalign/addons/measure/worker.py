@@ -38,8 +38,6 @@ ENOUGH_SAMPLES, ROUGH_SAMPLES = 100, 20
 LEAST_S, ROUGH_S = 0.5, 0.25
 #: Of its own: the program may seed Python's.
 _orders = random.Random()
-#: A call this long needs no block that is not counted before the first one.
-LONG_NS = 50e6
 #: Warm: the median of a stretch of calls (at least so many, so long) is that of the stretch before.
 STRETCH_CALLS, STRETCH_NS, SETTLED = 5, 0.25e9, 0.01
 #: What reliably means memory in messages of RuntimeErrors, which carry nothing else.
@@ -59,32 +57,29 @@ class Worker:
         self, spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], gpu: Any = None
     ) -> None:
         self.spec, self.emit, self.gpu = spec, emit, gpu
-        self.stage = self.traceback = ""
 
-    def run(self, function: Callable[..., Any] | None = None) -> bool:
-        """Measure; False if it failed, in which case the last fact says how."""
+    def run(self, function: Callable[..., Any] | None = None) -> str:
+        """Measure.  If it failed the last fact says how; the traceback is returned."""
         try:
             self._batches(function)
             self.emit({"type": "done"})
-            return True
+            return ""
         except BaseException as error:
-            self.traceback = "".join(traceback.format_exception(error))
             own = os.path.dirname(os.path.abspath(__file__))
             places = [
                 f"{os.path.basename(frame.filename)}:{frame.lineno}"
                 for frame in traceback.extract_tb(error.__traceback__)
                 if not frame.filename.startswith(own)
             ]
-            kind, message = kind_of(error), f"{type(error).__name__}: {error}"[:2000]
-            fact = {"type": "failed", "kind": kind, "stage": self.stage}
-            fact["message"] = str(error) if kind == "wrong" else message
-            self.emit(fact | {"where": places[-1] if places else ""})
+            kind, text = kind_of(error), str(error)
+            text = text if kind == "wrong" else f"{type(error).__name__}: {text}"[:2000]
+            where = f" ({places[-1]})" if places else ""
+            self.emit({"type": "failed", "kind": kind, "where": where, "message": text})
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise
-            return False
+            return "".join(traceback.format_exception(error))
 
     def _enter(self, stage: str) -> None:
-        self.stage = stage
         self.emit({"type": "stage", "stage": stage})
 
     def _know(self, **fields: Any) -> None:
@@ -104,7 +99,7 @@ class Worker:
             # tests have a device whose truth is known
             backend = getattr(importlib.import_module(module), name) if name else Cuda
             self.gpu = backend(spec["free_share"])
-        self.emit({"type": "hello", "pid": os.getpid(), **self.gpu.describe()})
+        self.emit({"type": "hello", **self.gpu.describe()})
         began = time.monotonic()
         for number, batch in enumerate(spec["batches"]):
             if number:
@@ -117,7 +112,7 @@ class Worker:
 
     def _batch(self, function: Callable[..., Any], batch: int | None) -> list[str]:
         """Measure one batch; the names of the modes that could be."""
-        gpu, profile = self.gpu, self.spec["role"] == "profile"
+        gpu, spec, profile = self.gpu, self.spec, self.spec["role"] == "profile"
         self._enter("making the call")
         work = target.make(function, batch)
         gpu.sync()
@@ -128,25 +123,22 @@ class Worker:
         self._enter("setting up")
         with region("setting up") if profile else contextlib.nullcontext():
             maker = Modes(gpu, work, call_ns)
-        modes = []
-        wanted = [
-            (name, l2)
-            for name in (() if profile else self.spec["modes"])
-            for l2 in ([OWN_L2[name]] if name in OWN_L2 else self.spec["l2"])
-        ]
-        for name, l2 in sorted(wanted, key=lambda w: "graph" in w[0]):
-            try:  # capture comes last: it has the most side effects
-                modes.append(maker.make(name, l2))
-            except Refused as error:
-                self.emit({"type": "refused", "mode": name, "l2": l2, "reason": str(error)})
-        self._know(floor_ns=maker.floor_ns)
+        if profile:
+            self._profiled(maker)
+            return []
+        modes, refused = [], {}
+        # capture comes last: it has the most side effects
+        for name in sorted(spec["modes"], key=lambda name: "graph" in name):
+            for l2 in [OWN_L2[name]] if name in OWN_L2 else spec["l2"]:
+                try:
+                    modes.append(maker.make(name, l2))
+                except Refused as error:
+                    refused[name + ", cold L2" * (l2 == "cold")] = str(error)
+        self._know(floor_ns=maker.floor_ns, refused=refused)
         work.run()  # a capture that broke the process fails here
         gpu.sync()
         self._enter("measuring")
-        if profile:
-            self._profiled(maker)
-        else:
-            self._measure(modes)
+        self._measure(modes)
         return [mode.name for mode in modes]
 
     def _warm_up(self, call: Callable[[], Any]) -> float:
@@ -160,32 +152,25 @@ class Worker:
             gpu.sync()
             return gpu.now() - began
 
-        began = gpu.now()
-        first_ns, level, change, over = timed(), 0.0, "", False
-        while not over:
-            times, stretch, before = [], gpu.now(), level
-            short = True
-            while short and not over:
+        began, level, change = gpu.now(), 0.0, ""
+        end = began + limit_ns
+        first_ns = timed()
+        while gpu.now() < end:
+            before, stretch, times = level, gpu.now() + min(STRETCH_NS, limit_ns / 3), [timed()]
+            while gpu.now() < end and (len(times) < STRETCH_CALLS or gpu.now() < stretch):
                 times.append(timed())
-                spent = gpu.now() - stretch
-                short = len(times) < STRETCH_CALLS or spent < min(STRETCH_NS, limit_ns / 3)
-                over = gpu.now() - began >= limit_ns
             level = median(times)
-            if before and not short:
+            if before and gpu.now() < end:
+                change = f"a call took {before / 1e3:,.1f} us, then {level / 1e3:,.1f}"
                 if abs(level - before) <= SETTLED * before:
                     change = ""
                     break
-                change = f"a call took {before / 1e3:,.1f} us, then {level / 1e3:,.1f}"
         self._know(first_ns=first_ns, warm_ns=gpu.now() - began, unsettled=change)
         return level or first_ns
 
     def _measure(self, modes: list[Mode]) -> None:
-        gpu = self.gpu
-        began, limit = gpu.now(), self.spec["seconds"] * 1e9
-        for mode in modes:
-            if mode.call_ns < LONG_NS:
-                mode.block(1)
-        active = list(modes)
+        gpu, active = self.gpu, list(modes)
+        end = gpu.now() + self.spec["seconds"] * 1e9
         while active:
             _orders.shuffle(active)  # a fixed order of two modes would bias both
             for mode in active:
@@ -202,8 +187,7 @@ class Worker:
                         "elapsed_time was negative (confidential computing?): the GPU's event "
                         "times cannot be used"
                     )
-            over = gpu.now() - began >= limit
-            active = [m for m in active if not over and not self._enough(m)]
+            active = [m for m in active if gpu.now() < end and not self._enough(m)]
 
     def _enough(self, mode: Mode) -> bool:
         """Whether a mode has been measured long enough, and its median is known well enough."""
@@ -230,7 +214,6 @@ class Worker:
                 mode.block(1)
             with region(l2):
                 mode.block(max(5, min(50, mode.size())))
-        self.emit({"type": "profiled"})
 
 
 def kind_of(error: BaseException) -> str:
@@ -257,14 +240,13 @@ def main(path: str, parent: str = "") -> int:
     faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
         dumped = json.JSONEncoder(separators=(",", ":")).encode
-        worker = Worker(spec, lambda fact: out.write(dumped(fact) + "\n"))
-        done = worker.run()
-    if done and spec["role"] == "profile":
+        failure = Worker(spec, lambda fact: out.write(dumped(fact) + "\n")).run()
+    if not failure and spec["role"] == "profile":
         return 0  # nsys writes its trace when the process ends as any other does
-    if done:
+    if not failure:
         atexit._run_exitfuncs()  # the user's; what Python does after that takes a second with torch
     sys.stdout.flush()
-    sys.stderr.write(worker.traceback)
+    sys.stderr.write(failure)
     sys.stderr.flush()
     os._exit(0)  # nor is a broken CUDA context torn down: it may hang
 

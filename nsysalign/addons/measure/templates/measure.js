@@ -104,11 +104,11 @@ function drawModes() {
   const key = $("mode-batch").value, rows = DATA.modes.filter((m) => m.of === key);
   const point = DATA.points.find((p) => p.of === key);
   fill($("modes-reading"), point.lines.map((text) => make("li", null, text)));
-  const heads = [{ text: "mode" }, ...numbers("time", "±", "mean", "least", "most",
-    "repetitions"), { text: "what it is" }];
+  const heads = [{ text: "mode" }, ...numbers("time", "±", "mean", "repetitions"),
+    { text: "what it is" }];
   fillTable($("mode-table"), "One row per mode", heads, rows.map((m) => [
-    m.name, duration(m.value_ns), m.known, duration(m.mean_ns), duration(m.min_ns),
-    duration(m.max_ns), m.samples.toLocaleString("en"), m.words]));
+    m.name, duration(m.value_ns), m.known, duration(m.mean_ns), m.samples.toLocaleString("en"),
+    m.words]));
   const plot = $("mode-plot"), width = plot.clientWidth, left = 152, right = width - 90, hits = [];
   const most = Math.max(...rows.map((m) => Math.max(m.value_ns, ...m.medians))) * 1.02;
   const x = (ns) => left + (Math.min(ns, most) / most) * (right - left);
