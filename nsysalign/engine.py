@@ -183,10 +183,7 @@ def load(path: str | PathLike[str]) -> Analysis:
         raise AnalysisError(
             f"{path}: no analysis.db in this directory", f"nsysalign analyze {path}"
         )
-    loaded = database.load(stored)
-    for add in registry.each("since"):
-        loaded = add(loaded, path)
-    return loaded
+    return database.load(stored)
 
 
 def _evidence(

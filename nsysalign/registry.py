@@ -38,7 +38,6 @@ class AddOn(NamedTuple):
     tables: str = ""  # of an analysis: a tuple of `frames.Spec`
     long: tuple[str, ...] = ()  # of these tables: too long for analysis.json
     step: str = ""  # (evidence, inputs) -> the evidence with these tables, before rules see it
-    since: str = ""  # (stored analysis, run directory) -> the same with what was found since
     rules: str = ""  # a tuple of `explain.rules.Rule`
     statuses: str = ""  # (analysis) -> a `finding.Status` for each finding
     sections: tuple[Section, ...] = ()

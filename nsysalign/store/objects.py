@@ -68,7 +68,7 @@ def listed(column: pd.Series, change: Callable[[Any], Any] = plain) -> list[Any]
     import numpy as np
     import pandas as pd
 
-    if column.dtype == "str":
+    if column.dtype in ("str", "category"):
         codes, once = pd.factorize(column)
         return np.array([*map(change, once), change(None)], object)[codes].tolist()
     if column.dtype == object:

@@ -26,7 +26,7 @@ print(torch.cuda.done[first:])
 """
 
 
-def spec(kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more):
+def spec(kind="delay", starts=((("script.py", 5),),), region="", label="t1", **more):
     value = {"code": CODE, "intervention": kind, "label": label, "region": region, "starts": starts}
     return {"NSYSALIGN_CONFIRM": json.dumps(value | more)}
 
@@ -64,7 +64,7 @@ work("b")
 torch.cuda.Event().record()
 print([d[0] for d in torch.cuda.done])
 """
-    here, outside = ("script.py", 5, ()), ("script.py", 9, ())
+    here, outside = (("script.py", 5),), (("script.py", 9),)
     env = spec("synchronize", (here,), region="b", label="b")
     assert done(probed(text, env=env)) == ["record"] * 2 + ["synchronize"] + ["record"] * 3
     # a label made from call sites means records outside of every region

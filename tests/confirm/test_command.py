@@ -72,7 +72,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     assert Path(told.pop("code")).is_file()
     assert told == {
         "intervention": "delay", "label": "t1", "region": "t1", "delay_ns": 1_000_000,
-        "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
+        "starts": [[[str(Path.cwd() / "bench.py"), 10]]],
     }  # fmt: skip
     assert "confirmed: t1 (host-gap):" in result.output
     assert "Changed: a delay kernel of 1,000.0 us" in result.output

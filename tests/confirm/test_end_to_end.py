@@ -63,7 +63,7 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
-    assert "unclear: t1 (host-gap): the second run has no interval t1" in done.stdout
+    assert "unclear: t1 (host-gap): the second run has no interval t1 at which" in done.stdout
     folder = tmp_path / "R" / "confirm" / "t1-delay-1"
     (log,) = folder.glob("events-*.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]

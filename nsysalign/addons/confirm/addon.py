@@ -9,8 +9,7 @@ ADDON = AddOn(
             "Run a script again with one change, to confirm or refute a cause.",
         )
     },
-    tables="tables:TABLES",
+    tables="verdicts:TABLES",
     step="verdicts:step",
-    since="verdicts:since",
     statuses="verdicts:statuses",
 )

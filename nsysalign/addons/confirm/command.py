@@ -103,30 +103,34 @@ def confirm(
 
 
 def _plans(run_dir: Path, before: Analysis, labels: Sequence[str]) -> list[Plan]:
-    """The experiments, each with the change that fits the label's cause, else with the other one;
-    what cannot be tested is said.  Raises UsageError if nothing can be."""
-    from nsysalign.addons.confirm.experiment import SETTLES, Refused, choose, confirmable, plan
+    """The experiments, each with the change that fits the label's cause; what cannot be tested is
+    said.  Raises UsageError if nothing can be."""
+    from nsysalign.addons.confirm import experiment
+    from nsysalign.addons.confirm.verdicts import SETTLES, testable
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
-    known = set(before.labels["label"])
+    known, f = set(before.labels["label"]), before.findings
     for label in labels:
         if label not in known and label not in set(before.unaligned["label"]):
             near = difflib.get_close_matches(label, known, 5) or sorted(known)[:5]
             raise UsageError(f"there is no label {label}", f"some labels: {', '.join(near)}")
+    rules = {rule for settled in SETTLES.values() for rule in settled}
+    worth = f.loc[f["rule"].isin(rules) & (f["severity"] != "info"), "label"]
+    own = worth[worth.isin(testable(before))]
     logs, plans = event_logs(run_dir), []
     log = read_event_logs(logs) if logs else None
-    for label in dict.fromkeys(labels or confirmable(before)):
-        fits = choose(before, label)
-        for change in sorted(SETTLES, key=lambda change: change != fits):
-            try:
-                plans.append(plan(before, label, change, log))
-                break
-            except Refused as error:
-                click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
+    for label in dict.fromkeys(labels or own):
+        change = experiment.choose(before, label)
+        try:
+            plans.append(experiment.plan(before, label, change, log))
+        except experiment.Refused as error:
+            click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
+        if plans and not labels:
+            break
     if not plans:
         raise UsageError("nothing could be tested", "choose another --label")
-    return plans if labels else plans[:1]
+    return plans
 
 
 def _test(
@@ -144,6 +148,7 @@ def _test(
     import pandas as pd
 
     from nsysalign.addons.confirm import verdicts
+    from nsysalign.addons.confirm.experiment import judge, row
     from nsysalign.commandline.present import present, store
     from nsysalign.files import file_name
     from nsysalign.record.session import collect
@@ -159,12 +164,12 @@ def _test(
     try:
         if status:
             raise NsysAlignError(f"the script ended with status {status} in the second run")
-        new = verdicts.judge(plan, present(home / run, quiet=True, nsys=options.nsys), run)
+        new = judge(plan, present(home / run, quiet=True, nsys=options.nsys), run)
     except NsysAlignError as error:
-        new = verdicts.row(plan, "unclear", error.message, run)
+        new = row(plan, "unclear", error.message, run)
     old = verdicts.read(run_dir / verdicts.CONFIRMED)
-    kept = old[(old["label"] != plan.label) | (old["intervention"] != plan.change)]
-    everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
+    old = old[(old["label"] != plan.label) | (old["intervention"] != plan.change)]
+    everything = pd.concat([old, new], ignore_index=True) if len(old) else new
     verdicts.write(everything, run_dir / verdicts.CONFIRMED)
     store(before.with_tables({"confirmations": everything}), run_dir)
     if not quiet:
@@ -180,8 +185,7 @@ def spec(plan: Plan) -> str:
 
     def place(site: str) -> list:
         file, _, line = site.rpartition(":")
-        full = Path.cwd() / file
-        return [str(full) if full.is_file() else file, int(line)]
+        return [str(Path.cwd() / file) if Path(file).is_file() else file, int(line)]
 
     return json.dumps(
         {
@@ -189,7 +193,7 @@ def spec(plan: Plan) -> str:
             "intervention": plan.change,
             "label": plan.label,
             "region": plan.region,
-            "starts": [[*place(site), [*map(place, callers)]] for site, callers in plan.starts],
+            "starts": [[place(site), *map(place, callers)] for site, callers in plan.starts],
             "delay_ns": plan.delay_ns,
         }
     )

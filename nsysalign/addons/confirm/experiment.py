@@ -1,29 +1,33 @@
-"""Which single change tests a label's cause, and what it must show if the cause is right.
+"""Which single change tests a label's cause, what it must show if the cause is right, and what the
+re-run shows.
 
     delay         a delay kernel before the start record: the host runs ahead, GPU time remains
     synchronize   the device is idle before the start record: nothing is left to queue behind
+
+    before                                  |=====|
+    predicted            |======|
+    after                   |==|                 confirmed: the bounds of the re-run meet the prediction
+    after                             |==|       refuted: they do not
+    after                   |==================| unclear: they also include the time before
 
 A test that could not give an answer is refused, with the reason, before anything runs again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from nsysalign import frames
+from nsysalign.addons.confirm.verdicts import CONFIRMATIONS, SETTLES
 from nsysalign.compare.bootstrap import level
-from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS, Analysis, EventLog
+from nsysalign.model import HIDDEN_BY_DELAY, NONE_IF_AHEAD, OPERATION_KINDS, Analysis, EventLog
 from nsysalign.text import microseconds
 
-#: Change -> the rules whose findings it settles.
-SETTLES: Mapping[str, tuple[str, ...]] = {
-    "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
-    "synchronize": ("queued",),
-}
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
 #: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did
@@ -31,8 +35,6 @@ FEWEST = 3
 DELAY_FACTOR, DELAY_MARGIN_NS, SHORTEST_DELAY_NS = 2.0, 200_000, 1_000_000
 #: A re-run may add this much GPU time in total.
 MOST_ADDED_NS = 600 * 1_000_000_000
-#: Copies up to this size from pageable memory are staged without waiting for the stream.
-STAGED_BYTES = 64 * 1024
 #: The host's slack when it no longer runs ahead: its calls are slower on a cold start.
 HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
 #: Both record latencies together, and the error of that: 2.6 us on one H200 and 4.0 on another.
@@ -51,6 +53,12 @@ PAIRED_NS = 300
 #: How well kernel times repeat from run to run (clock boost, addresses), and the event clock's
 #: ticks of 32 ns at both ends.
 WORK_ERROR_SHARE, RESOLUTION_NS = 0.03, 64.0
+#: This much of the host's parts can come from the window's own error bar.
+LATE_NS = 500
+#: The delay must have outlasted the host before this share of the intervals.
+ENOUGH_SHARE = 0.5
+#: Different work: this many times more or fewer operations.
+SAME_WORK = 1.2
 
 
 class Refused(Exception):
@@ -63,6 +71,9 @@ class Level(NamedTuple):
     ns: float
     low: float
     high: float
+
+
+NOTHING = Level(np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -96,25 +107,6 @@ def parts_of(analysis: Analysis, rows: np.ndarray, *causes: str) -> np.ndarray:
     return sums.reindex(numbers, fill_value=0).to_numpy(dtype=np.float64)
 
 
-def testable(analysis: Analysis) -> frozenset[str]:
-    """Labels at whose start records the probe could intervene: event pairs that a Python program's
-    own code made."""
-    if not (analysis.known.python or analysis.known.torch):
-        return frozenset()  # another program's log, or none: no probe would run in it
-    i, labels = analysis.intervals, analysis.labels
-    own = set(labels.loc[(labels["kind"] == "event") & ~labels["library"], "label"])
-    inferred = set(i.loc[i["method"] == "inferred", "label"])
-    return frozenset((own & set(i.loc[i["site"] != "", "label"])) - inferred)
-
-
-def confirmable(analysis: Analysis) -> list[str]:
-    """Labels with a warning that a re-run could settle, the most important first."""
-    rules = {rule for settled in SETTLES.values() for rule in settled}
-    f, own = analysis.findings, testable(analysis)
-    worth = f.loc[f["rule"].isin(rules) & (f["severity"] != "info"), "label"]
-    return [label for label in dict.fromkeys(worth.tolist()) if label in own]
-
-
 def choose(analysis: Analysis, label: str) -> str:
     """The change that fits the label's cause: its first finding that one settles, else its largest
     idle part."""
@@ -133,15 +125,15 @@ def choose(analysis: Analysis, label: str) -> str:
 def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> Plan:
     """The experiment.  Raises Refused."""
     rows = rows_of(analysis, label)
-    intervals, f = analysis.intervals.iloc[rows], analysis.findings
-    refuse_if(_no_start_record(analysis, label, intervals))
+    intervals, findings = analysis.intervals.iloc[rows], analysis.findings
     host_ns, one_thread = _issued(intervals, log)
+    for reason in _refusals(analysis, label, rows, change, one_thread):
+        raise Refused(reason)
     elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
     queued = parts_of(analysis, rows, "queued")
     expected, error = gpu_time(analysis, rows)
     delay_ns = 0
     if change == "delay":
-        refuse_if(_no_delay(analysis, label, rows, one_thread))
         # waiting for another stream may shrink behind a delay as well, but need not
         least, most = expected - error, expected + error + float(np.median(queued))
         # a first run may load code for a second: it is left out afterwards instead of delaying all
@@ -149,10 +141,10 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
         issue = np.where(host_ns >= 0, host_ns, elapsed)
         longest = min(float(issue.max()), 3 * float(np.median(issue)))
         delay_ns = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
-        each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
-        refuse_if([(delay_ns * len(rows) > MOST_ADDED_NS, f"{each} would take too long")])
+        if delay_ns * len(rows) > MOST_ADDED_NS:
+            each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
+            raise Refused(f"{each} would take too long")
     else:
-        refuse_if([(np.median(queued) == 0, "it spends no time queued behind other work")])
         # between GPU time alone and the host's own pace, because the host no longer runs ahead; if
         # the log does not say how long the host took to issue it, only the budget can
         work, rest = parts_of(analysis, rows, *OPERATION_KINDS), elapsed - queued
@@ -164,15 +156,14 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
     values = level(np.column_stack([elapsed, expected, least, most]))
     before = Level(*values[0].tolist())
     predicted = Level(values[1, 0], max(values[2, 1], 0.0), values[3, 2])
-    if predicted.high >= before.low and predicted.low <= before.high:
+    if _meet(predicted, before):
         busy = " (the GPU works most of the time)" if change == "delay" else ""
+        low, high = map(microseconds, predicted[1:])
         raise Refused(
-            f"a test could not decide anything: {microseconds(before.ns)} measured, "
-            f"{microseconds(predicted.low)} to {microseconds(predicted.high)} predicted with the "
-            f"change{busy}"
+            f"a test could not decide anything: {microseconds(before.ns)} measured, {low} to "
+            f"{high} predicted with the change{busy}"
         )
-    refuse_if(_inside_itself(intervals))
-    rules = [r for r in f.loc[f["label"] == label, "rule"] if r in SETTLES[change]]
+    rules = findings.loc[findings["label"] == label, "rule"]
     # a label made from call sites holds the start's file and line, any other name is a region's;
     # callers count if another label has the same site (a Timer class)
     shared = set(analysis.intervals.loc[analysis.intervals["label"] != label, "site"])
@@ -184,16 +175,17 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
     by_site = any(site.rpartition("/")[2] in label for site, _ in starts)
     return Plan(
         label, change, before, predicted, len(rows), int(intervals["operations"].median()),
-        tuple(dict.fromkeys(rules)), delay_ns, tuple(dict.fromkeys(analysis.trace.devices)),
-        "" if by_site else label, tuple(sorted(starts)),
+        tuple(dict.fromkeys(rules[rules.isin(SETTLES[change])])), delay_ns,
+        tuple(dict.fromkeys(analysis.trace.devices)), "" if by_site else label,
+        tuple(sorted(starts)),
     )  # fmt: skip
 
 
-def _issued(intervals: pd.DataFrame, log: EventLog | None) -> tuple[np.ndarray, np.ndarray]:
+def _issued(intervals: pd.DataFrame, log: EventLog | None) -> tuple[np.ndarray, bool]:
     """For how long (ns) the host issued each interval, by the log's readings of CLOCK_MONOTONIC, -1
-    unknown; and whether one thread made both records (True where unknown)."""
+    unknown; and whether one thread made both records of each (True where unknown)."""
     if log is None or log.records.empty:
-        return np.full(len(intervals), -1), np.ones(len(intervals), bool)
+        return np.full(len(intervals), -1), True
     # a trace made in a container may call a process by another number than the process itself does
     numbers = {header.get("pid"): number for number, header in enumerate(log.headers)}
     only = 0 if len(log.headers) == 1 else -1
@@ -203,62 +195,40 @@ def _issued(intervals: pd.DataFrame, log: EventLog | None) -> tuple[np.ndarray, 
         records.reindex(pd.MultiIndex.from_arrays([process, intervals[column]])).to_numpy(float)
         for column in ("start_record", "end_record")
     )
-    host_ns = np.nan_to_num(end[:, 1] - start[:, 0], nan=-1)
-    return np.maximum(host_ns, -1), (host_ns < 0) | (start[:, 2] == end[:, 2])
+    host_ns = np.maximum(np.nan_to_num(end[:, 1] - start[:, 0], nan=-1), -1)
+    return host_ns, bool(((host_ns < 0) | (start[:, 2] == end[:, 2])).all())
 
 
-Reasons = Iterable[tuple[Any, str]]
-
-
-def refuse_if(reasons: Reasons) -> None:
-    """Raises Refused with the first reason that holds."""
-    for holds, reason in reasons:
-        if holds:
-            raise Refused(reason)
-
-
-def _no_start_record(analysis: Analysis, label: str, i: pd.DataFrame) -> Reasons:
+def _refusals(
+    analysis: Analysis, label: str, rows: np.ndarray, change: str, one_thread: bool
+) -> Iterator[str]:
+    """Why a change before the start records would say nothing about a label."""
+    i = analysis.intervals.iloc[rows]
     lost = analysis.unaligned.loc[analysis.unaligned["label"] == label, "reason"].tolist()
-    yield i.empty and lost, f"its intervals could not be placed: {lost[0] if lost else ''}"
-    yield i.empty, "no interval has that label"
-    yield (i["kind"] == "host").any(), "the host's clock times it: there is no start record"
-    read = (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any()
-    yield read, "without an event log it is not known which call made its start record"
-    yield (i["site"] == "").all(), "the event log does not say where its start record is made"
-    yield len(i) < FEWEST, f"{len(i)} intervals: at least {FEWEST} are needed for a spread"
-
-
-def _no_delay(analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray) -> Reasons:
-    """Where the host could not run ahead of these intervals, or the delay would not delay them."""
-    i, f = analysis.intervals.iloc[rows], analysis.findings
-    others = analysis.other_streams["interval"].isin(i["interval"]).any()
-    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
-    large = (d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES)
-    most, sync = int(i["operations"].max()), np.median(parts_of(analysis, rows, "sync"))
-    blocking = ((f["label"] == label) & (f["rule"] == "launch-blocking")).any()
-    waits = "so the host would wait for the delay"
-    yield (i["start_stream"] != i["end_stream"]).any(), "its records lie on different streams"
-    yield not one_thread.all(), "its two records are made by different threads"
-    yield others and (i["operations"] == 0).all(), "its work ran on other streams"
-    yield sync > 0, f"the host synchronises inside, {waits}"
-    many = f"{most:,} operations are more than the launch queue holds, {waits}"
-    yield most >= LAUNCH_QUEUE, many
-    yield ((d["memory"] == "pageable") & large).any(), f"it copies pageable memory, {waits}"
-    yield blocking, f"CUDA_LAUNCH_BLOCKING is set, {waits}"
-
-
-def _inside_itself(intervals: pd.DataFrame) -> Reasons:
-    """The change must lie outside every interval of the label itself."""
+    if i.empty:
+        yield f"its intervals could not be placed: {lost[0]}" if lost else "it has no interval"
+    if (i["kind"] != "event").any() or (i["method"] == "inferred").any() or (i["site"] == "").all():
+        yield "the event log does not say where its start record is made"
+    if len(i) < FEWEST:
+        yield f"{len(i)} intervals: at least {FEWEST} are needed for a spread"
+    if change == "synchronize" and np.median(parts_of(analysis, rows, "queued")) == 0:
+        yield "it spends no time queued behind other work"
+    if change == "delay":
+        elsewhere = analysis.other_streams["interval"].isin(i["interval"]).any()
+        if (i["start_stream"] != i["end_stream"]).any() or not one_thread:
+            yield "its records lie on different streams or in different threads"
+        if elsewhere and (i["operations"] == 0).all():
+            yield "its work ran on other streams"
+        if np.median(parts_of(analysis, rows, "sync")) > 0:
+            yield "the host synchronises inside, so it would wait for the delay"
     starts, ends = (
-        set(zip(intervals["pid"], intervals[c], strict=True))
-        for c in ("start_record", "end_record")
+        set(zip(i["pid"], i[column], strict=True)) for column in ("start_record", "end_record")
     )
-    inside = "so a change before one would lie inside another"
-    yield starts & ends, f"one's start record is the end record of the interval before, {inside}"
-    for _, lane in intervals.groupby(["pid", "device", "start_stream"]):
-        start, end = (lane[name].to_numpy() for name in ("start_ns", "end_ns"))
-        overlap = (start[1:] < np.maximum.accumulate(end)[:-1]).any()
-        yield overlap, f"its intervals overlap, {inside}"
+    latest = i.groupby(["pid", "device", "start_stream"])["end_ns"].transform(
+        lambda end: end.cummax().shift(fill_value=0)
+    )
+    if starts & ends or (i["start_ns"] < latest).any():
+        yield "its intervals overlap or share records, so the change would lie inside another one"
 
 
 def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -292,3 +262,80 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
         count > 0, WORK_ERROR_SHARE * kept + FIXED_NS[1] + gaps * gap_error, SPACING_NS[1]
     )
     return expected, error + RESOLUTION_NS
+
+
+def judge(plan: Plan, after: Analysis, run: str) -> pd.DataFrame:
+    """A row of CONFIRMATIONS from the analysis of a re-run.  Only intervals at whose start record
+    the probe intervened (flag `intervened`) are compared."""
+    rows = rows_of(after, plan.label)
+    changed = rows[["intervened" in flags for flags in after.intervals["flags"].iloc[rows]]]
+    devices = tuple(dict.fromkeys(after.trace.devices))
+    now, then = float(after.intervals["operations"].iloc[changed].median()), plan.operations
+    # the start record stands at the delay's end: if a budget still contains host, API or
+    # synchronisation time, the host had not finished issuing by then
+    late = parts_of(after, changed, *NONE_IF_AHEAD) > LATE_NS
+    late &= plan.change == "delay"
+    few = len(changed) - late.sum() < FEWEST
+    if not len(changed):
+        reason = f"the second run has no interval {plan.label} at which the probe intervened"
+    elif plan.devices != devices:
+        there, here = (", ".join(names) for names in (devices, plan.devices))
+        reason = f"the second run was made on {there} instead of {here}"
+    elif max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
+        reason = f"the second run did different work: {now:.0f} operations instead of {then}"
+    elif late.sum() > (1 - ENOUGH_SHARE) * len(changed) or (few and late.any()):
+        reason = (
+            f"the delay of {microseconds(plan.delay_ns)} did not outlast the host in {late.sum()} "
+            f"of {len(changed)} intervals: something inside waited for it"
+        )
+    elif few:
+        reason = f"the second run has {len(changed)} intervals: at least {FEWEST} are needed"
+    else:
+        values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[changed[~late]]
+        measured = Level(*level(values[:, None])[0].tolist())
+        verdict, reason = decide(plan, measured)
+        if late.any():
+            reason += (
+                f"; {late.sum()} of {len(changed)} left out, because the delay ended before the "
+                "host had issued everything"
+            )
+        return row(plan, verdict, reason, run, measured, len(values), f"{len(changed):,}")
+    return row(plan, "unclear", reason, run, often=f"{len(changed):,}")
+
+
+def row(
+    plan: Plan,
+    verdict: str,
+    reason: str,
+    run: str,
+    after: Level = NOTHING,
+    count: int = 0,
+    often: str = "the",
+) -> pd.DataFrame:
+    """A row of CONFIRMATIONS; `often`: before how many start records the change was made."""
+    what = "torch.cuda.synchronize()"
+    if plan.change == "delay":
+        what = f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream"
+    values = {
+        "label": plan.label, "rules": plan.rules, "intervention": plan.change,
+        "verdict": verdict, "reason": reason, "before_ns": plan.before.ns,
+        "predicted_ns": plan.predicted.ns, "predicted_low_ns": plan.predicted.low,
+        "predicted_high_ns": plan.predicted.high, "after_ns": after.ns, "after_low_ns": after.low,
+        "after_high_ns": after.high, "before_count": plan.count, "after_count": count,
+        "changed": f"{what} before {often} start records of {plan.label}", "run": run,
+    }  # fmt: skip
+    return frames.check(pd.DataFrame([values]), CONFIRMATIONS)
+
+
+def decide(plan: Plan, after: Level) -> tuple[str, str]:
+    """(verdict, reason) from numbers alone."""
+    if not _meet(after, plan.predicted):
+        verdict = "refuted"
+    else:
+        verdict = "unclear" if _meet(after, plan.before) else "confirmed"
+    before, now, low, high = map(microseconds, (plan.before.ns, after.ns, *plan.predicted[1:]))
+    return verdict, f"{before} before, {now} after, {low} to {high} predicted"
+
+
+def _meet(one: Level, other: Level) -> bool:
+    return one.low <= other.high and other.low <= one.high

@@ -4,10 +4,11 @@ test.  The probe loads this file as one of its own: the standard library only.
 Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
 
     {"code": "/.../intervene.py", "intervention": "delay", "label": "t1", "region": "",
-     "starts": [["/abs/bench.py", 14, [["train.py", 88]]]], "delay_ns": 1000000}
+     "starts": [[["/abs/bench.py", 14], ["train.py", 88]]], "delay_ns": 1000000}
 
 `region`: records inside the region of this name; "" for records outside all regions.  `starts`:
-file, line and, if they matter, the callers; a file that is not absolute matches by its end.
+file and line, then, if they matter, those of the callers; a file that is not absolute matches by its
+end.
 
 The change is made on the record's own stream, and never while anything is being captured.  Nothing
 here raises into the user's code: a failure is noted once, and the record proceeds without the
@@ -20,9 +21,9 @@ import os
 import sys
 from typing import Any
 
-#: torch.cuda._sleep counts cycles of the SM clock; more than any GPU to date makes, for a device
+#: torch.cuda._sleep counts cycles of the SM clock; more kHz than any GPU to date makes, for a device
 #: that does not report its highest rate.
-_CYCLES_PER_US = 3_000
+_HIGHEST_KHZ = 3_000_000
 
 
 class Intervention:
@@ -30,36 +31,37 @@ class Intervention:
 
     def __init__(self, spec: dict, rt: Any, no_region: int) -> None:
         self._rt, self._spec, self._no_region = rt, spec, no_region
-        self._starts = [
-            [(file, line), *map(tuple, callers)] for file, line, callers in spec["starts"]
-        ]
-        self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
-        self._cycles: dict[int, int] = {}  # per device
-        self._texts: set[str] = set()
+        self._said: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> bool:
         """Intervene if this is a start record of the label; whether it was.  What it raises is a
         note (`failed`), and the record goes on."""
-        rt, region = self._rt, self._spec["region"]
+        rt, spec = self._rt, self._spec
         here = rt.decisions.get(context)
         if here is None:
             places = rt.sites.places.get(context, ())
             here = rt.decisions[context] = any(
                 len(places) >= len(wanted) and all(map(_same, wanted, places))
-                for wanted in self._starts
+                for wanted in spec["starts"]
             )
         # during a capture, even on another stream, CUDA does not allow any of this
         if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
             return False
-        if me.region != (rt.region_number(region) if region else self._no_region):
+        if me.region != (rt.region_number(spec["region"]) if spec["region"] else self._no_region):
             return False
         torch, what = sys.modules["torch"], "torch.cuda.synchronize()"
-        if self._spec["intervention"] == "synchronize":
+        if spec["intervention"] == "synchronize":
             torch.cuda.synchronize(device)
         else:
-            what = self._delay(torch, stream, device)
-        before = f"before every start record of {self._spec['label']}"
-        self._note(f"changed by nsysalign confirm: {what} {before}")
+            # at the highest rate, so that the delay is never too short
+            khz = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0) or _HIGHEST_KHZ
+            cycles = max(1, spec["delay_ns"] * int(khz) // 1_000_000)
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(cycles)
+            what = f"a delay kernel of {spec['delay_ns'] / 1e3:,.0f} us ({cycles:,} cycles) on the same stream"
+        self._note(
+            f"changed by nsysalign confirm: {what} before every start record of {spec['label']}"
+        )
         return True
 
     def failed(self, error: Exception) -> None:
@@ -67,20 +69,10 @@ class Intervention:
         kind = self._spec["intervention"]
         self._note(f"nsysalign confirm could not make its change ({kind}): {error}")
 
-    def _delay(self, torch: Any, stream: Any, device: int) -> str:
-        cycles = self._cycles.get(device)
-        if cycles is None:
-            # at the highest rate, so that the delay is never too short
-            rate = int(getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)) / 1e3
-            cycles = self._cycles[device] = max(1, int(self._delay_us * (rate or _CYCLES_PER_US)))
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(cycles)
-        return f"a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles) on the same stream"
-
     def _note(self, text: str) -> None:
         """Add a note to the event log, each text once."""
-        if text not in self._texts and len(self._texts) <= 8:
-            self._texts.add(text)
+        if text not in self._said and len(self._said) <= 8:
+            self._said.add(text)
             self._rt.note(text=text)
 
 
