@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from tiny_export import tiny
+from tiny_export import EPOCH, tiny
 
 import nsysalign
 from nsysalign import frames
@@ -55,43 +55,32 @@ def test_a_pair(read):
 
 def test_calibration_pairs_are_not_the_programs(read):
     pair = {"start": 0, "end": 1, "ms": 0.25}
-    old = {
-        "type": "elapsed",
-        **pair,
-        "calibration": True,
-    }  # as written before there was a type for them
-    log = read(
-        [
-            HEADER,
-            record(0, calibration=True),
-            record(1),
-            {"type": "calibration", **pair},
-            old,
-            elapsed(),
-        ]
-    )
+    # `old`: as written before there was a type for them
+    old, new = elapsed(**pair, calibration=True), {"type": "calibration", **pair}
+    log = read([HEADER, record(0, calibration=True), record(1), new, old, elapsed()])
     assert log.elapsed["calibration"].tolist() == [True, True, False]
     assert log.elapsed["ms"].tolist() == [0.25, 0.25, 0.5]
     assert log.records["calibration"].tolist() == [True, False]
 
 
-@pytest.mark.parametrize("cut", range(1, 50, 7))
-def test_a_cut_last_line_is_normal(read, cut):
-    log = read([*PAIR, json.dumps(record(2))[:-cut]])
-    assert len(log.records) == 2 and len(log.elapsed) == 1
-    assert log.notes == ("events-7.jsonl: 1 lines could not be used (cut or malformed)",)
+def test_a_cut_last_line_is_normal(read):
+    for cut in range(1, 50, 7):
+        log = read([*PAIR, json.dumps(record(2))[:-cut]])
+        assert len(log.records) == 2 and len(log.elapsed) == 1
+        assert log.notes == ("events-7.jsonl: 1 lines could not be used (cut or malformed)",)
 
 
 def test_every_header_starts_a_process(read):
     log = read([*PAIR, {**HEADER, "pid": 8}, record(0), record(1)])
     assert [h["pid"] for h in log.headers] == [7, 8]
-    assert log.records["process"].tolist() == [0, 0, 1, 1] and log.elapsed["process"].tolist() == [
-        0
-    ]
+    assert log.records["process"].tolist() == [0, 0, 1, 1]
+    assert log.elapsed["process"].tolist() == [0]
 
 
 def test_files_are_merged_and_a_file_named_twice_counts_once(read, tmp_path):
-    read(PAIR)
+    """A folder stands for its logs."""
+    alone = read(PAIR)
+    assert read_event_logs([tmp_path]).records.equals(alone.records)
     (tmp_path / "other.jsonl").write_text("".join(json.dumps(line) + "\n" for line in PAIR))
     first, other = tmp_path / "events-7.jsonl", tmp_path / "other.jsonl"
     log = read_event_logs([first, other, Path(tmp_path / "." / "events-7.jsonl")])
@@ -99,35 +88,33 @@ def test_files_are_merged_and_a_file_named_twice_counts_once(read, tmp_path):
     assert read_event_logs([]).headers == ()
 
 
-@pytest.mark.parametrize("ms", ["NaN", "null", "true", '"0.5"', "1e300", str(BIG)])
-def test_what_is_no_time_is_said_per_pair(read, ms):
-    log = read([HEADER, record(0), record(1), f'{{"type":"elapsed","start":0,"end":1,"ms":{ms}}}'])
-    (error,) = log.elapsed["error"]
-    assert math.isnan(log.elapsed["ms"][0]) and error.startswith("elapsed_time gave ")
-    assert len(error) < 80
-
-
-def test_the_programs_own_error_is_kept(read):
+def test_what_is_no_time_is_said_per_pair(read):
+    for ms in ("NaN", "null", "true", '"0.5"', "1e300", str(BIG)):
+        line = f'{{"type":"elapsed","start":0,"end":1,"ms":{ms}}}'
+        log = read([HEADER, record(0), record(1), line])
+        (error,) = log.elapsed["error"]
+        assert math.isnan(log.elapsed["ms"][0]) and error.startswith("elapsed_time gave ")
+        assert len(error) < 80
     log = read([HEADER, record(0), elapsed(0, None, None, error="not ready")])
-    assert log.elapsed["error"].tolist() == ["not ready"] and log.elapsed["end"].tolist() == [-1]
+    assert log.elapsed["error"].tolist() == ["not ready"], "the program's own"
+    assert log.elapsed["end"].tolist() == [-1]
 
 
-@pytest.mark.parametrize(
-    "value", [None, "12", 1.5, True, [], {}, BIG, 1 << 63, -(1 << 63), 1 << 62]
-)
-def test_a_record_without_a_time_is_left_out(read, value):
-    log = read([HEADER, record(0), record(1) | {"t0_ns": value}, record(2)])
-    assert log.records["seq"].tolist() == [0, 2] and len(log.notes) == 1
+def test_a_record_without_a_time_is_left_out(read):
+    for value in (None, "12", 1.5, True, [], {}, BIG, 1 << 63, -(1 << 63), 1 << 62):
+        log = read([HEADER, record(0), record(1) | {"t0_ns": value}, record(2)])
+        assert log.records["seq"].tolist() == [0, 2] and len(log.notes) == 1, value
 
 
-@pytest.mark.parametrize("value", [None, "text", BIG, 1.5, float("nan"), [None, 3], {"a": 1}])
-def test_other_keys_may_hold_anything(read, value):
+def test_other_keys_may_hold_anything(read):
     numbers = ["tid", "device", "stream_handle", "stream_id"]
-    log = read([HEADER, record(0, **dict.fromkeys([*numbers, "region", "site", "callers"], value))])
-    assert log.notes == () and log.records[numbers].values.tolist() == [[-1] * 4]
-    text = value if value == "text" else ""
-    assert log.records[["region", "site"]].values.tolist() == [[text, text]]
-    assert log.records["callers"][0] == (("None", "3") if isinstance(value, list) else ())
+    for value in (None, "text", BIG, 1.5, float("nan"), [None, 3], {"a": 1}):
+        keys = dict.fromkeys([*numbers, "region", "site", "callers"], value)
+        log = read([HEADER, record(0, **keys)])
+        assert log.notes == () and log.records[numbers].values.tolist() == [[-1] * 4]
+        text = value if value == "text" else ""
+        assert log.records[["region", "site"]].values.tolist() == [[text, text]]
+        assert log.records["callers"][0] == (("None", "3") if isinstance(value, list) else ())
 
 
 def test_clock_sites_and_readings(read):
@@ -180,9 +167,8 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     document.write(nsysalign.analyze(export(tiny()), [log]), tmp_path / "analysis.json")
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
-    [
+def test_what_is_no_event_log_is_said(read):
+    for lines, said in (
         ([], "is empty"),
         (["", "  "], "is empty"),
         ([record(0), HEADER], "no header before line 1"),
@@ -193,42 +179,30 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
         (["", "not json"], "is empty"),
         ([{**HEADER, "format": "other"}], "format 'other', expected 'nsysalign-events'"),
         ([{"type": "header"}], "format None"),
-    ],
-)
-def test_what_is_no_event_log_is_said(read, lines, said):
-    with pytest.raises(EventLogError, match=said) as error:
-        read(lines)
-    assert error.value.next_step
+    ):
+        with pytest.raises(EventLogError, match=said) as error:
+            read(lines)
+        assert error.value.next_step
 
 
-def test_a_folder_stands_for_its_logs(read, tmp_path):
-    log = read(PAIR)
-    assert read_event_logs([tmp_path]).records.equals(log.records)
-
-
-@pytest.mark.parametrize(
-    ("shift_s", "said"),
-    [
-        (3_600, r"process 7 belongs to another run: its records lie 3600 s after the trace ends"),
+def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(tmp_path, log, export):
+    trace, other = export(tiny()), tmp_path / "other.jsonl"
+    for shift_s, said in (
+        (3_600, "process 7 belongs to another run: its records lie 3600 s after the trace ends"),
         (-86_400 * 3, "belongs to another run: its records lie .* before the trace begins"),
         (5, None),  # the clock was set between the two
-    ],
-)
-def test_a_log_of_another_run_is_refused_although_the_process_id_is_the_same(
-    tmp_path, log, export, shift_s, said
-):
-    trace, other = export(tiny()), tmp_path / "other.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    lines[0]["clock"]["realtime_ns"] += shift_s * 10**9
-    del lines[0]["clock"]["trace_ns"]
-    other.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(nsysalign.analyze(trace, [log]).measured) == 1
-    if said is None:
-        nsysalign.analyze(trace, [other])
-        return
-    with pytest.raises(EventLogError, match=said) as error:
-        nsysalign.analyze(trace, [other])
-    assert "of the run that made this trace" in error.value.next_step
+    ):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        lines[0]["clock"]["realtime_ns"] += shift_s * 10**9
+        del lines[0]["clock"]["trace_ns"]
+        other.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if said is None:
+            nsysalign.analyze(trace, [other])
+            continue
+        with pytest.raises(EventLogError, match=said) as error:
+            nsysalign.analyze(trace, [other])
+        assert "of the run that made this trace" in error.value.next_step
+    other.write_text(other.read_text().replace(str(EPOCH + 5 * 10**9), str(EPOCH + 3_600 * 10**9)))
     both = nsysalign.analyze(trace, [log, other])
     assert len(both.measured) == 1 and len(both.unaligned) == 1
     assert any("belongs to another run" in note for note in both.notes)

@@ -11,13 +11,13 @@ Two choices of ours differ from nsys's on purpose, and are asserted as such:
 from __future__ import annotations
 
 import io
-import lzma
 import os
 import subprocess
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from recordings import unpack
 
 from nsysalign.model import KIND, pid_of, tid_of
 from nsysalign.record.nsys import find_nsys
@@ -27,23 +27,7 @@ from nsysalign.trace.sqlite import opened
 
 pytestmark = pytest.mark.nsys
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORDED = {
-    "demo": ROOT / "nsysalign" / "demo" / "demo.sqlite.xz",
-    "probe": ROOT / "tests" / "data" / "probe.sqlite.xz",
-}
 KEY = ["kernel_start", "pid", "device", "api_start"]
-
-
-@pytest.fixture(params=list(RECORDED))
-def recorded(request, tmp_path) -> Path:
-    """A copy of a recorded trace: nsys may write beside it."""
-    source = RECORDED[request.param]
-    if not source.is_file():
-        pytest.skip(f"{source.name} is not here")
-    path = tmp_path / "trace.sqlite"
-    path.write_bytes(lzma.decompress(source.read_bytes()))
-    return path
 
 
 def of_nsys(path: Path) -> pd.DataFrame:
@@ -97,7 +81,9 @@ def of_ours(path: Path) -> pd.DataFrame:
     return pd.DataFrame(table).astype("float64").sort_values(KEY, ignore_index=True)
 
 
-def test_every_row_of_nsys_is_a_row_of_ours(recorded):
+@pytest.mark.parametrize("name", ["demo", "probe"])
+def test_every_row_of_nsys_is_a_row_of_ours(name, tmp_path):
+    recorded, _ = unpack(name, tmp_path)  # nsys may write beside it
     theirs = of_nsys(recorded)
     assert len(theirs) > 1000
     pd.testing.assert_frame_equal(of_ours(recorded), theirs)

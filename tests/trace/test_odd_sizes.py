@@ -20,18 +20,6 @@ from nsysalign.split import busy
 from nsysalign.split.host_timers import kernels_issued_inside
 
 
-def with_region(log, region: str, times: int = 1) -> None:
-    """The log's pair inside a region of that name."""
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    for line in lines[1:]:
-        line["region"] = region
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-# --- names
-# ---------------------------------------------------------------------------------------------------
-
-
 def test_a_long_name_keeps_its_beginning_its_number_and_is_no_other():
     assert shortened("x" * LONGEST_NAME) == "x" * LONGEST_NAME
     long = [shortened("x" * 5_000 + end) for end in ("a", "b", "a#3", "a#4", "#" + "9" * 400)]
@@ -43,15 +31,12 @@ def test_a_long_name_keeps_its_beginning_its_number_and_is_no_other():
 def test_labels_as_long_as_a_book(export, log, tmp_path):
     """They took 200 s: patterns looked through the rest of the name from each of its
     characters."""
-    with_region(log, "a" * 900_000 + "#0")
+    lines = [json.loads(line) | {"region": "a" * 900_000 + "#0"} for line in log.open()]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     analysis = nsysalign.analyze(export(tiny()), [log])
     store(analysis, tmp_path)
     name, label = analysis.intervals["name"][0], analysis.intervals["label"][0]
     assert name == label + "#0" and len(name) <= LONGEST_NAME
-
-
-# --- times
-# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("far", [(1 << 63) - 10**9, 1 << 62, 1 << 61, -(1 << 62)])
@@ -72,26 +57,17 @@ def test_times_at_the_edge_of_what_a_number_holds(export, far, table):
     assert parts.tolist() == analysis.intervals["elapsed_ns"].tolist() and (parts > 0).all()
 
 
-# --- what lies inside each other
-# -----------------------------------------------------------------------------
-
-
-def nested(log, count: int) -> None:
-    """`count` host timers around the tiny program, each inside the one before it."""
-    host = {"type": "host", "region": "deep", "tid": PID}
-    lines = [{**host, "t0_ns": OFFSET + i, "t1_ns": OFFSET + 300 * US - i} for i in range(count)]
-    with log.open("a") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in reversed(lines)))
-
-
 def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
     """20,000 of them took 14 GB: the pieces of all grow with the square of their number."""
-    nested(log, 400)
+    host = {"type": "host", "region": "deep", "tid": PID}
+    with log.open("a") as file:
+        for i in reversed(range(400)):
+            inside = {**host, "t0_ns": OFFSET + i, "t1_ns": OFFSET + 300 * US - i}
+            file.write(json.dumps(inside) + "\n")
     analysis = nsysalign.analyze(export(tiny()), [log])
     hosts = analysis.intervals[analysis.intervals["kind"] == "host"]
-    assert sorted(hosts["elapsed_ns"]) == [300 * US - 2 * i for i in range(99, -1, -1)], (
-        "the outer ones"
-    )
+    outer = [300 * US - 2 * i for i in range(99, -1, -1)]
+    assert sorted(hosts["elapsed_ns"]) == outer
     assert any(n.startswith("300 host timers lie inside 100 others") for n in analysis.notes)
 
 
@@ -108,15 +84,9 @@ def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():
     """The product of both does not fit into int64: the union was 2.2e18 ns."""
     count, day = 110_000, 86_400 * 10**9
     at = np.arange(count, dtype=np.int64) * (day // count)
-    operations = pd.DataFrame(
-        {
-            "kind": KIND["kernel"],
-            "call": np.arange(count),
-            "process": 1,
-            "start_ns": at + 500,
-            "end_ns": at + 2_500,
-        }
-    )
+    number = np.arange(count)
+    times = {"start_ns": at + 500, "end_ns": at + 2_500}
+    operations = pd.DataFrame({"kind": KIND["kernel"], "call": number, "process": 1} | times)
     trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": at + 10}))
     inside, after = kernels_issued_inside(trace, np.ones(count, np.int64), at, at + 1_000)
     assert set(inside) == {2_000} and set(after) == {1_500}

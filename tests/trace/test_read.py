@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -27,10 +28,6 @@ def check_budgets(analysis: nsysalign.Analysis) -> None:
     assert (sums == analysis.intervals.set_index("interval")["elapsed_ns"]).all()
     assert (analysis.parts["ns"] >= 0).all()
     assert len(analysis.measured) + len(analysis.unaligned) == 1
-
-
-# --- what is there
-# ---------------------------------------------------------------------------------------------
 
 
 def test_the_tiny_export_reads_as_it_is_drawn(export, log):
@@ -58,20 +55,24 @@ def test_the_tiny_export_reads_as_it_is_drawn(export, log):
     assert parts["kernel"] == 40 * US and parts["memcpy"] >= 20 * US and parts["memset"] == 5 * US
 
 
-# --- what is absent
-
-
 @pytest.mark.parametrize("table", sorted(tiny().keys() - {P + "RUNTIME", "StringIds"}))
 def test_an_absent_table_costs_one_feature(export, log, table):
     tables = tiny()
-    rows = tables.pop(table)
+    del tables[table]
     path = export(tables)
     assert (table in " ".join(read_trace(path).info.missing)) == (table in schema.COST)
     check_budgets(nsysalign.analyze(path, [log]))
-    # the same with nothing but NULL in each column that it can do without
-    needed = {name for t in schema.TABLES if t.name == table for f in t.fields if f.default is None for name in f.candidates}  # fmt: skip
-    nulls = [{k: v if k in needed else None for k, v in row.items()} for row in rows]
-    check_budgets(nsysalign.analyze(export({**tables, table: nulls}), [log]))
+
+
+def test_columns_that_hold_nothing_cost_no_more(export, log):
+    """NULL in each column that can be done without."""
+    needed = {f.candidates for t in schema.TABLES for f in t.fields if f.default is None}
+    needed = {name for names in needed for name in names}
+    tables = {
+        table: [{k: v if k in needed else None for k, v in row.items()} for row in rows]
+        for table, rows in tiny().items()
+    }
+    check_budgets(nsysalign.analyze(export(tables), [log]))
 
 
 @pytest.mark.parametrize(
@@ -94,35 +95,24 @@ def test_an_absent_column_is_its_default_or_named(export, table, column):
 
 def test_rows_without_a_possible_time_are_left_out_and_counted(export):
     tables = tiny()
-    tables[P + "KERNEL"] += [
-        work(2, 100, 140) | {"start": None},
-        work(2, 0, 0),
-        work(2, 140, 100),
-    ]
-    tables[P + "RUNTIME"] += [
-        call(9, 2, 300, 310) | {"end": None},
-        call(10, 2, 300, 310) | {"start": None},
-        call(11, 2, 50, 40),
-    ]
+    kernel, called = work(2, 100, 140), call(9, 2, 300, 310)
+    tables[P + "KERNEL"] += [kernel | {"start": None}, work(2, 0, 0), work(2, 140, 100)]
+    tables[P + "RUNTIME"] += [called | {"end": None}, called | {"start": None}, call(11, 2, 50, 40)]
     trace = read_trace(export(tables))
     assert len(trace.operations) == 4 and len(trace.calls) == 7
-    assert [n for n in trace.info.notes if "impossible" in n] == [
-        "3 CUDA API calls with impossible times (absent, zero, reversed or years away) were left out",
-        "3 operations with impossible times (absent, zero, reversed or years away) were left out",
-    ]
+    said = "with impossible times (absent, zero, reversed or years away) were left out"
+    notes = [n for n in trace.info.notes if "impossible" in n]
+    assert notes == [f"3 CUDA API calls {said}", f"3 operations {said}"]
 
 
 def test_before_global_pid_one_process_is_joined_and_two_are_not(export):
     tables = tiny()
     del tables[P + "KERNEL"][0]["globalPid"]
     trace = read_trace(export(tables))
-    assert (
-        trace.operations["process"].unique().tolist() == [PROCESS]
-        and trace.operations["call"][0] == 1
-    )
+    assert set(trace.operations["process"]) == {PROCESS} and trace.operations["call"][0] == 1
     tables[P + "RUNTIME"].append(call(2, 2, 21, 39, OTHER, 8))
     trace = read_trace(export(tables))
-    assert trace.operations["process"].tolist()[0] == -1 and trace.operations["call"][0] == -1
+    assert trace.operations[["process", "call"]].values.tolist()[0] == [-1, -1]
 
 
 def test_no_cuda_activity_is_an_error_with_the_next_step(export):
@@ -145,10 +135,6 @@ def test_ranges_alone_are_an_answer(export):
     assert "-t cuda,nvtx" in done.output and "60.0 us" in done.output
 
 
-# --- what cannot be
-# --------------------------------------------------------------------------------------------
-
-
 def test_a_driver_call_inside_a_runtime_call_counts_once(export):
     tables = tiny()
     tables[P + "RUNTIME"] += [call(20, 8, 25, 35), call(21, 8, 36, 40)]
@@ -156,16 +142,12 @@ def test_a_driver_call_inside_a_runtime_call_counts_once(export):
     trace = read_trace(export(tables))
     start = trace.calls["start_ns"].tolist()
     outer = np.arange(len(start)) - trace.calls["nested"].to_numpy()
-    at = start.index(20 * US)
-    assert outer[[start.index(25 * US), start.index(36 * US), at]].tolist() == [at] * 3
-    assert trace.operations["call"][0] == at, "the runtime call, although CUPTI names the driver's"
-
-
-def test_calls_of_other_threads_do_not_nest(export):
+    runtime = start.index(20 * US)
+    assert [outer[start.index(us * US)] for us in (20, 25, 36)] == [runtime] * 3
+    assert trace.operations["call"][0] == runtime, "although CUPTI names the driver's"
     tables = tiny()
     tables[P + "RUNTIME"] += [call(20, 8, 25, 35, tid=9)]
-    trace = read_trace(export(tables))
-    assert trace.outermost.all()
+    assert read_trace(export(tables)).outermost.all(), "calls of other threads do not nest"
 
 
 def test_correlation_ids_belong_to_a_process(export):
@@ -194,36 +176,48 @@ def test_prefetches_and_library_calls_issue_work_too(export):
     assert trace.calls["kind"][1] == CALL["other"] and trace.operations["call"][0] == 1
 
 
-# --- hostile texts and damaged files
-# ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "value", [b"\xff\xfe\xed\xa0\x80", b"", 12, 1.5, "\udcff", "a\0b", "x" * 100_000]
 )
 def test_any_value_can_stand_where_a_text_is_expected(export, log, value):
     path = export(tiny())
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    with sqlite3.connect(path) as db:
-        as_text = "cast(? as text)" if isinstance(value, str) else "?"
-        db.execute(f"update StringIds set value = {as_text}", (raw,))
-        db.execute(f"update NVTX_EVENTS set text = {as_text} where textId is null", (raw,))
-        db.execute(f"update TARGET_INFO_GPU set name = {as_text}", (raw,))
-        db.execute(f"update META_DATA_EXPORT set value = {as_text}", (raw,))
-        db.execute(f"update DIAGNOSTIC_EVENT set text = {as_text}", (raw,))
-    db.close()
+    as_text = "cast(? as text)" if isinstance(value, str) else "?"
+    with closing(sqlite3.connect(path)) as db:
+        for table, column in (
+            ("StringIds", "value"),
+            ("TARGET_INFO_GPU", "name"),
+            ("META_DATA_EXPORT", "value"),
+            ("DIAGNOSTIC_EVENT", "text"),
+            ("NVTX_EVENTS", "text"),
+        ):
+            db.execute(
+                f"update {table} set {column} = {as_text} where {column} is not null", (raw,)
+            )
+        db.commit()
     trace = read_trace(path)
     texts = [*trace.names.values(), *trace.ranges["text"], *trace.info.devices, *trace.info.notes]
     assert all(isinstance(t, str) and t.encode() is not None for t in texts)
     check_budgets(nsysalign.analyze(path, [log]))
 
 
-@pytest.mark.parametrize("value", ["soon", 1e308, -5, 2**63 - 1, b"x", None])
-def test_a_session_start_that_is_no_time_is_not_known(export, log, value):
-    tables = tiny()
-    tables["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": value}]
-    path = export(tables)
-    assert read_trace(path).info.session_start_utc_ns is None
+def test_a_null_in_a_column_that_is_declared_to_have_none(export):
+    """Damaged, or edited: SQLite itself believes the declaration, `is not null` is always true."""
+    path = export(tiny())
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("update StringIds set value = null where id in (2, 7)")
+        db.execute("pragma writable_schema = on")
+        text = '"value" TEXT NOT NULL'
+        db.execute("update sqlite_master set sql = replace(sql, '\"value\" TEXT', ?)", (text,))
+        db.commit()
+    trace = read_trace(path)
+    assert {2, 7} & trace.names.keys() == set() and len(trace.calls) == 7
+
+
+def test_a_session_start_that_is_no_time_is_not_known(export, log):
+    for value in ("soon", 1e308, -5, 2**63 - 1, b"x", None):
+        path = export(tiny() | {"TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": value}]})
+        assert read_trace(path).info.session_start_utc_ns is None, value
     check_budgets(nsysalign.analyze(path, [log]))
 
 
@@ -235,10 +229,15 @@ def test_a_text_where_a_number_is_needed_is_named(export):
 
 
 def test_what_is_no_file_is_said(tmp_path):
-    with pytest.raises(TraceError, match="no such file"):
-        read_trace(tmp_path / "absent.sqlite")
-    with pytest.raises(TraceError, match="is a folder"):
-        read_trace(tmp_path)
+    """Nobody waits for a pipe."""
+    os.mkfifo(tmp_path / "pipe.sqlite")
+    for name, said in (
+        ("absent", "no such file"),
+        ("", "is a folder"),
+        ("pipe.sqlite", "not a file"),
+    ):
+        with pytest.raises(TraceError, match=said):
+            read_trace(tmp_path / name)
 
 
 def test_reading_changes_nothing(export, log, tmp_path):
@@ -247,12 +246,6 @@ def test_reading_changes_nothing(export, log, tmp_path):
     before = path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())
     nsysalign.analyze(path, [log])
     assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())) == before
-
-
-def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
-    os.mkfifo(tmp_path / "trace.sqlite")
-    with pytest.raises(TraceError, match="it is not a file"):
-        read_trace(tmp_path / "trace.sqlite")
 
 
 def test_a_record_on_a_threads_own_default_stream_bears_the_number_of_the_legacy_one(export):

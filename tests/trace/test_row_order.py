@@ -9,13 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from recordings import DATA, unpack
 from tiny_export import tiny
 
 import nsysalign
 from nsysalign import frames
 from nsysalign.trace.read import read_trace
-
-DATA = Path(__file__).parents[1] / "data"
 
 
 def shuffle(path: Path) -> None:
@@ -32,13 +31,14 @@ def shuffle(path: Path) -> None:
         db.commit()
 
 
-@pytest.mark.parametrize("name", ["graph_loop_h100", "threads_h200", "cpp/cudaGraphsPerfScaling"])
+@pytest.mark.parametrize("name", ["threads_h200", "cpp/cudaGraphsPerfScaling"])
 def test_a_recording(tmp_path, name):
-    trace, packed = tmp_path / "trace.sqlite", DATA / f"{name}.events.jsonl.xz"
-    trace.write_bytes(lzma.decompress((DATA / f"{name}.sqlite.xz").read_bytes()))
-    logs = [tmp_path / "events-7.jsonl"] if packed.exists() else []
-    for log in logs:
-        log.write_bytes(lzma.decompress(packed.read_bytes()))
+    trace = tmp_path / "trace.sqlite"
+    if name.startswith("cpp/"):
+        trace.write_bytes(lzma.decompress((DATA / f"{name}.sqlite.xz").read_bytes()))
+        logs = []
+    else:
+        logs = [unpack(name, tmp_path)[1]]
     before = nsysalign.analyze(trace, logs)
     shuffle(trace)
     after = nsysalign.analyze(trace, logs)
@@ -69,16 +69,3 @@ def test_time_stamps_that_are_zero_or_equal_are_said_and_not_used(export, log, s
     )  # fmt: skip
     (method,) = nsysalign.analyze(path, [log]).measured["method"]
     assert method == ("event-trace" if 181_000 in used else "bounds")
-
-
-def test_a_null_in_a_column_that_is_declared_to_have_none(export):
-    """Damaged, or edited: SQLite itself believes the declaration, `is not null` is always true."""
-    path = export(tiny())
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("update StringIds set value = null where id in (2, 7)")
-        db.execute("pragma writable_schema = on")
-        text = '"value" TEXT NOT NULL'
-        db.execute("update sqlite_master set sql = replace(sql, '\"value\" TEXT', ?)", (text,))
-        db.commit()
-    trace = read_trace(path)
-    assert {2, 7} & trace.names.keys() == set() and len(trace.calls) == 7
