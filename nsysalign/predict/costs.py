@@ -18,6 +18,7 @@ machines that they were not fitted to; the `..._ERROR`s say how uncertain they a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,58 +63,48 @@ _ASKED, _WITH_ATTRIBUTES = "cuKernelGetName", "cudaLaunchKernelEx"
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
 
-@dataclass(frozen=True)
-class Overhead:
-    """Per row of Trace.calls, ns: `inside` the call, `after` it; `waits` says that it waited for
-    the GPU."""
+class Overhead(NamedTuple):
+    """Per call, ns: `inside` it, and `after` it."""
 
     inside: np.ndarray
     after: np.ndarray
-    waits: np.ndarray
 
 
-def overhead(trace: Trace, costs: Costs) -> Overhead:
-    """Estimate for every outermost call; the calls inside it are part of it."""
-    calls = trace.calls
-    start, end, kind, thread, name = (
-        calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread", "name_id")
+def overhead(trace: Trace, own: np.ndarray, waits: np.ndarray, costs: Costs = FITTED) -> Overhead:
+    """Estimate for the outermost calls of a thread, given by their positions in order; the calls
+    inside them are part of it.  `waits`: of all calls (`waiting`)."""
+    start, end, kind, name = (
+        trace.calls[c].to_numpy()[own] for c in ("start_ns", "end_ns", "kind", "name_id")
     )
     asks, with_attributes = (
         [number for number, text in trace.names.items() if text.startswith(api)]
         for api in (_ASKED, _WITH_ATTRIBUTES)
     )
-    length, waits = end - start, waiting(trace)
+    length = end - start
     share = np.full(len(kind), costs.other_share)
     share[kind == CALL["launch"]] = costs.launch_share
     share[np.isin(name, with_attributes)] = costs.attributes_share
     share[np.isin(kind, [CALL["memcpy"], CALL["memset"]])] = costs.memory_share
     share[kind == CALL["graph_launch"]] = costs.graph_share
     inside = np.minimum(share * length, costs.inside_most_ns)
-    inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
-    outer = np.flatnonzero(trace.outermost)
-    order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
-    gap = np.zeros(len(calls))
-    same = thread[order][1:] == thread[order][:-1]
-    gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
+    inside = np.where(waits[own], np.minimum(costs.wait_ns, 0.5 * length), inside)
+    gap = np.append(np.maximum(start[1:] - end[:-1], 0), [0] * (len(own) > 0))
     after = costs.call_after_ns + costs.after_share * np.maximum(gap - costs.after_from_ns, 0)
     after = np.minimum(np.minimum(after, costs.after_most_ns), gap)
-    before_launch = same & (kind[order][1:] == CALL["launch"])
-    asked = order[:-1][before_launch & np.isin(name[order][:-1], asks)]
+    asked = np.flatnonzero((kind[1:] == CALL["launch"]) & np.isin(name[:-1], asks))
     inside[asked], after[asked] = length[asked], gap[asked]
-    return Overhead(whole(inside), whole(after), waits)
+    return Overhead(whole(inside), whole(after))
 
 
 def waiting(trace: Trace) -> np.ndarray:
     """Which calls are long because they wait for the GPU, or copy pageable memory themselves."""
     calls, operations = trace.calls, trace.operations
     out = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in SYNC_CALLS])
-    call, end, source, target = (
-        operations[c].to_numpy() for c in ("call", "end_ns", "src_kind", "dst_kind")
-    )
-    copies = np.flatnonzero((operations["kind"].to_numpy() == KIND["memcpy"]) & (call >= 0))
-    done = end[copies] <= calls["end_ns"].to_numpy()[call[copies]]
-    pageable = (source[copies] == PAGEABLE) | (target[copies] == PAGEABLE)
-    out[call[copies[done | pageable]]] = True
+    copies = operations[(operations["kind"] == KIND["memcpy"]) & (operations["call"] >= 0)]
+    call = copies["call"].to_numpy()
+    done = copies["end_ns"].to_numpy() <= calls["end_ns"].to_numpy()[call]
+    pageable = (copies[["src_kind", "dst_kind"]] == PAGEABLE).any(axis=1).to_numpy()
+    out[call[done | pageable]] = True
     return out
 
 

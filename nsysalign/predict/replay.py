@@ -68,62 +68,40 @@ class Played(NamedTuple):
 
 def replay(calls: Sequence[Call], items: Sequence[Item]) -> Played:
     """`calls` are sorted by start; items of one lane run in the order of their starts."""
-    shifts = [0] * len(items)
-    issued: list[list[int]] = [
-        [] for _ in range(len(calls) + 1)
-    ]  # by call; the first list: before all
+    shifts, host = [0] * len(items), 0
+    issued: list[list[int]] = [[] for _ in range(len(calls) + 1)]  # by call; first: before all
     for i in sorted(range(len(items)), key=lambda i: (items[i].start, items[i].end)):
         issued[items[i].call + 1].append(i)
     done: list[tuple[int, int]] = []  # (end, item) of what has been placed, sorted
     last: dict[int, tuple[int, int]] = {}  # lane -> (end, shift) of what ends last in it
-    host = 0
     for number in range(-1, len(calls)):
+        call = calls[number] if number >= 0 else None
         for i in issued[number + 1]:
-            shifts[i] = _place(items[i], calls, host, last, shifts)
-            insort(done, (items[i].end, i))
-        if number < 0:
+            item = items[i]
+            # as early as its call, its predecessor and what it was queued behind allow
+            bounds = [] if call is None else [call.start - host + max(item.latency - call.inside, 0)]  # fmt: skip
+            if item.lane in last:
+                end, shift = last[item.lane]
+                bounds.append(end - shift + item.gap)
+            if item.behind >= 0:
+                bounds.append(item.start - shifts[item.behind])
+            elif item.behind == HIDDEN:  # whatever held it up still does
+                bounds.append(item.start)
+            shift = 0 if call is None else max(item.start - max(bounds), 0)
+            shift += item.trim
+            if item.lane not in last or item.end - shift >= last[item.lane][0] - last[item.lane][1]:
+                last[item.lane] = (item.end, shift)
+            shifts[i] = shift
+            insort(done, (item.end, i))
+        if call is None:
             continue
-        call = calls[number]
-        if call.waits:
-            host = _waited(call, host, done, shifts)
+        latest = bisect_right(done, (call.end, len(shifts))) - 1 if call.waits else -1
+        if latest >= 0:
+            end, shift = done[latest][0], shifts[done[latest][1]]
+            if end > max(call.start, call.end - LONGEST_RETURN_NS):
+                # it comes earlier by no more than it waited and what it waited for comes earlier
+                host = min(host + end - call.start, shift)
+            else:  # it found the work done; an earlier call would have waited
+                host = min(host, shift + max(call.end - end - call.back, 0))
         host += call.inside + call.after
     return Played(shifts, host)
-
-
-def _waited(call: Call, host: int, done: list[tuple[int, int]], shifts: list[int]) -> int:
-    """The host's shift when a call that waits for the GPU returns, without the call's own cost."""
-    last = bisect_right(done, (call.end, len(shifts))) - 1
-    if last < 0:
-        return host
-    end, shift = done[last][0], shifts[done[last][1]]
-    if end > max(call.start, call.end - LONGEST_RETURN_NS):
-        # it comes earlier by no more than it waited and what it waited for comes earlier
-        return min(host + end - call.start, shift)
-    # it found the work done; an earlier call would have waited
-    return min(host, shift + max(call.end - end - call.back, 0))
-
-
-def _place(
-    item: Item,
-    calls: Sequence[Call],
-    host: int,
-    last: dict[int, tuple[int, int]],
-    shifts: list[int],
-) -> int:
-    """How much earlier an item ends: as early as its call, its predecessor and what it was queued
-    behind allow."""
-    bounds = []
-    if item.call >= 0:
-        call = calls[item.call]
-        bounds.append(call.start - host + max(item.latency - call.inside, 0))
-    if item.lane in last:
-        end, shift = last[item.lane]
-        bounds.append(end - shift + item.gap)
-    if item.behind >= 0:
-        bounds.append(item.start - shifts[item.behind])
-    elif item.behind == HIDDEN:  # whatever held it up still does
-        bounds.append(item.start)
-    shift = (max(item.start - max(bounds), 0) if item.call >= 0 else 0) + item.trim
-    if item.lane not in last or item.end - shift >= last[item.lane][0] - last[item.lane][1]:
-        last[item.lane] = (item.end, shift)
-    return shift

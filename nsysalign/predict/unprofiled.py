@@ -9,6 +9,8 @@ profiled one minus what was taken away, by cause; it adds up exactly to the pred
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.parts import scale_budget
+from nsysalign.place.streams import LaneOperations
 from nsysalign.predict.costs import (
     AFTER_ERROR,
     FITTED,
@@ -25,10 +28,10 @@ from nsysalign.predict.costs import (
     WORK_ERROR,
     Costs,
     overhead,
+    waiting,
     whole,
 )
-from nsysalign.predict.replay import Call, replay
-from nsysalign.predict.scene import Scene, Scenes, said
+from nsysalign.predict.replay import HIDDEN, NOTHING, Call, Item, replay
 from nsysalign.split.budget import SplitTrace
 from nsysalign.trace.nccl import NCCL_KERNEL
 
@@ -36,10 +39,63 @@ from nsysalign.trace.nccl import NCCL_KERNEL
 #: are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
 _TICK_NS = 64  # the event clock's, at both ends
-#: If more of an interval than this is unknown, it is not replayed.
-_UNKNOWN_SHARE = 0.05
-#: The same for NCCL's kernels in it and before it.
-_WAITING_SHARE = 0.05
+#: If more of an interval than this is unknown, it is not replayed; the same for NCCL's kernels in it
+#: and before it.
+_UNKNOWN_SHARE = _WAITING_SHARE = 0.05
+#: How far before an interval the replay may begin: in calls, and in time.
+_MOST_BACK, _LONGEST_BACK_NS = 200, 50_000_000
+#: Longer intervals are not replayed.
+MOST_CALLS = 20_000
+#: An operation that starts this much later than launches usually do was held up by something.
+HELD_NS = 10_000
+#: The ordinary gap between operations, and before a record, on a stream that has work queued;
+#: record latency on an idle one.
+_TIGHT_NS, _TIGHT_RECORD_NS, RECORD_LATENCY_NS = 1_250, 2_500, 4_000
+#: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
+_LATENCY_NS, _RETURN_NS = 3_000, 2_500
+#: If more of the calls than this overlap with another thread's, their order without nsys is a
+#: guess.
+_OVERLAPPING_SHARE = 0.05
+_RECORD = -1
+
+#: Why an interval has no prediction.  The word is what a cell of a table has room for.
+REASONS = {
+    "untimed": "it is an NVTX range, which the program did not time",
+    "inferred": "its pair of events was inferred from the trace",
+    "event-trace": "event timestamps were traced too, and what that costs was not measured",
+    "osrt": "operating system calls were traced too, and what that costs was not measured",
+    "unknown": "the trace does not say what much of it was",
+    "collectives": "it waits for other ranks in collectives, and one trace does not say how long "
+    "without nsys",
+    "long": f"more than {MOST_CALLS:,} calls: too long to replay",
+    "threads": "several threads issue its work at once: their order without nsys is not known",
+    "unissued": "the trace has no call for one of its records",
+    "longer": "its replay without nsys came out longer than what was measured under it",
+}
+
+
+class Scene(NamedTuple):
+    """What a replay takes: `calls`, positions in Trace.calls, by start, and what nsys added inside
+    and after each; `items`, sorted by lane, then start; which of them are the two records, -1 for
+    host intervals.  `reason`: the word of why there is nothing to replay; '' otherwise."""
+
+    calls: np.ndarray = np.empty(0, np.int64)
+    inside: np.ndarray = np.empty(0, np.int64)
+    after: np.ndarray = np.empty(0, np.int64)
+    items: Sequence[Item] = ()
+    start: int = -1
+    end: int = -1
+    reason: str = ""
+
+
+class _Work(NamedTuple):
+    """An operation, or a record (kind _RECORD), before it becomes an Item."""
+
+    lane: int
+    start: int
+    end: int
+    call: int  # number in the scene, -1 for work issued before it begins
+    kind: int
 
 
 class Prediction(NamedTuple):
@@ -59,16 +115,48 @@ class Predictions(NamedTuple):
 
 
 class Predictor:
-    """`costs`: what the profiler adds; the defaults are the fitted ones."""
+    """`lanes`: the operations of each (`lane_operations`).  `costs`: what the profiler adds; the
+    defaults are the fitted ones."""
 
-    def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
-        self.cost = overhead(trace, costs)
-        self.scenes = Scenes(trace, alignment, self.cost.waits, costs)
+    def __init__(
+        self,
+        trace: Trace,
+        alignment: Alignment,
+        lanes: Mapping[int, LaneOperations],
+        costs: Costs = FITTED,
+    ) -> None:
+        calls, operations = trace.calls, trace.operations
+        self.alignment, self.lanes, self.costs, self.waits = alignment, lanes, costs, waiting(trace)
+        self.start, self.end, thread = (
+            calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread")
+        )
+        self.op_kind, self.op_call = (operations[c].to_numpy() for c in ("kind", "call"))
+        self.call_thread = thread
+        outer = trace.outermost
+        self.of_thread = cache(lambda number: np.flatnonzero(outer & (thread == number)))
+        self.overhead = lambda own: overhead(trace, own, self.waits, costs)
+        # ordinary time from the end of the call to the start, per kind, on an idle stream
+        kinds, late = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for ops in lanes.values():
+            some = np.append(True, ops.reach_ns[:-1] <= ops.issue_ns[1:])
+            kinds.append(self.op_kind[ops.position[some]])
+            late.append((ops.start_ns - ops.issued_ns)[some])
+        kind, ns = np.concatenate(kinds), np.concatenate(late)
+        self.latency = {k: int(np.median(ns[kind == k])) for k in np.unique(kind).tolist()}
+        #: How long after the end of what it waited for a waiting call usually returns.
+        self.back = _RETURN_NS
+        ends, waits = np.sort(operations["end_ns"].to_numpy()), np.flatnonzero(self.waits & outer)
+        if len(ends) and len(waits):
+            last = np.searchsorted(ends, self.end[waits], side="right") - 1
+            last = ends[np.maximum(last, 0)]
+            waited = (last > self.start[waits]) & (last <= self.end[waits])
+            if waited.any():
+                self.back = int(np.median((self.end[waits] - last)[waited]))
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
         """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in
         it."""
-        scene = self.scenes.of(window)
+        scene = self.scene(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
         whole_ns = int(window.elapsed_ns)
@@ -85,14 +173,14 @@ class Predictor:
         """By how much it is shorter without these shares of the estimated cost; what the profiler
         does on the GPU belongs to `inside`."""
         columns = (
-            self.scenes.start[scene.calls],
-            self.scenes.end[scene.calls],
-            whole(self.cost.inside[scene.calls] * inside),
-            whole(self.cost.after[scene.calls] * after),
-            self.cost.waits[scene.calls],
+            self.start[scene.calls],
+            self.end[scene.calls],
+            whole(scene.inside * inside),
+            whole(scene.after * after),
+            self.waits[scene.calls],
         )
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
+        calls = [Call(*row)._replace(back=self.back) for row in rows]
         items = [
             i._replace(
                 gap=i.gap - min(round(inside * i.device), max(i.gap, 0)),
@@ -101,7 +189,136 @@ class Predictor:
             for i in scene.items
         ]
         played = replay(calls, items)
-        return played.items[scene.end] - played.items[scene.start] if scene.start >= 0 else played.host  # fmt: skip
+        if scene.start < 0:
+            return played.host
+        return played.items[scene.end] - played.items[scene.start]
+
+    def scene(self, window) -> Scene:
+        """The calls of the threads that issue the work of a window, the operations that these calls
+        issued, and the two records, in the words of `replay`."""
+        if window.kind == "nvtx":
+            return Scene(reason="untimed")
+        event, opened, close = window.kind == "event", int(window.open_ns), int(window.close_end_ns)
+        begin = opened
+        if event:
+            # after the thread last waited for the GPU: since then the host may have run ahead of it,
+            # or would have without the profiler, so that the stream is not idle at the start record
+            before = self.of_thread(int(window.thread))
+            before = before[: np.searchsorted(self.start[before], opened)]
+            waited = before[self.waits[before]]
+            begin = int(self.end[waited[-1]]) if len(waited) else 0
+            earliest = int(self.start[before[-_MOST_BACK:][0]]) if len(before) else opened
+            begin = min(max(begin, earliest, opened - _LONGEST_BACK_NS), opened)
+        # the threads of its records, and of what was issued to its streams
+        threads = {int(window.thread), int(window.end_thread)}
+        for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
+            ops = self.lanes[lane]
+            issued = slice(*np.searchsorted(ops.issue_ns, [begin, window.close_ns]))
+            threads |= set(self.call_thread[self.op_call[ops.position[issued]]].tolist())
+        parts = []
+        for number in threads:
+            own = self.of_thread(number)
+            first, last = np.searchsorted(self.start[own], [begin, close])
+            own, count = own[first : last + 1], last - first  # what follows shows the last pause
+            parts.append([c[:count] for c in (own, *self.overhead(own))])
+        calls, inside, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = np.argsort(calls)
+        if not event:
+            order = order[self.end[calls[order]] <= close]
+        calls, inside, after = calls[order], inside[order], after[order]
+        if len(calls) > MOST_CALLS:
+            return Scene(reason="long")
+        within = calls[self.start[calls] >= opened]
+        overlapping = self.call_thread[within][1:] != self.call_thread[within][:-1]
+        overlapping &= self.start[within][1:] < self.end[within][:-1]
+        # a thread that waits for another one (a synchronisation, autograd) does not compete with it
+        overlapping &= ~(self.waits[within][1:] | self.waits[within][:-1])
+        if overlapping.sum() > max(2, _OVERLAPPING_SHARE * len(within)):
+            return Scene(reason="threads")
+        work = self._work(window, calls, begin)
+        items = [self._item(work, number, calls) for number in range(len(work))]
+        if not event:
+            return Scene(calls, inside, after, items)
+        places = {(w.lane, w.start): n for n, w in enumerate(work) if w.kind == _RECORD}
+        start = places[int(window.start_lane), int(window.start_ns)]
+        end = places[int(window.end_lane), int(window.end_ns)]
+        if items[start].call < 0 or items[end].call < 0:
+            return Scene(reason="unissued")
+        return Scene(calls, inside, after, items, start, end)
+
+    def _work(self, window, calls: np.ndarray, begin: int) -> list[_Work]:
+        """What these calls issued, the records, and what is unfinished when the scene begins;
+        sorted by lane, then start."""
+        number = {call: n for n, call in enumerate(calls.tolist())}
+        work = []
+        if window.kind == "event":
+            of_record = self.alignment.records["call"].to_numpy()
+            for place, record, lane in (
+                (window.start_ns, window.start, window.start_lane),
+                (window.end_ns, window.end, window.end_lane),
+            ):
+                call = number.get(int(of_record[record]), -1)
+                work.append(_Work(int(lane), int(place), int(place), call, _RECORD))
+        edges = self.start[calls[[0, -1]]] if len(calls) else np.zeros(2, np.int64)
+        lanes = {w.lane for w in work}
+        for lane, ops in self.lanes.items():
+            issued = slice(
+                np.searchsorted(ops.issue_ns, edges[0]),
+                np.searchsorted(ops.issue_ns, edges[1], side="right"),
+            )
+            here = ops.position[issued]
+            columns = (ops.start_ns[issued], ops.end_ns[issued], self.op_call[here], self.op_kind[here])  # fmt: skip
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            own = [_Work(lane, s, e, number[c], k) for s, e, c, k in rows if c in number]
+            work += own
+            last = int(np.searchsorted(ops.issue_ns, begin)) - 1
+            if (own or lane in lanes) and last >= 0 and ops.reach_ns[last] > begin:
+                n = ops.reach_from[last]
+                kind = int(self.op_kind[ops.position[n]])
+                work.append(_Work(lane, int(ops.start_ns[n]), int(ops.end_ns[n]), -1, kind))
+        return sorted(work, key=lambda w: (w.lane, w.start, w.end))
+
+    def _item(self, work: list[_Work], number: int, calls: np.ndarray) -> Item:
+        """Latency and gap: the observed value for the one that determined its start, the usual
+        value for the other.  The one that did accounts for the whole start, so that nothing moves
+        if no cost is removed.  What started much later than launches usually do waited for another
+        stream: for the work that ended just before."""
+        w = work[number]
+        before = work[number - 1] if number and work[number - 1].lane == w.lane else None
+        trim = self.costs.graph_ns if w.kind == KIND["graph"] else 0
+        if w.call < 0:
+            return Item(w.lane, w.start, w.end, -1, 0, 0, trim=trim)
+        issue, issued = int(self.start[calls[w.call]]), int(self.end[calls[w.call]])
+        latency, gap, usual, tight = w.start - issue, 0, RECORD_LATENCY_NS, _TIGHT_RECORD_NS
+        if w.kind != _RECORD:
+            usual, tight = self.latency.get(w.kind, _LATENCY_NS) + issued - issue, _TIGHT_NS
+        if before:
+            gap = w.start - before.end
+            latency = min(latency, usual) if before.end > issue else latency
+            gap = min(gap, tight) if before.end <= issued else gap
+            by_host, by_stream = issue + latency, before.end + gap
+            missing = w.start - max(by_host, by_stream)
+            if by_host >= by_stream:
+                latency += missing
+            else:
+                gap += missing
+        behind, device = NOTHING, 0
+        ready = max(issued, before.end if before else 0)
+        if w.kind != _RECORD and w.start - ready >= HELD_NS:
+            rivals = [
+                (other.end, -n)
+                for n, other in enumerate(work)
+                if other.lane != w.lane and other.kind != _RECORD
+                if ready < other.end <= w.start + 1_000
+            ]
+            behind = -max(rivals)[1] if rivals else HIDDEN
+            latency, gap = min(latency, usual), min(gap, _TIGHT_NS)
+        elif w.kind in (KIND["kernel"], KIND["memset"]) and gap < 2 * _TIGHT_NS:
+            # what the profiler does before a kernel or a memset that follows closely
+            memset = before is not None and before.kind == KIND["memset"]
+            most = self.costs.memset_ns if memset else self.costs.device_ns
+            device = max(0, min(gap - self.costs.device_gap_ns, most))
+        return Item(w.lane, w.start, w.end, w.call, latency, gap, behind, trim, device)
 
 
 def predict(source: SplitTrace, intervals: pd.DataFrame, labels: pd.DataFrame) -> Predictions:
@@ -133,41 +350,36 @@ def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
     trace, windows = source.trace, source.alignment.windows.iloc[wanted]
     predictor, rows, budgets = None, [], []
     columns = (wanted.tolist(), windows.itertuples(index=False), source.budgets(wanted))
-    collectives = _collectives(trace)
+    # NCCL's kernels: a replay takes a wait for another rank to be as long as it was
+    names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
+    collectives = trace.operations[trace.operations["name_id"].isin(names)]
+    of, begun, over = (collectives[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
     for number, window, parts in zip(*columns, strict=True):
-        reason = predicted = None
+        # of an interval and as long a time before it
+        waited = np.minimum(over, window.end_ns) - np.maximum(
+            begun, 2 * window.start_ns - window.end_ns
+        )
+        waited_ns = np.maximum(waited, 0)[of == window.process].sum()
         if window.method in ("inferred", "event-trace"):
-            reason = said(window.method)
+            predicted = Prediction(-1, -1, -1, window.method)
         elif len(trace.os_calls):
-            reason = said("osrt")
+            predicted = Prediction(-1, -1, -1, "osrt")
         elif parts[CAUSES.index("unknown")] > _UNKNOWN_SHARE * window.elapsed_ns:
-            reason = said("unknown")
-        elif len(collectives) and _waited(collectives, window) > _WAITING_SHARE * window.elapsed_ns:
-            reason = said("collectives")
+            predicted = Prediction(-1, -1, -1, "unknown")
+        elif waited_ns > _WAITING_SHARE * window.elapsed_ns:
+            predicted = Prediction(-1, -1, -1, "collectives")
         else:
-            predictor = predictor or Predictor(trace, source.alignment)
+            lanes = source.explainer.per_lane
+            predictor = predictor or Predictor(trace, source.alignment, lanes)
             predicted = predictor.predict(window, int(parts[: len(KIND)].sum()))
-            reason = predicted.reason
-            if not reason and predicted.predicted_ns > window.elapsed_ns:
-                reason = said("longer")
-        if reason or predicted is None:
+            if predicted.predicted_ns > window.elapsed_ns:
+                predicted = Prediction(-1, -1, -1, "longer")
+        if predicted.reason:
+            reason = f"{predicted.reason}: {REASONS[predicted.reason]}"
             rows.append((number, pd.NA, pd.NA, pd.NA, reason))
             continue
-        rows.append((number, *predicted[:3], ""))
+        rows.append((number, *predicted))
         budget = scale_budget(parts, predicted.predicted_ns)
         budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     table = frames.of_rows(rows, frames.UNPROFILED)
     return Predictions(table, frames.of_rows(budgets, frames.UNPROFILED_PARTS))
-
-
-def _collectives(trace: Trace) -> pd.DataFrame:
-    """NCCL's kernels: a replay takes a wait for another rank to be as long as it was."""
-    names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
-    return trace.operations[trace.operations["name_id"].isin(names)]
-
-
-def _waited(collectives: pd.DataFrame, window) -> int:
-    """Nanoseconds of them in a window and in as long a time before it."""
-    own = collectives[collectives["process"] == window.process]
-    begin = own["start_ns"].clip(lower=2 * window.start_ns - window.end_ns)
-    return int((own["end_ns"].clip(upper=window.end_ns) - begin).clip(lower=0).sum())

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.intervals import FAR, Columns, distinct, one_of, pick, ragged, tile
+from nsysalign.intervals import FAR, Columns, distinct, group, one_of, pick, ragged, tile
 from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
@@ -56,12 +56,6 @@ class Gaps(Columns):
     def ref(self) -> np.ndarray:
         """What N is: an operation, or the end record."""
         return np.where(self.next >= 0, self.next, self.record)
-
-    def since(self, start: np.ndarray) -> Gaps:
-        """What is left of them from `start` on."""
-        left = start < self.end
-        whole = replace(self, start=start)
-        return whole if left.all() else whole.take(left)
 
 
 class _Behind(NamedTuple):
@@ -129,65 +123,63 @@ class Explainer:
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one
         before ended."""
-        parts = []
+        parts, since = [], gaps.start
+        own = self.ref_kind(gaps.next)
 
         def give(until, cause, ref_kind, ref, detail=0, lane=-1) -> None:
             """What is left of every gap, up to `until`, has this cause."""
-            nonlocal gaps
-            stop = np.clip(until, gaps.start, gaps.end)
+            nonlocal since
+            stop = np.clip(until, since, gaps.end)
+            some = np.flatnonzero(stop > since)
             what = (cause, ref_kind, ref, detail, lane)
-            parts.append(make(gaps.window, gaps.start, stop, *what, where=stop > gaps.start))
-            gaps = gaps.since(stop)
+            parts.append(make(gaps.window, since, stop, *what, where=some))
+            since = stop
 
         # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on
         # the host
         call = pick(self.call, gaps.previous, -1)
         staged = pick(self.pageable, gaps.previous, False)
-        staged &= pick(self.call_start, call, FAR) <= gaps.start
+        staged &= pick(self.call_start, call, FAR) <= since
         until = np.where(staged, pick(self.call_end, call, NEVER), NEVER)
         what = (CAUSE["memcpy"], self.ref_kind(gaps.previous), gaps.previous)
         give(until, *what, DETAIL["staging"])
         # rule 16
-        what = (CAUSE["unknown"], self.ref_kind(gaps.next), gaps.ref)
-        give(np.where(gaps.known, NEVER, FAR), *what, DETAIL["no-api-row"])
-        # rules 10 to 15: the host has not begun to issue N
-        until = np.minimum(gaps.end, gaps.issue_start)
-        before = np.flatnonzero(until > gaps.start)
-        for thread in distinct(gaps.issue_thread[before]).tolist():
-            own = before[gaps.issue_thread[before] == thread]
-            spans = (gaps.window[own], gaps.start[own], until[own])
-            parts.append(host_pieces(self.threads, int(thread), *spans))
-        gaps = gaps.since(np.maximum(gaps.start, until))
-        # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
-        behind = self._dependency(gaps)
-        held = np.where(
-            pick(self.pageable, gaps.next, False), np.minimum(behind.until, gaps.issue_end), NEVER
+        give(
+            np.where(gaps.known, NEVER, FAR), CAUSE["unknown"], own, gaps.ref, DETAIL["no-api-row"]
         )
+        # rules 10 to 15: the host has not begun to issue N
+        until = np.clip(gaps.issue_start, since, gaps.end)
+        before = np.flatnonzero(until > since)
+        for thread, those in group(gaps.issue_thread[before], before).items():
+            spans = (gaps.window[those], since[those], until[those])
+            parts.append(host_pieces(self.threads, thread, *spans))
+        since = until
+        # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
+        behind, staging = self._dependency(gaps), pick(self.pageable, gaps.next, False)
+        held = np.where(staging, np.minimum(behind.until, gaps.issue_end), NEVER)
         give(held, CAUSE["queued"], *behind[1:])
         # rules 9 and 5 (N's side): inside the call that issues N
-        staging, operation = pick(self.pageable, gaps.next, False), gaps.next >= 0
+        operation = gaps.next >= 0
         cause = np.where(operation, CAUSE["api_launch"], CAUSE["event"])
         give(
             gaps.issue_end,
             np.where(staging, CAUSE["memcpy"], cause),
-            np.where(staging, self.ref_kind(gaps.next), REF["api"]),
+            np.where(staging, own, REF["api"]),
             np.where(staging, gaps.next, gaps.issue_call),
             np.where(staging, DETAIL["staging"], 0),
         )
         # N has been issued, and waits for other work (rule 6), or something that is not in the trace
-        what = (CAUSE["unknown"], self.ref_kind(gaps.next), gaps.ref)
-        opaque = self._behind_host_function(gaps)
-        give(np.where(opaque, FAR, NEVER), *what, DETAIL["host-function"])
-        behind = self._dependency(gaps)
+        opaque = np.where(self._behind_host_function(gaps), FAR, NEVER)
+        give(opaque, CAUSE["unknown"], own, gaps.ref, DETAIL["host-function"])
         give(behind.until, CAUSE["queued"], *behind[1:])
         # rule 8: it is on its way for the ordinary latency after its call, or after P
         latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
         late = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
         late += pick(latency, pick(self.kind, gaps.next, -1), 0)
-        operation = gaps.next >= 0
         cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
-        give(np.where(operation, late, FAR), cause, self.ref_kind(gaps.next), gaps.ref)
-        return concatenated([*parts, *self._contended(gaps)])
+        give(np.where(operation, late, FAR), cause, own, gaps.ref)
+        left = since < gaps.end
+        return concatenated([*parts, *self._contended(replace(gaps, start=since).take(left))])
 
     def _contended(self, gaps: Gaps) -> list[Pieces]:
         """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
@@ -312,6 +304,8 @@ def host_pieces(
         (thread.profiler, "overhead"),
         (thread.ranges, "nvtx"),
     ):
+        if not len(blocks.start):
+            continue
         cut = tile(start, end, blocks.start, blocks.end)
         busy = cut.block >= 0
         ref = blocks.ref[cut.block[busy]]

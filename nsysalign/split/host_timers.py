@@ -75,7 +75,7 @@ def host_sums(
         pieces = host_pieces_of(explainer, w, which[lot.owner], lot.start, lot.end)
         total += sums(pieces, count)
         size += np.bincount(pieces.window, minlength=count)
-        details.add(pieces.window, details.kinds(pieces), pieces.end - pieces.start)
+        details.add_pieces(pieces)
         on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
         on &= pieces.detail == 0
         executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))

@@ -25,7 +25,18 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, covered, distinct, group, narrow, one_of, pick, tile
+from nsysalign.intervals import (
+    FAR,
+    Columns,
+    covered,
+    distinct,
+    group,
+    narrow,
+    one_of,
+    pick,
+    ragged,
+    tile,
+)
 from nsysalign.model import CAUSES, KIND, WITH_A_NAME, Alignment, Trace
 from nsysalign.split.busy import CALLS_AT_ONCE, Blocks, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
@@ -37,6 +48,7 @@ from nsysalign.split.pieces import (
     MEMORY,
     OPERATION_REFS,
     REF,
+    REF_KINDS,
     Pieces,
     host_side,
     join,
@@ -47,8 +59,15 @@ from nsysalign.split.pieces import (
 
 #: Blocks of a stream that are explained at once: they bound the memory.
 _BLOCKS = 1 << 13
-#: Pieces of these causes are details if they have a name, or whatever they are.
-_NAMED, _ALWAYS = tuple(CAUSE[c] for c in WITH_A_NAME), (CAUSE["queued"], CAUSE["unknown"])
+#: By cause and what a piece points to: what names it as a detail; 0, it is none; _ANYWAY, it is
+#: one whatever it points to.
+_ANYWAY = -1
+_LOOK = np.zeros((len(CAUSES), len(REF_KINDS)), np.int8)
+for _ref in ("api", "nvtx", "overhead"):
+    _LOOK[[CAUSE[c] for c in WITH_A_NAME], REF[_ref]] = REF[_ref]
+for _moving in ("memcpy", "memset"):
+    _LOOK[CAUSE[_moving], OPERATION_REFS] = REF[_moving]
+_LOOK[[CAUSE["queued"], CAUSE["unknown"]]] = _ANYWAY
 
 
 @dataclass(frozen=True)
@@ -102,44 +121,67 @@ def stream_sums(
     bar).  Adds those of the first place to `details`."""
     count = len(places[0].start)
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
-    operations = np.zeros(count, np.int64)
-    own = [place.end.copy() for place in places]
+    operations, own = np.zeros(count, np.int64), [place.end.copy() for place in places]
     for lane, windows in sorted(group(places[0].lane[which], which).items()):
         blocks, positions = explainer.streams.blocks(lane), explainer.streams.positions(lane)
         for begin, place in zip(own, places, strict=True):
             begin[windows] = _own_from(explainer, blocks, place.take(windows))
-        low = min(int(place.start[windows].min()) for place in places)
-        high = max(int(begin[windows].max()) for begin in own)
-        for pieces in _explained(explainer, lane, low, high):
-            inside = [
-                windows[(place.start[windows] < pieces.end[-1]) & (end[windows] > pieces.start[0])]
-                for place, end in zip(places, own, strict=True)
-            ]
-            for code in distinct(pieces.cause).tolist():
-                of_cause = pieces.cause == code
-                begin, over = pieces.start[of_cause], pieces.end[of_cause]
-                for total, some, place, end in zip(totals, inside, places, own, strict=True):
-                    total[some, code] += covered(begin, over, end[some])
-                    total[some, code] -= covered(begin, over, place.start[some])
-            some = inside[0]
-            cut = tile(places[0].start[some], own[0][some], pieces.start, pieces.end)
-            kind = np.append(details.kinds(pieces), -1)[cut.block]
-            details.add(some[cut.piece], kind, cut.end - cut.start)
+        _add_shared(explainer, places, own, windows, totals, details)
         start, end = places[0].start[windows], places[0].end[windows]
         ended = np.searchsorted(np.sort(explainer.op_end[positions]), start, side="right")
         begun = np.searchsorted(explainer.op_start[positions], end)
         operations[windows] = np.where(end > start, begun - ended, 0)
         details.add_moved(windows, start, end, positions)
-    for number, (total, place, begin) in enumerate(zip(totals, places, own, strict=True)):
+    for number, (place, begin) in enumerate(zip(places, own, strict=True)):
         left = which[begin[which] < place.end[which]]
         for lot in in_lots(explainer.call_start, begin[left], place.end[left]):
             pieces = _pieces(explainer, place, left[lot.owner], lot.start, lot.end)
-            total += sums(pieces, count)
+            totals[number] += sums(pieces, count)
             if number == 0:
-                details.add(pieces.window, details.kinds(pieces), pieces.end - pieces.start)
+                details.add_pieces(pieces)
     size = np.zeros(count, np.int64)
     size[which] = 1 + 2 * operations[which]
     return Sums(totals, operations, size)
+
+
+def _add_shared(
+    explainer: Explainer,
+    places: Sequence[StreamWindows],
+    own: Sequence[np.ndarray],
+    windows: np.ndarray,
+    totals: Sequence[np.ndarray],
+    details: Details,
+) -> None:
+    """Adds what the windows of one lane share with all others, from their starts to `own`: how much
+    of each cause lies before the one and before the other."""
+    # starts, then ends, of all windows at all places: sorted times, of which place and window
+    sides, of = [], np.repeat(np.arange(len(places), dtype=np.int8), len(windows))
+    for times in ([place.start for place in places], own):
+        time = np.concatenate([t[windows] for t in times])
+        order = np.argsort(time)
+        sides.append((time[order], of[order], np.tile(windows, len(places))[order]))
+    # windows by their starts at the first place; those that are open while a lot lasts
+    coming = windows[np.argsort(places[0].start[windows], kind="stable")]
+    begin_ns, open_now = places[0].start[coming], coming[:0]
+    done = np.zeros(len(CAUSES), np.int64)  # how much of each cause lies before the lot
+    low, high = int(sides[0][0][0]), int(sides[1][0][-1])
+    for pieces in _explained(explainer, int(places[0].lane[windows[0]]), low, high):
+        edges = [pieces.start[0], pieces.end[-1]]
+        some = [slice(*np.searchsorted(time, edges, side="right")) for time, *_ in sides]
+        before = [np.tile(done, (s.stop - s.start, 1)) for s in some]
+        for code in distinct(pieces.cause).tolist():
+            of_cause = np.flatnonzero(pieces.cause == code)
+            begin, over = pieces.start[of_cause], pieces.end[of_cause]
+            for (time, *_), s, ns in zip(sides, some, before, strict=True):
+                ns[:, code] += covered(begin, over, time[s])
+            done[code] += (over - begin).sum()
+        for sign, (_, of, window), s, ns in zip((-1, 1), sides, some, before, strict=True):
+            for number, total in enumerate(totals):
+                here = np.flatnonzero(of[s] == number)
+                total[window[s][here]] += sign * ns[here]
+        begun, stop = np.searchsorted(begin_ns, edges)
+        open_now = np.append(open_now[own[0][open_now] > edges[0]], coming[begun:stop])
+        details.add_within(open_now, places[0].start[open_now], own[0][open_now], pieces)
 
 
 def stream_pieces(explainer: Explainer, w: StreamWindows, which: np.ndarray) -> Pieces:
@@ -241,58 +283,65 @@ class Details:
         #: Rows of window, kind, ns, bytes, and duration of what moved these.
         self._rows = [np.empty((5, 0), np.int64)]
         #: Detail, direction and memory by number, and for what pieces point to, these numbers.
-        self._texts: list[tuple[str, str, str]] = []
-        self._numbers: dict[int, np.ndarray] = {}
+        self._texts = [("", "", "")]
+        self._numbers = {REF["memset"]: np.broadcast_to(np.int32(0), len(self.moves))}
         names = trace.names
         for ref, table, unnamed in (("api", trace.calls, "CUDA call"), ("overhead", trace.overhead, "profiler")):  # fmt: skip
             code, ids = pd.factorize(table["name_id"].to_numpy())
             self._name(REF[ref], code, [(names.get(n, unnamed), "", "") for n in ids.tolist()])
         code, texts = pd.factorize(trace.ranges["text"].to_numpy(dtype=object))
         self._name(REF["nvtx"], code, [(text, "", "") for text in texts])
-        every = np.arange(len(trace.operations))
-        way, ways = pd.factorize(trace.operations["copy_kind"].to_numpy())
-        side, sides = pd.factorize(host_side(trace.operations, every))
-        self._name(
-            REF["memcpy"],
-            way * len(sides) + side,
-            [
-                ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
-                for way in ways.tolist()
-                for side in sides.tolist()
-            ],
-        )
-        self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts) + 1)
+        copies = np.flatnonzero(trace.operations["kind"].to_numpy() == KIND["memcpy"])
+        way, ways = pd.factorize(trace.operations["copy_kind"].to_numpy()[copies])
+        side, sides = pd.factorize(host_side(trace.operations, copies))
+        code = np.zeros(len(self.moves), np.int32)
+        code[copies] = way * len(sides) + side
+        words = [
+            ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
+            for way in ways.tolist()
+            for side in sides.tolist()
+        ]
+        self._name(REF["memcpy"], code, words)
+        self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts))
 
     def _name(self, ref_kind: int, code: np.ndarray, texts: list[tuple[str, str, str]]) -> None:
         self._numbers[ref_kind] = (code + len(self._texts)).astype(np.int32)
         self._texts += texts
 
-    def kinds(self, pieces: Pieces) -> np.ndarray:
-        """Per piece the number of its kind, -1 for those that are no details."""
-        text = np.full(len(pieces), -1)
-        there = pieces.ref >= 0
-        named = there & one_of(pieces.cause, _NAMED)
-        moving = there & (pieces.cause == CAUSE["memcpy"]) & one_of(pieces.ref_kind, OPERATION_REFS)
-        setting = (
-            there & (pieces.cause == CAUSE["memset"]) & one_of(pieces.ref_kind, OPERATION_REFS)
-        )
+    def _listed(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        """Which pieces are details, and the number of the kind of each."""
+        look = _LOOK[pieces.cause, pieces.ref_kind]
+        rows = np.flatnonzero((look != 0) & ((pieces.ref >= 0) | (look == _ANYWAY)))
+        look, ref, text = look[rows], pieces.ref[rows], np.zeros(len(rows), np.int64)
         for ref_kind, numbers in self._numbers.items():
-            own = moving if ref_kind == REF["memcpy"] else named & (pieces.ref_kind == ref_kind)
-            text[own] = numbers[pieces.ref[own]]
-        columns = (pieces.cause, pieces.detail, pieces.lane + 1, text + 1)
-        listed = (text >= 0) | setting | one_of(pieces.cause, _ALWAYS)
-        return np.where(listed, np.ravel_multi_index(columns, self._shape), -1)
+            own = np.flatnonzero(look == ref_kind)
+            text[own] = numbers[ref[own]]
+        columns = (c[rows] for c in (pieces.cause, pieces.detail, pieces.lane + 1))
+        return rows, np.ravel_multi_index((*columns, text), self._shape)
+
+    def add_pieces(self, pieces: Pieces) -> None:
+        """What these pieces of windows are."""
+        rows, kind = self._listed(pieces)
+        self.add(pieces.window[rows], kind, (pieces.end - pieces.start)[rows])
+
+    def add_within(self, window, start, end, pieces: Pieces) -> None:
+        """What of these pieces, sorted and disjoint, lies in each window."""
+        rows, kind = self._listed(pieces)
+        begin, over = pieces.start[rows], pieces.end[rows]
+        first, last = np.searchsorted(over, start, side="right"), np.searchsorted(begin, end)
+        owner, piece = ragged(first, np.maximum(last - first, 0))
+        ns = np.minimum(over[piece], end[owner]) - np.maximum(begin[piece], start[owner])
+        self.add(window[owner], kind[piece], ns)
 
     def add(self, window, kind, ns, size=0, took=0) -> None:
         """Nanoseconds of windows; and bytes that were moved, and how long what moved them took."""
-        some = np.flatnonzero(kind >= 0)
-        kinds, values = pd.factorize(kind[some])
-        row, pairs = pd.factorize(window[some] * len(values) + kinds)
+        kinds, values = pd.factorize(kind)
+        row, pairs = pd.factorize(window * len(values) + kinds)
         sums = np.zeros((5, len(pairs)), np.int64)
         sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
         for total, column in zip(sums[2:], (ns, size, took), strict=True):
             if np.ndim(column):
-                np.add.at(total, row, column[some])
+                np.add.at(total, row, column)
         self._rows.append(sums)
 
     def add_moved(self, window, start, end, operation) -> None:
@@ -323,7 +372,7 @@ class Details:
         names = ("kind", "bytes", "start_ns", "end_ns")
         kind, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
         pieces = make(operation, begun, over, CAUSE_OF_KIND[kind], kind + 1, operation)
-        return self.kinds(pieces), size, begun, over
+        return self._listed(pieces)[1], size, begun, over
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added, once."""
@@ -356,7 +405,7 @@ class Details:
     def _words(self, kind: int) -> tuple[str, str, str, str, int]:
         """Cause, detail, direction, memory, stream."""
         cause, detail, lane, text = (int(n) for n in np.unravel_index(kind, self._shape))
-        words, direction, memory = self._texts[text - 1] if text else ("", "", "")
+        words, direction, memory = self._texts[text]
         stream = int(self.lanes["stream"].iloc[lane - 1]) if lane else -1
         words = DETAILS[detail] if (direction and detail) or not text else words
         return CAUSES[cause], words, direction, memory, stream

@@ -127,8 +127,10 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
     for view in views:
         row = np.arange(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
         row = row[(end[row] >= view.low) & (process[row] == view.process)]
-        fits = np.zeros(len(row), dtype=bool)
-        fits[np.argsort(start[row] - end[row], kind="stable")[: view.most]] = True
+        fits = np.ones(len(row), dtype=bool)
+        if view.most is not None and len(row) > view.most:
+            fits[:] = False
+            fits[pd.Series((end - start)[row]).nlargest(view.most).index] = True
         if view.merge and not fits.all():
             blocks, row = _merged(source, view, row, fits)
             parts.append(blocks)
@@ -154,14 +156,15 @@ def _merged(
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
     """
-    lane = source.table[source.lane].iloc[row].groupby(source.lane).ngroup().to_numpy(np.int32)
+    lane = source.table[source.lane].iloc[row].groupby(source.lane).ngroup().to_numpy()
+    lane = lane.astype(np.min_scalar_type(lane.max()))  # small numbers are sorted much faster
     order = np.argsort(lane, kind="stable")
     lane, row, fits = lane[order], row[order], fits[order]
     start, end = (source.table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
     joined = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
     joined &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
     first = np.flatnonzero(np.append(True, ~joined))
-    count = np.diff([*first, len(row)])
+    count = np.diff(first, append=len(row))
     together = np.add.reduceat(end - start, first)[count > 1]
     words = source.columns(row[first[count > 1]])
     words |= {"ref_kind": "", "link": -1, "detail": [{"together_ns": n} for n in together.tolist()]}

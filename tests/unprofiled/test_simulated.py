@@ -22,7 +22,8 @@ from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync
 
 from nsysalign import engine
 from nsysalign.place.align import align
-from nsysalign.predict.costs import FITTED, Overhead, waiting
+from nsysalign.place.streams import lane_operations
+from nsysalign.predict.costs import FITTED, Overhead
 from nsysalign.predict.unprofiled import Predictor
 
 INSIDE, AFTER = 1_700, 900
@@ -83,13 +84,11 @@ def both(request, tmp_path_factory):
 
 def predicted(both, inside: int, after: int) -> dict[str, int]:
     _, trace, alignment = both
-    predictor = Predictor(trace, alignment, replace(FITTED, device_ns=0, memset_ns=0))
-    kind = trace.calls["kind"].to_numpy()
-    waits = waiting(trace)
+    lanes = lane_operations(trace, alignment.operation_lane)
+    predictor = Predictor(trace, alignment, lanes, replace(FITTED, device_ns=0, memset_ns=0))
     named = [trace.names[n] for n in trace.calls["name_id"]]
     costly = np.array(["Launch" in n or "Malloc" in n for n in named])
-    cost = Overhead(np.where(costly, inside, 0), np.full(len(kind), after), waits)
-    predictor.cost = cost
+    predictor.overhead = lambda own: Overhead(inside * costly[own], np.full(len(own), after))
     return {
         w.region: predictor.predict(w).predicted_ns
         for w in alignment.windows.itertuples(index=False)
@@ -118,12 +117,12 @@ def test_any_program(program):
         trace, logs = export.write([machine.run(program)], Path(folder))
         read, log = engine.read_trace(trace), engine.read_event_logs(logs)
     alignment = align(read, log)
-    nothing = np.zeros(len(read.calls), np.int64)
+    lanes = lane_operations(read, alignment.operation_lane)
     none, some = (
-        Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g))
+        Predictor(read, alignment, lanes, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g))
         for g in (0, 1_200)
     )
-    none.cost = Overhead(nothing, nothing, waiting(read))
+    none.overhead = lambda own: Overhead(np.zeros(len(own), np.int64), np.zeros(len(own), np.int64))
     for window in alignment.windows.itertuples(index=False):
         found, still = some.predict(window), none.predict(window)
         if found.reason:

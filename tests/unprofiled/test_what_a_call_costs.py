@@ -44,12 +44,20 @@ def trace(calls, operations=()):
     )
 
 
-def inside(*calls, operations=()):
-    return overhead(trace(calls, operations), COSTS).inside.tolist()
+def inside(*calls):
+    return estimated(calls, "inside")
 
 
 def after(*calls):
-    return overhead(trace(calls), COSTS).after.tolist()
+    return estimated(calls, "after")
+
+
+def estimated(calls, what):
+    """The numbers of all calls, made thread by thread."""
+    made, out = trace(calls), pd.Series(0, range(len(calls)))
+    for rows in made.calls.groupby("thread").indices.values():
+        out[rows] = getattr(overhead(made, rows, waiting(made), COSTS), what)
+    return out.tolist()
 
 
 def test_a_share_of_the_call_up_to_a_limit():
