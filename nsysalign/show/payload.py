@@ -16,19 +16,16 @@ from nsysalign.answer import (
     LabelRow,
     answer,
     cold_intervals,
-    in_a_word,
     of_devices,
-    predictions,
+    reason_words,
 )
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
-from nsysalign.show.clock_chart import page_clocks
-from nsysalign.show.pack import packed
 from nsysalign.show.palette import LOOKS
-from nsysalign.show.timeline_rows import Timelines, timelines
+from nsysalign.show.timeline_rows import Timelines, packed, timelines
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, plural, safe_text, within
+from nsysalign.text import duration, plural, safe_text
 from nsysalign.verdicts import GPU, SIGNS
 
 if TYPE_CHECKING:
@@ -44,6 +41,8 @@ MOST_OPENED, MOST_PICTURES = 300, 5_000
 MAX_FULL_INTERVALS = 40_000
 #: Kernels of one label; rows of the tables of ranges, kinds of work and what the CPU did; gaps.
 MOST_KERNELS, MOST_ROWS, MOST_GAPS = 40, 150, 20
+#: Stretches of one GPU's clock that the page draws; more are joined with their neighbours.
+MOST_DRAWN = 2_000
 _OF_RUNS = ["name", "elapsed_ns", "kernel_only_ns", "error_ns", "interval", "device", "start_ns"]
 #: File names of traces in a run directory: the directory has the name.
 _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
@@ -60,7 +59,6 @@ def payload(
     said = said or answer(analysis, focus)
     matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
     present = [c for c, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns]
-    present = present or ["kernel"]
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
     cold, of_labels = cold_intervals(analysis), roles(analysis)
@@ -70,9 +68,9 @@ def payload(
     for row in said.labels:
         positions = groups[row.label]
         warm = elapsed[positions[~cold[positions]]]
-        labels.append(_label(row, warm if len(warm) else elapsed[positions]))
-        labels[-1]["roles"] = of_labels[row.label]._asdict()
-        runs.append(_run(analysis, row.label, positions, matrix, present, origin))
+        about = _label(row, warm if len(warm) else elapsed[positions])
+        labels.append(about | {"roles": of_labels[row.label]._asdict()})
+        runs.append(_run(analysis, row.label, positions, matrix, present or ["kernel"], origin))
     # By priority: the requested one, those that the sentence and cards point at, whole runs, the
     # medians, the slowest, the first, all others.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
@@ -86,57 +84,53 @@ def payload(
     wanted += every.head(MOST_PICTURES).tolist()
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
-    measured = _measured(analysis)
+    measured, headline = _measured(analysis), said.headline
     parts_of_run = {row.interval: row.parts_ns for row in said.runs}
-    return {
+    data = {
         "title": _title(analysis, run),
         "screen": {
-            "sentence": safe_text(said.sentence),
+            "sentence": said.sentence,
             "fixes": [vars(fix) for fix in said.fixes],
-            "label": safe_text(said.proof.label) if said.proof else "",
+            "label": said.proof.label if said.proof else "",
             "interval": said.proof.interval if said.proof else None,
-            "remarks": [safe_text(text) for text in (*said.remarks, said.lost) if text],
+            "remarks": [text for text in (*said.remarks, said.lost) if text],
             "wrong": len(said.wrong),
             "warnings": said.warnings,
             "right": sum(row.verdict == GPU for row in said.labels),
         },
         "headline": {
-            "text": said.headline.text,
-            "of": said.headline.of,
-            "elapsed": said.headline.elapsed_ns,
-            "parts": said.headline.parts_ns,
+            **{"text": headline.text, "of": headline.of},
+            **{"elapsed": headline.elapsed_ns, "parts": headline.parts_ns},
         },
         "environment": _environment(analysis, said),
         "notes": said.notes,
-        "causes": cause_looks(present),
+        "causes": cause_looks(present or ["kernel"]),
         "cards": [
             {
                 "rule": group.rule,
                 "severity": group.severity,
                 "lost": group.loss_ns,
                 "library": group.library,
-                "entries": list(map(_finding, group.findings)),
+                "entries": [*map(_finding, group.findings)],
             }
             for group in said.groups
         ],
         "next": said.next,
         "focus": focus,
         "labels": labels,
-        "predicted": _predicted(analysis, said, measured),
+        "predicted": _predicted(said, measured),
         "measured": measured,
         "runs": runs,
         "kernels": _kernels(analysis),
-        **{section.key: draw(analysis) for section, draw in registry.sections()},
         "source": said.source,
-        "host": {safe_text(row.label): row.host for row in said.labels if row.host},
+        "host": {row.label: row.host for row in said.labels if row.host},
         "answers": _answers(analysis),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in said.unplaced],
-        "timelines": held.intervals,
         "wholes": [
             {
                 "number": int(whole.interval),
-                "name": safe_text(whole.label),
+                "name": whole.label,
                 "elapsed": int(whole.elapsed_ns),
                 "start": (int(whole.start_ns) - origin) / 1e3,
                 "parts": parts_of_run[int(whole.interval)],
@@ -144,17 +138,24 @@ def payload(
             for whole in wholes.itertuples(index=False)
             if str(whole.interval) in held.intervals
         ],
-        "strings": held.strings,
         "clocks": clocks,
         "holds": _holds(analysis, held),
     }
+    of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
+    return _safe(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+
+
+def _safe(value: Any) -> Any:
+    """The same with every text made plain: a line without control characters."""
+    if isinstance(value, str):
+        return safe_text(value)
+    if isinstance(value, Mapping):
+        return {safe_text(key): _safe(item) for key, item in value.items()}
+    return [*map(_safe, value)] if isinstance(value, (list, tuple)) else value
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    names = ("title", "site", "interval", "rule", "evidence", "advice", "confirmation", "count")
-    return {
-        **{name: getattr(finding, name) for name in names},
-        "label": safe_text(finding.label),
+    return vars(finding) | {
         "lost": finding.loss_ns,
         "total": finding.total_ns,
         "cold": finding.which,
@@ -164,15 +165,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
     tail."""
-    return {
-        "label": safe_text(row.label),
+    names = ("label", "words", "sentence", "count", "site", "callers", "library", "flagged")
+    spent = row.spent
+    return {name: getattr(row, name) for name in (*names, "findings")} | {
         "sign": SIGNS[row.verdict],
-        "words": safe_text(row.words),
-        "sentence": safe_text(row.sentence),
         "saving": row.saving_ns,
-        "count": row.count,
-        "site": safe_text(row.site),
-        "callers": list(map(safe_text, row.callers)),
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
         "parts": row.parts_ns,
@@ -183,13 +180,10 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "min": int(elapsed.min()),
         "max": int(elapsed.max()),
         "p95": float(np.percentile(elapsed, 95)),
-        "library": row.library,
-        "findings": list(map(safe_text, row.findings)),
-        "flagged": row.flagged,
-        "cold": row.spent.cold,
-        "cold_ns": row.spent.cold_ns,
-        "total": row.spent.total_ns + row.spent.cold_ns,
-        "idle": row.spent.idle_ns + row.spent.cold_idle_ns,
+        "cold": spent.cold,
+        "cold_ns": spent.cold_ns,
+        "total": spent.total_ns + spent.cold_ns,
+        "idle": spent.idle_ns + spent.cold_idle_ns,
     }
 
 
@@ -213,7 +207,7 @@ def _run(
     errors, names = rows["error_ns"].to_numpy(), rows["name"].tolist()
     counted = names == [f"{label}#{number}" for number in range(len(names))]
     return {
-        "names": None if counted else list(map(safe_text, names)),
+        "names": None if counted else names,
         "elapsed": packed(rows["elapsed_ns"]),
         "kernel": None if "kernel" in parts else packed(rows["kernel_only_ns"]),
         "error": int(errors[0]) if errors.min() == errors.max() else packed(errors),
@@ -239,37 +233,17 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
         "gaps": gaps[["run", "ns", "next", "call", "call_ns"]],
         "variants": analysis.variants[variants],
     }
-    rows = {name: _plain_rows(table.head(MOST_ROWS)) for name, table in tables.items()}
-    predicted = predictions(analysis)
-    for row in rows["variants"]:
-        known = predicted.get(row["row_interval"], {"unprofiled_ns": None, "no_prediction": ""})
-        bounds, row["why"] = known["unprofiled_ns"], known["no_prediction"]
-        row["without"] = (
-            within(*bounds, 1_000) if bounds else in_a_word(row["why"]) if row["why"] else "-"
-        )
+    rows = {name: table.head(MOST_ROWS).to_dict("records") for name, table in tables.items()}
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
-def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as the page's data, with foreign text made plain."""
-    return [
-        {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
-        for row in table.to_dict("records")
-    ]
-
-
-def _predicted(
-    analysis: Analysis, said: Answer, measured: Mapping[str, list[float]]
-) -> dict[str, dict[str, Any]]:
-    """By label, of the interval in its row: what it would have measured without nsys, its bounds
-    and its breakdown, or why that is unknown; as a cell and as a sentence."""
-    parts: dict[int, dict[str, int]] = {}
-    for part in analysis.unprofiled_parts.itertuples(index=False):
-        parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
+def _predicted(said: Answer, measured: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
+    """By label, of the interval in its row: what it would have measured without nsys and its
+    bounds, or why that is unknown; as a cell and as a sentence."""
     any_known = any(row.unprofiled_ns for row in said.labels)
     found = {}
     for row in said.labels:
-        words, both = [], measured.get(safe_text(row.label))
+        words, both = [], measured.get(row.label)
         if row.unprofiled_ns:
             ns, low, high = map(duration, row.unprofiled_ns)
             words.append(f"{ns} predicted ({low} to {high})")
@@ -280,9 +254,8 @@ def _predicted(
             words.append(f"no prediction ({row.no_prediction})")
         known = row.unprofiled_ns or row.no_prediction
         if known or words:
-            found[safe_text(row.label)] = {
+            found[row.label] = {
                 "ns": row.unprofiled_ns,
-                "parts": parts.get(row.interval, {}) if row.unprofiled_ns else {},
                 "reason": row.no_prediction,
                 "cell": row.without_nsys() if known else "?",
                 "said": f"Without nsys: {'; '.join(words)}." if words else "",
@@ -295,14 +268,14 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
     intervals."""
     columns = ["label", "profiled_ns", "baseline_ns"]
     both = analysis.baseline.dropna(subset=columns)[columns].itertuples(index=False)
-    return {safe_text(label): times for label, *times in both}
+    return {label: times for label, *times in both}
 
 
 def _kernels(analysis: Analysis) -> dict[str, Any]:
     """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into
     `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
-    rows = _plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    rows = costly.groupby("label", sort=False).head(MOST_KERNELS).to_dict("records")
     names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
     number = {name: n for n, name in enumerate(names)}
     columns = {key: [row[key] for row in rows] for key in analysis.kernels.columns}
@@ -328,10 +301,10 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
 
 def _title(analysis: Analysis, run: str) -> str:
     """The run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC"."""
-    path = safe_text(analysis.trace.path).replace("\\", "/").rstrip("/").split("/")
+    path = analysis.trace.path.replace("\\", "/").rstrip("/").split("/")
     name = path[-1].removesuffix(".sqlite")
     if path[-1] in _PLAIN_NAMES:
-        name = path[-2] if len(path) > 1 else safe_text(run) or name
+        name = path[-2] if len(path) > 1 else run or name
     start = analysis.trace.session_start_utc_ns
     if not start:
         return name or "analysis"
@@ -357,7 +330,7 @@ def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
         "not placed": f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else "",
         "missing from the trace": ", ".join(missing),
     }
-    return [[key, safe_text(value)] for key, value in strip.items() if value]
+    return [[key, value] for key, value in strip.items() if value]
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
@@ -377,3 +350,33 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
         said.append("Of the parts it holds kernel time; the others are in analysis.db.")
     return said
+
+
+def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
+    """Columns per GPU, times in microseconds since the first sample; None without samples."""
+    table = analysis.gpu_clocks
+    if not len(table):
+        return None
+    origin = int(table["start_ns"].min())
+    devices = [_of_device(*rows, origin) for rows in table.groupby("device", sort=True)]
+    every = int(np.bitwise_or.reduce(np.maximum(table["reasons"].to_numpy(), 0)))
+    why = {str(bit): reason_words(bit) for bit in (1 << k for k in range(63)) if every & bit}
+    return {"origin": origin, "devices": devices, "why": why}
+
+
+def _of_device(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
+    size = -(-len(rows) // MOST_DRAWN)
+    begin = np.arange(0, len(rows), size)
+    column = {name: rows[name].to_numpy() for name in rows.columns}
+    return {
+        "device": int(device),
+        "joined": size,
+        "samples": int(column["samples"].sum()),
+        "x": ((np.minimum.reduceat(column["start_ns"], begin) - origin) // 1_000).tolist(),
+        "end": ((np.maximum.reduceat(column["end_ns"], begin) - origin) // 1_000).tolist(),
+        "low": np.minimum.reduceat(column["sm_min_mhz"], begin).tolist(),
+        "high": np.maximum.reduceat(column["sm_max_mhz"], begin).tolist(),
+        "why": np.bitwise_or.reduceat(np.maximum(column["reasons"], 0), begin).tolist(),
+        "power": np.maximum.reduceat(column["power_mw"], begin).tolist(),
+        "heat": np.maximum.reduceat(column["temperature_c"], begin).tolist(),
+    }

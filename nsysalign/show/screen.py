@@ -119,12 +119,12 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
         console.print(Text("\nto test a finding:", "dim"))
         console.print(Text(f"  {said.next}", "cyan"), soft_wrap=True)  # to be copied
     if both := baseline.rows(analysis):
-        console.print(Text("\nprofiled and unprofiled, us", "bold"))
+        console.print(Text("\nprofiled and unprofiled", "bold"))
         baseline.draw(both, console)
         console.print(Text(baseline.MEANING, "dim"))
-        for row in both:
-            if row.remark:
-                console.print(Text(f"  {row.label}: {row.remark}", "yellow"))
+        for label, *_, remark in both:
+            if remark:
+                console.print(Text(f"  {label}: {remark}", "yellow"))
     for number, unplaced in enumerate(said.unplaced):
         names = ", ".join(middle(name, 30) for name in unplaced.names)
         text = f"{unplaced.count:,}: {unplaced.reason} ({names})"

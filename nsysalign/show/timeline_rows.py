@@ -5,7 +5,6 @@ strings.
 
 from __future__ import annotations
 
-import json
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
-from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK
-from nsysalign.store.objects import listed
+from nsysalign.store.objects import listed, to_json
 from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
 
 if TYPE_CHECKING:
@@ -32,6 +30,14 @@ LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
 #: Lanes from top to bottom: ranges, calls, then every stream with its records above it.
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
 _START = attrgetter("start_ns")
+_DIGITS = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
+)
+#: JavaScript's numbers are whole up to 2^53, that is eight digits and a bit: longer columns stay
+#: lists.
+_MOST_DIGITS = 8
+#: Shorter columns are as compact as lists, which are readable.
+FEWEST = 20
 
 
 class Strings:
@@ -84,7 +90,7 @@ def timelines(analysis: Analysis, priority: Sequence[int], max_bytes: int = 2_00
             picture["strip"] = _strip(own, int(window.start_ns), strings)
         if number not in items:
             picture["lanes"] = None
-        size += len(json.dumps(picture, separators=(",", ":"))) + strings.size - before
+        size += len(to_json(picture)) + strings.size - before
         if size > max_bytes and pictures:
             break
         pictures[str(number)] = picture
@@ -208,3 +214,17 @@ def hover(detail: Mapping[str, Any], duration_ns: int) -> str:
         elif not key.startswith("bandwidth"):  # shown with the bytes
             said.append(f"{words(key)} {quantity(key, value)}")
     return ", ".join(filter(None, said))
+
+
+def packed(values: np.ndarray) -> str | list[int]:
+    """A long column as short text: its width, then every number in that many base-64 digits, the
+    most significant first: [0, 63, 64] -> "2AAA/BA".  The page's `unpack` (templates/dom.js) reads
+    it; JSON would take twice as much.  A list if it is short or does not fit (negative, beyond
+    2^48)."""
+    values = np.asarray(values, dtype=np.int64)
+    if len(values) < FEWEST or values.min() < 0 or values.max() >= 1 << (6 * _MOST_DIGITS):
+        return values.tolist()
+    width = max(1, -(-int(values.max()).bit_length() // 6))
+    shifts = 6 * np.arange(width - 1, -1, -1)
+    digits = (values[:, None] >> shifts) & 63
+    return str(width) + _DIGITS[digits].tobytes().decode("ascii")

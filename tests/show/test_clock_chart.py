@@ -11,7 +11,8 @@ from nsysalign import frames
 from nsysalign.answer import reason_words
 from nsysalign.commandline.present import present
 from nsysalign.explain.facts import Facts
-from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks
+from nsysalign.explain.rules.repetitions import interval_clocks
+from nsysalign.show.payload import MOST_DRAWN, page_clocks
 
 MS = 1_000_000
 
@@ -53,7 +54,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
     analysis = present(tmp_path, quiet=True)
-    clocks = Facts(analysis, lambda numbers: None).clocks
+    clocks = interval_clocks(Facts(analysis, lambda numbers: None))
     measured = analysis.measured
     event = (measured["kind"] == "event").to_numpy()
     assert clocks.known[event].all()

@@ -11,10 +11,9 @@ from nsysalign.model import CAUSES
 from nsysalign.show import html
 from nsysalign.show import payload as payload_module
 from nsysalign.show.notebook import fragment
-from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK, LOOKS
 from nsysalign.show.payload import payload
-from nsysalign.show.timeline_rows import timelines
+from nsysalign.show.timeline_rows import packed, timelines
 
 
 def test_the_page_asks_for_nothing(analysis):

@@ -54,7 +54,9 @@ def both_runs(analysis):
 def test_the_page_has_both_numbers_the_prediction_and_its_error(both_runs):
     first, only = baseline.page_table(both_runs)["rows"]
     assert first[1:7] == ["5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"]
-    assert first[7].endswith("; 5 intervals under nsys, 4 without")
+    assert first[7] == (
+        "profiled: CPU-bound; unprofiled: GPU-bound; 5 intervals under nsys, 4 without"
+    )
     assert "\x1b" not in only[0] and only[7] == "measured without nsys only"
 
 

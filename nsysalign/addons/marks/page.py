@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.model import Analysis
-from nsysalign.show.pack import packed
+from nsysalign.show.timeline_rows import packed
 from nsysalign.text import safe_text
 
 #: Limits on marks in the page, on kernels without a strip, and on counters of a kernel.

@@ -6,11 +6,10 @@ function startAnswers() {
   const text = (...names) => names.map((name) => ({ text: name }));
   const code = (name, short = name) => make("code", { title: name }, short);
   listAnswers("variants", variants, [...text("label", "work"),
-    ...numbers("runs", "median us", "unprofiled us", "least us", "most us")],
+    ...numbers("runs", "median us", "least us", "most us")],
   (v) => [v.label, make("button", { type: "button", class: "link",
     onclick: () => choose(v.label, v.row_interval, true) }, v.variant),
-  v.count.toLocaleString("en"), micro(v.median_ns),
-  make("span", { title: withoutHint(v) }, v.without), micro(v.min_ns), micro(v.max_ns)]);
+  v.count.toLocaleString("en"), ...[v.median_ns, v.min_ns, v.max_ns].map(micro)]);
   listAnswers("gaps", gaps,
     [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
     (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
@@ -25,13 +24,6 @@ function startAnswers() {
   (h) => [h.label, h.view, code(h.name), h.place + (h.within ? `, in ${h.within}` : ""),
     percent(h.share), h.samples ? h.samples.toLocaleString("en") : "", h.ns ? micro(h.ns) : ""]);
   $("answers").hidden = !variants.length && !gaps.length && !ranges.length && !host.length;
-}
-
-function withoutHint({ without, why }) {
-  if (without !== "-" && !why) return "the interval that stands for this work, without nsys, " +
-    "predicted from this trace";
-  return "no prediction: " + (why ||
-    "only the first rows have one, since each takes a replay of its calls");
 }
 
 // A column that is empty, or says whose the rows are where all are of one, is left out: then the

@@ -10,7 +10,7 @@ function drawRows() {
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
     right ? make("span", { class: "better look" },
       `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
-    make("span", { class: "quiet" }, `${plural(rows.length, "label")}, the largest saving first`));
+    make("span", { class: "quiet" }, `${plural(rows.length, "label")}, the largest saving over the run first (at the right)`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
   const names = cutApart(shown.map((row) => row.label), narrow() ? 15 : 34);
   fill($("rows"), shown.map((row, at) => labelRow(row, names[at])));
