@@ -29,9 +29,9 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace, measured_rows
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
-from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.clocks import place_samples
 from nsysalign.place.host_timers import timed
-from nsysalign.place.own_work import without_own_work
+from nsysalign.place.ranges import without_own_work
 from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
 from nsysalign.rundir import DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import (

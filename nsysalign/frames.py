@@ -225,7 +225,7 @@ source_lines: the lines of the program that call sites name, as they were when i
 """)
 LOG_SPECS = (*LOG_SPECS, SOURCE_LINES)
 
-(CLOCK_SAMPLES, PLACED_RECORDS, LANES, WINDOWS) = _internal("""
+(CLOCK_SAMPLES, PLACED_RECORDS, LANES, UNPLACED, WINDOWS) = _internal("""
 clock_samples: what the runner read through NVML, one row per GPU and round; -1 is unknown
     int64 monotonic_ns half_width_ns realtime_ns device sm_mhz mem_mhz reasons power_mw
         temperature_c
@@ -237,12 +237,28 @@ placed_records: every record of the log, matched to its API call and stream
 lanes: streams as the analysis numbers them
     int64 process device context stream flag
 
+unplaced: what was measured and has no such place
+    str name reason site; int8 origin; int64 source
+
 windows: one row per interval with a place on the trace's clock
     str kind; int64 log_process process thread end_thread start end start_lane end_lane open_ns
         close_ns close_end_ns elapsed_ns start_ns end_ns start_lower_ns start_upper_ns error_ns;
         str method; Int64 clock_residual_ns; str region site end_site; object callers; bool
         library; object remarks; int8 origin; int64 source
 """)
+
+
+def windows(count: int, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """A table WINDOWS: columns that are not given hold the value for "none"."""
+    import pandas as pd
+
+    given = dict.fromkeys(("log_process", "start", "end", "start_lane", "end_lane", "source"), -1)
+    given |= dict.fromkeys(("region", "site", "end_site"), "")
+    given |= {"error_ns": 0, "method": "exact", "library": False}
+    given |= {c: pd.Series([()] * count, dtype=object) for c in ("callers", "remarks")}
+    given["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
+    return lean(given | columns, WINDOWS, count)
+
 
 # --- analysis
 # --------------------------------------------------------------------------------------------------

@@ -225,3 +225,16 @@ def any_open(
         )
         out[mine] = begun > over
     return out
+
+
+def any_between(
+    key: np.ndarray, time: np.ndarray, whose: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Bool, per stretch (`whose` key, from `low` to `high`): whether a time with that key lies
+    between the two."""
+    out = np.zeros(len(whose), dtype=bool)
+    for number, some in group(key, time).items():
+        here, some = np.flatnonzero(whose == number), np.sort(some)
+        after = np.searchsorted(some, low[here], side="right")
+        out[here] = np.searchsorted(some, high[here]) > after
+    return out

@@ -227,6 +227,16 @@ class EventLog:
         )
 
 
+class Unplaced(NamedTuple):
+    """What was measured and has no window (`frames.UNPLACED`)."""
+
+    name: str
+    reason: str
+    site: str
+    origin: int
+    source: int
+
+
 @dataclass(frozen=True)
 class Alignment:
     """Records and intervals on the trace's clock.  Columns: `frames.PLACED_RECORDS`,

@@ -18,9 +18,8 @@ from nsysalign.place.host_timers import host_timers
 from nsysalign.place.matched import match
 from nsysalign.place.pairs import untold
 from nsysalign.place.placed import place
-from nsysalign.place.projected_ranges import nvtx_windows
+from nsysalign.place.ranges import nvtx_windows
 from nsysalign.place.streams import on_streams, streams_of
-from nsysalign.place.windows import unplaced_frame
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:
@@ -48,7 +47,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
-        unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
+        unaligned=frames.of_rows(bounded.unaligned + timers.unplaced, frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
         clock=clock,

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR, Columns, distinct, group, one_of, pick, positions
-from nsysalign.model import CALL, KIND, Trace
+from nsysalign.intervals import FAR, Columns, any_between, distinct, one_of, pick, positions
+from nsysalign.model import CALL, KIND, Trace, Unplaced
 from nsysalign.place.matched import Matched, without_place
 from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
-from nsysalign.place.windows import Unplaced
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 #: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time
@@ -261,8 +260,8 @@ def surroundings(
     # of a host function the trace names no stream: it may hold any record of its process
     hosted = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
     hosting, process = trace.calls["process"].to_numpy()[hosted], records["process"].to_numpy()
-    waited = _any_between(of_wait, waiting, lane, since, call_start)
-    waited |= _any_between(hosting, issue[hosted], process, since, call_start)
+    waited = any_between(of_wait, waiting, lane, since, call_start)
+    waited |= any_between(hosting, issue[hosted], process, since, call_start)
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -277,21 +276,9 @@ def surroundings(
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
         waits=waited,
-        held=_any_between(of_wait, waiting, lane, call_start, next_issued),
+        held=any_between(of_wait, waiting, lane, call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
-
-
-def _any_between(
-    keys: np.ndarray, times: np.ndarray, wanted: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    """Per record whether one of the times with its key lies between its two."""
-    out = np.zeros(len(wanted), dtype=bool)
-    for number, some in group(keys, times).items():
-        here, some = np.flatnonzero(wanted == number), np.sort(some)
-        after = np.searchsorted(some, low[here], side="right")
-        out[here] = np.searchsorted(some, high[here]) > after
-    return out
 
 
 def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:

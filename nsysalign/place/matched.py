@@ -19,10 +19,19 @@ import pandas as pd
 
 from nsysalign.errors import EventLogError
 from nsysalign.intervals import FAR, distinct, group, pick, positions
-from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, process_of, thread_of, tid_of
-from nsysalign.place.host_clock import ClockMap, clock_map, refine
+from nsysalign.model import (
+    CALL,
+    ORIGIN,
+    EventLog,
+    Trace,
+    Unplaced,
+    pid_of,
+    process_of,
+    thread_of,
+    tid_of,
+)
+from nsysalign.place.clocks import ClockMap, clock_map, refine
 from nsysalign.place.pairs import TracePairs, read_pairs, untold
-from nsysalign.place.windows import Unplaced
 from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.

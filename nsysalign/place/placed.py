@@ -29,7 +29,6 @@ from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
 from nsysalign.place.latency import Likely, assumed, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
-from nsysalign.place.windows import windows_frame
 from nsysalign.text import duration
 
 #: Bounds may cross by this for places by the event clock, in addition to their own error.
@@ -169,7 +168,7 @@ def _event_windows(
         "method": method.astype(object),
         "clock_residual_ns": residual,
     }
-    return windows_frame(len(pairs), columns)
+    return frames.windows(len(pairs), columns)
 
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
@@ -255,4 +254,4 @@ def _read_windows(
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
-    return windows_frame(len(start), columns), notes
+    return frames.windows(len(start), columns), notes

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign.intervals import disjoint, group, index_type, least, tile
 from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
-from nsysalign.place.own_work import own_calls
+from nsysalign.place.ranges import own_calls
 from nsysalign.split.pieces import CAUSE
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.model import CALL, OURS, Trace, pid_of
-from nsysalign.place.own_work import own_calls
+from nsysalign.place.ranges import own_calls
 
 #: So many ranges of a name, and so many of them with calls, tell what the others should hold.
 _SOME = 3

@@ -33,8 +33,7 @@ from nsysalign.model import (
     Trace,
     pid_of,
 )
-from nsysalign.place.own_work import own_ranges
-from nsysalign.place.windows import windows_frame
+from nsysalign.place.ranges import own_ranges
 from nsysalign.split.pieces import call_names
 from nsysalign.split.work import Ran
 from nsysalign.trace.nccl import NCCL_KERNEL
@@ -91,7 +90,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
     columns |= dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), begin)
     columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
-    windows = pd.concat([alignment.windows, windows_frame(len(rows), columns)], ignore_index=True)
+    windows = pd.concat([alignment.windows, frames.windows(len(rows), columns)], ignore_index=True)
     return replace(
         alignment,
         lanes=frames.check(

@@ -17,7 +17,7 @@ import pytest
 from nsysalign import frames
 from nsysalign.model import CALL
 from nsysalign.place import bounded as bounds
-from nsysalign.place import projected_ranges as ranges
+from nsysalign.place import ranges
 from nsysalign.place.align import no_log
 from nsysalign.place.matched import awaited, compared_pairs
 
@@ -108,7 +108,7 @@ def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_ow
     ]
     opened = [{"thread": t, "process": P, "start_ns": 0, "end_ns": 9 * US} for t in (P | 1, P | 3)]
     made = trace(calls=calls, operations=operations, ranges=opened)
-    spans = ranges._spans_of_ranges(made, np.zeros(4, np.int64)).set_index("range")
+    spans = ranges.spans_of_ranges(made, np.zeros(4, np.int64)).set_index("range")
     assert spans.loc[0, ["start", "end"]].tolist() == [10 * US, 12 * US]
     assert spans.loc[1, ["start", "end"]].tolist() == [11 * US, 13 * US], (
         "of the thread, and of the helper"

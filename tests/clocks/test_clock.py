@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.place.host_clock import ClockMap, refine
+from nsysalign.place.clocks import ClockMap, refine
 
 START = 1_700_000_000_000_000_000
 

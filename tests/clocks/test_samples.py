@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.place.gpu_clock import place_samples
-from nsysalign.place.host_clock import ClockMap
+from nsysalign.place.clocks import ClockMap, place_samples
 from nsysalign.trace.clock_samples import read_clock_samples
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsysalign.place.host_clock import FROM_MARKS, clock_map
+from nsysalign.place.clocks import FROM_MARKS, clock_map
 
 SECOND = 1_000_000_000
 

@@ -1,0 +1,131 @@
+"""What NVTX ranges say: windows of kind `nvtx`, and what the tool itself did in the program's process,
+which is counted nowhere.
+
+    thread   [ nsysalign:calibration          ]     [ step                       ]
+               [launch] [record] [synchronise]        [launch]   [launch]
+    GPU             spin_kernel                             AAAAAAAA  BBBB
+                    left out                                [------------)   window, per stream
+
+After it is known what of the trace is the program's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.intervals import MOST_NESTED, any_open, least, too_deep
+from nsysalign.model import ORIGIN, OURS, Alignment, Trace
+
+#: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
+#: cuBLAS, cuSOLVER; torch's operators, their backward passes, FSDP and DDP; pyprof's descriptions of calls.
+_OF_LIBRARIES = re.compile(
+    r"(cub|thrust|aten|c10d|autograd|torch|prims|nccl|record_param_comms|FSDP|DistributedDataParallel)::?|nccl[A-Z]"
+    r"|cu(dnn|blas|solver|sparse|fft)[A-Z_]|\w+Backward\d\b|DistributedDataParallel\.|Optimizer\.|\{'mod':"
+)
+#: The number of the name that the tool's own stretches have among the names of the trace.
+_NAME = -2
+
+
+def nvtx_windows(
+    trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame
+) -> tuple[pd.DataFrame, list[str]]:
+    """One window per NVTX range and stream with work launched inside the range, from its first start to
+    its last end, and notes."""
+    ranges, notes = trace.ranges, list[str]()
+    spans = spans_of_ranges(trace, operation_lane)
+    with_work = np.unique(spans["range"])
+    deep = too_deep(*(ranges[c].to_numpy()[with_work] for c in ("thread", "start_ns", "end_ns")))
+    if deep.any():
+        notes.append(
+            f"{int(deep.sum()):,} NVTX ranges lie inside {MOST_NESTED} others of their thread, or more, "
+            "and have no interval of their own"
+        )
+        spans = spans[~spans["range"].isin(with_work[deep])]
+    number, lane, start, end = (spans[c].to_numpy() for c in ("range", "lane", "start", "end"))
+    thread, process, text, opened, closed, row = (
+        ranges[c].to_numpy()[number]
+        for c in ("thread", "process", "text", "start_ns", "end_ns", "row")
+    )
+    several = spans["range"].duplicated(keep=False)
+    stream = lanes["stream"].to_numpy()[lane].tolist()
+    columns = dict.fromkeys(("thread", "end_thread"), thread)
+    columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
+    columns |= dict.fromkeys(("start_ns", "start_lower_ns", "start_upper_ns"), start)
+    columns |= dict.fromkeys(("close_ns", "close_end_ns"), closed)
+    columns |= {"process": process, "open_ns": opened, "end_ns": end, "elapsed_ns": end - start}
+    columns |= {"kind": "nvtx", "origin": ORIGIN["range"], "source": row}
+    columns["library"] = [_OF_LIBRARIES.match(one) is not None for one in text]
+    columns["region"] = [  # name (stream 7)#repetition
+        re.sub(r"(#\d+)?\Z", rf" (stream {on})\1", one, count=1) if more else one
+        for one, more, on in zip(text, several, stream, strict=True)
+    ]
+    return frames.windows(len(spans), columns), notes
+
+
+def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+    """Columns range, lane, start, end: first start and last end on each lane of the work that was launched
+    inside each of the program's ranges, by the thread that opened it or by a thread with no open range of
+    its own (autograd's worker launches the backward kernels of a range that the main thread opened)."""
+    ranges, calls = trace.ranges, trace.calls
+    pieces = [pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")]
+    own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    if own.all():
+        return pieces[0]
+    launched = trace.operations["call"].to_numpy() >= 0
+    operations = trace.operations.loc[launched, ["call", "process", "start_ns", "end_ns"]]
+    issue, thread = (calls[c].to_numpy()[operations["call"]] for c in ("start_ns", "thread"))
+    work = operations.assign(lane=operation_lane[launched], issue=issue, thread=thread)
+    opener, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    alone = ~any_open(opener, opened, closed, thread, issue)
+    for key, some in (("thread", work), ("process", work[alone])):
+        for (owner, lane), lot in some.groupby([key, "lane"], sort=False):
+            lot = lot.sort_values("issue", kind="stable")
+            rows = np.flatnonzero((ranges[key].to_numpy() == owner) & ~own)
+            first, last = (np.searchsorted(lot["issue"], edge[rows]) for edge in (opened, closed))
+            inside = last > first
+            extent, start, end = (first[inside], last[inside]), lot["start_ns"], -lot["end_ns"]
+            begin, over = (least(edge.to_numpy(), *extent) for edge in (start, end))
+            pieces.append(
+                pd.DataFrame({"range": rows[inside], "lane": lane, "start": begin, "end": -over})
+            )
+    whole = pd.concat(pieces).groupby(["range", "lane"], as_index=False)
+    return whole.agg(start=("start", "min"), end=("end", "max"))
+
+
+def own_ranges(trace: Trace) -> pd.DataFrame:
+    """The tool's own NVTX ranges (`frames.RANGES`)."""
+    return trace.ranges[trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
+
+
+def own_calls(trace: Trace) -> np.ndarray:
+    """Bool, per call of the trace: made by the tool itself."""
+    spans = (own_ranges(trace)[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    return any_open(*spans, *(trace.calls[c].to_numpy() for c in ("thread", "start_ns")))
+
+
+def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:
+    """Both without the operations that the tool launched: they are in no table, no idle stretch and no
+    busy time.  What it did on the host is among the profiler's work."""
+    ranges = own_ranges(trace)
+    if ranges.empty or trace.calls.empty:
+        return trace, alignment
+    call = trace.operations["call"].to_numpy()
+    kept = (call < 0) | ~own_calls(trace)[call]
+    lane = alignment.operation_lane[kept]
+    spent = ranges[["start_ns", "end_ns", "thread", "process"]].assign(name_id=_NAME, row=-1)
+    overhead = pd.concat([trace.overhead, spent], ignore_index=True)
+    return replace(
+        trace,
+        operations=trace.operations[kept].reset_index(drop=True),
+        overhead=frames.check(overhead, frames.OVERHEAD),
+        names={**trace.names, _NAME: str(ranges["text"].iloc[0])},
+    ), replace(
+        alignment,
+        operation_lane=lane,
+        busy=np.isin(alignment.lanes.index, lane),
+    )
