@@ -269,9 +269,8 @@ def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, na
 def test_a_line_places_frames_of_which_it_saw_nothing():
     at = np.arange(0, 300, 3) * MS
     frame = np.repeat([0, 1, 2, 3, 4], 20)
-    shift = np.array([0, 300, 300, 300, 100])[
-        frame
-    ]  # what the links between frames were rounded by
+    # what the links between frames were rounded by
+    shift = np.array([0, 300, 300, 300, 100])[frame]
     seen = np.flatnonzero(np.isin(frame, [0, 2, 4]))
     line = line_of(met(at + 1_000 + shift), at, frame, seen, range(5), [np.inf, 500, 500, 500, 500])
     place, spread = line.place(at, frame)

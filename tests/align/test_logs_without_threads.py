@@ -6,30 +6,28 @@ from __future__ import annotations
 import json
 
 import pandas as pd
-import pytest
 from recordings import unpack
 
 import nsysalign
 
 
-@pytest.fixture
-def both(request, tmp_path):
+def both(name, folder):
     """The analysis of a recording, and the one without `tid` in its log."""
-    trace, log = unpack(request.param, tmp_path)
-    bare = tmp_path / "without.jsonl"
+    trace, log = unpack(name, folder)
+    bare = folder / "without.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     bare.write_text("".join(json.dumps({**x, "tid": None}) + "\n" for x in lines))
     return nsysalign.analyze(trace, [log]), nsysalign.analyze(trace, [bare])
 
 
-@pytest.mark.parametrize("both", ["unprofiled_linears"], indirect=True)
-def test_a_program_with_one_thread_is_analysed_as_with_thread_ids(both):
+def test_a_program_with_one_thread_is_analysed_as_with_thread_ids(tmp_path):
+    known, without = both("unprofiled_linears", tmp_path)
     for table in ("intervals", "parts", "segments", "unaligned"):
-        pd.testing.assert_frame_equal(getattr(both[1], table), getattr(both[0], table))
-    assert len(both[0].intervals) == 181
+        pd.testing.assert_frame_equal(getattr(without, table), getattr(known, table))
+    assert len(known.intervals) == 181
 
 
-@pytest.mark.parametrize("both", ["threads_h200"], indirect=True)
-def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(both):
-    assert both[1].measured.empty and len(both[1].unaligned) == len(both[0].measured)
-    assert both[1].unaligned["reason"].str.contains("names no thread").all()
+def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(tmp_path):
+    known, without = both("threads_h200", tmp_path)
+    assert without.measured.empty and len(without.unaligned) == len(known.measured)
+    assert without.unaligned["reason"].str.contains("names no thread").all()

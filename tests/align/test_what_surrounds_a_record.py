@@ -12,15 +12,8 @@ import pytest
 from nsysalign.model import CALL, KIND
 from nsysalign.place.bounded import surroundings
 
-NEAR = (
-    "before",
-    "previous_end_ns",
-    "previous_kind",
-    "previous_position",
-    "next_start_ns",
-    "next_issued_ns",
-    "next_kind",
-)
+NEAR = ("before", "previous_end_ns", "previous_kind", "previous_position", "next_start_ns",
+        "next_issued_ns", "next_kind")  # fmt: skip
 
 
 def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=(), hosted=()):
@@ -88,19 +81,12 @@ def test_copies_behind_and_kernels_ahead():
 )
 def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
     """
-    host   [op 0]  [wait 5]  [record 12]  [wait 15]
-    """
-    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, waits=[(wait, lane)])
-    assert found.waits.tolist() == [seen]
-
-
-def test_a_wait_between_the_record_and_the_operation_after():
-    """
-    host   [op 0]  [record 12]  [wait 15]  [op 20]
+    host   [op 0]  [wait 5]  [record 12]  [wait 15]  [op 20]
     """
     near = {"previous_position": 0, "next_issued_ns": 20}
-    found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(15, 0)])
-    assert (found.waits.tolist(), found.held.tolist()) == ([False], [True])
+    found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(wait, lane)])
+    assert found.waits.tolist() == [seen]
+    assert found.held.tolist() == [wait == 15], "between the record and the operation after"
 
 
 @pytest.mark.parametrize(("issued", "seen"), [(5, True), (15, False), (0, False)])

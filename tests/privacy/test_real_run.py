@@ -48,9 +48,7 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "HOME": str(home),
         "USER": secrets["user"],
         "LOGNAME": secrets["user"],
-        "PYTHONPATH": os.pathsep.join(
-            [str(TESTS / "collect" / "faketorch"), str(TESTS / "fakenvml"), str(TESTS.parent)]
-        ),
+        "PYTHONPATH": f"{TESTS / 'collect/faketorch'}:{TESTS / 'fakenvml'}:{TESTS.parent}",
     }
     done = subprocess.run(
         [sys.executable, "-m", "nsysalign", "run", "--baseline", "-o", "run", "script.py", secrets["argument"]],
@@ -64,25 +62,16 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
     subprocess.run(played, cwd=TESTS.parent, check=True)
     everything = {line.split(": ")[1] for line in leaks(run, secrets)}
     # the script's output and arguments go past nsys (record/handover.py)
-    found = secrets.keys() - {"output", "argument"}
-    assert everything >= found, "the search finds them in what nsys wrote"
-    (run / "printed").write_text("")
-    for arguments in (
-        ["analyze", str(run), "--json", str(run / "copy.json")],
-        ["report", str(run), "-o", str(run / "again.html")],
-        *(["export", str(run), "--format", form] for form in ("perfetto", "csv")),
-        ["diff", str(run), str(run), "-o", str(run / "diff.html")],
-        ["redact", str(run), str(run / "shared")],
-    ):
-        invoked = CliRunner().invoke(cli, arguments)
-        assert invoked.exit_code == 0, invoked.output
-        if arguments[0] != "redact":  # prints the path that it was given
-            with (run / "printed").open("a") as file:
-                file.write(invoked.output.replace(str(run), "RUN"))
+    assert everything >= secrets.keys() - {"output", "argument"}, (
+        "the search finds them in what nsys wrote"
+    )
+    for arguments in (["analyze", str(run)], ["redact", str(run), str(run / "shared")]):
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, done.output
     found = [line for line in leaks(run, secrets) if line.split(":")[0] not in FROM_NSYS]
     assert found == []
     names = {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()}
-    results = "analysis.db report.html run.json diff.html clocks.jsonl baseline/run.json"
+    results = "analysis.db report.html run.json clocks.jsonl baseline/run.json"
     assert names >= {*results.split(), "shared/trace.sqlite", "shared/clocks.jsonl"}
     for folder in ("", "baseline/", "shared/", "shared/baseline/"):
         assert any(name.startswith(f"{folder}events-") for name in names)

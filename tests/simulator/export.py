@@ -52,22 +52,18 @@ class _Sqlite:
             names = (columns + (extra.get(table, "") if timed else "")).split()
             db.execute(f"CREATE TABLE {table} ({', '.join(map(_column, names))})")
             plain = [n.rstrip("+") for n in names]
-            rows = [
-                tuple(r.get(n, 0 if n + "+" in names else None) for n in plain)
-                for r in self.rows[table]
-            ]
+            empty = {n: 0 if n + "+" in names else None for n in plain}
+            rows = [tuple((empty | r)[n] for n in plain) for r in self.rows[table]]
             if self.style.shuffle is not None:
                 shuffle.shuffle(rows)
             db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(plain))})", rows)
         for table, values in ENUMS.items():
             db.execute(f"CREATE TABLE {table} (id INTEGER, name TEXT, label TEXT)")
-            db.executemany(
-                f"INSERT INTO {table} VALUES (?,?,?)", [(i, n, n) for i, n in values.items()]
-            )
+            rows = [(i, name, name) for i, name in values.items()]
+            db.executemany(f"INSERT INTO {table} VALUES (?,?,?)", rows)
         db.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
-        db.executemany(
-            "INSERT INTO StringIds VALUES (?,?)", [(i, s) for s, i in self.strings.items()]
-        )
+        strings = [(i, text) for text, i in self.strings.items()]
+        db.executemany("INSERT INTO StringIds VALUES (?,?)", strings)
         db.commit()
         db.close()
 
@@ -143,6 +139,4 @@ def global_pid(world: World) -> int:
 
 def _column(name: str) -> str:
     plain = name.rstrip("+")
-    return (
-        f'"{plain}" {"TEXT" if plain in TEXT else "INTEGER"}{" NOT NULL" if name != plain else ""}'
-    )
+    return f'"{plain}" {"TEXT" if plain in TEXT else "INTEGER"}{" NOT NULL" * (name != plain)}'

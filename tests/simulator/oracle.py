@@ -82,11 +82,9 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
         if any(o.kind == kind for o in _running(mine, at)):
             return kind, "copy" if kind == "memcpy" else ""
 
-    ahead = [
-        o
-        for o in mine
-        if o.start > at and (end_record is None or _issued(o) < end_record.call.start)
-    ]
+    ahead = [o for o in mine if o.start > at]
+    if end_record is not None:
+        ahead = [o for o in ahead if _issued(o) < end_record.call.start]
     n: Op | Record | None = min(ahead, key=lambda o: o.start) if ahead else end_record
     past = [o for o in mine if o.end <= at]
     p = max(past, key=lambda o: (o.end, o.start)) if past else None
@@ -105,10 +103,8 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
         if blocked:
             return blocked
         if isinstance(n, Op):
-            since = max(a1, p.end) if p else a1
-            if at >= since + latency_of(world, n.kind) and _contended(
-                world, at, stream, n
-            ):  # rule 7
+            since = (max(a1, p.end) if p else a1) + latency_of(world, n.kind)
+            if at >= since and _contended(world, at, stream, n):  # rule 7
                 return "queued", "contention"
         return ("launch_latency" if isinstance(n, Op) else "event"), ""  # rule 8
     if a0 <= at:
@@ -120,9 +116,7 @@ def _issued(op: Op) -> int:
     return op.call.start if op.call else op.start
 
 
-def _behind(
-    world: World, at: int, stream: int, n: Op | Record, p: Op | None
-) -> tuple[str, str] | None:
+def _behind(world: World, at: int, stream: int, n: Op | Record, p: Op | None):
     """Rule 6: other work that N is ordered behind and that is not done."""
     since = _issued(p) if p else -1
     for w in world.waits:
@@ -163,21 +157,15 @@ def _host_side(world: World, at: int, thread: int) -> tuple[str, str]:
 
 
 # --- kind host
-# ---------------------------------------------------------------------------------------------
 
 FULL = 1_000  # unfinished operations of the stream
 
 
 def _host_cause(world: World, at: int, begin: int, thread: int) -> tuple[str, str]:
     call = next((c for c in world.calls if c.thread == thread and _inside(c, at)), None)
-    if (
-        call is None
-    ):  # the table says host; that the profiler held the thread up is known, so it is said
-        return (
-            ("profiler", "")
-            if any(o.thread == thread and _inside(o, at) for o in world.overheads)
-            else ("host", "")
-        )
+    if call is None:  # the table says host; that the profiler held the thread up is known, so said
+        held = any(o.thread == thread and _inside(o, at) for o in world.overheads)
+        return "profiler" if held else "host", ""
     own = [o for o in world.ops if o.call is call]
     if call.kind in ("launch", "graph_launch", "memset"):
         return ("queued", "full queue") if _full(world, call, own) else ("api_launch", "")
@@ -207,11 +195,11 @@ def _waited_for(world: World, call: Call, own: list[Op]) -> list[Op]:
     if any(o.pageable for o in own):
         flags = {world.streams.get(c.stream) for c in own}
         barriers = {{LEGACY: BLOCKING, BLOCKING: LEGACY}.get(f, -1) for f in flags}
-        return own + [
-            o
-            for o in before
-            if o.stream in {c.stream for c in own} or world.streams.get(o.stream) in barriers
+        streams = {c.stream for c in own}
+        ordered = [
+            o for o in before if o.stream in streams or world.streams.get(o.stream) in barriers
         ]
+        return own + ordered
     return []
 
 

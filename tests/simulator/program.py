@@ -19,9 +19,7 @@ class Launch:
     ns: int  # execution time
     stream: int = 7
     cost: int = 4_000  # how long the API call takes
-    latency: int | None = (
-        None  # end of the call -> start of the kernel; negative: it starts inside the call
-    )
+    latency: int | None = None  # end of the call -> start of the kernel; negative: inside the call
     pdl: bool = False  # may start before the previous kernel of its stream ends
     name: str = "kernel"
     grid: int = 1
@@ -50,9 +48,7 @@ class Memset:
 
 @dataclass(frozen=True)
 class GraphLaunch:
-    nodes: Sequence[
-        tuple[int, int]
-    ]  # start offset and duration of each kernel node; branches may overlap
+    nodes: Sequence[tuple[int, int]]  # offset and duration of each kernel; branches may overlap
     stream: int = 7
     cost: int = 6_000
     whole: bool = True  # nsys shows one row, else one row per node

@@ -18,10 +18,9 @@ from .export import write
 from .style import Style
 from .world import NON_BLOCKING, World
 
-ALL_REDUCE = (
-    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-)
-ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+_ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+ALL_REDUCE = f"ncclDevKernel_AllReduce_Sum_f32_RING_LL{_ARGUMENTS}"
+ALL_GATHER = f"ncclDevKernel_AllGather_RING_LL{_ARGUMENTS}"
 NCCL_STREAM = 20
 
 

@@ -37,14 +37,10 @@ TABLES = {
 TEXT = {"text", "name", "value", "utcTime", "localTime", "busLocation"}
 ENUMS = {
     "ENUM_CUDA_MEMCPY_OPER": {
-        1: "CUDA_MEMCPY_KIND_HTOD",
-        2: "CUDA_MEMCPY_KIND_DTOH",
-        8: "CUDA_MEMCPY_KIND_DTOD",
+        n: f"CUDA_MEMCPY_KIND_{x}" for n, x in ((1, "HTOD"), (2, "DTOH"), (8, "DTOD"))
     },
     "ENUM_CUDA_MEM_KIND": {
-        0: "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE",
-        1: "CUDA_MEMOPR_MEMORY_KIND_PINNED",
-        2: "CUDA_MEMOPR_MEMORY_KIND_DEVICE",
+        n: f"CUDA_MEMOPR_MEMORY_KIND_{x}" for n, x in enumerate(("PAGEABLE", "PINNED", "DEVICE"))
     },
 }
 SYNC_TYPES = {"sync_event": 1, "wait_event": 2, "sync_stream": 3, "sync_device": 4}

@@ -7,29 +7,16 @@ import itertools
 import pytest
 
 from simulator import machine, oracle
-from simulator.program import (
-    Api,
-    Copy,
-    Elapsed,
-    GraphLaunch,
-    Launch,
-    Pop,
-    Program,
-    Push,
-    Record,
-    Sync,
-    Timing,
-    Wait,
-)
+from simulator import program as p
+from simulator.program import Copy, Elapsed, Launch, Program, Record, Sync, Timing
 from simulator.world import BLOCKING, LEGACY, NON_BLOCKING
 
 STREAMS = {7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING}
 
 
 def run(*steps, **timing):
-    return machine.run(
-        Program({500: list(steps)}, streams=STREAMS, timing=Timing(**timing), begin=0)
-    )
+    program = Program({500: list(steps)}, streams=STREAMS, timing=Timing(**timing), begin=0)
+    return machine.run(program)
 
 
 def test_an_interval_around_one_kernel():
@@ -41,12 +28,9 @@ def test_an_interval_around_one_kernel():
     pair = world.pairs[0]
     assert (pair.start.t, pair.end.t) == (5_856, 32_224)
     assert pair.elapsed_ns == 32_224 - 5_856
-    assert oracle.parts(oracle.event_budget(world, *pair.window, 7, pair.end)) == {
-        "api_launch": 2_144,
-        "launch_latency": 2_000,
-        "kernel": 20_000,
-        "event": 2_224,
-    }
+    pieces = oracle.event_budget(world, *pair.window, 7, pair.end)
+    expected = {"api_launch": 2_144, "launch_latency": 2_000, "kernel": 20_000, "event": 2_224}
+    assert oracle.parts(pieces) == expected
 
 
 def test_a_full_queue_blocks_the_launch():
@@ -71,27 +55,12 @@ def test_a_pageable_copy_stages_inside_its_call():
     assert (call.start, op.start, op.end, call.end) == (0, 20_000, 30_000, 35_000)
 
 
-def everything():
-    return [
-        Push("outer"),
-        Record("a"),
-        Launch(9_000),
-        Copy(5_000, 13),
-        Copy(5_000, 7, True),
-        Record("r", 13),
-        Wait("r", 7),
-        GraphLaunch([(0, 4_000), (2_000, 5_000)], whole=False),
-        GraphLaunch([(0, 5_000)]),
-        Api(3_000, nested=True),
-        Record("b"),
-        Sync(),
-        Pop(),
-        Elapsed("a", "b", "x#0"),
-    ]
-
-
 def test_the_budget_adds_up_and_covers():
-    world = run(*everything())
+    world = run(
+        p.Push("outer"), Record("a"), Launch(9_000), Copy(5_000, 13), Copy(5_000, 7, True), Record("r", 13), p.Wait("r", 7),
+        p.GraphLaunch([(0, 4_000), (2_000, 5_000)], whole=False), p.GraphLaunch([(0, 5_000)]), p.Api(3_000, nested=True),
+        Record("b"), Sync(), p.Pop(), Elapsed("a", "b", "x#0"),
+    )  # fmt: skip
     pair = world.pairs[0]
     pieces = oracle.event_budget(world, *pair.window, 7, pair.end)
     assert sum(oracle.parts(pieces).values()) == pair.elapsed_ns

@@ -66,11 +66,8 @@ class Op:
 
     @property
     def pageable(self) -> bool:
-        return (
-            self.kind == "memcpy"
-            and self.copy_kind in (H2D, D2H)
-            and PAGEABLE in (self.src_kind, self.dst_kind)
-        )
+        kinds = self.copy_kind in (H2D, D2H) and PAGEABLE in (self.src_kind, self.dst_kind)
+        return self.kind == "memcpy" and kinds
 
 
 @dataclass(eq=False)
@@ -154,9 +151,7 @@ class World:
     device: int = 0
     context: int = 1
     streams: dict[int, int] = field(default_factory=lambda: {7: LEGACY})
-    latency: dict[str, int] = field(
-        default_factory=dict
-    )  # rule 7's L per kind of operation, 2,000 where absent
+    latency: dict[str, int] = field(default_factory=dict)  # rule 7's L per kind, or else 2,000
     calls: list[Call] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -172,7 +167,6 @@ class World:
     sequence: int = 0
 
     # --- drawing by hand: every method adds one thing at given times and returns it
-    # -------------------------
 
     def call(self, kind: str, start: int, end: int, thread: int = 0, **more) -> Call:
         call = Call(kind, start, end, thread or self.pid, correlation=len(self.calls) + 1, **more)
@@ -188,53 +182,21 @@ class World:
         return self.op("kernel", start, end, call, stream, **more)
 
     def copy(
-        self,
-        start: int,
-        end: int,
-        call: Call | None,
-        stream: int = 7,
-        *,
-        pageable: bool,
-        kind: int = H2D,
-        nbytes: int = 4096,
-    ) -> Op:
+        self, start: int, end: int, call: Call | None, stream: int = 7, *, pageable: bool,
+        kind: int = H2D, nbytes: int = 4096,
+    ) -> Op:  # fmt: skip
         host = PAGEABLE if pageable else PINNED
-        src, dst = (
-            (host, DEVICE) if kind == H2D else (DEVICE, host) if kind == D2H else (DEVICE, DEVICE)
-        )
-        return self.op(
-            "memcpy",
-            start,
-            end,
-            call,
-            stream,
-            bytes=nbytes,
-            copy_kind=kind,
-            src_kind=src,
-            dst_kind=dst,
-        )
+        src, dst = {H2D: (host, DEVICE), D2H: (DEVICE, host)}.get(kind, (DEVICE, DEVICE))
+        kinds = {"copy_kind": kind, "src_kind": src, "dst_kind": dst}
+        return self.op("memcpy", start, end, call, stream, bytes=nbytes, **kinds)
 
     def record(
-        self,
-        t: int,
-        start: int,
-        end: int,
-        stream: int = 7,
-        thread: int = 0,
-        event: int | None = None,
-        logged: bool = True,
-        region: str = "",
-    ) -> Record:
+        self, t: int, start: int, end: int, stream: int = 7, thread: int = 0, event: int | None = None,
+        logged: bool = True, region: str = "",
+    ) -> Record:  # fmt: skip
         call = self.call("record", start, end, thread)
-        record = Record(
-            t,
-            stream,
-            call,
-            call.correlation if event is None else event,
-            -1,
-            region,
-            call.correlation,
-        )
+        number = call.correlation if event is None else event
+        record = Record(t, stream, call, number, -1, region, call.correlation)
         call.event, call.record = record.event, record
         if logged:
             record.seq = self._next()
@@ -250,9 +212,8 @@ class World:
         thread: int = 0,
         logged: bool = True,
     ) -> Wait:
-        call = self.call(
-            "wait_event", start, end, thread, stream=stream, event=record.event, record=record
-        )
+        about = {"stream": stream, "event": record.event, "record": record}
+        call = self.call("wait_event", start, end, thread, **about)
         wait = Wait(stream, call, record, self._next() if logged else -1)
         self.waits.append(wait)
         return wait
