@@ -20,7 +20,6 @@ import numpy as np
 from nsysalign import verdicts
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
 from nsysalign.explain.rules import DOUBTS
-from nsysalign.explain.rules.whole_run import run_sentence
 from nsysalign.intervals import union
 from nsysalign.model import (
     CAUSES,
@@ -690,8 +689,6 @@ def _headline(
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
     if not len(timed) and len(of_devices(analysis)) > 1:
         text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
-    if limits := run_sentence(analysis, int(intervals["interval"].iloc[run]), parts):
-        text += f" {limits}"
     if not len(timed):
         return Headline(text, "the run", total, parts)
     begins, ends = union(

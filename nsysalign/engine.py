@@ -24,7 +24,7 @@ import pandas as pd
 from nsysalign import frames, registry
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
-from nsysalign.explain.set_up import set_up
+from nsysalign.explain.rules.whole_run import before_and_after
 from nsysalign.memory import trim_memory
 from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace, measured_rows
 from nsysalign.paths import without_paths
@@ -252,7 +252,7 @@ def _evidence(
             idle=idle_time(ran),
             page_migrations=page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
-            set_up=set_up(trace),
+            set_up=list(before_and_after(trace)),
             lost=lost_records(trace),
             calls_without_work=calls_without_work(trace),
             torch=named_by_probe(log, "torch"),

@@ -259,7 +259,7 @@ class Alignment:
 class Known:
     """What is known beside the tables.
 
-    Of runs, a mapping with `pid` and `device` for each: `split.runs`, `split.lost` and `explain.set_up` say what
+    Of runs, a mapping with `pid` and `device` for each: `split.runs`, `split.lost` and `explain.rules.whole_run` say what
     it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`, `python`: the
     versions that the probe's processes named, '' for none.
     """

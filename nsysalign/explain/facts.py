@@ -184,19 +184,14 @@ class Facts:
     def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
         """The sum over intervals in which no time counts twice: of intervals of one process and
         device that overlap (nested ranges, several streams), only the one with most is added."""
-        if len(numbers) < 2:
-            return int(ns.sum())
-        columns = ("pid", "device", "start_ns", "end_ns", "error_ns")
-        pid, device, start, end, error = (self.column(c)[numbers] for c in columns)
-        order = np.lexsort((start, pid, device))
-        pid, device, start, end, error = (v[order] for v in (pid, device, start, end, error))
-        fresh = np.ones(len(order), dtype=bool)
-        fresh[1:] = (pid[1:] != pid[:-1]) | (device[1:] != device[:-1])
-        apart = np.cumsum(fresh) * (end.max() - start.min())  # keeps them apart below
-        reach = np.maximum.accumulate(end + apart) - apart
-        slack = 2 * error + 1_000  # neighbours that share a record touch
-        fresh[1:] |= start[1:] + np.minimum(slack, end - start)[1:] >= reach[:-1]
-        return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
+        columns = ["pid", "device", "start_ns", "end_ns", "error_ns"]
+        rows = self.analysis.intervals[columns].iloc[numbers].assign(ns=ns)
+        rows = rows.sort_values(columns[:3], kind="stable")
+        start, end, error = (rows[c] for c in columns[2:])
+        reach = rows.groupby(columns[:2], sort=False)["end_ns"].cummax().shift(fill_value=0)
+        slack = np.minimum(2 * error + 1_000, end - start)  # neighbours that share a record touch
+        apart = ~rows.duplicated(columns[:2]) | (start + slack >= reach)
+        return int(rows["ns"].groupby(apart.cumsum()).max().sum())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -79,3 +79,7 @@ class Remark(NamedTuple):
     checked: ...")."""
 
     text: str
+
+
+#: What rules yield.
+Findings = Iterator[Finding | Remark]

@@ -88,17 +88,6 @@ def test_outliers_are_the_slowest():
     assert finding.evidence["slowest_ns"] == 404_000 and "most in kernel" in finding.title
 
 
-def test_too_few_samples_are_a_note_of_what_the_program_measured():
-    def notes(*drawn):
-        return [n for n in diagnose(analysis(*drawn)).notes if "fewer than 5 intervals" in n]
-
-    note = "long and 1 other label: fewer than 5 intervals, so their spread is not known"
-    assert notes(runs("x", 100), runs("long", 200)) == [note]
-    assert not notes(
-        runs("x", *[100] * 5), runs("y", 1, kind="nvtx"), runs("z", 1, method="inferred")
-    )
-
-
 def test_few_samples_are_not_no_variance():
     notes = diagnose(analysis(runs("x", 100, 101, 102, 103, 104))).notes
     assert any(n.startswith("high-variance was not checked: 1 label") for n in notes)
@@ -108,24 +97,6 @@ def test_mixed_work_is_left_out_of_the_spread():
     whole = interval("x", *[("kernel", 100)] * 20)
     rules = severities([*runs("x", *[100] * 10), whole])
     assert rules == {"mixed-work": "info"}
-
-
-def test_overlapping_intervals_would_be_counted_twice():
-    #  [---- 0 ----)      [ 1 )      [ 2 )      the whole, and two pieces of it
-    drawn = [
-        interval("x", ("kernel", 300), start=0),
-        interval("x", ("kernel", 100), start=50),
-        interval("x", ("kernel", 90), start=200),
-    ]
-    note = "x: its intervals overlap; added up, 190 of 490 us would be counted twice"
-    assert note in diagnose(analysis(drawn)).notes
-    chain = [interval("x", ("kernel", 100), start=100 * k) for k in range(5)]
-    apart = [
-        interval("x", ("kernel", 300), start=0, stream=s, start_stream=s, pid=p)
-        for s, p in ((7, 1), (13, 1), (7, 2))
-    ]
-    for drawn in (chain, apart):
-        assert not any("overlap" in note for note in diagnose(analysis(drawn)).notes)
 
 
 def test_cold_l2_compares_labels_with_the_same_kernels():

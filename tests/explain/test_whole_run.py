@@ -14,8 +14,7 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
-from nsysalign.explain.rules.whole_run import run_sentence
-from nsysalign.model import CAUSES, Known
+from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, interval, piece, repeat
 
@@ -427,16 +426,6 @@ def test_results_in_between(tmp_path):
         in found.title
     )
     assert "pipeline" in found.faster
-
-
-def test_what_limits_a_busy_run():
-    copies = piece("memcpy", 900, direction="H2D", memory="pinned", bytes=9_000_000)
-    drawn = analysis(interval("run", copies, ("kernel", 50), kind="run"))
-    parts = dict.fromkeys(CAUSES, 0)
-    told = run_sentence(drawn, 0, parts | {"memcpy": 900_000, "kernel": 50_000})
-    assert told == "Copying: H2D 900 of 950 us."
-    assert run_sentence(drawn, 0, parts | {"kernel": 900_000}) == "GPU-bound."
-    assert run_sentence(drawn, 0, parts | {"host": 900_000}).startswith("Copying")
 
 
 def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing(tmp_path):

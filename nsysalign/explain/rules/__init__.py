@@ -11,7 +11,7 @@ where the advice is about the measurement only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames, registry
-from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Remark
+from nsysalign.explain.facts import Facts, Label
+from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Findings, Remark
 from nsysalign.explain.rules import repetitions, validity, waiting, whole_run
 from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
     """An entry of the registry: `find` is asked with the `Facts`, or with each `Label`."""
 
     name: str
-    find: Callable[[Any], Iterator[Finding | Remark]]
+    find: Callable[[Any], Findings]
     each_label: bool = False
 
 
@@ -64,13 +64,11 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("profiler-inflation", validity.inflation),
     Rule("unknown-time", waiting.UNKNOWN.find, each_label=True),
     Rule("warm-up", repetitions.warm_up),
-    Rule("overlapping", repetitions.overlapping, each_label=True),
     Rule("mixed-work", repetitions.mixed_work),
     Rule("throttled", repetitions.throttled),
     Rule("clock-changed", repetitions.clock_changed),
     Rule("cold-l2", repetitions.cold_l2),
     Rule("high-variance", repetitions.variance),
-    Rule("too-few-samples", repetitions.samples),
 )
 
 
@@ -108,7 +106,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     cold = np.zeros(facts.count, dtype=bool)
     for r in facts.repetitions:
         cold[r.label.numbers[r.cold]] = True
-    found: list[tuple[str, Finding]] = []
+    said: list[tuple[str, Finding]] = []
     notes = []
     for rule in every_rule():
         asked = map(rule.find, facts.labels) if rule.each_label else [rule.find(facts)]
@@ -124,8 +122,8 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
                 some = ~cold[outcome.intervals] | (not outcome.about_row)
                 loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
                 outcome = replace(outcome, loss_ns=loss_ns)
-            found.append((rule.name, outcome))
-    found.sort(
+            said.append((rule.name, outcome))
+    said.sort(
         key=lambda item: (
             SEVERITIES.index(item[1].severity),
             not item[1].about_row,
@@ -133,37 +131,36 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             -item[1].loss_ns,
         )
     )
-    rows = [_row(facts, rule, finding) for rule, finding in found]
-    table = pd.DataFrame(rows, columns=frames.FINDINGS.names).astype({"evidence": object})
-    table = frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS)
+    by_name = {label.name: label for label in facts.labels}
+    table = frames.of_rows([_row(facts, by_name, *each) for each in said], frames.FINDINGS)
     # tuples of rule names in the order of the findings, one object for all intervals with the same
     concerned: list[tuple[str, ...]] = [()] * len(evidence.intervals)
-    longer: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
-    for rule, finding in found:
+    same: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for rule_name, finding in said:
         for number in finding.intervals.tolist():
-            rules = concerned[number]
-            if rule not in rules:
-                concerned[number] = longer.setdefault((rules, rule), (*rules, rule))
+            if rule_name not in concerned[number]:
+                rules = (*concerned[number], rule_name)
+                concerned[number] = same.setdefault(rules, rules)
     vars(facts).clear()  # its labels refer to it: arrays over all intervals would stay
     notes.sort(key=lambda note: " was not checked: " in note)
     return Diagnosis(table, pd.Series(concerned, dtype=object), notes)
 
 
-def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
+def _row(
+    facts: Facts, labels: Mapping[str, Label], rule: str, finding: Finding
+) -> tuple[object, ...]:
     """A row of `frames.FINDINGS`: with the interval that shows it (the quoted one, else the label's
     row if it is among the finding's, else the slowest of them), and the advice that suits the
     program (torch code is useless for a program in C++ or TensorRT) and the kind of interval (a
     range has no start event)."""
-    shown, numbers = finding.interval, finding.intervals
-    if shown < 0 and len(numbers):
-        row = facts.labels[facts.label[numbers[0]]].row.number
+    shown, numbers, name = finding.interval, finding.intervals, finding.label
+    own = labels.get(name)
+    if shown < 0 and own and len(numbers):
         slowest = int(numbers[facts.column("elapsed_ns")[numbers].argmax()])
-        shown = row if row in numbers else slowest
-    measured = 0 <= shown < facts.count
+        shown = own.row.number if own.row.number in numbers else slowest
+    measured, kind = 0 <= shown < facts.count, own.row.kind if own else "event"
     graphs = measured and bool(facts.graphs[shown])
     synchronises = measured and facts.parts[shown, CAUSES.index("sync")] > 0
-    table = facts.whole.labels
-    kind = next(iter(table.loc[table["label"] == finding.label, "kind"]), "event")
     measuring, better, code = finding.advice
     if kind != "host" and not (kind == "event" and facts.torch):
         measuring = _CODE.sub(".", measuring)
@@ -182,10 +179,10 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     for key, value in finding.evidence.items():
         value = value.item() if isinstance(value, np.generic) else value
         if isinstance(value, float):
-            value = round(value) if key.endswith("_ns") else round(value, 4)
+            value = round(value, None if key.endswith("_ns") else 4)
         if value is not None and value not in ("", [], {}):
             plain[key] = value
     return (
-        rule, finding.severity, finding.label, finding.title, plain, measuring, better, finding.site,
+        rule, finding.severity, name, finding.title, plain, measuring, better, finding.site,
         finding.loss_ns, shown,
     )  # fmt: skip

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.explain.facts import (
-    LOADS,
-    TYPICAL_SHARE,
-    WARN_SHARE,
-    Facts,
-    Interval,
-    Label,
-)
-from nsysalign.explain.finding import Advice, Finding, Remark
+from nsysalign.explain.facts import LOADS, TYPICAL_SHARE, WARN_SHARE, Facts, Interval, Label
+from nsysalign.explain.finding import Advice, Findings, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
-from nsysalign.text import of, percent, plural, span, subject, times
+from nsysalign.text import percent, plural, span, subject, times
 
-#: Fewer repetitions than this give no idea of the spread.
+#: Kernels of labels are compared from so many repetitions on.
 FEW_SAMPLES = 5
 #: A first repetition is warm-up when it takes this many times the median of the rest, and the run of
 #: slow ones at the start is at most this share of all.
@@ -31,9 +23,6 @@ LOAD_NS, LOAD_SHARE = 100_000, 0.05
 #: Statistics of the spread need this many repetitions; half of them spread over more than this share
 #: of the median: high variance.
 SPREAD_SAMPLES, SPREAD_SHARE = 8, 0.15
-#: Two modes: the gap between two groups is this many times their own spread and this share of the
-#: median, and the smaller group holds this share of the repetitions.
-MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
 #: An outlier lies above this many times the median, and this many (normal) standard deviations off.
 OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
 #: Different work under one label: operation counts that differ by more than this factor.
@@ -48,6 +37,8 @@ CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
 THROTTLED_SAY_SHARE = 0.05
 #: Reasons for a low clock that come from the hardware.
 HARDWARE = 0x08 | 0x40 | 0x80
+#: Samples of the clock further apart than this say nothing about what lies between them.
+MOST_APART_NS = 250_000_000
 #: The same kernels, slower by a factor in this range elsewhere: cold against warm L2 is the usual
 #: cause; kernel times that can be compared spread over less than this share of their median.
 COLD_FACTOR, COLD_FACTOR_MAX, COLD_SPREAD_SHARE = 1.08, 1.6, 0.06
@@ -71,11 +62,14 @@ _SUSTAINED = (
 _MACHINE = Advice(
     "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
 )
-_ONE_CLOCK = "Compare intervals at one clock only"
 _RAMP = Advice(
-    f"Warm up until the clock is stable, and {_ONE_CLOCK.lower()}:   for _ in range(200): step()   # before the first start.record()",
+    "Warm up until the clock is stable, and compare intervals at one clock only:   "
+    "for _ in range(200): step()   # before the first start.record()",
 )
-_LOCK = _ONE_CLOCK + ", or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks={:.0f}"
+_LOCK = (
+    "Compare intervals at one clock only, or lock it where you may:   "
+    "sudo nvidia-smi --lock-gpu-clocks={:.0f}"
+)
 _CACHE = Advice(
     "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
 )
@@ -104,18 +98,18 @@ def repetitions(facts: Facts) -> list[Repetitions]:
     for label in facts.labels:
         if label.count < 2:
             continue
-        same = np.ones(label.count, dtype=bool)
+        same, operations = np.ones(label.count, dtype=bool), label.operations
         if label.name in usual:  # kinds of work differ in more than their number of operations
             same = np.isin(label.numbers, np.array(usual[label.name], dtype=np.int64))
         elif label.on_stream[0]:  # about as many as the most common interval has
-            values, counts = np.unique(label.operations, return_counts=True)
-            most, operations = int(values[counts.argmax()]), label.operations
+            values, counts = np.unique(operations, return_counts=True)
+            most = int(values[counts.argmax()])
             same = operations == 0
             if most:
                 few = operations < most / MIXED_FACTOR - 1 + 1e-9
                 same = ~same & ~few & (operations <= MIXED_FACTOR * most + 1 - 1e-9 * most)
-        cold = np.zeros(label.count, dtype=bool)
-        idle, pid = label.elapsed - label.ns(*OPERATION_KINDS), label.column("pid")
+        cold, pid = np.zeros(label.count, dtype=bool), label.column("pid")
+        idle = label.elapsed - label.ns(*OPERATION_KINDS)
         for process in np.unique(pid):  # every rank warms up by itself
             own = np.flatnonzero((pid == process) & same)
             slow = _slow_first(label.elapsed[own])
@@ -134,40 +128,13 @@ def _slow_first(elapsed: np.ndarray) -> int:
     share of all: if most of the set is slow, that is two modes, not warm-up."""
     if len(elapsed) < 3:
         return 0
-    most = max(1, WARMUP_SHARE * len(elapsed))
-    is_slow = elapsed > WARMUP_FACTOR * float(np.median(elapsed[1:]))
-    slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
-    if slow > most:  # the very first is one all the same if it stands out from the others
+    slow = int(np.argmin(elapsed > WARMUP_FACTOR * float(np.median(elapsed[1:]))))
+    if slow > max(1, WARMUP_SHARE * len(elapsed)):  # the first one if it stands out from the others
         slow = int(elapsed[0] > WARMUP_FACTOR * elapsed[1:slow].max())
-    while slow < len(elapsed):
-        # an upper mode that consists of just the next first ones is warm-up, too
-        rest = np.argsort(elapsed[slow:], kind="stable")
-        lower = lower_mode(elapsed[slow:][rest])
-        upper = len(rest) - lower
-        if not lower or rest[lower:].max() >= upper or slow + upper > most:
-            break
-        slow += upper
     return slow
 
 
-def lower_mode(values: np.ndarray) -> int:
-    """How many of the sorted values belong to the lower of two modes, 0 if there is only one.
-
-    ||| ||            || ||||        the gap is wide against both groups' own spread
-    """
-    count = len(values)
-    least = max(2, int(np.ceil(MODE_SIZE_SHARE * count)))
-    if count < SPREAD_SAMPLES or count < 2 * least:
-        return 0
-    gaps = np.diff(values)[least - 1 : count - least]
-    lower = least + int(gaps.argmax())
-    gap = float(values[lower] - values[lower - 1])
-    spreads = [np.subtract(*np.percentile(v, [75, 25])) for v in (values[:lower], values[lower:])]
-    wide = gap > MODE_GAP_FACTOR * max(*spreads, 1.0)
-    return lower if wide and gap > MODE_GAP_SHARE * float(np.median(values)) else 0
-
-
-def module_load(label: Label) -> Iterator[Finding]:
+def module_load(label: Label) -> Findings:
     """Code is loaded, compiled or chosen inside the interval: the first call is not like the
     others."""
     spent, numbers = label.detail_ns("api", LOADS), label.numbers
@@ -180,8 +147,7 @@ def module_load(label: Label) -> Iterator[Finding]:
         slow = row.elapsed >= WARMUP_FACTOR * label.median_ns
         if label.count > 1 and not (slow and spent.max() > LOAD_SHARE * row.elapsed):
             return
-    alone = label.count == 1 or typical
-    where = subject(row.name)
+    alone, where = label.count == 1 or typical, subject(row.name)
     if label.count == 1:
         where = "its measurement"
     elif row.number == int(numbers[label.column("pid") == row.column("pid")][0]):
@@ -201,26 +167,24 @@ def module_load(label: Label) -> Iterator[Finding]:
     )
 
 
-def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
+def warm_up(facts: Facts) -> Findings:
     """The first repetitions are much slower than the rest: warm-up is mixed with warm
     repetitions."""
-    few = sum(len(r.comparable) < 3 for r in facts.repetitions)
     for r in facts.repetitions:
-        label = r.label
+        label, elapsed = r.label, r.label.elapsed
         if len(r.comparable) < 3 or not len(r.cold):
             continue
-        worst = int(r.cold[label.elapsed[r.cold].argmax()])
+        worst = int(r.cold[elapsed[r.cold].argmax()])
         row = Interval(label, int(label.numbers[worst]))
         if label.detail_ns("api", LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
             continue  # module-load names the cause
         which, pid = subject(row.name), label.column("pid")
         first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
-        if np.array_equal(np.sort(np.concatenate(first)), r.cold):
+        if set(np.concatenate(first)) == set(r.cold):
             # among different work they need not be the first of their processes
-            which = "the first interval"
-            if len(r.cold) > 1:
-                which = f"the slowest of the first {len(r.cold)} intervals"
-        warm, mean = float(np.median(label.elapsed[r.warm])), float(label.elapsed.mean())
+            several = f"the slowest of the first {len(r.cold)} intervals"
+            which = several if len(r.cold) > 1 else "the first interval"
+        warm, mean = float(np.median(elapsed[r.warm])), float(elapsed.mean())
         factor = row.elapsed / max(warm, 1)
         yield label.finding(
             "info",
@@ -235,12 +199,9 @@ def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
             median_of_the_rest_ns=warm,
             mean_of_all_ns=mean,
         )
-    if few:
-        labels = f"{plural(few, 'label')} with fewer than 3 comparable repetitions"
-        yield Remark(f"warm-up was not checked: {labels}")
 
 
-def mixed_work(facts: Facts) -> Iterator[Finding]:
+def mixed_work(facts: Facts) -> Findings:
     """Intervals of one label that hold different amounts of work: their statistics mix two
     questions."""
     variants = facts.analysis.variants
@@ -250,21 +211,16 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
         if not len(r.different) or (len(own) and label.row.kind == "nvtx"):
             continue
         if len(own):
-            kinds = list(zip(own["variant"].tolist(), own["count"].tolist(), strict=True))
-            named = "; ".join(f"{count:,} x {name}" for name, count in kinds[:_KINDS_NAMED])
-            more = "; …" if len(kinds) > _KINDS_NAMED else ""
-            held = f"{len(kinds)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
-            evidence = {
-                "kinds_of_work": len(kinds),
-                "intervals_of_each": dict(kinds[:_KINDS_NAMED]),
-            }
+            kinds = dict(zip(own["variant"][:_KINDS_NAMED], own["count"].tolist(), strict=False))
+            named = "; ".join(f"{count:,} x {name}" for name, count in kinds.items())
+            more = "; …" if len(own) > _KINDS_NAMED else ""
+            held = f"{len(own)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
+            evidence = {"kinds_of_work": len(own), "intervals_of_each": kinds}
         else:
             usual = int(np.median(label.operations[r.comparable]))
             counts = label.operations[r.different]
             least, most = int(counts.min()), int(counts.max())
-            others = plural(most, "operation")
-            if least < most:
-                others = f"{least} to {most} operations"
+            others = f"{least} to {most} operations" if least < most else plural(most, "operation")
             held = (
                 f"{len(r.different)} of {label.count} intervals held {others}, the others about {usual}; statistics of spread leave "
                 "them out."
@@ -280,28 +236,8 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
         yield label.finding("info", title, _OWN_NAMES, of=r.different, **evidence)
 
 
-def overlapping(label: Label) -> Iterator[Remark]:
-    """Intervals of one label and process that overlap: their sum counts time twice."""
-    twice, reach = 0, {}
-    columns = ("pid", "end_stream", "start_ns", "end_ns", "error_ns", "kind")
-    rows = zip(*(label.column(c).tolist() for c in columns), strict=True)
-    for pid, stream, start, end, error, kind in rows:
-        if kind == "host":
-            continue
-        before = reach.get((pid, stream), start)
-        both = min(before, end) - start
-        # neighbours that share a record touch; a placement error is not an overlap
-        twice += both if both > 2 * error + 1_000 else 0
-        reach[pid, stream] = max(before, end)
-    if twice:
-        whole = of(twice, int(label.elapsed.sum()))
-        text = f"{label.who}: its intervals overlap; added up, {whole} would be counted twice"
-        yield Remark(text)
-
-
-def variance(facts: Facts) -> Iterator[Finding | Remark]:
-    """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or
-    some lie far off."""
+def variance(facts: Facts) -> Findings:
+    """The warm repetitions do not measure one thing: they spread widely, or some lie far off."""
     few = sum(label.count < 2 for label in facts.labels)
     for r in facts.repetitions:
         label = r.label
@@ -313,12 +249,13 @@ def variance(facts: Facts) -> Iterator[Finding | Remark]:
         low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
         sigma = 1.4826 * float(np.median(np.abs(values - median)))
         limit = max(OUTLIER_FACTOR * median, median + OUTLIER_SIGMAS * sigma)
-        if not (lower_mode(values) or high - low > SPREAD_SHARE * median or values[-1] > limit):
+        if high - low <= SPREAD_SHARE * median and values[-1] <= limit:
             continue
         # what the slowest quarter has more of than the faster half
-        slow, fast = order[-max(1, len(order) // 4) :], order[: len(order) // 2]
-        parts = facts.parts[label.numbers]
-        more = parts[slow].mean(axis=0) - parts[fast].mean(axis=0)
+        parts = facts.parts[label.numbers[order]]
+        more = parts[-max(1, len(order) // 4) :].mean(axis=0) - parts[: len(order) // 2].mean(
+            axis=0
+        )
         cause = CAUSES[int(more.argmax())]
         yield label.finding(
             "info",
@@ -337,27 +274,6 @@ def variance(facts: Facts) -> Iterator[Finding | Remark]:
         yield Remark(
             f"high-variance was not checked: {labels} with fewer than {SPREAD_SAMPLES} comparable warm repetitions"
         )
-
-
-def samples(facts: Facts) -> Iterator[Remark]:
-    """Too few repetitions to know the spread, of what the program measured itself: a range is not a
-    measurement, and an inferred pair may not be one."""
-    few = [
-        label
-        for label in facts.labels
-        if label.count < FEW_SAMPLES
-        and ((label.kind != "nvtx") & (label.column("method") != "inferred")).any()
-    ]
-    if few:
-        longest = max(few, key=lambda label: label.row.elapsed)
-        more = f" and {plural(len(few) - 1, 'other label')}" if len(few) > 1 else ""
-        yield Remark(
-            f"{longest.who}{more}: fewer than {FEW_SAMPLES} intervals, so their spread is not known"
-        )
-
-
-#: Samples of the clock further apart than this say nothing about what lies between them.
-MOST_APART_NS = 250_000_000
 
 
 class IntervalClocks(NamedTuple):
@@ -403,26 +319,28 @@ def interval_clocks(facts: Facts) -> IntervalClocks:
     return clocks
 
 
-def throttled(facts: Facts) -> Iterator[Finding]:
+def throttled(facts: Facts) -> Findings:
     """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during
     the intervals.  One finding per label.  If there are no samples, clock-changed says so.
     """
     clocks = interval_clocks(facts)
-    all_slowed = clocks.known & ((clocks.reasons & SLOWED_BITS) != 0)
     for label in facts.labels:
-        slowed = all_slowed[label.numbers]
+        reasons = np.where(clocks.known, clocks.reasons, 0)[label.numbers] & SLOWED_BITS
+        slowed = reasons > 0
         row = label.case(slowed, at_least=THROTTLED_SAY_SHARE)
         if row is None:
             continue
         others = clocks.known[label.numbers] & ~slowed
-        hit, few, count = label.numbers[slowed], int(slowed.sum()), int(others.sum())
-        counts = {bit: int(((clocks.reasons[hit] & bit) != 0).sum()) for bit in CLOCK_REASONS if bit & SLOWED_BITS}  # fmt: skip
-        named = {CLOCK_REASONS[bit]: n for bit, n in sorted(counts.items(), key=lambda t: (t[1], CLOCK_REASONS[t[0]]), reverse=True) if n}  # fmt: skip
-        hardware = any(n and bit & HARDWARE for bit, n in counts.items())
-        clock = float(np.median(clocks.sm_mhz[hit]))
+        few, count = int(slowed.sum()), int(others.sum())
+        seen = {text: int((reasons & bit > 0).sum()) for bit, text in CLOCK_REASONS.items()}
+        named = {
+            text: n for n, text in sorted(((n, t) for t, n in seen.items() if n), reverse=True)
+        }
+        hardware = bool((reasons & HARDWARE).any())
+        clock = float(np.median(clocks.sm_mhz[label.numbers[slowed]]))
         highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
         slow = float(np.median(label.kernel[slowed]))
-        quick = float(np.median(label.kernel[others])) if count else None
+        quick = float(np.median(label.kernel[others])) if count else 0.0
         # the lower clock can have cost much: it is lower, kernels are a good part of the interval,
         # and runs at the full clock, if any, are faster
         matters = (
@@ -448,7 +366,7 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
+def clock_changed(facts: Facts) -> Findings:
     """The SM clock differs between the repetitions of a label, and its kernels follow it.
 
     One finding per label whose slow kernels are those at the lower clock.
@@ -505,7 +423,7 @@ def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
         )
 
 
-def cold_l2(facts: Facts) -> Iterator[Finding]:
+def cold_l2(facts: Facts) -> Findings:
     """The same kernels take longer in one label than in another: cold against warm L2 is the usual
     cause.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from nsysalign.explain.facts import (
     Interval,
     Label,
 )
-from nsysalign.explain.finding import Advice, Finding
+from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.text import of, span, subject
 
@@ -64,7 +63,7 @@ _QUOTE = Advice(
 )
 
 
-def wrong_stream(label: Label) -> Iterator[Finding]:
+def wrong_stream(label: Label) -> Findings:
     """The events lie on a stream that did no work, while work launched between them ran on another
     stream."""
     # other threads launch on their own streams, too: the work must be the timing thread's own, as
@@ -87,7 +86,7 @@ def wrong_stream(label: Label) -> Iterator[Finding]:
         )
 
 
-def different_streams(label: Label) -> Iterator[Finding]:
+def different_streams(label: Label) -> Findings:
     """Start and end lie on different streams: their distance is not the duration of the work on
     either."""
     start, end = label.column("start_stream"), label.column("end_stream")
@@ -145,7 +144,7 @@ _LOST = (
 )
 
 
-def no_result(facts: Facts) -> Iterator[Finding]:
+def no_result(facts: Facts) -> Findings:
     """Pairs that have no place: elapsed_time was called before the work was done (torch raised an
     exception, and the log has it); an event was recorded again, or the pair is swapped; events that
     were recorded while a CUDA graph was captured have no time of their own."""
@@ -193,7 +192,7 @@ class _Timers(NamedTuple):
         return str(names[int(count.argmax())]), bool(idle)
 
 
-def enqueue_only(label: Label) -> Iterator[Finding]:
+def enqueue_only(label: Label) -> Findings:
     """A host timer that stops before the GPU has finished what was launched inside: it measures the
     enqueueing."""
     if label.row.kind != "host":
@@ -233,7 +232,7 @@ def enqueue_only(label: Label) -> Iterator[Finding]:
         )
 
 
-def host_timer(label: Label) -> Iterator[Finding]:
+def host_timer(label: Label) -> Findings:
     """A host timer of work that the GPU has finished when the clock is read: what it contains in
     addition to the GPU's work."""
     if label.row.kind != "host":
@@ -279,7 +278,7 @@ def host_timer(label: Label) -> Iterator[Finding]:
     )
 
 
-def event_floor(label: Label) -> Iterator[Finding]:
+def event_floor(label: Label) -> Findings:
     """Pairs of events with nothing between them: they measure the pair, or what the CPU did."""
     nothing = (label.kind == "event") & (label.operations == 0) & (label.ns(*OPERATION_KINDS) == 0)
     nothing &= label.facts.other_ns[label.numbers] == 0
@@ -302,7 +301,7 @@ def event_floor(label: Label) -> Iterator[Finding]:
         )
 
 
-def inflation(facts: Facts) -> Iterator[Finding]:
+def inflation(facts: Facts) -> Findings:
     """Labels that take longer under nsys than without it: the budget shown is not the one without a
     profiler.  Only a run with --baseline can tell.
     """

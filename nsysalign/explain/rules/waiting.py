@@ -4,7 +4,7 @@ copies, memsets, synchronisations, work of other streams, graphs that are one ro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from nsysalign.explain.facts import (
     Label,
     Stretch,
 )
-from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Remark
+from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Findings, Remark
 from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 from nsysalign.text import kernel_name, span
 
@@ -124,7 +124,7 @@ class Part(NamedTuple):
     lost: bool = False  # it would go away
     among: Callable[[Label], np.ndarray | bool] = lambda label: True  # intervals
 
-    def find(self, label: Label) -> Iterator[Finding]:
+    def find(self, label: Label) -> Findings:
         ns = label.detail_ns(*self.causes, self.names) if self.names else label.ns(*self.causes)
         row = label.case((ns >= self.say * label.whole) & self.among(label))
         if row is None:
@@ -262,7 +262,7 @@ _WAITS = (
 )
 
 
-def queued(label: Label) -> Iterator[Finding]:
+def queued(label: Label) -> Findings:
     """The interval's work is issued, but waits: behind work of another stream, for the device, for
     room in the launch queue, or (host timers) for what was launched before."""
     for wait in _WAITS:
@@ -287,7 +287,7 @@ def gpu_alone(row: Interval) -> str:
     return f"Let the CPU run ahead before the start event, or time a CUDA graph:   {delay}"
 
 
-def launch_blocking(label: Label) -> Iterator[Finding]:
+def launch_blocking(label: Label) -> Findings:
     """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
 
     host    [ launch k -------------) host [ launch k+1 -------
@@ -323,7 +323,7 @@ def _of_the_cpu(label: Label) -> np.ndarray:
     return label.ns("host") + (calls - label.detail_ns("api", ALLOCATION_CALLS)).clip(0)
 
 
-def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
+def host_gap(facts: Facts) -> Findings:
     """The GPU waits, idle, for the CPU to issue the next operation."""
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
         yield Remark("host-gap was not checked: the trace has no CUDA API rows")
@@ -392,7 +392,7 @@ def _by_one_call(row: Interval) -> bool:
     return longest > ONE_GAP_SHARE * row.ns("api_launch", "launch_latency")
 
 
-def many_kernels(label: Label) -> Iterator[Finding]:
+def many_kernels(label: Label) -> Findings:
     """Many short operations, launched one by one: launch calls and latencies cost more than the
     work."""
     cost = label.ns("api_launch", "launch_latency")
@@ -415,7 +415,7 @@ def many_kernels(label: Label) -> Iterator[Finding]:
         )
 
 
-def api_launch(label: Label) -> Iterator[Finding]:
+def api_launch(label: Label) -> Findings:
     """The launch call itself is what the GPU waits for (few operations; many have a rule of their
     own)."""
     call, host = label.ns("api_launch"), _of_the_cpu(label)
@@ -439,7 +439,7 @@ def api_launch(label: Label) -> Iterator[Finding]:
     )
 
 
-def copy(facts: Facts) -> Iterator[Finding]:
+def copy(facts: Facts) -> Findings:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
     rows = facts.details["memcpy"]
@@ -529,7 +529,7 @@ def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
 
 
-def _fill(row: Interval) -> Iterator[Finding]:
+def _fill(row: Interval) -> Findings:
     """`tensor.zero_()` is a kernel, looked for in rows with several operations."""
     several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
     if several and row.ns("memset") < SAY_SHARE * row.elapsed:
@@ -544,7 +544,7 @@ def _fill(row: Interval) -> Iterator[Finding]:
             )
 
 
-def sync(facts: Facts) -> Iterator[Finding]:
+def sync(facts: Facts) -> Findings:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the CPU
     has caught up."""
     rows = facts.details["memcpy"]

@@ -5,45 +5,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
-from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, NO_WORK, Advice, Finding, Remark
+from nsysalign.explain.finding import (
+    IN_GRAPHS,
+    NO_ADVICE,
+    NO_WORK,
+    Advice,
+    Finding,
+    Findings,
+    Remark,
+)
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, OURS, WARP, Analysis
-from nsysalign.parts import parts_matrix
+from nsysalign.intervals import disjoint
+from nsysalign.model import (
+    CAUSES,
+    OPERATION_KINDS,
+    OTHER_STREAMS,
+    OURS,
+    WARP,
+    Trace,
+    pid_of,
+)
 from nsysalign.split.runs import NOT_KNOWN
-from nsysalign.text import kernel_name, of, percent, plural, quantity, span, subject, times_over
+from nsysalign.text import kernel_name, of, plural, quantity, span, subject, times_over
 
-#: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
-#: results in between.
-FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.5, 0.8, 0.8
-#: First launches that held up less than this loaded nothing; shorter idle times are no pauses.
-LEAST_LOADING_NS = LEAST_PAUSE_NS = 100_000
-#: From this share of the run on its idle time comes first: else what it computes or copies does.
-MOSTLY_IDLE = 1 / 3
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
-SET_UP_SHARE, LITTLE_WORK_SHARE, WORTH_NAMING = 0.5, 0.05, 0.1
-#: Where the time is no time of calls, from less than this share on.
-HARDLY_ANY_SHARE = 0.02
-#: A pause is named with others from this share of the longest on.
-_PAUSE_SHARE = 0.1
-#: A run that copied for less than this in all has nothing to gain.
-LEAST_COPYING_NS = 20_000
-#: Copies that are alike are named from so many on.
-_OFTEN = 5
-#: From these shares of the run on, its kernels, or its copies between host and device, are what it
-#: does.
-KERNELS_SHARE, COPIES_SHARE = 0.8, 0.5
-_MOST_NAMED = 3
-#: So many pauses of one kind are counted instead of named.
-_MANY_GAPS = 10
-#: Pages of managed memory that move for this share of the run are worth saying.
-_MOVING_SHARE = 0.1
+SET_UP_SHARE, LITTLE_WORK_SHARE = 0.5, 0.05
+#: Of the idle time: what a first launch or code that is loaded explains; pauses, and results in
+#: between.
+FIRST_SHARE, PAUSES_SHARE = 0.5, 0.8
+#: Shorter pauses, and first launches that held up less, are none.
+LEAST_NS = 100_000
+_MOST_NAMED, _MANY_GAPS = 3, 10  # more pauses of one kind are counted instead of named
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
 ERRORS = {
@@ -137,92 +135,95 @@ _STATUS = Advice(
 _RECORD_AGAIN = Advice("Record again, a shorter part, and synchronise before the program ends")
 
 
-class Run(NamedTuple):
+class Run:
     """All work of a process on a device, from its first to its last."""
 
-    interval: int
-    label: str
-    pid: int
-    device: int
-    elapsed_ns: int
-    start_ns: int
+    def __init__(self, facts: Facts, row: Any) -> None:
+        """`row`: of `frames.INTERVALS`."""
+        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
+        parts, details = facts.whole.parts, facts.whole.details
+        parts = parts[parts["interval"] == row.interval]
+        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
+        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
+        self.details = details[details["interval"] == row.interval]
 
     @classmethod
     def all_of(cls, facts: Facts) -> list[Run]:
+        """None where the program measured what it wanted to know."""
         table = facts.whole.runs.drop_duplicates(["pid", "device"])  # streams come behind
-        rows = table[list(cls._fields)].itertuples(index=False, name=None)
-        return [cls(*row) for row in rows]
+        return [] if facts.measured_itself else [cls(facts, row) for row in table.itertuples()]
 
-    def known(self, facts: Facts, what: str) -> Mapping[str, Any]:
+    def known(self, what: str) -> Mapping[str, Any]:
         """What is known of a run beside its parts; {} for nothing."""
-        rows = getattr(facts.analysis.known, what)
-        return next((r for r in rows if (r["pid"], r["device"]) == (self.pid, self.device)), {})
+        rows = getattr(self.facts.analysis.known, what)
+        own = (self.row.pid, self.row.device)
+        return next((r for r in rows if (r["pid"], r["device"]) == own), {})
 
-    def finding(self, title: str, advice: Advice, loss_ns: float, **evidence: Any) -> Finding:
+    def ns(self, *causes: str) -> int:
+        return sum(self.parts[cause] for cause in causes)
+
+    def finding(
+        self,
+        title: str,
+        advice: Advice = NO_ADVICE,
+        loss_ns: float = 0,
+        severity: str = "warning",
+        **evidence: Any,
+    ) -> Finding:
         """A finding about the run; one of several is named."""
-        title = title if self.label == "run" else f"{subject(self.label)}: {title}"
+        name = self.row.label
+        title = title if name == "run" else f"{subject(name)}: {title}"
+        title = title[:1].upper() + title[1:]
+        evidence = {"elapsed_ns": self.elapsed, **evidence}
         return Finding(
-            "warning",
-            self.label,
-            title[:1].upper() + title[1:],
-            {"elapsed_ns": self.elapsed_ns, **evidence},
-            advice,
-            loss_ns=int(loss_ns),
-            interval=self.interval,
-        )
+            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
+        )  # fmt: skip
 
 
-def failed_calls(facts: Facts) -> Iterator[Finding]:
+def failed_calls(facts: Facts) -> Findings:
     """Launches, copies and synchronisations that returned an error: what they should have done did
     not happen."""
     failed = sorted(facts.failed_calls, key=lambda row: -row[2])
     if not failed:
         return
     named = [
-        f"{call} {f'{count:,} times' if count > 1 else 'once'} with error {code}"
+        f"{call} {times_over(count)} with error {code}"
         + (f" (cudaError{ERRORS[code]})" if code in ERRORS else "")
         for call, code, count in failed[:_MOST_NAMED]
     ]
     total = sum(count for _, _, count in failed)
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
-    yield Finding(
-        "error",
-        "the run",
-        f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}.",
-        {"failed_calls": total, "by_call": by_call},
-        _STATUS,
-    )
+    title = f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}."
+    evidence = {"failed_calls": total, "by_call": by_call}
+    yield Finding("error", "the run", title, evidence, _STATUS)
 
 
-def lost_records(facts: Facts) -> Iterator[Finding]:
+def lost_records(facts: Facts) -> Findings:
     """The trace is not whole: what it says of the GPU is less than what happened."""
     known = facts.analysis.known.lost
-    launches = [row for row in known if "without_kernel" in row]
-    if launches:
-        without = sum(row["without_kernel"] for row in launches)
-        yield Finding(
-            "error",
-            "the run",
-            f"{'1 kernel launch has' if without == 1 else f'{without:,} kernel launches have'} no kernel that begins "
-            "later in this trace: "
-            "records were lost, or time stamps of the GPU are wrong. What is said of the GPU counts only what is there.",
+    without = sum(row.get("without_kernel", 0) for row in known)
+    lost = []
+    if without:
+        launches = f"{without:,} kernel launches have"
+        launches = "1 kernel launch has" if without == 1 else launches
+        lost.append((
+            f"{launches} no kernel that begins later in this trace: records were lost, or time stamps of the GPU are wrong.",
             {"launches_without_kernel": without},
-            _RECORD_AGAIN,
-        )
+        ))  # fmt: skip
     for row in known:
         if after := row.get("after_last_call_ns"):
-            yield Finding(
-                "error",
-                "the run",
+            lost.append((
                 f"Ranges that call CUDA ({row['range']}) go on for {span(after)} after the last CUDA call of their thread "
-                "in this trace: records were lost. What is said of the GPU counts only what is there.",
+                "in this trace: records were lost.",
                 {"after_last_call_ns": after},
-                _RECORD_AGAIN,
-            )
+            ))  # fmt: skip
+    for text, evidence in lost:
+        title = f"{text} What is said of the GPU counts only what is there."
+        yield Finding("error", "the run", title, evidence, _RECORD_AGAIN)
 
 
-def no_gpu_work(facts: Facts) -> Iterator[Remark]:
+def no_gpu_work(facts: Facts) -> Findings:
     """CUDA calls and not a row of what they made the GPU do."""
     if made := facts.analysis.known.calls_without_work:
         calls = f"{NO_WORK}{plural(made['calls'], 'CUDA call')}"
@@ -243,206 +244,218 @@ def no_gpu_work(facts: Facts) -> Iterator[Remark]:
         yield Remark(text)
 
 
-def set_up(facts: Facts) -> Iterator[Finding]:
-    """CUDA calls before the GPU's first work, and after its last, are what the process did."""
-    for run in Run.all_of(facts) if not facts.measured_itself else ():
-        known = run.known(facts, "set_up")
-        if not known or known["busy_ns"] >= LITTLE_WORK_SHARE * known["whole_ns"]:
+def before_and_after(trace: Trace) -> Iterator[dict[str, Any]]:
+    """What a process did in CUDA before its GPU's first work and after its last, for each that calls
+    CUDA, with the first of its devices (`Known.set_up`).
+
+    calls    [cudaMalloc: sets CUDA up      ] [memcpy]  [launch]            [cudaFree]
+    GPU                                         CC         KKKKK
+             |------------ before ------------|            last|-- after --|
+
+    `whole_ns`: from the first call to the last call or work, `until_ns` to the first work, `since_ns` from the last.  `before_ns`, `after_ns`: how long calls
+    were open in these times; `..._call`: the one that took most of it, `..._call_ns`;
+    `busy_ns`: how long the device worked.
+    """
+
+    def open_ns(spans: Any) -> int:  # threads call at once
+        _, start, stop = disjoint(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
+        return int((stop - start).sum())
+
+    calls = trace.calls[["start_ns", "end_ns", "name_id", "process"]]
+    calls = calls[trace.outermost]
+    work = trace.operations[["process", "device", "start_ns", "end_ns"]]
+    for process, ran in work.groupby("process"):
+        own = calls[calls["process"] == process]
+        if own.empty:
             continue
-        least = SET_UP_SHARE * known["whole_ns"]
-        if known["before_ns"] + known["after_ns"] < least:
-            outside = known["until_ns"] + known["since_ns"]
-            if known["busy_ns"] >= HARDLY_ANY_SHARE * known["whole_ns"] or outside < least:
-                continue  # what the CPU did outside of CUDA calls may be as it should be
-            numbers = {
-                "first_call_to_first_work_ns": known["until_ns"],
-                "whole_ns": known["whole_ns"],
+        first, last = int(ran["start_ns"].min()), int(ran["end_ns"].max())
+        begin = min(int(own["start_ns"].min()), first)
+        end = max(int(own["end_ns"].max()), last)
+        row = {"pid": int(pid_of(process)), "device": int(ran["device"].min())}
+        row |= {"whole_ns": end - begin, "busy_ns": open_ns(ran)}
+        row |= {"until_ns": first - begin, "since_ns": end - last}
+        for name, low, high in (("before", begin, first), ("after", last, end)):
+            some = own[(own["start_ns"] < high) & (own["end_ns"] > low)]
+            some = some.assign(
+                start_ns=some["start_ns"].clip(lower=low), end_ns=some["end_ns"].clip(upper=high)
+            )
+            ns = (some["end_ns"] - some["start_ns"]).groupby(some["name_id"]).sum()
+            most = int(ns.idxmax()) if len(ns) else -1
+            row |= {
+                f"{name}_ns": open_ns(some),
+                f"{name}_call": trace.names.get(most, "CUDA calls"),
             }
-            if known["until_ns"] >= least:  # what creates a context need not be a recorded call
-                title = (
-                    f"{of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
-                    f"first work, {span(known['before_ns'])} of them in CUDA calls; the GPU works for {span(known['busy_ns'])}."
-                )
-                numbers["before_first_work_ns"] = known["before_ns"]
-                numbers["gpu_works_ns"] = known["busy_ns"]
-            else:
-                within_ns = known["whole_ns"] - outside
-                title = (
-                    f"{span(known['whole_ns'])} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
-                    f"within {span(within_ns)}: {span(known['until_ns'])} before it, {span(known['since_ns'])} after it."
-                )
-                numbers["last_work_to_last_call_ns"] = known["since_ns"]
-                numbers["work_within_ns"] = within_ns
-            yield run.finding(title, NO_ADVICE, 0, **numbers)
+            row[f"{name}_call_ns"] = open_ns(some[some["name_id"] == most])
+        yield row
+
+
+def set_up(facts: Facts) -> Findings:
+    """CUDA calls before the GPU's first work, and after its last, are what the process did; where
+    they are not, what the CPU did outside of them may be as it should be."""
+    for run in Run.all_of(facts):
+        known = run.known("set_up")
+        whole, busy = known.get("whole_ns", 0), known.get("busy_ns", 0)
+        if not known or busy >= LITTLE_WORK_SHARE * whole:
             continue
-        after = ""
-        if known["after_ns"] >= WORTH_NAMING * known["whole_ns"]:
-            after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
-        yield run.finding(
-            f"{of(known['before_ns'], known['whole_ns'])} pass in CUDA calls before the GPU's first work "
-            f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; the GPU works for {span(known['busy_ns'])}.",
-            NO_ADVICE,
-            0,
-            before_first_work_ns=known["before_ns"],
-            before_call_ns=known["before_call_ns"],
-            after_last_work_ns=known["after_ns"] if after else None,
-            after_call_ns=known["after_call_ns"] if after else None,
-            whole_ns=known["whole_ns"],
-            gpu_works_ns=known["busy_ns"],
-        )
+        least, before, until = SET_UP_SHARE * whole, known["before_ns"], known["until_ns"]
+        worked = f"the GPU works for {span(busy)}."
+        evidence = {"before_first_work_ns": before, "gpu_works_ns": busy}
+        if before + known["after_ns"] >= least:
+            after = ""
+            evidence["before_call_ns"] = known["before_call_ns"]
+            if known["after_ns"] >= 0.1 * whole:
+                after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
+                evidence["after_last_work_ns"] = known["after_ns"]
+                evidence["after_call_ns"] = known["after_call_ns"]
+            title = (
+                f"{of(before, whole)} pass in CUDA calls before the GPU's first work "
+                f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; {worked}"
+            )
+        elif until + known["since_ns"] < least or busy >= 0.02 * whole:
+            continue
+        elif until >= least:  # what creates a context need not be a recorded call
+            title = (
+                f"{of(until, whole)} pass between the process's first CUDA call and the GPU's "
+                f"first work, {span(before)} of them in CUDA calls; {worked}"
+            )
+            evidence["first_call_to_first_work_ns"] = until
+        else:
+            within, since = whole - until - known["since_ns"], known["since_ns"]
+            title = (
+                f"{span(whole)} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
+                f"within {span(within)}: {span(until)} before it, {span(since)} after it."
+            )
+            evidence = {"first_call_to_first_work_ns": until, "last_work_to_last_call_ns": since}
+            evidence["work_within_ns"] = within
+        yield run.finding(title, whole_ns=whole, **evidence)
 
 
-def whole_run(facts: Facts) -> Iterator[Finding]:
+def whole_run(facts: Facts) -> Findings:
     """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
     for much of the time between its first and its last work, or copied."""
-    if facts.measured_itself:
-        return
-    whole = facts.whole
-    # a stream that ran nothing while others did, or one of several of a range, is not the GPU
-    own = ~facts.column("library").astype(bool)
-    others = np.array([not OTHER_STREAMS.isdisjoint(f) for f in facts.column("flags")], bool)
-    own &= ~(others & (facts.column("kernel_only_upper_ns") == 0))
-    own &= np.array([not _OF_A_STREAM.search(name) for name in facts.column("label")], bool)
-    matrix = parts_matrix(whole)
     for run in Run.all_of(facts):
-        inside = own & (facts.column("pid") == run.pid) & (facts.column("device") == run.device)
-        inside = np.flatnonzero(inside)
+        # a stream that ran nothing while others did, or one of several of a range, is not the GPU
+        others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
+        own = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
+        own &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
+        own &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
+        inside = np.flatnonzero(own & ~facts.column("library").astype(bool))
         measured_ns = facts.once(inside, facts.column("elapsed_ns")[inside])
-        if measured_ns > TYPICAL_SHARE * run.elapsed_ns:
+        if measured_ns > TYPICAL_SHARE * run.elapsed:
             continue
         # pairs read from the trace that cover next to nothing are not all that counts
-        named = (
-            facts.column("kind")[inside] == "nvtx"
-        ).any() or measured_ns > 0.02 * run.elapsed_ns
-        row = matrix[(whole.intervals["interval"] == run.interval).to_numpy()][0]
-        parts = dict(zip(CAUSES, row.tolist(), strict=True))
-        details = whole.details[whole.details["interval"] == run.interval]
+        named = (facts.column("kind")[inside] == "nvtx").any()
+        named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
+        named = named or measured_ns > 0.02 * run.elapsed
+        kernels = run.ns("kernel", "graph")
+        details, moved = run.details, run.known("page_migrations")
         staging = int(details.loc[details["detail"] == "staging", "ns"].sum())
-        working = sum(parts[c] for c in OPERATION_KINDS) - staging
-        moved = run.known(facts, "page_migrations")
-        touched = moved.get("touched_ns", 0)
-        parts["host"] -= min(parts["host"], touched)
-        # pages that move are no copy of the program's
-        copying = parts["memcpy"] - staging - moved.get("alone_ns", 0)
-        parts["memcpy"] = staging
         ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-        if found := _idle(facts, run, parts, run.elapsed_ns - working - ours, details, touched):
-            named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-            if named and named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
-                # the program named what counts: the rest is set-up
-                found = replace(found, severity="info", loss_ns=0, advice=NO_ADVICE)
-            elif found.evidence["idle_ns"] < MOSTLY_IDLE * run.elapsed_ns:
-                found = replace(found, severity="info")
-            yield found
-        if copying > max(WARN_SHARE * run.elapsed_ns, LEAST_COPYING_NS):
-            found = _copying(facts, run, parts, copying, details)
-            less = copying < parts["kernel"] + parts["graph"]
-            yield replace(found, severity="info") if less else found
+        idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staging) - ours
+        touched = moved.get("touched_ns", 0)
+        # pages that move are no copy of the program's
+        copying = run.parts["memcpy"] - staging - moved.get("alone_ns", 0)
+        run.parts["host"] -= min(run.parts["host"], touched)
+        run.parts["memcpy"] = staging
+        # where the program named what counts, the rest is set-up
+        set_up = named and named_ns > TYPICAL_SHARE * kernels > 0
+        yield from _idle(run, idle, touched, set_up)
+        if copying > max(WARN_SHARE * run.elapsed, 20_000):
+            yield _copying(run, copying, kernels)
 
 
-def _idle(
-    facts: Facts, run: Run, parts: Mapping[str, int], idle: int, details: Any, touched: int
-) -> Finding | None:
+def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
     """The GPU ran nothing for `idle`: which gap that is.  `touched`: of that, the CPU touched managed
     memory, which has a rule of its own."""
-    known, explained = run.known(facts, "idle"), idle - touched
-    gaps = facts.whole.gaps
-    gaps = gaps[gaps["interval"] == run.interval].sort_values("ns", ascending=False, kind="stable")
-    if touched:
-        gaps = gaps[gaps["next"] != "page migration D2H"]
-    longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
+    known, explained = run.known("idle"), idle - touched
+    table = run.facts.whole.gaps
+    table = table[table["interval"] == run.row.interval]
+    gaps = sorted(table.itertuples(index=False), key=lambda gap: -gap.ns)
+    gaps = [gap for gap in gaps if not touched or gap.next != "page migration D2H"]
+    longest = [gap for gap in gaps[:3] if gap.ns >= 0.1 * gaps[0].ns]
     # one that is half of it and more is said before what many have in common
-    one_pause = len(gaps) > 0 and gaps["ns"].max() >= max(0.5 * idle, LEAST_PAUSE_NS)
-    one_pause = one_pause and gaps["call"].iloc[0] != NOT_KNOWN
-    if one_pause and longest["ns"].sum() < PAUSES_SHARE * explained:
-        longest = longest.head(1)
-    of_gaps = ", ".join(_gap(run, gap) for gap in longest.itertuples(index=False))
-    pauses, first, back = (
-        int(longest["ns"].sum()), known.get("first_ns", 0), known.get("back_ns", 0)
-    )  # fmt: skip
-    cause = max(_IDLE, key=lambda each: sum(parts[c] for c in each.causes))
-    lost, remedy = sum(parts[c] for c in cause.causes), cause.remedy
-    evidence: dict[str, Any] = {}
-    named = False
-    if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_LOADING_NS):
-        lost, remedy, rest = first, _FIRST, run.elapsed_ns - first
+    one_pause = bool(gaps) and gaps[0].ns >= max(0.5 * idle, LEAST_NS)
+    one_pause = one_pause and gaps[0].call != NOT_KNOWN
+    if one_pause and sum(gap.ns for gap in longest) < PAUSES_SHARE * explained:
+        longest = longest[:1]
+    pauses, of_gaps = sum(gap.ns for gap in longest), ", ".join(_gap(run, gap) for gap in longest)
+    cause = max(_IDLE, key=lambda each: run.ns(*each.causes))
+    several = pauses >= max(PAUSES_SHARE * explained, LEAST_NS)
+    first, back, loading = (known.get(f"{what}_ns", 0) for what in ("first", "back", "loading"))
+    named, evidence = False, dict[str, Any]()
+    if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_NS):
+        lost, remedy, rest = first, _FIRST, run.elapsed - first
         text = (
             f"for {span(lost)} of that it waited for {plural(known['first_kernels'], 'kernel')} to run for the first time "
             f"(when code is compiled, loaded or set up); the rest of the run takes {span(rest)}"
         )
         evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
         evidence["kernels"] = known["first_kernels"]
-    elif explained > 0 and known.get("loading_ns", 0) >= FIRST_SHARE * explained:
-        lost, remedy = known["loading_ns"], _FIRST
+    elif explained > 0 and loading >= FIRST_SHARE * explained:
+        lost, remedy, count = loading, _FIRST, known["loading_count"]
         text = (
-            f"{span(lost)} of that lie in {plural(known['loading_count'], 'gap')} in which code was linked or loaded "
+            f"{span(lost)} of that lie in {plural(count, 'gap')} in which code was linked or loaded "
             f"({times_over(known['loads'])})"
         )
-        evidence = {"loading_gaps_ns": lost, "count": known["loading_count"]}
-        evidence["calls"] = known["loads"]
-    elif explained > 0 and back >= BACK_SHARE * explained and not one_pause:
+        evidence = {"loading_gaps_ns": lost, "count": count, "calls": known["loads"]}
+    elif explained > 0 and back >= PAUSES_SHARE * explained and not one_pause:
         # a GPU that hardly works has nothing to overlap
-        lost, remedy = back, _RESULTS if idle < 0.9 * run.elapsed_ns else NO_ADVICE
+        lost, remedy = back, _RESULTS if idle < 0.9 * run.elapsed else NO_ADVICE
         text = (
             f"{span(lost)} of that lie between a copy to the host and the next one to the device "
             f"({times_over(known['back_count'])})"
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
-    elif one_pause or (
-        pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown"
-    ):
-        lost, remedy, named = pauses, NO_ADVICE, True
-        what, them = (
-            ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
-        )
-        text = (
-            f"{span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for "
-            f"{span(idle - lost)}"
-        )
-        evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
+    elif one_pause or (several and cause.causes != ("unknown",)):
+        lost, remedy, named, count = pauses, NO_ADVICE, True, len(longest)
+        what, them = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
+        text = f"{span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for {span(idle - lost)}"
+        evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": count}
     else:
-        text, evidence, remedy = _by_cause(cause, lost, known, parts, details)
+        lost = run.ns(*cause.causes)
+        text, evidence, remedy = _by_cause(run, cause, known)
         many = known.get("long_gaps", 0)
         if of_gaps and not remedy.faster and many >= _MANY_GAPS:
             text += f"; {many:,} gaps of {span(known['long_gap_ns'])} or more take {span(known['long_gaps_ns'])} in all"
             evidence |= {"gaps": many} | {f"{c}_ns": known[f"long_{c}_ns"] for c in ("gap", "gaps")}
         elif of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
-    if lost <= WARN_SHARE * run.elapsed_ns:
-        if idle < TYPICAL_SHARE * run.elapsed_ns:
-            return None
+    if lost <= WARN_SHARE * run.elapsed:
+        if idle < TYPICAL_SHARE * run.elapsed:
+            return
         # nothing stands out: what it consists of
         named, remedy, lost = False, NO_ADVICE, 0
-        text, evidence = _several(known, parts)
-    for number, gap in enumerate(longest.itertuples(index=False) if named else (), 1):
+        text, evidence = _several(run, known)
+    for number, gap in enumerate(longest if named else (), 1):
         evidence[f"pause_{number}_ns"] = int(gap.ns)
-        evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start_ns, 0)
-    return run.finding(
-        f"between its first and its last work the GPU ran nothing for {of(idle, run.elapsed_ns)}; {text}.",
-        remedy,
-        lost,
+        evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
+    yield run.finding(
+        f"between its first and its last work the GPU ran nothing for {of(idle, run.elapsed)}; {text}.",
+        NO_ADVICE if set_up else remedy,
+        0 if set_up else lost,
+        "info" if set_up or 3 * idle < run.elapsed else "warning",
         idle_ns=idle,
         **evidence,
     )
 
 
-def _several(known: Mapping[str, Any], parts: Mapping[str, int]) -> tuple[str, dict[str, Any]]:
+def _several(run: Run, known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The three largest parts of the idle time, with their numbers."""
-    sums = sorted(
-        ((sum(parts[c] for c in each.causes), each) for each in _IDLE), key=lambda row: -row[0]
-    )
-    texts = [f"for {span(ns)} {each.text}" for ns, each in sums[:_MOST_NAMED] if ns]
-    called = known.get("sync_count", 0)
-    if called >= _MANY_GAPS:
+    sums = sorted(((run.ns(*each.causes), each.text) for each in _IDLE), key=lambda row: -row[0])
+    sums = sums[:_MOST_NAMED]
+    texts = [f"for {span(ns)} {text}" for ns, text in sums if ns]
+    evidence = {f"idle_{number}_ns": ns for number, (ns, _) in enumerate(sums, 1)}
+    if (called := known.get("sync_count", 0)) >= _MANY_GAPS:
         texts.append(f"{known['sync_call']} was called {times_over(called)}")
-    evidence = {f"idle_{n}_ns": ns for n, (ns, _) in enumerate(sums[:_MOST_NAMED], 1)}
-    return "; ".join(texts), evidence | ({"calls": called} if called >= _MANY_GAPS else {})
+        evidence["calls"] = called
+    return "; ".join(texts), evidence
 
 
 def _by_cause(
-    cause: _Idle, lost: int, known: Mapping[str, Any], parts: Mapping[str, int], details: Any
+    run: Run, cause: _Idle, known: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any], Advice]:
     """What most of the idle time has in common, in words, with its numbers, and what to do."""
+    lost, details, remedy = run.ns(*cause.causes), run.details, cause.remedy
     text, evidence = f"for {span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
     calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
     calls = calls.groupby("detail", sort=False)["ns"].sum()
@@ -452,12 +465,13 @@ def _by_cause(
         if cause.causes == ("sync",) and most == known.get("sync_call"):
             text += f" (called {times_over(known['sync_count'])})"
             evidence["calls"] = known["sync_count"]
-    if cause.causes[0] != "api_launch":
-        return text, evidence, cause.remedy
-    small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
-    if details["detail"].str.contains(GRAPH_LAUNCH).any():
-        return text, evidence, Advice("", IN_GRAPHS)
-    return text, evidence, NO_ADVICE if known and small > SMALL_NS else cause.remedy
+    if cause.causes[0] == "api_launch":
+        small = run.ns("kernel", "memset") / max(known.get("operations", 1), 1)
+        if details["detail"].str.contains(GRAPH_LAUNCH).any():
+            remedy = Advice("", IN_GRAPHS)
+        elif known and small > SMALL_NS:
+            remedy = NO_ADVICE
+    return text, evidence, remedy
 
 
 def _gap(run: Run, gap: Any) -> str:
@@ -469,142 +483,111 @@ def _gap(run: Run, gap: Any) -> str:
         did = f"the CPU in {gap.call}"
     if gap.call == NOT_KNOWN:
         did = NOT_KNOWN
-    since = span(max(int(gap.start_ns) - run.start_ns, 0))
+    since = span(max(int(gap.start_ns) - run.row.start_ns, 0))
     return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
 
 
-def _copying(
-    facts: Facts, run: Run, parts: Mapping[str, int], copying: int, details: Any
-) -> Finding:
+def _copying(run: Run, copying: int, kernels: int) -> Finding:
     """The GPU copied for much of the run."""
-    kernels = parts["kernel"] + parts["graph"]
-    copies = details[(details["cause"] == "memcpy") & (details["detail"] == "copy")]
-    staged = (copies["memory"] == "pageable").to_numpy()
-    what, beside, faster, own = "copies", 0, 0, ""
-    if copies.loc[staged, "ns"].sum() > copying / 2:
-        faster, beside = (
-            int((copies["ns"] - from_pinned_ns(copies, {}))[staged].sum()),
-            parts["host"],
-        )
-        most = " of" if staged.all() else ", most of the time of"
-        what += f"{most} pageable memory{'' if staged.all() else ','}"
+    copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
+    staged = copies[copies["memory"] == "pageable"]
+    what, advice, beside, faster, own, repeats = "copies", _LESS, 0, 0, "", ""
+    if staged["ns"].sum() > copying / 2:
+        faster, beside = int((staged["ns"] - from_pinned_ns(staged, {})).sum()), run.parts["host"]
+        what = "copies, most of the time of pageable memory,"
+        what = "copies of pageable memory" if len(staged) == len(copies) else what
+        advice = _PINNED
     if beside:
         own = f", the CPU's own code before and between them {span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
-    again, repeats = run.known(facts, "idle"), ""
-    if again.get("alike_count", 0) >= _OFTEN and again["alike_ns"] > TYPICAL_SHARE * copying:
+    again = run.known("idle")
+    if again.get("alike_count", 0) >= 5 and again["alike_ns"] > TYPICAL_SHARE * copying:
         repeats = (
             f"; {again['alike_count']:,} copies of {quantity('bytes', again['alike_bytes'])} {again['alike_way']} take "
             f"{span(again['alike_ns'])} of it"
         )
         evidence |= {f"alike_copies{unit}": again[f"alike{unit or '_count'}"] for unit in ("", "_bytes", "_ns")}  # fmt: skip
     return run.finding(
-        f"{what} take {of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
+        f"{what} take {of(copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
         f"take {span(kernels)}{own}{repeats}.",
-        _PINNED if what != "copies" else _LESS,
+        advice,
         min(copying, faster + kernels + beside),
+        "info" if copying < kernels else "warning",
         copying_ns=copying,
         kernels_ns=kernels,
         **evidence,
     )
 
 
-def few_blocks(facts: Facts) -> Iterator[Finding]:
+def few_blocks(facts: Facts) -> Findings:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
-    for run in Run.all_of(facts) if not facts.measured_itself else ():
-        half = run.known(facts, "few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed_ns
-        for what, faster in (
-            ("few_blocks", _MORE_BLOCKS), ("fewer_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)
-        ):  # fmt: skip
-            few = run.known(facts, what)
+    for run in Run.all_of(facts):
+        half = run.known("few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed
+        for what, share, advice in (
+            ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
+            ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
+            ("few_threads", WARN_SHARE, _WHOLE_WARPS),
+        ):
+            few = run.known(what)
             ns = few.get(f"{what}_ns", 0)
-            least = TYPICAL_SHARE if what == "fewer_blocks" else WARN_SHARE
-            if ns <= least * run.elapsed_ns or (what == "fewer_blocks" and half):
+            if ns <= share * run.elapsed:
                 continue
             ran = facts.whole.kernels
-            ran = ran[(ran["label"] == run.label) & (ran["kernel"] == few["kernel"])]
+            ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few["kernel"])]
             if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
                 continue  # its launch takes longer than it: more blocks gain nothing
-            size, part_of = few["multiprocessors"], of(ns, run.elapsed_ns)
+            size, blocks, threads = (
+                few[c] for c in ("multiprocessors", "blocks", "threads_per_block")
+            )
+            evidence = {f"{what}_ns": ns, "blocks": blocks, "threads_per_block": threads}
             name = kernel_name(few["kernel"])
             if few.get("kinds", 1) > 1:  # it has only a part of the time
                 name += f" (of {few['kinds']} such kernels the one that runs longest: {span(few['longest_ns'])})"
+                evidence |= {c: few[c] for c in ("kinds", "longest_ns")}
             launched = (
-                f"{name} was launched with {plural(few['blocks'], 'block')} of "
-                f"{plural(few['threads_per_block'], 'thread')}"
+                f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
             )
-            evidence = {f"{what}_ns": ns, "blocks": few["blocks"]}
-            evidence |= {c: few[c] for c in ("kinds", "longest_ns") if few.get("kinds", 1) > 1}
-            evidence["threads_per_block"] = few["threads_per_block"]
-            if what != "few_threads":
-                gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
-                part = "half" if what == "few_blocks" else "a third"
-                title = (
-                    f"for {part_of} at least {part} of the GPU had nothing to do: {launched}{gpu}."
-                )
-                evidence["multiprocessors"] = size or None
-            else:
-                title = f"for {part_of} nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}."
+            gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
+            part = "half" if what == "few_blocks" else "a third"
+            title = f"at least {part} of the GPU had nothing to do: {launched}{gpu}"
+            if what == "few_threads":
+                title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
                 evidence["threads_of_a_warp"] = WARP
-            yield run.finding(title, faster, few["unused_ns"], **evidence)
+            else:
+                evidence["multiprocessors"] = size or None
+            title = f"for {of(ns, run.elapsed)} {title}."
+            yield run.finding(title, advice, few["unused_ns"], **evidence)
 
 
-def page_migrations(facts: Facts) -> Iterator[Finding]:
+def page_migrations(facts: Facts) -> Findings:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the CPU."""
-    for run in Run.all_of(facts) if not facts.measured_itself else ():
-        moved = run.known(facts, "page_migrations")
+    for run in Run.all_of(facts):
+        moved = run.known("page_migrations")
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
-        if idle > WARN_SHARE * run.elapsed_ns:
+        if idle > WARN_SHARE * run.elapsed:
+            # what the CPU does between two touches remains, and faults are not in the trace: no loss
             yield run.finding(
-                f"for {of(idle, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
+                f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
                 f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
                 f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
                 _BACK,
-                0,  # what the CPU does between two touches remains, and faults are not in the trace
                 idle_before_migrations_ns=idle,
                 migrations_to_the_host=moved["touched_count"],
                 bytes_to_the_host=moved["to_host_bytes"],
                 moving_to_the_host_ns=moved["to_host_ns"],
             )
-        if moved.get("asked") or lost <= _MOVING_SHARE * run.elapsed_ns:
+        if moved.get("asked") or lost <= 0.1 * run.elapsed:
             continue
-        inside = lost - moved["alone_ns"]
-        count = moved["to_device_count"] + moved["to_host_count"]
+        alone, count = moved["alone_ns"], moved["to_device_count"] + moved["to_host_count"]
         yield run.finding(
             f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
-            f"GPU. Pages moved for {span(inside)} while kernels ran, and for {span(moved['alone_ns'])} while none "
+            f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
             "did; how long the page faults themselves took is not in the trace.",
             _MANAGED,
             lost,
             migrations=count,
-            migrations_during_kernels_ns=inside,
-            migrations_without_kernels_ns=moved["alone_ns"],
+            migrations_during_kernels_ns=lost - alone,
+            migrations_without_kernels_ns=alone,
         )
-
-
-def run_sentence(analysis: Analysis, number: int, parts: Mapping[str, int]) -> str:
-    """ "GPU-bound: fit_lines is 81 % of its kernels' time." or "Copying: H2D 921 of 969 ms at 27 GB/s.";
-    '' where the GPU was not busy with either.  `number`: the run's interval."""
-    run = analysis.intervals[analysis.intervals["interval"] == number].iloc[0]
-    elapsed = max(int(run["elapsed_ns"]), 1)
-    if parts["kernel"] + parts["graph"] >= KERNELS_SHARE * elapsed:
-        ran = analysis.kernels[analysis.kernels["label"] == run["label"]]
-        ran = ran[ran["kind"] == "kernel"]
-        if not len(ran):
-            return "GPU-bound."
-        most = ran.loc[ran["total_ns"].idxmax()]
-        share = percent(most["total_ns"] / max(ran["total_ns"].sum(), 1))
-        return f"GPU-bound: {kernel_name(most['kernel'])} is {share} of its kernels' time."
-    details = analysis.details
-    copies = details[(details["interval"] == number) & (details["cause"] == "memcpy")]
-    copies = copies[(copies["detail"] == "copy") & copies["direction"].isin(["H2D", "D2H"])]
-    ns = copies.groupby("direction")["ns"].sum()
-    if not len(ns) or ns.max() < COPIES_SHARE * elapsed:
-        return ""
-    way = copies[copies["direction"] == ns.idxmax()]
-    known = way[way["bandwidth_gb_s"] > 0]
-    rate = known["bytes"].sum() / max((known["bytes"] / known["bandwidth_gb_s"]).sum(), 1)
-    speed = f" at {rate:,.3g} GB/s" if rate > 0 else ""
-    return f"Copying: {ns.idxmax()} {of(int(ns.max()), elapsed)}{speed}."
