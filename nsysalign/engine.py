@@ -128,8 +128,10 @@ def analyze_inputs(
     trace, alignment = without_own_work(trace, align(trace, log))
     alignment = with_runs(trace, alignment)
     by_log = by_the_log(alignment, log)
+    # what only placing needs takes as much memory as all the rest
     if log is not None and not inputs.baseline:
         log = log.without_events()
+    trace, alignment = trace.once_placed(alignment.windows), replace(alignment, clock=None)
     trim_memory()
     tell("splitting the intervals", 60)
     split = split_trace(trace, alignment, latency)

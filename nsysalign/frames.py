@@ -38,6 +38,8 @@ class Spec(NamedTuple):
         return [c.name for c in self.columns]
 
 
+#: Texts of which most rows have one of their own.
+_NAMES = ("name", "label")
 _NARROWER = {"int64": ("int8", "int16", "int32"), "str": ("category",)}
 
 
@@ -58,9 +60,27 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     return out.astype(wrong) if wrong else out
 
 
+def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
+    """A column in little memory: one process, one stream, names by number need far less than nsys
+    declares.  One value only: a view with stride 0, read-only; else int32 where that holds them,
+    never of times (`name`)."""
+    import numpy as np
+
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    if low == high:
+        one = np.int64(low) if values.dtype.itemsize > 1 else low
+        return np.broadcast_to(one, len(values))
+    if values.dtype.itemsize == 1:
+        return values
+    fits = not name.endswith("_ns") and low >= -1 << 31 and high < 1 << 31
+    return values.astype(np.int32 if fits else np.int64, copy=False)
+
+
 def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
-    """A table of `count` rows from arrays and single values; numbers that are all the same take no
-    memory: of a million intervals most have one process, thread and stream."""
+    """A table of `count` rows from arrays and single values, in little memory (`check`): of a million
+    intervals most have one process, thread and stream, and few call sites."""
     import numpy as np
     import pandas as pd
 
@@ -69,13 +89,15 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
         values = columns[name]
         if dtype in ("int8", "int64", "bool"):
             values = np.asarray(values, dtype=dtype)
-            same = count and (not values.ndim or (values == values[0]).all())
             # a copy: a view of one column of another table would hold all of it
-            values = np.broadcast_to(values.ravel()[0], count) if same else values.copy()
-        elif isinstance(values, str):
-            values = pd.Series([values], dtype="str").take(np.zeros(count, np.int64)).array
+            values = narrow(values.copy() if values.ndim else np.broadcast_to(values, count), name)
+        elif dtype == "str" and isinstance(values, str):
+            values = texts(np.zeros(count, np.int8), [values])
+        elif dtype == "str" and name not in _NAMES:
+            codes, words = pd.factorize(pd.Series(values, dtype=object))
+            values = texts(codes, list(words))
         out[name] = values
-    return check(pd.DataFrame(out, index=range(count), copy=False), spec)
+    return check(pd.DataFrame(out, index=range(count), copy=False), spec, narrow=True)
 
 
 def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
@@ -231,8 +253,7 @@ clock_samples: what the runner read through NVML, one row per GPU and round; -1 
         temperature_c
 
 placed_records: every record of the log, matched to its API call and stream
-    int64 log_process seq process thread call call_start_ns call_end_ns device lane stream
-        timestamp_ns lower_ns upper_ns t_ns; str problem
+    int64 seq process call device lane stream timestamp_ns lower_ns upper_ns t_ns; str problem
 
 lanes: streams as the analysis numbers them
     int64 process device context stream flag

@@ -158,19 +158,6 @@ def index_type(count: int) -> type:
     return np.int32 if count < INT32.max else np.int64
 
 
-def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
-    """A column in little memory: one process, one stream, names by number need far less than nsys
-    declares.  One value only: a view with stride 0, read-only; else int32 where that holds them,
-    never of times (`name`)."""
-    if not len(values):
-        return values
-    low, high = values.min(), values.max()
-    if low == high:
-        return np.broadcast_to(np.int64(low), len(values))
-    fits = not name.endswith("_ns") and INT32.min <= low and high <= INT32.max
-    return values.astype(np.int32 if fits else np.int64, copy=False)
-
-
 def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
     """key -> its values, in the order in which they came."""
     if len(keys) and (keys == keys[0]).all():

@@ -186,6 +186,13 @@ class Trace:
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
+    def once_placed(self, windows: pd.DataFrame) -> Trace:
+        """The same without rows that say where events lie; those of synchronisations say what host
+        timers among the windows waited for."""
+        timed = (windows["kind"] == "host").any()
+        syncs = self.syncs if timed else frames.empty(frames.SYNCS)
+        return replace(self, syncs=syncs, event_rows=frames.empty(frames.EVENT_ROWS))
+
     @property
     def outermost(self) -> Any:
         """Bool, per call: it lies in no other."""

@@ -278,6 +278,8 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     """
     w, calls = alignment.windows, trace.calls
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
+    if not len(host):
+        return [()] * len(w)
     outer = calls[trace.outermost]
     waits = outer["kind"].isin([CALL[k] for k in SYNC_CALLS]) & (outer["return_value"] == 0)
     launches = outer["kind"].isin([CALL[k] for k in ENQUEUEING_CALLS])

@@ -31,7 +31,6 @@ from nsysalign.intervals import (
     covered,
     distinct,
     group,
-    narrow,
     one_of,
     pick,
     ragged,
@@ -398,7 +397,7 @@ class Details:
         rate = np.divide(size, took, out=np.full(len(some), np.nan), where=took > 0)
         table = {name: frames.texts(kind, named[name].tolist()) for name in named}
         numbers = {"interval": interval, "stream": stream, "bytes": size}
-        table |= {name: narrow(values) for name, values in numbers.items()}
+        table |= {name: frames.narrow(values) for name, values in numbers.items()}
         table |= {"ns": ns[some], "bandwidth_gb_s": rate}
         return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)
 

@@ -163,54 +163,62 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
 def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     """`frames.VARIANTS`: labels whose intervals did different work.  `intervals`: the windows, with
     labels."""
-    label = intervals["label"].where(intervals["kind"] != "run")
-    often = np.flatnonzero(label.groupby(label).transform("size") >= 2 * _FEWEST)
+    label, labels = pd.factorize(intervals["label"].where(intervals["kind"] != "run"))
+    size = np.bincount(label[label >= 0], minlength=len(labels))
+    often = np.flatnonzero(np.append(size >= 2 * _FEWEST, False)[label])  # -1: a run
     if not len(often):
         return frames.empty(frames.VARIANTS)
-    work = _work(ran, often).assign(kernel_only_ns=intervals["kernel_only_ns"].to_numpy())
-    # there may be thousands of labels: all are processed together
-    groups = work.iloc[often].groupby(label.iloc[often].to_numpy(), sort=False)
-    several = (groups[_WORK].nunique() > 1).any(axis=1)
-    low, high = (groups["kernel_only_ns"].quantile(q) for q in (0.1, 0.9))
+    work = _work(ran, often)
+    work["kernel_only_ns"] = intervals["kernel_only_ns"].to_numpy()
+    several = np.zeros(len(labels), dtype=bool)
+    rows = group(
+        label[often], often
+    )  # there may be thousands of labels: all are looked at together
+    example = np.zeros(len(labels), np.int64)
+    example[label[often[::-1]]] = often[::-1]
+    for name in _WORK:
+        other = work[name][often] != work[name][example[label[often]]]
+        several[label[often[other]]] = True
+    times = pd.Series(work["kernel_only_ns"][often]).groupby(label[often])
+    low, high = (times.quantile(q) for q in (0.1, 0.9))
     spread = (high - low) > _SPREAD * high
-    chosen = {key: often[rows] for key, rows in groups.indices.items() if (several | spread)[key]}
     # kernel times that vary are perhaps explained by the grids
-    varied = [rows for key, rows in chosen.items() if spread[key]]
+    varied = [rows[number] for number in spread.index[spread].tolist()]
     work["blocks"] = _blocks(ran, np.sort(np.concatenate([np.empty(0, np.int64), *varied])))
     tables = []
-    for name in sorted(chosen, key=lambda key: chosen[key][0]):  # in the order of the labels
-        texts = _variants(work.iloc[chosen[name]].reset_index(drop=True))
+    for number in sorted(rows):  # in the order of the labels
+        if not (several[number] or spread[number]):
+            continue
+        own = rows[number]
+        texts = _variants(pd.DataFrame({name: of[own] for name, of in work.items()}), ran)
         if texts is None:
             continue
-        own = intervals.iloc[chosen[name]]
-        table = label_table(own.assign(label=texts)).rename(columns={"label": "variant"})
-        members = own.groupby(np.asarray(texts, dtype=object))["interval"].agg(tuple)
+        those = intervals.iloc[own]
+        table = label_table(those.assign(label=texts)).rename(columns={"label": "variant"})
+        members = those.groupby(np.asarray(texts, dtype=object))["interval"].agg(tuple)
         table["intervals"] = members.reindex(table["variant"]).to_numpy()
-        tables.append(table.assign(label=name))
+        tables.append(table.assign(label=labels[number]))
     whole = pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.VARIANTS)
     return frames.check(whole, frames.VARIANTS)
 
 
-def _work(ran: Ran, which: np.ndarray) -> pd.DataFrame:
-    """What every window did (0 and '' for those not asked for): operations that begin in it on its
-    stream; for host windows, those issued in it: how many, how many bytes, a number for their
-    names, and the name of the longest."""
-    out = pd.DataFrame(0, range(len(ran.windows)), _WORK).assign(main="")
+def _work(ran: Ran, which: np.ndarray) -> dict[str, np.ndarray]:
+    """What every window did (0 for those not asked for): operations that begin in it on its stream;
+    for host windows, those issued in it: how many, how many bytes, a number for their names, and
+    the name of the longest (-1: none)."""
+    count = len(ran.windows)
+    out = {name: np.zeros(count, np.int64) for name in _WORK}
+    out["main"] = np.full(count, -1, np.int32)
     size = ran.trace.operations["bytes"].to_numpy()
     # the same names, equally often, have the same sum
     weight = np.random.default_rng(1).integers(1 << 62, size=len(ran.names))
     for window, operation, _ in ran.inside(which):
-        columns = {"work_count": 1, "work_bytes": size[operation]}
-        columns |= {
-            "work_names": weight[ran.name[operation]],
-            "took": ran.end[operation] - ran.start[operation],
-        }
-        rows = pd.DataFrame(columns)
-        groups = rows.groupby(window)
-        own = groups[_WORK].sum()
-        out.loc[own.index, _WORK] = own
-        longest = ran.name[operation[groups["took"].idxmax()]]
-        out.loc[own.index, "main"] = ran.names["kernel"].to_numpy()[longest]
+        name = ran.name[operation]
+        for total, values in zip(out.values(), (1, size[operation], weight[name]), strict=False):
+            np.add.at(total, window, values)
+        order = np.lexsort((ran.start[operation] - ran.end[operation], window))
+        longest = order[np.flatnonzero(np.diff(window[order], prepend=-1))]
+        out["main"][window[longest]] = name[longest]
     return out
 
 
@@ -232,7 +240,7 @@ def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
     return out
 
 
-def _variants(work: pd.DataFrame) -> list[str] | None:
+def _variants(work: pd.DataFrame, ran: Ran) -> list[str] | None:
     """The name of each interval's kind of work in a label, None if all did the same."""
     if (work[[*_WORK, "blocks"]].nunique() == 1).all():
         return None
@@ -256,6 +264,8 @@ def _variants(work: pd.DataFrame) -> list[str] | None:
     if not 2 <= len(kept) <= _MOST_VARIANTS or others > _MOST_OTHER * len(work):
         return None
     first = work.iloc[[int(np.flatnonzero(number == n)[0]) for n in kept]]
+    kernels = ran.names["kernel"]
+    first = first.assign(main=[kernels[n] if n >= 0 else "" for n in first["main"].tolist()])
     texts = dict(zip(kept.tolist(), _named(first), strict=True))
     return [texts.get(n, OTHER) for n in number.tolist()]
 

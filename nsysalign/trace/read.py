@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import NoCudaWork, TraceError
-from nsysalign.intervals import distinct, group, index_type, narrow, one_of, pick, positions
+from nsysalign.intervals import distinct, group, index_type, one_of, pick, positions
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL,
@@ -128,13 +128,14 @@ def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     if not (start[1:] > start[:-1]).all():
         keys = (start, -columns["end_ns"], columns["thread"], columns["correlation"])
         columns = taken(columns, np.lexsort(keys[::-1]))
-    columns["process"] = narrow(process_of(columns["thread"]))
+    columns["process"] = frames.narrow(process_of(columns["thread"]))
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = kinds[np.searchsorted(ids, columns["name_id"])]
     columns["nested"] = _nested(columns["thread"], columns["start_ns"], columns["end_ns"])
-    for name in ("name_id", "return_value"):
-        if len(ids) and _INT16.min <= columns[name].min() and columns[name].max() <= _INT16.max:
+    for name in ("name_id", "return_value", "nested"):
+        least, most = (of(columns[name], initial=0) for of in (np.min, np.max))
+        if any(columns[name].strides) and _INT16.min <= least and most <= _INT16.max:
             columns[name] = columns[name].astype(np.int16)
     return pd.DataFrame(columns, copy=False), lost
 
@@ -152,7 +153,7 @@ def _nested(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarra
         inner = np.flatnonzero(start[rows[1:]] < np.maximum.accumulate(end[rows])[:-1]) + 1
         outer = np.delete(rows, inner)
         out[rows[inner]] = rows[inner] - outer[np.searchsorted(outer, rows[inner]) - 1]
-    return narrow(out)
+    return frames.narrow(out)
 
 
 def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
@@ -164,7 +165,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         lost += bad
         count, constants = len(columns["row"]), {"kind": kind, **_ABSENT}
         parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
-    whole = {n: narrow(np.concatenate([p.pop(n) for p in parts]), n) for n in [*parts[0]]}
+    whole = {n: frames.narrow(np.concatenate([p.pop(n) for p in parts]), n) for n in [*parts[0]]}
     start = whole["start_ns"]
     if not (start[1:] > start[:-1]).all():
         keys = (start, *(whole[name] for name in ("end_ns", "kind", "process", "correlation")))
@@ -173,7 +174,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
     if len(processes) == 1:  # exports before globalPid: of several nothing can be joined
         unknown = whole["process"] < 0
         if unknown.any():
-            whole["process"] = narrow(np.where(unknown, processes[0], whole["process"]))
+            whole["process"] = frames.narrow(np.where(unknown, processes[0], whole["process"]))
     ids, issuing = (whole["process"], whole["correlation"]), [CALL[k] for k in ISSUING_CALLS]
     issues = one_of(calls["kind"].to_numpy(), issuing)
     call = _joined(calls, *ids, issues)
@@ -185,7 +186,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         # correlation id
         call[whole["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
         call = np.where(call >= 0, call - calls["nested"].to_numpy()[call], -1)
-    whole["call"] = narrow(call)
+    whole["call"] = frames.narrow(call)
     return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
 
 
@@ -248,11 +249,11 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     del columns["end_ns"]
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
     call = _joined(calls, columns["process"], columns.pop("correlation"), waiting)
-    columns["call"] = narrow(call)
+    columns["call"] = frames.narrow(call)
     call = columns["call"]
     for name in ("stream", "event", "event_sync"):
         ids = columns[name]
-        columns[name] = narrow(np.where((ids == schema.NO_ID) | (ids < 0), -1, ids))
+        columns[name] = frames.narrow(np.where((ids == schema.NO_ID) | (ids < 0), -1, ids))
     if not (call[1:] > call[:-1]).all() or (call < 0).any():
         keys = [columns[name] for name in columns if name not in ("call", "start_ns", "row")]
         order = np.lexsort([*keys, columns["start_ns"], call])
