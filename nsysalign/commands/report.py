@@ -28,11 +28,10 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     """
     from nsysalign.commandline.outputs import refuse_overwriting
     from nsysalign.commandline.present import drawn
-    from nsysalign.commands.show import find
     from nsysalign.engine import load
     from nsysalign.files import file_name
     from nsysalign.rundir import PAGE, RunDirectory
-    from nsysalign.show import html
+    from nsysalign.show import html, waterfall
     from nsysalign.text import safe_text
 
     for results in registry.each("results"):
@@ -43,7 +42,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
             return
     loaded, focus, name = load(analysis), None, PAGE
     if interval is not None:
-        focus = find(loaded, name=interval)
+        focus = waterfall.find(loaded, name=interval)
         loaded = drawn(loaded, focus, analysis, "timeline")
         name = f"report-{file_name(interval)}.html"
         if not quiet and not (loaded.timeline["interval"] == focus).any():

@@ -50,8 +50,8 @@ class LabelChange:
     label_after: str  # another one if its lines moved: it is the same code
     kind: str
     site: str
-    before_count: int
-    after_count: int
+    count_before: int
+    count_after: int
     total: Change
     parts: dict[str, Change]  # causes that are not zero on both sides
     kernel_only: Change

@@ -14,17 +14,10 @@ from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
 from nsysalign.parts import DISPLAY
 from nsysalign.show.html import Page, assemble
-from nsysalign.show.payload import cause_looks
+from nsysalign.show.payload import cause_looks, plain_texts
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import change as relative
-from nsysalign.text import (
-    change_between,
-    duration,
-    fixed,
-    percent,
-    plural,
-    safe_text,
-)
+from nsysalign.text import change_between, duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
@@ -33,7 +26,6 @@ if TYPE_CHECKING:
 EVEN_SHARE = 0.02
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
-FORMAT, VERSION = "nsysalign-diff", 2
 PAGE = Page("diff.html", "format dom bars labels diff", "nsysalign diff: {}")
 
 
@@ -48,61 +40,39 @@ def ordered(comparison: Comparison) -> list[LabelChange]:
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """`nsysalign diff --json`: nanoseconds, labels in the order of the first analysis."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "before": comparison.before,
-        "after": comparison.after,
+    both = vars(comparison) | {
+        "format": "nsysalign-diff",
+        "version": 2,
         "confidence": CONFIDENCE,
-        "threshold": comparison.threshold,
-        "confounders": list(comparison.confounders),
-        "remarks": list(comparison.remarks),
         "labels": [_label(label) for label in comparison.labels],
-        "only_before": list(comparison.only_before),
-        "only_after": list(comparison.only_after),
     }
+    del both["missing"]
+    return both
 
 
 def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     """Write the page, self-contained like the report and small; the file appears whole or not at
     all."""
-    labels = []
-    for label in ordered(comparison):
-        names = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
-        bounds = between(label) or label.reason or "unknown"
-        words = {"change": changed(label), "bounds": bounds}
-        labels.append(_label(label) | names | {"reason": label.reason, "words": words})
-    data = {
-        "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
-        "before": safe_text(comparison.before),
-        "after": safe_text(comparison.after),
+    labels = [
+        _label(label)
+        | {"why": label.reason or label.verdict, "changed": changed(label)}
+        | {"bounds": between(label) or label.reason or "unknown"}
+        for label in ordered(comparison)
+    ]
+    causes = {cause for label in comparison.labels for cause in label.parts}
+    data = document(comparison) | {
+        "title": f"{comparison.before} → {comparison.after}",
         "summary": summary(comparison),
         "method": method(comparison),
-        "causes": cause_looks(
-            {cause for label in comparison.labels for cause in label.parts} or {"kernel"}
-        ),
+        "causes": cause_looks(causes or {"kernel"}),
         "labels": labels,
-        "only": [
-            [safe_text(name) for name in side]
-            for side in (comparison.only_before, comparison.only_after)
-        ],
-        "confounders": [safe_text(text) for text in comparison.confounders],
-        "remarks": [safe_text(remark) for remark in comparison.remarks],
     }
-    write_text(path, assemble(PAGE, data))
+    write_text(path, assemble(PAGE, plain_texts(data)))
 
 
 def _label(label: LabelChange) -> dict[str, Any]:
-    return {
-        "label": label.label,
-        "label_after": label.label_after,
-        "kind": label.kind,
-        "site": label.site,
-        "count_before": label.before_count,
-        "count_after": label.after_count,
-        "verdict": label.verdict,
+    return vars(label) | {
         "reason": REASONS.get(label.reason, ""),
-        "library": label.library,
         "total": _change(label.total),
         "kernel_only": _change(label.kernel_only),
         "parts": {cause: _change(change) for cause, change in label.parts.items()},
@@ -236,7 +206,7 @@ def _table(comparison: Comparison, console: Console) -> None:
     verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
     columns = [
         text("label", [safe_text(label.label) for label in labels]),
-        Column("runs", [f"{la.before_count}/{la.after_count}" for la in labels], leaves=1),
+        Column("runs", [f"{la.count_before}/{la.count_after}" for la in labels], leaves=1),
         Column("A us", times[0]),
         Column("B us", times[1]),
         Column("change", [changed(label) for label in labels]),

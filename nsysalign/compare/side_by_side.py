@@ -203,20 +203,13 @@ def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -
     ]
     if any(h.get("stopped") for h in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
-    if profiled is not None:
-        for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
-            under, without = (
-                ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
-                for log in (profiled, baseline)
-            )
-            if under and without and under != without:
-                notes.append(
-                    f"{what} differs between the run under nsys ({under}) and the one without "
-                    f"({without})"
-                )
-        processes, others = len(profiled.headers), len(baseline.headers)
-        if processes != others:
-            notes.append(f"{processes} processes timed something under nsys, {others} without it")
+    for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
+        under, without = (
+            ", ".join(sorted({str(h[key]) for h in log.headers if h.get(key)}))
+            for log in (profiled or baseline, baseline)
+        )
+        if under and without and under != without:
+            notes.append(f"{what} differs: {under} under nsys, {without} without")
     proven = ~table[["profiled_verdict", "baseline_verdict"]].isin(["", CANNOT_TELL]).any(axis=1)
     changed = table[proven & (table["profiled_verdict"] != table["baseline_verdict"])]
     if names := changed["label"].tolist():

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
 from nsysalign.answer import LabelRow, answer
-from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES
 from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
 from nsysalign.rundir import RunDirectory
 from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
+from nsysalign.show.waterfall import find
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
 from nsysalign.verdicts import SIGNS
@@ -45,7 +45,7 @@ class Analysis(model.Analysis):
 
         Raises UsageError if there is neither.
         """
-        return Framed(self, None if name is None else number(self, name), height)
+        return Framed(self, None if name is None else self._number(name), height)
 
     @property
     def breakdown(self) -> pd.DataFrame:
@@ -66,7 +66,40 @@ class Analysis(model.Analysis):
 
         Raises UsageError if there is neither.
         """
-        return waterfall(self, name)
+        chosen = self._number(name)
+        import plotly.graph_objects as go
+
+        position = int((self.intervals["interval"] == chosen).to_numpy().argmax())
+        interval = self.intervals.iloc[position]
+        rest = int(interval["elapsed_ns"])
+        steps = [("measured", 0, rest, "#6d28d9")]
+        parts = zip(CAUSES, parts_matrix(self)[position].tolist(), strict=True)
+        for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
+            if ns or cause == "kernel":
+                rest -= ns
+                steps.append((DISPLAY[cause], rest, ns, LOOKS[cause].colour))
+        names, bases, lengths, colours = zip(*steps, strict=True)
+        bars = go.Bar(
+            y=names,
+            x=[ns / 1e3 for ns in lengths],
+            base=[ns / 1e3 for ns in bases],
+            orientation="h",
+            marker_color=colours,
+            text=[duration(ns) for ns in lengths],
+            hovertemplate="%{y} %{text}<extra></extra>",
+        )
+        layout = {
+            "title": html.escape(safe_text(interval["name"])),
+            "showlegend": False,
+            "yaxis": {"autorange": "reversed"},
+            "xaxis_title": "us, profiled",
+            "height": 110 + 28 * len(steps),
+        }
+        return go.Figure(bars, layout)
+
+    def _number(self, name: str) -> int:
+        is_label = name in set(self.labels["label"]) - set(self.intervals["name"])
+        return find(self, label=name) if is_label else find(self, name=name)
 
 
 def shown(analysis: model.Analysis) -> Analysis:
@@ -147,51 +180,3 @@ class Framed:
 
     def __repr__(self) -> str:
         return f"<nsysalign report, {len(self._page) / 1e3:,.0f} kB; displayed in a notebook>"
-
-
-def number(analysis: model.Analysis, name: str) -> int:
-    """The interval of this name, or the one that the row of this label shows.  Raises UsageError if
-    there is neither."""
-    found = analysis.intervals.loc[analysis.intervals["name"] == name, "interval"]
-    if not len(found):
-        found = analysis.labels.loc[analysis.labels["label"] == name, "row_interval"]
-    if not len(found):
-        raise UsageError(
-            f"there is no interval or label named {safe_text(name)}", "see a.labels and a.intervals"
-        )
-    return int(found.iloc[0])
-
-
-def waterfall(analysis: model.Analysis, name: str) -> plotly.graph_objects.Figure:
-    """From the measured time of an interval (or a label's median one) down to its kernels, part by
-    part; microseconds."""
-    chosen = number(analysis, name)
-    import plotly.graph_objects as go
-
-    position = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
-    interval = analysis.intervals.iloc[position]
-    rest = int(interval["elapsed_ns"])
-    steps = [("measured", 0, rest, "#6d28d9")]
-    parts = zip(CAUSES, parts_matrix(analysis)[position].tolist(), strict=True)
-    for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
-        if ns or cause == "kernel":
-            rest -= ns
-            steps.append((DISPLAY[cause], rest, ns, LOOKS[cause].colour))
-    names, bases, lengths, colours = zip(*steps, strict=True)
-    bars = go.Bar(
-        y=names,
-        x=[ns / 1e3 for ns in lengths],
-        base=[ns / 1e3 for ns in bases],
-        orientation="h",
-        marker_color=colours,
-        text=[duration(ns) for ns in lengths],
-        hovertemplate="%{y} %{text}<extra></extra>",
-    )
-    layout = {
-        "title": html.escape(safe_text(interval["name"])),
-        "showlegend": False,
-        "yaxis": {"autorange": "reversed"},
-        "xaxis_title": "us, profiled",
-        "height": 110 + 28 * len(steps),
-    }
-    return go.Figure(bars, layout)

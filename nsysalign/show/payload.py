@@ -142,16 +142,16 @@ def payload(
         "holds": _holds(analysis, held),
     }
     of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
-    return _safe(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+    return plain_texts(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
 
 
-def _safe(value: Any) -> Any:
+def plain_texts(value: Any) -> Any:
     """The same with every text made plain: a line without control characters."""
     if isinstance(value, str):
         return safe_text(value)
     if isinstance(value, Mapping):
-        return {safe_text(key): _safe(item) for key, item in value.items()}
-    return [*map(_safe, value)] if isinstance(value, (list, tuple)) else value
+        return {safe_text(key): plain_texts(item) for key, item in value.items()}
+    return [*map(plain_texts, value)] if isinstance(value, (list, tuple)) else value
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -9,12 +9,15 @@ h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from nsysalign.answer import answer
+from nsysalign.errors import UsageError
 from nsysalign.model import Analysis
 from nsysalign.parts import DISPLAY
 from nsysalign.show.palette import LOOKS
@@ -33,6 +36,28 @@ class Line:
     cause: str  # the largest of several
     what: str
     count: int
+
+
+def find(analysis: Analysis, *, label: str | None = None, name: str | None = None) -> int:
+    """The number of the interval of that name, of the one in the label's row, or of the one that the
+    first screen shows.  Raises UsageError, which suggests similar names."""
+    intervals = analysis.intervals
+    if intervals.empty:
+        raise UsageError("no interval was placed in this analysis", "its report says why")
+    if label is None and name is None:
+        proof = answer(analysis).proof
+        return proof.interval if proof else int(intervals["interval"].iloc[0])
+    column, what = ("name", "interval is named") if name is not None else ("label", "label is")
+    wanted = name if label is None else label
+    found = intervals.loc[intervals[column] == wanted, "interval"]
+    if found.empty:
+        table = intervals if name is not None else analysis.labels
+        names = table[column].tolist()
+        near = difflib.get_close_matches(wanted, names[:5000], n=4, cutoff=0.3) or names[:4]
+        listed = safe_text(", ".join(near)) + (", …" if len(names) > len(near) else "")
+        raise UsageError(f"no {what} {safe_text(wanted)}", f"there are: {listed}")
+    row = analysis.labels.loc[analysis.labels["label"] == label, "row_interval"]
+    return int(found.iloc[0] if row.empty else row.iloc[0])
 
 
 def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:

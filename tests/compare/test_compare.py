@@ -112,7 +112,7 @@ def test_a_cause_of_one_side_only_is_a_change():
         "kernel": (0, 10_000), "memcpy": (10_000, 0), "host": (10_000, 10_000),
     }  # fmt: skip
     assert (found.kernel_only.before_ns, found.kernel_only.after_ns) == (0, 10_000)
-    assert (found.before_count, found.after_count) == (6, 6)
+    assert (found.count_before, found.count_after) == (6, 6)
 
 
 def test_a_librarys_label_that_is_gone_is_not_missing():

@@ -35,7 +35,7 @@ const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
   { key: "verdict", text: "verdict", value: (l) => Object.keys(VERDICT).indexOf(l.verdict) },
   number("share", "change", (l) => share(l.total.change_ns, l.total.before_ns),
-    (l) => l.words.change),
+    (l) => l.changed),
   number("before", "A us", (l) => l.total.before_ns, (l) => micro(l.total.before_ns), DATA.before),
   number("after", "B us", (l) => l.total.after_ns, (l) => micro(l.total.after_ns), DATA.after),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
@@ -51,8 +51,8 @@ function row(label) {
     label: () => labelCell(label, () => choose(label, true), label.label_after === label.label ?
       null : make("span", { class: "site" }, "B: " + label.label_after)),
     verdict: () => make("td", { class: "verdict " + look },
-      make("span", { "aria-hidden": "true" }, mark + " "), label.reason || label.verdict),
-    bounds: () => make("td", { class: "number" }, label.words.bounds),
+      make("span", { "aria-hidden": "true" }, mark + " "), label.why),
+    bounds: () => make("td", { class: "number" }, label.bounds),
     bars: () => make("td", { class: "budget" }, bars(label)),
   };
   const cells = COLUMNS.map((column) =>
@@ -73,7 +73,7 @@ function choose(label, show) {
   draw();
   $("label-head").textContent = "What changed in " + label.label;
   $("label-reading").textContent = `${mark} ${label.verdict}: ${duration(total.before_ns)} → ` +
-    `${duration(total.after_ns)}, ${label.words.change}, bounds ${label.words.bounds}.`;
+    `${duration(total.after_ns)}, ${label.changed}, bounds ${label.bounds}.`;
   const line = (name, change) => [name, micro(change.before_ns), micro(change.after_ns),
     microSigned(change.change_ns),
     `${microSigned(change.low_ns)} to ${microSigned(change.high_ns)}`.replace(". to .", "."),
@@ -106,8 +106,9 @@ function start() {
   fill($("remarks"), DATA.remarks.map(item));
   const only = (names, at) => make("p", null, `Only in ${"AB"[at]}: `,
     names.flatMap((name, i) => [i ? ", " : "", make("code", null, name)]));
-  fill($("only-list"), DATA.only.map((names, at) => (names.length ? only(names, at) : null)));
-  $("only").hidden = !DATA.only.some((names) => names.length);
+  const sides = [DATA.only_before, DATA.only_after];
+  fill($("only-list"), sides.map((names, at) => (names.length ? only(names, at) : null)));
+  $("only").hidden = !sides.some((names) => names.length);
   if (DATA.labels.length) {
     legend();
     choose(DATA.labels[0], false);
