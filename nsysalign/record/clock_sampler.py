@@ -14,12 +14,13 @@ then one array per GPU and round.  No UUID, serial number, process or host name.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ SLOW_EVERY = 4
 #: How long a finished run waits for an NVML call that hangs.
 JOIN_S = 3.0
 _FLUSH_S = 1.0
-_LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cannot be seen"
+_LOST = "the GPU's clock was not sampled (NVML: {}): clock changes and throttling cannot be seen"
 
 
 @contextlib.contextmanager
@@ -80,75 +81,57 @@ def start_nvml() -> Any:
 
 def _sample(path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
     """Until it is stopped; `notes`: why it ended before."""
+    begun = False
     try:
         nvml = start_nvml()
         handles, order = visible(nvml, os.environ)
         if not handles:
             raise RuntimeError("no GPU")
-        readers = _readers(nvml, handles[0])
-        if readers[0](handles[0]) is None:
+        if _row(nvml, 0, handles[0], slow=False)[4] is None:
             raise RuntimeError("the driver does not report it for this GPU")
-    except Exception as error:
-        notes.append(_LOST.format(f"NVML: {error}"))
-        return
-    header = {"type": "header", "format": FORMAT, "version": VERSION, "columns": COLUMNS}
-    header |= {"period_ns": round(PERIOD_S * 1e9), "devices": len(handles), "order": order}
-    write = json.JSONEncoder(separators=(",", ":")).encode
-    try:
+        header = {"type": "header", "format": FORMAT, "version": VERSION, "columns": COLUMNS}
+        header |= {"period_ns": round(PERIOD_S * 1e9), "devices": len(handles), "order": order}
+        write = json.JSONEncoder(separators=(",", ":")).encode
+        begun = True
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(write(header) + "\n")
-            number, flushed = 0, time.monotonic()
-            while not stop.is_set():
-                began, slow = time.monotonic(), number % SLOW_EVERY == 0
+            flushed = time.monotonic()
+            for number in itertools.count():
+                began = time.monotonic()
                 for device, handle in enumerate(handles):
-                    file.write(write(_row(readers, device, handle, slow)) + "\n")
-                number += 1
-                now = time.monotonic()
-                if now - flushed > flush_s:
+                    row = _row(nvml, device, handle, slow=number % SLOW_EVERY == 0)
+                    file.write(write(row) + "\n")
+                took_s = time.monotonic() - began
+                if began - flushed > flush_s:
                     file.flush()
-                    flushed = now
-                stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
+                    flushed = began
+                if stop.wait(max(PERIOD_S - took_s, IDLE_FACTOR * took_s)):
+                    break
+        nvml.nvmlShutdown()
     except Exception as error:
-        said = error.strerror if isinstance(error, OSError) else None
-        notes.append(f"the clock samples end early: {said or error}")
-    finally:
-        with contextlib.suppress(Exception):
-            nvml.nvmlShutdown()
+        why = error.strerror if begun and isinstance(error, OSError) else error
+        notes.append(f"the clock samples end early: {why}" if begun else _LOST.format(why))
 
 
-def _readers(nvml: Any, handle: Any) -> list[Callable[[Any], int | None]]:
-    """One function per column from sm_mhz on, which answers None for what the GPU does not tell."""
+def _row(nvml: Any, device: int, handle: Any, *, slow: bool) -> list[int | None]:
+    """One line, by COLUMNS."""
 
-    def reader(name: str, *arguments: int) -> Callable[[Any], int | None]:
-        def read(handle: Any) -> int | None:
-            try:
-                return int(getattr(nvml, name)(handle, *arguments))
-            except Exception:  # not supported, no permission, GPU lost, an old binding
-                return None
+    def ask(name: str, *arguments: int) -> int | None:
+        try:
+            return int(getattr(nvml, f"nvmlDeviceGet{name}")(handle, *arguments))
+        except Exception:  # not supported, no permission, GPU lost, an old binding
+            return None
 
-        return read
-
-    # the same query under its new and its old name: a new binding may meet an old driver
-    reasons = reader("nvmlDeviceGetCurrentClocksEventReasons")
-    if reasons(handle) is None:
-        reasons = reader("nvmlDeviceGetCurrentClocksThrottleReasons")
-    return [
-        reader("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-        reader("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-        reasons,
-        reader("nvmlDeviceGetPowerUsage"),
-        reader("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-    ]
-
-
-def _row(
-    readers: list[Callable[[Any], int | None]], device: int, handle: Any, slow: bool
-) -> list[int | None]:
     before = time.monotonic_ns()
-    fast = [read(handle) for read in readers[:3]]
+    fast = [ask("ClockInfo", kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
+    # the same query under its new and its old name: a new binding may meet an old driver
+    reasons = ask("CurrentClocksEventReasons")
+    fast.append(ask("CurrentClocksThrottleReasons") if reasons is None else reasons)
     after, real = time.monotonic_ns(), time.time_ns()
-    rest = [read(handle) if slow else None for read in readers[3:]]
+    rest: list[int | None] = [None, None]
+    if slow:
+        rest = [ask("PowerUsage"), ask("Temperature", nvml.NVML_TEMPERATURE_GPU)]
     middle = (before + after) // 2
     return [middle, (after - before + 1) // 2, real - (after - middle), device, *fast, *rest]
 

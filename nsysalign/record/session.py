@@ -84,10 +84,12 @@ def collect(
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
     tell = progress or (lambda step, percent: None)
-    clocks = sampling(run_dir / rundir.CLOCKS, wanted=options.clocks)
+    hz = FREQUENCY_HZ if options.sample_python else None
     with hold_signals(), rundir.private(run_dir):  # there must be no moment without a handler
-        with nsys_folder(run_dir) as folder, clocks as unsampled:
-            hz = FREQUENCY_HZ if options.sample_python else None
+        with (
+            nsys_folder(run_dir) as folder,
+            sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as unsampled,
+        ):
             profile, notes = profile_arguments(
                 nsys, folder / "run" / "trace", options.accurate, options.graph_trace, hz
             )
@@ -102,7 +104,7 @@ def collect(
                 notes.append(f"{failed}: {_last_words(log)}")
                 ended = _launch(argv, run_dir, log, options, **under)
         notes += [*ended.notes, *unsampled]
-        with _with_its_status(ended, run_dir):
+        with _finished(run_dir, ended, notes, options) as finish:
             logs = _event_logs(run_dir, notes)
             lines = map(str.strip, log.read_text(errors="replace").replace("\r", "\n").split("\n"))
             warnings = dict.fromkeys(line for line in lines if line.upper().startswith("WARN"))
@@ -112,9 +114,8 @@ def collect(
             sqlite = export_sqlite(nsys, report, run_dir / rundir.EXPORT, exporting)
             if options.sample_python and "python-sampling" in nsys.flags:
                 notes += keep_stacks(nsys, report, run_dir / rundir.STACKS, working_directory())
-            more = {"profiled_s": round(time.monotonic() - began, 1), "nsys": nsys.version}
-            more["trace"] = sqlite.name
-            return _described(run_dir, ended, logs, notes, options, more)
+            profiled_s = round(time.monotonic() - began, 1)
+            return finish(logs, profiled_s=profiled_s, nsys=nsys.version, trace=sqlite.name)
 
 
 def collect_unprofiled(
@@ -127,7 +128,7 @@ def collect_unprofiled(
     argv = _checked(command)
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     with rundir.private(run_dir):
-        return _unprofiled(argv, run_dir, options, {"nsys": None, "trace": None})
+        return _unprofiled(argv, run_dir, options, {}, nsys=None, trace=None)
 
 
 def collect_baseline(
@@ -156,28 +157,26 @@ def collect_baseline(
         raise NsysError(f"cannot make {folder}: {error.strerror}", kept) from error
     plain = replace(options, stdout_to_stderr=False, conditions=(), clocks=False)
     header = {"profiled_exit_status": profiled_status}
-    result = _unprofiled(argv, folder, plain, {"format": "nsysalign-baseline"}, header)
+    result = _unprofiled(argv, folder, plain, header, format="nsysalign-baseline")
     nothing = () if result.event_logs else ("it timed nothing: there is nothing to compare with",)
-    notes = tuple(f"without nsys: {note}" for note in (*result.notes, *nothing))
-    return replace(result, notes=notes)
+    return replace(result, notes=tuple(f"without nsys: {n}" for n in (*result.notes, *nothing)))
 
 
 def _unprofiled(
     argv: Sequence[str],
     folder: Path,
     options: CollectOptions,
-    more: Mapping[str, Any],
-    header: Mapping[str, Any] = {},
+    header: Mapping[str, Any],
+    **manifest: Any,
 ) -> CollectResult:
-    """Run it without nsys; `more` of its run.json, and `header` of its logs."""
+    """Run it without nsys; `header` of its logs."""
     with hold_signals():
         with sampling(folder / rundir.CLOCKS, wanted=options.clocks) as notes:
             ended = _launch(argv, folder, folder / "run.log", options)
-        with _with_its_status(ended, folder):
-            notes += ended.notes
-            ending = {"exit_status": ended.status, "stopped": ended.stopped}
-            logs = _event_logs(folder, notes, {**MARK, **ending, **header})
-            return _described(folder, ended, logs, notes, options, more)
+        notes += ended.notes
+        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped, **header}
+        with _finished(folder, ended, notes, options) as finish:
+            return finish(_event_logs(folder, notes, header), **manifest)
 
 
 def _checked(command: Sequence[str]) -> list[str]:
@@ -202,10 +201,30 @@ def _launch(
 
 
 @contextlib.contextmanager
-def _with_its_status(ended: Ended, run_dir: Path) -> Iterator[None]:
-    """An error inside ends us with the status of a script that failed."""
+def _finished(
+    run_dir: Path, ended: Ended, notes: list[str], options: CollectOptions
+) -> Iterator[Callable[..., CollectResult]]:
+    """A function of the event logs, and more for run.json, that writes it and returns the result.
+    `analyze RUN_DIR` and the next run of the script need it: no environment, no paths.  An error
+    inside ends us with the status of a script that failed."""
+
+    def finish(logs: Sequence[Path], **more: Any) -> CollectResult:
+        manifest = {
+            "format": "nsysalign-run",
+            "version": 1,
+            "exit_status": ended.status,
+            "event_logs": [log.name for log in logs],
+            "notes": notes,
+            "conditions": list(options.conditions),
+            **more,
+        }
+        write_lines(run_dir / rundir.MANIFEST, [json.dumps(manifest, indent=1)])
+        sqlite = run_dir / more["trace"] if more.get("trace") else None
+        status, said = ended.status or 0, tuple(notes)
+        return CollectResult(run_dir, status, sqlite, tuple(logs), said, ended.stopped)
+
     try:
-        yield
+        yield finish
     except NsysError as error:
         error.exit_code = ended.status or error.exit_code
         raise
@@ -227,31 +246,6 @@ def _event_logs(folder: Path, notes: list[str], header: Mapping[str, Any] = {}) 
         shutil.rmtree(raw, ignore_errors=True)
     notes += [f"the probe had a problem: {text}" for text in failures]
     return logs
-
-
-def _described(
-    folder: Path,
-    ended: Ended,
-    logs: Sequence[Path],
-    notes: Sequence[str],
-    options: CollectOptions,
-    more: Mapping[str, Any],
-) -> CollectResult:
-    """The result, and run.json, which `analyze RUN_DIR` and the next run of the script need.  No
-    environment, no paths."""
-    manifest = {
-        "format": "nsysalign-run",
-        "version": 1,
-        "exit_status": ended.status,
-        "event_logs": [log.name for log in logs],
-        "notes": list(notes),
-        "conditions": list(options.conditions),
-        **more,
-    }
-    write_lines(folder / rundir.MANIFEST, [json.dumps(manifest, indent=1)])
-    sqlite = folder / manifest["trace"] if manifest.get("trace") else None
-    status = ended.status or 0
-    return CollectResult(folder, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
 
 
 def recover(run_dir: Path) -> list[Path]:

@@ -197,17 +197,17 @@ def test_a_server_that_outlives_the_script_goes_on_without_us(real):
     wait_until(lambda: not of_run(run_dir), "the server does not end", 30)
 
 
-def test_the_scripts_status_stays_when_its_run_directory_is_gone(real):
-    gone = real.run("import os, shutil\nshutil.rmtree(os.environ['NSYSALIGN_DIR'])\nos._exit(5)")
-    status, _, err = real.the_end(gone, real.folder)
-    assert status == 5 and "cannot be finished: No such file" in err, err
-
-
-def test_an_output_that_is_full_changes_no_status_of_a_failed_script(whole):
-    text = "import sys\npair(2)\nsys.exit(5)"
-    process = whole.run(text, prefix=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
-    status, _, err = whole.the_end(process)
+def test_a_failed_script_keeps_its_status_whatever_fails_of_ours(whole):
+    """Its run directory is gone; our output is full."""
+    text = "import os, shutil\nshutil.rmtree(os.environ['NSYSALIGN_DIR'])\nos._exit(5)"
+    gone = whole.run(text, script="gone.py")
+    into = ("sh", "-c", 'exec "$@" >/dev/full', "sh")
+    full = whole.run("import sys\npair(2)\nsys.exit(5)", prefix=into, script="full.py")
+    gone.wait(timeout=90)
+    status, _, err = whole.the_end(full, whole.folder / RUNS / "full-001")
     assert status == 5 and "No space left on device" in err and "Traceback" not in err, err
+    status, _, err = whole.the_end(gone, whole.folder / RUNS / "gone-001")
+    assert status == 5 and "cannot be finished: No such file" in err, err
 
 
 def test_when_we_are_killed_the_run_can_still_be_analysed(whole):

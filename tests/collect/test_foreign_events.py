@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 
 import pytest
 
@@ -112,7 +111,8 @@ def test_a_pair_of_another_library_is_logged_with_its_value(probed, libraries, n
 
 
 SAME = """
-import copy, inspect, pickle, torch
+import copy, inspect, pickle, sys, torch
+assert (type(torch.Event.record).__name__ == "function") == ("_nsysalign_probe" in sys.modules)
 for t in (torch.Event, torch.Stream):
     print(t, type(t), t.__mro__, isinstance(t(device="cpu"), t), t.__basicsize__, pickle.loads(pickle.dumps(t)) is t)
     print(sorted(vars(t)))
@@ -139,5 +139,3 @@ def test_the_types_of_the_real_torch_stay_what_they_are(probed):
     assert with_it.status == without.status == 0, with_it.err
     assert with_it.out == without.out and with_it.err == without.err
     assert "_nsysalign" not in with_it.out and with_it.logs == {} and with_it.errors == ""
-    patched = probed("import torch\nprint(type(torch.Event.record).__name__)", fake=False)
-    assert patched.out == "function\n", sys.version

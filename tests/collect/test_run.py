@@ -1,76 +1,48 @@
-"""`nsysalign run`: arguments pass through, the script's status comes back, the analysis is always
-tried."""
+"""`nsysalign run` and `analyze` that are interrupted, or fail, after the script has ended."""
 
 from __future__ import annotations
 
 import os
 import signal
-import types
-from pathlib import Path
 
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli, main
 from nsysalign.errors import Interrupted, TraceError
-from nsysalign.model import Known
 from nsysalign.record import session
 
 
 @pytest.fixture
 def invoked(monkeypatch, tmp_path):
-    """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both
-    calls."""
+    """`invoked(fails, status=)`: `run s.py`, whose script ends and whose analysis fails."""
 
-    def invoke(*args: str, status: int = 0, fails=None):
-        calls = {}
+    def invoke(fails, status: int = 0):
+        def collect(*_, **__):
+            return session.CollectResult(tmp_path, status, tmp_path / "s", (), ())
 
-        def collect(command, options, progress):
-            calls["collect"] = (list(command), options)
-            return session.CollectResult(tmp_path, status, tmp_path / "s", (), ("a note",))
-
-        def present(run_dir, *, quiet, json_out):
-            calls["present"] = (run_dir, quiet, json_out)
-            if fails:
-                raise fails() if callable(fails) else fails
-            return types.SimpleNamespace(intervals=pd.DataFrame({"ns": [1]}), known=Known())
+        def present(*_, **__):
+            raise fails() if callable(fails) else fails
 
         monkeypatch.setattr(session, "collect", collect)
         monkeypatch.setattr("nsysalign.commandline.present.present", present)
-        return CliRunner().invoke(cli, ["run", *args]), calls
+        return CliRunner().invoke(cli, ["run", "s.py"])
 
     return invoke
 
 
-def test_options_before_the_command_are_ours_and_after_it_the_scripts(invoked, tmp_path):
-    result, calls = invoked(
-        "--accurate", "-o", "D", "--no-calibrate", "--graph-trace", "node", "--json", "x.json", "-q", "s.py",
-        "--accurate", "-o", "E", "--", "-q",
-    )  # fmt: skip
-    command, options = calls["collect"]
-    assert result.exit_code == 0 and command == ["s.py", "--accurate", "-o", "E", "--", "-q"]
-    assert options == session.CollectOptions(
-        nsys=None, output=Path("D"), accurate=True, calibrate=False, graph_trace="node"
-    )
-    assert calls["present"] == (tmp_path, True, "x.json")
-
-
-def test_the_scripts_status_is_returned_after_the_analysis(invoked):
-    result, calls = invoked("s.py", status=7)
-    assert result.exit_code == 7 and "present" in calls and "ended with status 7" in result.output
+def test_a_failed_script_keeps_its_status(invoked):
     error = TraceError("empty", "measure something")
-    result, _ = invoked("s.py", status=7, fails=error)
+    result = invoked(error, status=7)
     assert result.exit_code == 7 and "not analysed: empty" in result.output
-    result, _ = invoked("s.py", fails=error)
-    assert result.exception is error
+    assert invoked(error).exception is error
 
 
 def test_ctrl_c_during_the_analysis_says_how_to_go_on(invoked, tmp_path):
-    result, _ = invoked("s.py", fails=KeyboardInterrupt())
+    result = invoked(KeyboardInterrupt())
     assert isinstance(result.exception, Interrupted) and result.exception.exit_code == 130
     assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
-    result, _ = invoked("s.py", status=7, fails=KeyboardInterrupt())
+    result = invoked(KeyboardInterrupt(), status=7)
     assert result.exit_code == 7 and "what was recorded is kept" in result.output
 
 
@@ -81,7 +53,7 @@ def test_a_signal_during_the_analysis_says_how_to_go_on(invoked, tmp_path, numbe
         return OSError("it went on")
 
     before = signal.getsignal(number)
-    result, _ = invoked("s.py", fails=told)
+    result = invoked(told)
     assert result.exception.exit_code == 128 + number and signal.getsignal(number) == before
     assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
 

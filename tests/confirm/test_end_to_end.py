@@ -13,9 +13,7 @@ import pytest
 
 from . import runs
 
-pytestmark = pytest.mark.nsys
 TESTS = Path(__file__).parents[1]
-
 # the simulator's log says that its start records are made in line 10 of bench.py, in a region named
 # t1
 BENCH = """\
@@ -39,40 +37,22 @@ print(sys.argv[1:], [d[0] for d in torch.cuda.done])
 """
 
 
-def nsysalign(tmp_path, *args: str) -> subprocess.CompletedProcess:
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_"))}
-    env |= {
-        "PYTHONPATH": os.pathsep.join([str(TESTS / "collect" / "faketorch"), str(TESTS.parent)]),
-        "TMPDIR": str(tmp_path),
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "nsysalign", *args],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
+@pytest.mark.nsys
 def test_the_second_run_has_the_change_and_says_so(tmp_path):
     (tmp_path / "bench.py").write_text(BENCH)
     runs.run(tmp_path / "R", runs.host_gap)
-    done = nsysalign(
-        tmp_path, "confirm", "--from", "R", "--no-calibrate", "--label", "t1", "bench.py", "x"
-    )
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_"))}
+    path = os.pathsep.join([str(TESTS / "collect" / "faketorch"), str(TESTS.parent)])
+    command = ["confirm", "--from", "R", "--no-calibrate", "--label", "t1", "bench.py", "x"]
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysalign", *command], cwd=tmp_path,
+        env={**env, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
     assert "unclear: t1 (host-gap): the second run has no interval t1 at which" in done.stdout
-    folder = tmp_path / "R" / "confirm" / "t1-delay-1"
-    (log,) = folder.glob("events-*.jsonl")
+    (log,) = (tmp_path / "R" / "confirm" / "t1-delay-1").glob("events-*.jsonl")
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [r.get("intervened") for r in lines if r["type"] == "record"] == [True, None] * 4
-    assert any(
-        "a delay kernel of 1,000 us" in line.get("text", "")
-        for line in lines
-        if line["type"] == "note"
-    )
-    (one,) = json.loads((tmp_path / "R" / "confirm.json").read_text())["confirmations"]
-    assert (one["verdict"], one["after_ns"], one["after_count"]) == ("unclear", None, 0)
-    assert (folder / "trace.sqlite").is_file()
+    assert any("a delay kernel of 1,000 us" in line.get("text", "") for line in lines)
