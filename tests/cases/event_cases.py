@@ -88,12 +88,6 @@ def rule_5_staging_before_and_after(w):
     events(w, 6, (52, 54), 57)
 
 
-@case("host 11, memcpy 35, event 5", details={"staging": 20})
-def rule_5_staging_of_a_copy_to_the_host(w):
-    w.copy(30, 45, w.call("memcpy", 15, 50), pageable=True, kind=D2H)
-    events(w, 6, (52, 54), 57)
-
-
 @case("host 11, memcpy 15, api_launch 20, event 5")
 def rule_5_not_for_pinned_memory(w):
     """As above, but pinned: 15-30 is rule 9; 45-50 is rule 11, the rest of a call whose copy
@@ -186,15 +180,6 @@ def rule_6_before_5_a_pageable_copy_waits_for_a_blocking_stream(w):
     events(w, 6, (86, 88), 94)
 
 
-@case("host 5, queued 50, memcpy 25, event 8", details={"dependency": 50, "staging": 10})
-def rule_6_before_5_a_pageable_copy_behind_a_wait(w):
-    kernel(w, (-8, -5), (0, 59), 13)
-    r = w.record(60, -4, -2, 13)
-    w.wait(r, 3, 5, 7)
-    w.copy(65, 80, w.call("memcpy", 10, 85), pageable=True)
-    events(w, 6, (86, 88), 94)
-
-
 @case("kernel 15, unknown 51, host 4, api_launch 4, event 4")
 def rule_6_host_function(w):
     """
@@ -240,17 +225,6 @@ def rule_7_counts_from_the_previous_operation(w):
     kernel(w, (10, 14), (20, 30))
     kernel(w, (14, 18), (65, 80))
     events(w, 6, (19, 21), 84)
-
-
-@case(
-    "graph 15, queued 44, launch_latency 7, host 4, api_launch 4, event 4",
-    details={"contention": 44},
-)
-def rule_7_contention_of_a_graph(w):
-    ordinary_launches(w)
-    kernel(w, (-8, -5), (0, 60), 13)
-    w.op("graph", 65, 80, w.call("graph_launch", 10, 14))
-    events(w, 6, (16, 18), 84)
 
 
 @case(

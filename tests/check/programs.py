@@ -24,7 +24,6 @@ ADD = Launch(3_000, name="add", grid=8)
 ASIDE = Launch(300_000, 13, name="gemm", grid=512)
 BACK = Copy(20_000, direction=D2D, nbytes=1 << 24)
 FLUSH = Memset(40_000, nbytes=1 << 28)
-HALF_FLUSH = Memset(9_000, nbytes=1 << 25)
 FILL = Launch(60_000, name="elementwise_kernel<4, at::native::FillFunctor<unsigned char>>")
 SMALL_FILL = Launch(2_000, name="elementwise_kernel<4, at::native::FillFunctor<float>>")
 WARM = Launch(9_000, name="axpy", grid=64)
@@ -139,6 +138,9 @@ HONEST = {
             timed([GEMM, ADD], *[[Launch(5_000, name="gemv", grid=8), ADD]] * 9)
         ],
         "a flush as large as the L2": [again(GEMM, before=[FLUSH])],
+        "a memset that is smaller than the L2": [
+            again(WARM, before=[Memset(9_000, nbytes=1 << 25), WARM])
+        ],
         "a fill as large as the L2": [again(GEMM, before=[FILL])],
         "a small fill, then two like calls, of which the second is timed": [
             again(WARM, before=[SMALL_FILL, WARM])
@@ -158,5 +160,4 @@ HONEST = {
         "work every second time, but not in turn": [timed(*[[GEMM], [GEMM], [], []] * 4)],
         "the events' own time beside others": [[*again(label="floor"), *again(GEMM)]],
     },
-    "small-flush": {"a memset that is smaller than the L2": [again(GEMM, before=[HALF_FLUSH])]},
 }  # fmt: skip

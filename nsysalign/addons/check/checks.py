@@ -15,7 +15,7 @@ from nsysalign.place.align import align
 from nsysalign.probe.tampering import REPLACED
 from nsysalign.rundir import Inputs
 from nsysalign.split.pieces import operation_names
-from nsysalign.text import bytes_text, kernel_name, plural, span
+from nsysalign.text import bytes_text, plural, span
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.info import Limits, read_limits
 from nsysalign.trace.nccl import NCCL_KERNEL
@@ -35,8 +35,6 @@ _FIRST, _FEWEST, _TIMES = 3, 3, 2
 _LESS = 0.1
 #: What moves at most this many L2s may stay in it.
 _L2S = 4
-#: A memset before each repetition is about a flush if it covers at least this share of the L2.
-_FLUSH = 0.25
 #: In the name of the kernel of torch's `zero_` and `fill_` (and so of triton's do_bench).
 _FILL = "FillFunctor"
 
@@ -75,16 +73,15 @@ def judge(inputs: Inputs) -> Verdict:
     was timed: a check that cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
-    scene = Scene(trace, log, align(trace, log), read_limits(inputs.trace))
+    scene = Scene(trace, align(trace, log), read_limits(inputs.trace))
     doubts = [doubt for check in (escaped, less, flushes, captured) for doubt in check(scene)]
-    notes = dict.fromkeys(log.notes if log is not None else ())
-    for name in [note.removeprefix(REPLACED) for note in notes if note.startswith(REPLACED)]:
-        title = (
-            f"The program replaced {name}: what it prints need not be what the original returned. "
-            "The times shown here are the original's."
-        )
-        evidence = {"replaced": name}
-        doubts.append(Doubt("replaced-timer", FOUND, _ALL, "", title, (), 0, evidence=evidence))
+    for note in dict.fromkeys(log.notes if log is not None else ()):
+        if note.startswith(REPLACED):
+            title = (
+                f"The program replaced {note.removeprefix(REPLACED)}: what it prints need not be "
+                "what the original returned. The times shown here are the original's."
+            )
+            doubts.append(Doubt("replaced-timer", FOUND, _ALL, "", title, (), 0))
     lost = scene.alignment.unaligned["reason"].tolist()
     if scene.intervals.empty and not doubts:
         nothing = "no pair of events was compared" if log else "no event log says what was timed"
@@ -96,9 +93,8 @@ def judge(inputs: Inputs) -> Verdict:
     unchecked = [f"of the trace: {'; '.join(trace.info.notes)}"] if trace.info.notes else []
     if not any(limit.memory_rate for limit in scene.limits.values()):
         unchecked.append("flushes against the L2: the trace does not name it")
-    if unknown := int((scene.without_rows | ~scene.looked_at).sum()):
-        why = "launches without a row in the trace, or too many to look at"
-        unchecked.append(f"the work of {unknown} intervals: {why}")
+    if unknown := int(scene.without_rows.sum()):
+        unchecked.append(f"the work of {unknown} intervals: launches without a row in the trace")
     if lost:
         unchecked.append(
             f"{len(lost)} timed intervals have no place in the trace (nsysalign analyze says why)"
@@ -122,14 +118,14 @@ def escaped(scene: Scene) -> Iterator[Doubt]:
     np.maximum.at(last, late.interval, scene.end[late.operation])
     # programs prefetch the next batch and reduce gradients while they time something else
     kinds = scene.kind[late.operation]
-    overlaps = kinds == KIND["memcpy"]
     kernels = np.flatnonzero(kinds == KIND["kernel"])
     names = operation_names(scene.trace, late.operation[kernels]).tolist()
+    overlaps = kinds == KIND["memcpy"]
     overlaps[kernels] = [NCCL_KERNEL.search(str(name)) is not None for name in names]
     usual = late.where(~overlaps)
     timed = scene.lane[scene.issued.operation] == scene.column("end_lane")[scene.issued.interval]
     worked = scene.issued.where(timed).sums(len(scene.intervals)) > 0
-    for label, rows in scene.labels():
+    for _, rows in scene.labels():
         its = rows[np.isin(rows, late.interval)]
         if not len(its):
             continue
@@ -139,22 +135,15 @@ def escaped(scene: Scene) -> Iterator[Doubt]:
         over = last[shown] - end[shown]
         quoted = int(shown[np.argsort(over, kind="stable")[(len(over) - 1) // 2]])
         work = late.operation[late.interval == quoted]
-        longest = work[[np.argmax((scene.end - scene.start)[work])]]
         streams = sorted({scene.stream(lane) for lane in scene.lane[work].tolist()})
         on = f"stream {streams[0]}" if len(streams) == 1 else f"{len(streams)} other streams"
         yield scene.doubt(
-            "escaped-work", FOUND if often else NOTE, label, quoted, shown, len(rows),
+            "escaped-work", FOUND if often else NOTE, rows, shown,
             f"does not wait for all that it launches: {plural(len(work), 'operation')} launched "
-            f"between its two records ran on {on} until "
-            f"{span(int(last[quoted] - end[quoted]))} after the end event.",
+            f"between its two records ran on {on} until {span(int(last[quoted] - end[quoted]))} "
+            "after the end event.",
+            quoted=quoted,
             right_ns=int(last[quoted] - scene.column("start_ns")[quoted]),
-            evidence={
-                "timed_stream": scene.stream(int(scene.column("end_lane")[quoted])),
-                "operations_on_it": int(((scene.issued.interval == quoted) & timed).sum()),
-                "escaped_operations": len(work),
-                "the_longest": kernel_name(str(operation_names(scene.trace, longest)[0])),
-                "its_time_ns": int((scene.end - scene.start)[longest[0]]),
-            },
         )  # fmt: skip
 
 
@@ -182,52 +171,47 @@ def less(scene: Scene) -> Iterator[Doubt]:
     this: the later repetitions must all do the same, and either run nothing on the GPU, or only
     copies, or the same kernels on fewer blocks or bytes.
     """
-    labels = [(label, rows[~scene.without_rows[rows]]) for label, rows in scene.labels()]
-    done, elapsed = scene.did["count"].to_numpy(), scene.column("elapsed_ns")
-    worked = any(done[rows].any() for _, rows in labels)
-    for label, rows in labels:
-        if not (of := len(rows)):
-            continue
-        count, kernels = done[rows], scene.did["kernels"].to_numpy()[rows]
+    labels = [rows[~scene.without_rows[rows]] for _, rows in scene.labels()]
+    did, elapsed = scene.did, scene.column("elapsed_ns")
+    worked = any(did["count"][rows].any() for rows in labels)
+    for rows in (rows for rows in labels if len(rows)):
+        of, (count, kernels) = len(rows), (did[c].to_numpy()[rows] for c in ("count", "kernels"))
+        idle, full = rows[count == 0], rows[kernels > 0]
         if not count.any():
             inside = "its one interval" if of == 1 else f"any of its {of} intervals"
             also = " No other pair of events of the program has work in it either." * (not worked)
             yield scene.doubt(
-                "nothing-inside", NOTE if worked else FOUND, label, scene.typical(rows), rows, of,
+                "nothing-inside", NOTE if worked else FOUND, rows, rows,
                 f"times no work: its thread launched nothing in {inside}.{also}",
             )  # fmt: skip
         elif first := _first(count > 0):
             what = "run nothing on the GPU between their two events"
-            yield _after(scene, "work-left-out", label, rows, first, what)
+            yield _after(scene, "work-left-out", rows, first, what)
         elif first := _first(kernels > 0):
             what = "only copy or set memory: what computes is left out"
-            yield _after(scene, "work-left-out", label, rows, first, what)
+            yield _after(scene, "work-left-out", rows, first, what)
         elif _alternates(kernels > 0):
-            idle, full = rows[kernels == 0], rows[kernels > 0]
-            quoted, right = scene.typical(idle), int(elapsed[scene.typical(full)])
+            shown, right = rows[kernels == 0], int(elapsed[scene.typical(full)])
             yield scene.doubt(
-                "work-left-out", FOUND, label, quoted, idle, of,
-                f"computes in every second repetition only: {len(idle)} of {of} run no kernel "
+                "work-left-out", FOUND, rows, shown,
+                f"computes in every second repetition only: {len(shown)} of {of} run no kernel "
                 "between their two events.",
-                right_ns=right if right > elapsed[quoted] else None,
-                evidence={"median_with_work_ns": right},
+                right_ns=right if right > elapsed[scene.typical(shown)] else None,
             )  # fmt: skip
-        elif not count.all():
-            idle, full = rows[count == 0], rows[count > 0]
+        elif len(idle):
             yield scene.doubt(
-                "nothing-inside", NOTE, label, scene.typical(idle), idle, of,
+                "nothing-inside", NOTE, rows, idle,
                 f"mixes intervals with and without work: {plural(len(idle), 'interval')} of {of} "
                 "launched nothing on the GPU.",
-                evidence={"median_with_work_ns": int(np.median(elapsed[full]))},
             )  # fmt: skip
-        elif of > _FEWEST and not np.ptp(scene.did["names"].to_numpy()[rows]):
-            sizes = {"bytes": scene.did["bytes"].to_numpy()[rows], "blocks": _blocks(scene, rows)}
+        elif of > _FEWEST and not np.ptp(did["names"].to_numpy()[rows]):
+            sizes = {"bytes": did["bytes"].to_numpy()[rows], "blocks": _blocks(scene, rows)}
             for unit, size in sizes.items():
                 first = _first(size != size[-1])
                 if first and (size[-1] < (1 - _LESS) * size[:first]).all():
                     what = f"{size[-1]:,} {unit} instead of {size[0]:,}"
                     what = f"run the same operations on less: {what}"
-                    yield _after(scene, "smaller-work", label, rows, first, what)
+                    yield _after(scene, "smaller-work", rows, first, what)
                     break
 
 
@@ -260,25 +244,17 @@ def _blocks(scene: Scene, rows: np.ndarray) -> np.ndarray:
     return issued.sums(len(scene.intervals), grid[place])[rows]
 
 
-def _after(
-    scene: Scene, check: str, label: str, rows: np.ndarray, first: int, what: str
-) -> Doubt:  # fmt: skip
+def _after(scene: Scene, check: str, rows: np.ndarray, first: int, what: str) -> Doubt:
     """`first` repetitions did the work, the others do `what`."""
     rest, issued = rows[first:], scene.issued
     took = issued.sums(len(scene.intervals), (scene.end - scene.start)[issued.operation])
-    quoted, worked = scene.typical(rest), int(took[rows[:first]].min())
+    worked = int(took[rows[:first]].min())
     begun = "its first repetition" if first == 1 else f"its first {first} repetitions"
-    kernels = scene.did["kernels"]
     return scene.doubt(
-        check, FOUND, label, quoted, rest, len(rows),
+        check, FOUND, rows, rest,
         f"does less after {begun}: the other {len(rest)} {what}.",
-        right_ns=worked if worked > scene.column("elapsed_ns")[quoted] else None,
+        right_ns=worked if worked > scene.column("elapsed_ns")[scene.typical(rest)] else None,
         bound="at least ",  # without launching and waiting
-        evidence={
-            "gpu_time_at_first_ns": worked,
-            "kernels_at_first": int(kernels[rows[0]]),
-            "kernels_later": int(kernels[quoted]),
-        },
     )  # fmt: skip
 
 
@@ -289,7 +265,7 @@ def captured(scene: Scene) -> Iterator[Doubt]:
     ends = [number for number, name in scene.trace.names.items() if "StreamEndCapture" in name]
     captures = calls[calls["name_id"].isin(ends)]
     launches = calls[calls["kind"] == CALL["graph_launch"]]
-    for label, rows in scene.labels() if len(captures) else ():
+    for _, rows in scene.labels() if len(captures) else ():
         its = scene.intervals.iloc[rows]
         later = launches["start_ns"] > its["open_ns"].iloc[0]
         inside = [
@@ -299,9 +275,9 @@ def captured(scene: Scene) -> Iterator[Doubt]:
         if any(inside) and not (later & (launches["process"] == its["process"].iloc[0])).any():
             shown = rows[np.array(inside)]
             yield scene.doubt(
-                "never-launched", FOUND, label, int(shown[0]), shown, len(rows),
+                "never-launched", FOUND, rows, shown,
                 "captures a CUDA graph that the program never launches: what is captured does not "
-                "run, so it is not in this time.",
+                "run, so it is not in this time.", quoted=int(shown[0]),
             )  # fmt: skip
 
 
@@ -309,33 +285,25 @@ def captured(scene: Scene) -> Iterator[Doubt]:
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:
-    """Labels before each of whose repetitions a large memset or fill ran, after which some of the
-    L2 is warm nevertheless."""
+    """Labels before each of whose repetitions a memset or fill covered the L2, after which it is
+    warm nevertheless."""
     operations = scene.trace.operations
-    for label, rows, flush in _flushed(scene):
-        limit = scene.limits.get(int(operations["device"].iloc[flush[0]]), Limits(0, 0))
-        size = int(operations["bytes"].iloc[flush[0]])
-        took = span(int(np.median((scene.end - scene.start)[flush])))
-        name = f"a memset of {bytes_text(size)}" if size else f"a fill that takes {took}"
-        evidence = ({"memset_bytes": size} if size else {}) | {"l2_bytes": limit.l2_bytes}
-        of = label, scene.typical(rows), rows, len(rows)
-        if size and size < limit.l2_bytes:
+    for rows, flush in _flushed(scene):
+        limit = scene.limits[int(operations["device"].iloc[flush[0]])]
+        if _filled_again(scene, rows, flush, limit):
+            size = int(operations["bytes"].iloc[flush[0]])
+            took = span(int(np.median((scene.end - scene.start)[flush])))
+            name = f"a memset of {bytes_text(size)}" if size else f"a fill that takes {took}"
             yield scene.doubt(
-                "small-flush", NOTE, *of,
-                f"runs after {name} each time; the GPU's L2 holds {bytes_text(limit.l2_bytes)}, so "
-                "if the memset is to flush it, some of the L2 stays warm.", evidence=evidence,
-            )  # fmt: skip
-        elif _filled_again(scene, rows, flush, limit):
-            yield scene.doubt(
-                "filled-again", FOUND, *of,
+                "filled-again", FOUND, rows, rows,
                 f"runs on a warm L2 although {name} flushes it each time: between that and the "
-                "start event the same operations run once, untimed.", evidence=evidence,
+                "start event the same operations run once, untimed.",
             )  # fmt: skip
 
 
-def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(label, its intervals, what overwrote the L2 before each of them) where the same did so
-    before each repetition on its stream: memsets of a quarter of the L2 or more, and torch's fills
+def _flushed(scene: Scene) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(intervals of a label, what overwrote the L2 before each of them) where the same did so
+    before each repetition on its stream: memsets of the L2's size or more, and torch's fills
     that take as long as the memory needs for the whole L2.  How much a kernel fills is not in a
     trace."""
     operations = scene.trace.operations
@@ -345,13 +313,13 @@ def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     overwrites = np.zeros(len(size), bool)
     for number, (l2, rate) in scene.limits.items():
         if l2:
-            large = (scene.kind == KIND["memset"]) & (size >= _FLUSH * l2)
+            large = (scene.kind == KIND["memset"]) & (size >= l2)
             long = filling & ((scene.end - scene.start) * rate >= 1e9 * l2)
             overwrites |= (device == number) & (large | long)
     flush = np.flatnonzero(overwrites & (scene.issue >= 0))
     flush = flush[np.argsort(scene.issue[flush], kind="stable")]
     lane, opened, closed = (scene.column(c) for c in ("start_lane", "open_ns", "close_ns"))
-    for label, rows in scene.labels():
+    for _, rows in scene.labels():
         its = flush[scene.lane[flush] == lane[rows[0]]]
         if len(rows) < _FEWEST or not len(its) or np.ptp(lane[rows]):
             continue
@@ -361,7 +329,7 @@ def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         if (place < 0).any() or (scene.issue[last] <= before).any():
             continue
         if not np.ptp(size[last]) and not np.ptp(scene.code[last]):
-            yield label, rows, last
+            yield rows, last
 
 
 def _filled_again(scene: Scene, rows: np.ndarray, flush: np.ndarray, limit: Limits) -> bool:

@@ -17,7 +17,7 @@ from nsysalign.commandline.outputs import ProgressLine, deliver
 from nsysalign.commandline.present import assembled
 from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import TRACE_SUFFIXES
-from nsysalign.text import plural, quantity, safe_text, span, words
+from nsysalign.text import plural, safe_text, span
 
 if TYPE_CHECKING:
     from nsysalign.addons.check.checks import Verdict
@@ -31,12 +31,9 @@ if TYPE_CHECKING:
 @click.option("--brief", is_flag=True, help="Print the verdict as one line of JSON instead.")
 @shared.quiet()
 @click.argument(
-    "command",
-    nargs=-1,
-    type=click.UNPROCESSED,
-    required=True,
+    "command", nargs=-1, type=click.UNPROCESSED, required=True,
     metavar="RUN_DIR|TRACE|SCRIPT.py [ARGS]...",
-)
+)  # fmt: skip
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -49,7 +46,7 @@ def check(
     command: tuple[str, ...],
 ) -> None:
     """Say whether what was timed in a run is what was launched: work that escapes the timing,
-    repetitions that leave work out, rates beyond the GPU's limits, timers that were changed.
+    repetitions that leave work out, caches filled again, timers that were changed.
 
     A run directory or a trace is checked as it is; a script is run first, as by nsysalign run. The
     exit status is 0 if nothing is found, else 1; a script that fails keeps its own.
@@ -70,9 +67,16 @@ def check(
             return check.invoke(again)
     silent, status = quiet or brief or json_out == "-", 0
     if not recorded:
-        path, status = _recorded(
-            command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
-        )
+        from nsysalign.record.lock import locked
+        from nsysalign.record.session import collect
+
+        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
+            how = replace(options, stdout_to_stderr=json_out == "-", conditions=conditions)
+            result = collect(command, how, progress)
+        path, status = result.run_dir, result.exit_status
+        ended = [f"the script ended with status {status}"] if status else []
+        for note in [*(f"note: {note}" for note in result.notes), *ended] if not silent else ():
+            click.echo(note, err=True)
     try:
         with tempfile.TemporaryDirectory() as scratch, ProgressLine(silent) as tell:
             inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=True)
@@ -88,10 +92,8 @@ def check(
     if brief:
         from nsysalign.brief import short
 
-        word = "wrong" if verdict.found else "ok"
-        click.echo(
-            short("check", word, headline(verdict), f"nsysalign analyze {shlex.quote(str(path))}")
-        )
+        word, shown = "wrong" if verdict.found else "ok", shlex.quote(str(path))
+        click.echo(short("check", word, headline(verdict), f"nsysalign analyze {shown}"))
     elif not silent:
         click.echo(render(verdict), nl=False)
     elif quiet and verdict.found:
@@ -99,25 +101,8 @@ def check(
     ctx.exit(status or int(bool(verdict.found)))
 
 
-def _recorded(
-    command: tuple[str, ...], options: CollectOptions, lock_clocks: int | None, quiet: bool
-) -> tuple[Path, int]:
-    """(directory of a run of the script, its status)."""
-    from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect
-
-    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
-        result = collect(command, replace(options, conditions=conditions), progress)
-    for note in result.notes if not quiet else ():
-        click.echo(f"note: {note}", err=True)
-    if result.exit_status and not quiet:
-        click.echo(f"the script ended with status {result.exit_status}", err=True)
-    return result.run_dir, result.exit_status
-
-
 def render(verdict: Verdict) -> str:
-    """The headline, then every doubt with its evidence, what it is worth, and the number that would
-    be right."""
+    """The headline, then every doubt with what it is worth, and the number that would be right."""
     width, lines = shutil.get_terminal_size().columns, []
 
     def add(head: str, text: str) -> None:
@@ -131,16 +116,13 @@ def render(verdict: Verdict) -> str:
         lines.append("")
         add("! " if doubt in verdict.found else "i ", doubt.title)
         if doubt.measured_ns is not None:
-            text = f"{span(doubt.measured_ns)} ({safe_text(doubt.quoted)})"
+            text = f"{span(doubt.measured_ns)} ({doubt.quoted})"
             if doubt.right_ns is not None:
                 text += f"; right: {doubt.bound}{span(doubt.right_ns)}"
                 text += f"; worth: {doubt.bound}{span(abs(doubt.worth_ns or 0))}"
             add("  Measured: ", text)
         if len(doubt.intervals) < doubt.of:
             add("  Seen in:  ", f"{len(doubt.intervals)} of {doubt.of} intervals")
-        if doubt.evidence:
-            evidence = (f"{words(k)} {quantity(k, v)}" for k, v in doubt.evidence.items())
-            add("  Evidence: ", ", ".join(evidence))
         if doubt.site:
             add("  At:       ", doubt.site)
     lines.append("")

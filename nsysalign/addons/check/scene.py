@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -11,14 +11,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.intervals import ragged
-from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
+from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.work import operation_codes
 from nsysalign.text import subject
 from nsysalign.trace.info import Limits
 
-#: Pairs of an interval and an operation that are looked at, at most.
-MOST_PAIRS = 20_000_000
 #: A thread works for a label if all its launches lie in the label's intervals, and would do so by
 #: chance less often than this.
 _BY_CHANCE = 1e-3
@@ -44,7 +42,6 @@ class Doubt:
     quoted: str = ""  # name of the one whose numbers these are
     measured_ns: int | None = None
     right_ns: int | None = None
-    evidence: Mapping[str, Any] = field(default_factory=dict)
     bound: str = ""  # "at least " where `right_ns` is one
 
     @property
@@ -81,10 +78,8 @@ class Scene:
     Of every operation: `kind` (a code of model.KIND), `start`, `end`, `lane`, `issue` (when its
     call began) and `thread` (-1 if the trace has no call), `code` (a number for its name)."""
 
-    def __init__(
-        self, trace: Trace, log: EventLog | None, alignment: Alignment, limits: dict[int, Limits]
-    ) -> None:
-        self.trace, self.log, self.alignment, self.limits = trace, log, alignment, limits
+    def __init__(self, trace: Trace, alignment: Alignment, limits: dict[int, Limits]) -> None:
+        self.trace, self.alignment, self.limits = trace, alignment, limits
         windows = alignment.windows
         names, labels = name_intervals(windows)
         compared = (windows["kind"] == "event") & (windows["method"] != "inferred")
@@ -92,12 +87,13 @@ class Scene:
         self.intervals = named[compared].reset_index(drop=True)
         operations, calls = trace.operations, trace.calls
         call = operations["call"].to_numpy()
-        self.kind, self.start, self.end = (
-            operations[c].to_numpy() for c in ("kind", "start_ns", "end_ns")
+        self.kind, self.start, self.end, self.process = (
+            operations[c].to_numpy() for c in ("kind", "start_ns", "end_ns", "process")
         )
         self.lane = np.asarray(alignment.operation_lane)
-        self.issue = np.append(calls["start_ns"].to_numpy(), -1)[call]
-        self.thread = np.append(calls["thread"].to_numpy(), -1)[call]
+        self.issue, self.thread = (
+            np.append(calls[c].to_numpy(), -1)[call] for c in ("start_ns", "thread")
+        )
         self.code = operation_codes(operations)[0]
         #: A random number per code: sums are equal where the same names occur equally often.
         random = np.random.default_rng(0)
@@ -113,35 +109,17 @@ class Scene:
         return int(self.alignment.lanes["stream"].iloc[lane])
 
     @cached_property
-    def _spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(operations by process and issue; per interval the first of them that was issued in it,
-        and how many)."""
-        process = self.trace.operations["process"].to_numpy()
-        ops = np.lexsort((self.issue, process))
+    def issued(self) -> Issued:
+        """What was issued between the two records of each interval."""
+        ops = np.lexsort((self.issue, self.process))
         opened, closed, own = (self.column(c) for c in ("open_ns", "close_ns", "process"))
         first, last = np.zeros(len(own), np.int64), np.zeros(len(own), np.int64)
         for number in np.unique(own).tolist():
-            begin, end = np.searchsorted(process[ops], [number, number + 1])
+            begin, end = np.searchsorted(self.process[ops], [number, number + 1])
             issue, its = self.issue[ops[begin:end]], own == number
             first[its] = begin + np.searchsorted(issue, opened[its])
             last[its] = begin + np.searchsorted(issue, closed[its])
-        return ops, first, np.maximum(last - first, 0)
-
-    @cached_property
-    def looked_at(self) -> np.ndarray:
-        """Which intervals are looked at: those with the fewest operations, up to MOST_PAIRS
-        together."""
-        count = self._spans[2]
-        order = np.argsort(count, kind="stable")
-        out = np.zeros(len(count), bool)
-        out[order[np.cumsum(count[order]) <= MOST_PAIRS]] = True
-        return out
-
-    @cached_property
-    def issued(self) -> Issued:
-        """What was issued between the two records of each interval."""
-        ops, first, count = self._spans
-        interval, place = ragged(first, np.where(self.looked_at, count, 0))
+        interval, place = ragged(first, np.maximum(last - first, 0))
         operation = ops[place]
         ours = self.lane[operation] == self.column("end_lane")[interval]
         for side in ("thread", "end_thread"):
@@ -154,14 +132,11 @@ class Scene:
     def _helpers(self) -> list[tuple[int, np.ndarray]]:
         """(thread, intervals of a label) of threads that launch inside these intervals only, never
         between them, although so much of the time from one to the next lies between them that this
-        is no coincidence: a pool's worker that the timed call waits for.
-
-        A thread that works beside launches between them as well.
-        """
+        is no coincidence: a pool's worker that the timed call waits for.  A thread that works
+        beside launches between them as well."""
         known = self.computes & (self.issue >= 0)
         threads, first = np.unique(self.thread[known], return_index=True)
-        process = self.trace.operations["process"].to_numpy()[known][first]
-        out = []
+        process, out = self.process[known][first], []
         for _, rows in self.labels() if len(threads) > 1 else ():
             opened = self.column("open_ns")[rows]
             closed = np.maximum.accumulate(self.column("end_ns")[rows])
@@ -209,15 +184,16 @@ class Scene:
         return pd.DataFrame({name: self.issued.sums(many, of) for name, of in values.items()})
 
     def doubt(
-        self, check: str, level: str, label: str, quoted: int, shown: np.ndarray, of: int,
-        title: str, **more: Any,
+        self, check: str, level: str, rows: np.ndarray, shown: np.ndarray, title: str, *,
+        quoted: int | None = None, **more: Any,
     ) -> Doubt:  # fmt: skip
-        """A doubt about a label of `of` intervals, those at `shown` in particular, with the numbers
-        of one of them."""
-        row, names = self.intervals.iloc[quoted], self.column("name")[shown].tolist()
+        """A doubt about a label, whose intervals are `rows`, those at `shown` in particular, with
+        the numbers of one of them, by default of their typical one."""
+        row = self.intervals.iloc[self.typical(shown) if quoted is None else quoted]
+        names, label = tuple(self.column("name")[shown].tolist()), str(row["label"])
         return Doubt(
-            check, level, label, str(row["site"]), f"{subject(label)} {title}", tuple(names),
-            of, str(row["name"]), int(row["elapsed_ns"]), **more,
+            check, level, label, str(row["site"]), f"{subject(label)} {title}", names, len(rows),
+            str(row["name"]), int(row["elapsed_ns"]), **more,
         )  # fmt: skip
 
     def typical(self, rows: np.ndarray) -> int:
@@ -227,6 +203,6 @@ class Scene:
 
     def labels(self) -> Iterator[tuple[str, np.ndarray]]:
         """(label, positions of its intervals in the order of their issue), of pairs of events."""
-        shown = self.intervals[self.looked_at].sort_values("open_ns", kind="stable")
-        for label, rows in shown.groupby("label", sort=False):
+        ordered = self.intervals.sort_values("open_ns", kind="stable")
+        for label, rows in ordered.groupby("label", sort=False):
             yield str(label), rows.index.to_numpy()

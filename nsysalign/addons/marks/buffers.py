@@ -170,25 +170,25 @@ class Buffer:
         for region in range(layout.REGIONS):
             chunks, strays = struct.unpack_from("<II", fixed, line * (1 + region))
             start = self.address + (self._first + self._lines * region) * line
-            size = self._lines * line
             chunks, strays = min(chunks, self._lines // layout.LINES), min(strays, self._lines)
-            if chunks * layout.CHUNK + strays * line > size:
+            if chunks * layout.LINES + strays > self._lines:
                 # they have met, and a claim may have found no room: the last head tells where
-                content = self._device.read(start, size)
-                while chunks and not _begins_chunk(content, (chunks - 1) * layout.CHUNK):
+                while chunks and not self._begins_chunk(start + (chunks - 1) * layout.CHUNK):
                     chunks -= 1
                 strays = min(strays, self._lines - chunks * layout.LINES)
-                contents += [content[: chunks * layout.CHUNK], content[size - strays * line :]]
-            else:
-                contents.append(self._device.read(start, chunks * layout.CHUNK))
-                end = start + size - strays * line
-                contents.append(self._device.read(end, strays * line))
+            contents.append(self._device.read(start, chunks * layout.CHUNK))
+            end = start + (self._lines - strays) * line
+            contents.append(self._device.read(end, strays * line))
             counts += [chunks, strays]
         text = json.dumps(about).encode()
         text += b" " * (-(24 + len(text)) % line)
         head = layout.FILE_MAGIC + struct.pack("<II", layout.FILE_VERSION, len(text)) + text
         numbers = struct.pack(f"<{layout.COUNTS}I", *counts)
         return b"".join([head, fixed[: layout.TABLE], numbers, *slots, *contents])
+
+    def _begins_chunk(self, address: int) -> bool:
+        kind = int.from_bytes(self._device.read(address, 4), "little")
+        return kind & ~0xFF == layout.HEAD
 
     def write(self, path: str | os.PathLike[str], *, wait_s: float = _PATIENCE_S) -> Path:
         """Write a dump file, whole or not at all."""
@@ -200,10 +200,6 @@ class Buffer:
             file.write(content)
         os.replace(partial, path)
         return path
-
-
-def _begins_chunk(content: bytes | bytearray, place: int) -> bool:
-    return int.from_bytes(content[place : place + 4], "little") & ~0xFF == layout.HEAD
 
 
 def on() -> bool:

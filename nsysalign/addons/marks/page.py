@@ -26,12 +26,12 @@ def inside(analysis: Analysis) -> list[dict[str, Any]]:
     for number in shown.tolist():
         row, marks = kernels.loc[number], analysis.marks[analysis.marks["kernel"] == number]
         strip = _strip(marks, row) if len(marks) else None
-        if strip and (len(strip["sm"]) > warps or len(strip["t"]) > pieces):
-            strip = None
-        if strip:
+        if strip and len(strip["sm"]) <= warps and len(strip["t"]) <= pieces:
             warps, pieces = warps - len(strip["sm"]), pieces - len(strip["t"])
             strip = {k: v if k == "names" else packed(np.array(v)) for k, v in strip.items()}
-        out.append(_kernel(analysis, row) | {"strip": strip})
+            out.append(_kernel(analysis, row) | {"strip": strip})
+        else:
+            out.append(_kernel(analysis, row) | {"strip": None})
     return out
 
 
@@ -39,10 +39,12 @@ def _kernel(analysis: Analysis, row: pd.Series) -> dict[str, Any]:
     number, intervals = int(row["kernel"]), analysis.intervals
 
     def rows(name: str, *columns: str) -> list[list[Any]]:
-        """Its rows of a table; the first column is text."""
+        """Its rows of a table, texts without control characters."""
         table = getattr(analysis, name)
         table = table.loc[table["kernel"] == number, [*columns]]
-        return [[safe_text(text), *others] for text, *others in table.values.tolist()]
+        return [
+            [safe_text(v) if isinstance(v, str) else v for v in r] for r in table.values.tolist()
+        ]
 
     paths = analysis.path_counts[analysis.path_counts["kernel"] == number].groupby("counter")
     sums = paths[["warps", "lanes"]].sum().assign(sms=paths["sm"].nunique()).head(MOST_COUNTERS)
@@ -59,21 +61,21 @@ def _kernel(analysis: Analysis, row: pd.Series) -> dict[str, Any]:
         "blocks": int(row["marked_blocks"]),
         "warps": int(row["warps"]),
         "complete": bool(row["complete"]),
-        "budget": [
-            [p, safe_text(phase), ns] for p, phase, ns in rows("sm_time", "part", "phase", "ns")
-        ],
+        "budget": rows("sm_time", "part", "phase", "ns"),
         "phases": sorted(rows("kernel_phases", "phase", *statistics), key=lambda r: -r[2]),
         "counters": [[safe_text(name), *map(int, counts)] for name, *counts in sums.itertuples()],
-        "change": next(map(_change, change[change["plain_count"] > 0].itertuples()), None),
-    }
-
-
-def _change(row: Any) -> dict[str, Any]:
-    return {
-        "share": None if np.isnan(row.change) else row.change,
-        "ns": [row.plain_ns, row.marked_ns],
-        "registers": [row.plain_registers, row.marked_registers],
-        "local_bytes": [row.plain_local_bytes, row.marked_local_bytes],
+        "change": next(
+            (
+                {
+                    "share": None if np.isnan(c.change) else c.change,
+                    "ns": [c.plain_ns, c.marked_ns],
+                    "registers": [c.plain_registers, c.marked_registers],
+                    "local_bytes": [c.plain_local_bytes, c.marked_local_bytes],
+                }
+                for c in change[change["plain_count"] > 0].itertuples()
+            ),
+            None,
+        ),
     }
 
 
