@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR, Columns
+from nsysalign.intervals import FAR
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
 #: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
@@ -59,7 +59,6 @@ BAR_NS = 2_500
 _SLOW_BAR, _COPYING_BAR_NS, _NODE_BAR_NS, _UNSHOWN_BAR_NS = 0.7, 5_500, 2_500, 2_500
 #: Classes of observations: how far they scatter, and on which side of the expected place late ones
 #: lie.  A stamp of CUPTI's equals the event's to the tick, or is late.
-CLASSES = ("busy", "ahead", "idle", "stamp")
 BUSY, AHEAD, IDLE, STAMP = range(4)
 SCATTER_NS = np.array([120.0, 120.0, 250.0, 20.0])
 LATE = np.array([1, -1, 1, -1])
@@ -73,10 +72,10 @@ _MARGIN_NS, _APART_NS = 1_500, 700
 _AT_ONCE = 1 << 16
 
 
-@dataclass(frozen=True)
-class Observations(Columns):
-    """What single records say about their own places (arrays): `class_`: position in CLASSES; the place
-    is `known_ns + x @ parameters`, within `scale_ns`; `certain`: no other class could explain it."""
+class Observations(NamedTuple):
+    """What single records say about their own places (arrays): first each one by what came before it (IDLE
+    or BUSY), then some by what was queued behind them (AHEAD) and by their stamps.  The place is `known_ns + x
+    @ parameters`, within `scale_ns`; `certain`: no other class could explain it."""
 
     record: np.ndarray
     class_: np.ndarray
@@ -84,10 +83,6 @@ class Observations(Columns):
     x: np.ndarray
     scale_ns: np.ndarray
     certain: np.ndarray
-
-    def places(self, vector: np.ndarray) -> np.ndarray:
-        """Where records lie by these parameters."""
-        return self.known_ns + np.rint(self.x @ vector).astype(np.int64)
 
 
 class Likely(NamedTuple):
@@ -113,72 +108,57 @@ class LatencyModel:
         lots = []
         for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
             s = surroundings.take(slice(first, first + _AT_ONCE))
-            past = self.past(s)
-            place = past.places(self.vector)
+            seen, count = self.observe(s), len(s.call_start)
+            place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
             slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
-            bar = BAR_NS + (past.class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
-            bar += (past.class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
-            bar += self.unshown * _UNSHOWN_BAR_NS
-            queued, ahead = self._ahead(s, place), np.full(len(place), FAR)
-            ahead[queued.record] = queued.places(self.vector)
-            lots.append((place, np.where(s.waits, float(FAR), bar), ahead))
+            idle, busy = (seen.class_[:count] == one for one in (IDLE, BUSY))
+            bar = BAR_NS + idle * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
+            bar += busy * s.previous_is_node * _NODE_BAR_NS + self.unshown * _UNSHOWN_BAR_NS
+            ahead, queued = np.full(count, FAR), seen.class_ == AHEAD
+            ahead[seen.record[queued]] = place[queued]
+            lots.append((place[:count], np.where(s.waits, float(FAR), bar), ahead))
         return Likely(*map(np.concatenate, zip(*lots, strict=True)))
 
     def observe(self, s: Surroundings) -> Observations:
         """Everything that records say about their own places."""
-        past, stamped = self.past(s), np.flatnonzero(s.stamp > 0)
-        stamp = _sure(stamped, STAMP, s.stamp[stamped], _columns(len(stamped)))
-        return Observations.joined([past, self._ahead(s, past.places(self.vector)), stamp])
-
-    def _ahead(self, s: Surroundings, place: np.ndarray) -> Observations:
-        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place)
-        rows = np.flatnonzero(queued & ~s.copying & ~s.held)
-        x = _columns(len(rows), ahead_ns=-1.0, spacing_ns=-s.ahead[rows])
-        return _sure(rows, AHEAD, s.next_start[rows], x)
-
-    def past(self, s: Surroundings) -> Observations:
-        """What the record's call and the work before it say."""
-        took = s.call_end - s.call_start
-        idle_x = _columns(
-            len(took),
-            idle_ns=1.0,
-            idle_short=np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
-            idle_long=np.clip(took - _KNEE_NS, 0, _SLOW_NS),
+        took, value = s.call_end - s.call_start, dict(zip(PARAMETERS, self.vector, strict=True))
+        idle = {
+            "idle_ns": 1.0,
+            "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
+            "idle_long": np.clip(took - _KNEE_NS, 0, _SLOW_NS),
+        }
+        busy = {
+            "busy_ns": 1.0,
+            "copy_ns": s.previous_is_copy,
+            "graph_ns": s.previous_is_graph,
+            "node_ns": s.previous_is_node,
+            "spacing_ns": s.behind,
+        }
+        by_call, by_work = (
+            since + sum(value[name] * column for name, column in columns.items())
+            for since, columns in ((s.call_start, idle), (s.previous_end, busy))
         )
-        busy_x = _columns(
-            len(took),
-            busy_ns=1.0,
-            copy_ns=s.previous_is_copy,
-            graph_ns=s.previous_is_graph,
-            node_ns=s.previous_is_node,
-            spacing_ns=s.behind,
-        )
-        idle, behind = s.call_start + idle_x @ self.vector, s.previous_end + busy_x @ self.vector
-        busy = (s.previous_end > 0) & (behind > idle)
-        class_ = np.where(busy, BUSY, IDLE)
-        apart = (s.previous_end == 0) | (np.abs(behind - idle) > _APART_NS)
-        return Observations(
-            np.arange(len(busy)),
-            class_,
-            np.where(busy, s.previous_end, s.call_start),
-            np.where(busy[:, None], busy_x, idle_x),
-            SCATTER_NS[class_] + _SLOW_SPREAD * ~busy * np.maximum(took - _KNEE_NS, 0),
-            apart & ~s.copying & ~s.waits,
-        )
-
-
-def _sure(record: np.ndarray, class_: int, known_ns: np.ndarray, x: np.ndarray) -> Observations:
-    """Observations of one class, of which nothing is doubtful."""
-    kind = np.full(len(record), class_)
-    every = np.ones(len(record), dtype=bool)
-    return Observations(record, kind, known_ns, x, SCATTER_NS[kind], every)
-
-
-def _columns(count: int, **values: np.ndarray | float) -> np.ndarray:
-    x = np.zeros((count, len(PARAMETERS)))
-    for name, value in values.items():
-        x[:, PARAMETERS.index(name)] = value
-    return x
+        is_busy = (s.previous_end > 0) & (by_work > by_call)
+        apart = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
+        likely = np.where(is_busy, by_work, by_call)
+        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
+        ahead = np.flatnonzero(queued & ~s.copying & ~s.held)
+        stamped = np.flatnonzero(s.stamp > 0)
+        since = np.where(is_busy, s.previous_end, s.call_start)
+        record = np.concatenate([np.arange(len(took)), ahead, stamped])
+        class_ = np.repeat([AHEAD, STAMP], [len(ahead), len(stamped)])
+        class_ = np.append(np.where(is_busy, BUSY, IDLE), class_)
+        x = np.zeros((len(record), len(PARAMETERS)))
+        for columns, rows in ((idle, ~is_busy), (busy, is_busy)):
+            for name, column in columns.items():
+                x[: len(took), PARAMETERS.index(name)] = rows * column
+        x[class_ == AHEAD, PARAMETERS.index("ahead_ns")] = -1.0
+        x[class_ == AHEAD, PARAMETERS.index("spacing_ns")] = -s.ahead[ahead]
+        scale, certain = SCATTER_NS[class_], np.ones(len(record), dtype=bool)
+        scale[: len(took)] += _SLOW_SPREAD * ~is_busy * np.maximum(took - _KNEE_NS, 0)
+        certain[: len(took)] = apart & ~s.copying & ~s.waits
+        known = np.concatenate([since, s.next_start[ahead], s.stamp[stamped]])
+        return Observations(record, class_, known, x, scale, certain)
 
 
 def spacing_of(s: Surroundings) -> float:

@@ -111,15 +111,11 @@ def streams_of(trace: Trace) -> Streams:
     silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
     default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
     # the device of an operation is certain, the stream table may not know it
-    lanes = (
-        pd.concat([every, pd.DataFrame(default)])
-        .sort_values("device", ascending=False, kind="stable")
-        .drop_duplicates(_KEYS)
-        .sort_values(_KEYS, ignore_index=True)
-    )
-    flags = trace.streams.drop_duplicates(_KEYS).set_index(_KEYS)["flag"]
-    flag = flags.reindex(pd.MultiIndex.from_frame(lanes[_KEYS])).fillna(-1).astype("int64")
-    lanes = frames.check(lanes.assign(flag=flag.to_numpy()), frames.LANES)
+    every = pd.concat([every, pd.DataFrame(default)]).sort_values("device", kind="stable")
+    lanes = every.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
+    flags = named[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
+    lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
+    lanes = frames.check(lanes, frames.LANES)
     lane = stream_lane(lanes, places).astype(np.int64)
     # of a single place: an array without memory
     lane = np.broadcast_to(lane[0], len(code)) if len(lane) == 1 else lane[code]
@@ -128,8 +124,6 @@ def streams_of(trace: Trace) -> Streams:
 
 def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
     """Lane of rows with process, context and stream; -1 for none."""
-    if lanes.empty or rows.empty:
-        return np.full(len(rows), -1)
     index = pd.MultiIndex.from_frame(lanes[_KEYS])
     return index.get_indexer(pd.MultiIndex.from_frame(rows[_KEYS]))
 
@@ -170,46 +164,39 @@ def _lane_of_log(
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream, -1 if that is ambiguous; notes.
     `settled`: records with a lane from an event row; they get no note."""
-    lane, notes = np.full(len(records), -1), []
-    columns = ("process", "stream_handle", "stream_id", "device")
-    process, handle, stream_id, device = (records[c].to_numpy() for c in columns)
-    ours = (process >= 0) & (records["log_process"].to_numpy() >= 0)
-    default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
-    for one in np.unique(process[ours]).tolist():
-        own, here = streams.lanes[streams.lanes["process"] == one], ours & (process == one)
-        working = own.index[streams.busy[own.index]]
+    lane, notes = np.full(len(records), -1), dict[str, None]()
+    handle, named = records["stream_handle"], records["stream_id"]
+    default = (handle == 0) | ((handle < 0) & (named == DEFAULT_STREAM))
+    known = records.assign(default=default, named=named.where(~default, DEFAULT_STREAM))
+    known = known[(known["process"] >= 0) & (known["log_process"] >= 0)]
+    for process, those in known.groupby("process"):
+        own = streams.lanes[streams.lanes["process"] == process]
+        working = own[streams.busy[own.index]]
         legacy = own[own["flag"] == LEGACY_DEFAULT]
         legacy = own[own["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
-        for which in np.unique(device[here & default]).tolist():
-            there = legacy[legacy["device"] == which].index if which >= 0 else legacy.index
-            there = there if len(there) else legacy.index
-            # a log names no context: of several default streams that which alone did work
-            some = there.intersection(working)
-            some = some if len(some) else there[:1]
-            rows = np.flatnonzero(here & default & (device == which))
+        ids = those.loc[~those["default"] & (those["named"] >= 0), "named"].unique()
+        shift = _stream_offset(own, ids, waits[waits["process"] == process])
+        groups = those.groupby(["default", "named", "device"]).groups
+        for (is_default, number, device), rows in groups.items():
+            of_id = own[:0] if shift is None else own[own["stream"] == number + shift]
+            some = legacy if is_default else of_id if number >= 0 else working
+            there = some[some["device"] == device]
+            some = there if len(there) else some
+            if is_default:  # a log names no context: of several that which alone did work
+                used = some[streams.busy[some.index]]
+                some = used if len(used) else some[:1]
             if len(some) == 1:
-                lane[rows] = some[0]
-            elif not settled[rows].all():
-                notes.append(
+                lane[rows] = some.index[0]
+            elif is_default and not settled[rows].all():
+                notes[
                     "several contexts have a default stream that did work, and the event log does not say which one is "
                     "meant: its records are unaligned (nsysalign run --accurate tells them apart)"
-                )
-        rows = here & ~default & (stream_id >= 0)
-        shift = _stream_offset(own, np.unique(stream_id[rows]), waits[waits["process"] == one])
-        if shift is None and rows.any():
-            notes.append(
-                "streams of the event log could not be told apart in the trace: their records are unaligned"
-            )
-        named = {*zip(stream_id[rows].tolist(), device[rows].tolist(), strict=True)}
-        for number, which in named if shift is not None else ():
-            lanes = own[own["stream"] == number + shift]
-            if len(lanes) > 1 and which >= 0:
-                lanes = lanes[lanes["device"] == which]
-            if len(lanes) == 1:
-                lane[rows & (stream_id == number) & (device == which)] = lanes.index[0]
-        if len(working) == 1:  # only one stream did anything
-            lane[here & ~default & (stream_id < 0)] = working[0]
-    return lane, list(dict.fromkeys(notes))
+                ] = None
+            elif number >= 0 and shift is None:
+                notes[
+                    "streams of the event log could not be told apart in the trace: their records are unaligned"
+                ] = None
+    return lane, [*notes]
 
 
 def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
@@ -229,17 +216,18 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
     """The stream of the operations that each record's thread issued just before and just after, if
     both are the same; -1 otherwise.  This is an inference and is reported as one."""
+    call = trace.operations["call"].to_numpy()
+    issued = call >= 0
+    begun, thread = (trace.calls[c].to_numpy()[call[issued]] for c in ("start_ns", "thread"))
+    work = pd.DataFrame({"time": begun, "thread": thread, "lane": operation_lane[issued]})
+    asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    asked, work = (rows.sort_values("time", kind="stable") for rows in (asked, work))
+    before, after = (
+        pd.merge_asof(asked[["time", "thread"]], work, on="time", by="thread", direction=way)[
+            "lane"
+        ]
+        for way in ("backward", "forward")
+    )
     out = np.full(len(records), -1, dtype=np.int64)
-    thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
-    known = records["call"].to_numpy() >= 0
-    call, by = trace.operations["call"].to_numpy(), trace.calls["thread"].to_numpy()
-    issued = np.flatnonzero(call >= 0)
-    of_thread = group(by[call[issued]], issued)
-    for number in np.intersect1d(thread, list(of_thread)).tolist():
-        when = trace.calls["start_ns"].to_numpy()[call[of_thread[number]]]
-        order = np.argsort(when, kind="stable")
-        lanes = np.concatenate([[-1], operation_lane[of_thread[number][order]], [-1]])
-        own = np.flatnonzero((thread == number) & known)
-        k = np.searchsorted(when[order], begun[own])
-        out[own] = np.where(lanes[k] == lanes[k + 1], lanes[k], -1)
+    out[asked.index] = before.where(before == after, -1)
     return out
