@@ -74,17 +74,17 @@ class Spent:
     cold_idle_ns: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LabelRow:
     """A label, or a run, with the breakdown of one real interval: its parts add up to
     `elapsed_ns`."""
 
     label: str
     kind: str
-    count: int
-    site: str
-    callers: tuple[str, ...]
-    library: bool
+    count: int = 1
+    site: str = ""
+    callers: tuple[str, ...] = ()
+    library: bool = False
     interval: int  # number of the interval shown
     name: str  # its name
     elapsed_ns: int
@@ -229,21 +229,21 @@ class Answer:
 def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     """The record of an analysis; the label of the interval `focus` has its row in any case."""
     analysis = _ranges_told_once(analysis, focus)
-    matrix, cold, staged = parts_matrix(analysis), cold_intervals(analysis), _staging(analysis)
-    spent = _spent(analysis, matrix, cold, staged)
-    labels = _rows(analysis, analysis.labels, matrix, spent)
-    runs = _rows(analysis, analysis.runs, matrix, {})
-    findings = _findings(analysis, {row.label: row for row in labels})
-    by_label: dict[str, list[Finding]] = {}
-    for finding in findings:
-        by_label.setdefault(finding.label, []).append(finding)
-    judge = verdicts.Judge(analysis, [*labels, *runs])
-    measured_ns = sum(row.spent.total_ns for row in labels if not row.library)
-    labels = _judged(judge, labels, by_label, measured_ns)
-    runs = _judged(judge, runs, by_label, runs[0].elapsed_ns if runs else 0)
+    matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
+    # no device runs while the CPU stages pageable memory
+    rows = analysis.details[analysis.details["detail"] == "staging"]
+    staged = rows.groupby("interval")["ns"].sum().reindex(analysis.intervals["interval"])
+    staged = staged.fillna(0).to_numpy(np.int64)
+    working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
+    busy = matrix[:, working].sum(axis=1) - staged
+    spent = _spent(analysis, busy, cold)
+    findings = _findings(analysis, spent)
+    judge = verdicts.Judge(analysis)
+    labels = _rows(analysis, analysis.labels, matrix, spent, findings, judge)
+    runs = _rows(analysis, analysis.runs, matrix, {}, findings, judge)
     lead = _lead(analysis, labels, runs, findings)
     proof = judge.proof(lead) if lead else None
-    sentence, about = _sentence(analysis, judge, lead, proof, findings, runs)
+    sentence, about = _sentence(analysis, judge, lead, findings, runs)
     groups = _groups(findings, lead.label if lead else "")
     commands = (finding.to_confirm for group in groups for finding in group.findings)
     missing = ", ".join(map(safe_text, analysis.trace.missing))
@@ -258,7 +258,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
         labels=tuple(labels),
         runs=tuple(runs),
         wrong=tuple(row.label for row in own if row.verdict == WRONG),
-        headline=_headline(analysis, {row.label for row in own}, matrix, staged),
+        headline=_headline(analysis, {row.label for row in own}, matrix, busy),
         groups=tuple(groups),
         next=next(filter(None, commands), ""),
         unplaced=tuple(_unplaced(analysis)),
@@ -278,19 +278,19 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
 def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
     """Without the labels whose intervals are exactly those of a label around them: a range in
     another that holds no other work.  A note names them."""
+    import pandas as pd
+
     intervals = analysis.intervals
     others = intervals["label"][intervals["kind"] != "nvtx"]
     ranges = intervals[~intervals["label"].isin(others)]
-    windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns"]
-    # cheap first: labels with as many intervals and the same sum of their begins
-    sums = ranges.groupby("label", sort=False)["start_ns"].agg(["size", "sum"])
-    alike = sums.index[sums.duplicated(keep=False)]
-    outer_of: dict[Any, str] = {}
+    windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns", "library"]
+    hashed = pd.util.hash_pandas_object(ranges[windows], index=False)
+    alike = hashed.groupby(ranges["label"], sort=False).agg(["size", "sum"])
+    outer_of: dict[tuple[int, ...], str] = {}
     inner: dict[str, str] = {}
-    for label, own in ranges[ranges["label"].isin(alike)].groupby("label", sort=False):
-        table = own[windows].sort_values(windows).to_numpy().tobytes()
-        outer = outer_of.setdefault((own["library"].all(), table), label)
-        if outer != label and not (own["interval"] == focus).any():
+    for label, *same in alike.itertuples(name=None):
+        outer = outer_of.setdefault(tuple(same), label)
+        if outer != label and label not in set(ranges["label"][ranges["interval"] == focus]):
             inner[label] = outer
     if not inner:
         return analysis
@@ -303,57 +303,86 @@ def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
 
 
 def _rows(
-    analysis: Analysis, shown: pd.DataFrame, matrix: np.ndarray, spent: Mapping[str, Spent]
+    analysis: Analysis,
+    shown: pd.DataFrame,
+    matrix: np.ndarray,
+    spent: Mapping[str, Spent],
+    findings: Sequence[Finding],
+    judge: verdicts.Judge,
 ) -> list[LabelRow]:
-    """A row per label of `shown`, which is `labels` or the intervals of runs, in its order and
-    without its verdict."""
+    """A row per label of `shown`, which is `labels` or the intervals of runs, as they are shown."""
     import pandas as pd
 
-    rules: dict[str, list[tuple[str, str]]] = {}
-    findings = analysis.findings[["label", "rule", "severity"]]
-    for name, rule, severity in findings.itertuples(index=False) if spent else ():
-        rules.setdefault(name, []).append((rule, severity))
     predicted, did = predictions(analysis), _host_sentences(analysis, spent)
     others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
-    of_labels = "row_interval" in shown
+    of_labels, by_label = "row_interval" in shown, dict[str, list[Finding]]()
+    for finding in findings:
+        by_label.setdefault(finding.label, []).append(finding)
+    own_ns = [
+        spent[row.label].total_ns for row in shown.itertuples() if of_labels and not row.library
+    ]
+    measured_ns = sum(own_ns) if of_labels else shown["elapsed_ns"].max()
     numbers = shown["row_interval" if of_labels else "interval"]
     positions = pd.Index(analysis.intervals["interval"]).get_indexer(numbers)
-    columns = ["name", "callers", "elapsed_ns", "error_ns", "kernel_only_ns", "kernel_outside_ns"]
-    intervals = analysis.intervals[["interval", *columns]].iloc[positions].itertuples(index=False)
+    intervals = analysis.intervals.iloc[positions].itertuples(index=False)
     rows = []
     for label, interval, ns in zip(
         shown.itertuples(index=False), intervals, matrix[positions].tolist(), strict=True
     ):
-        parts, own = dict(zip(CAUSES, ns, strict=True)), rules.get(label.label, ())
+        parts, about = dict(zip(CAUSES, ns, strict=True)), by_label.get(label.label, [])
         gpu_ns = parts["kernel"] + parts["graph"]
         if label.kind == "host" and interval.kernel_only_ns:
             inside_ns = interval.kernel_only_ns - interval.kernel_outside_ns
             gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
+        row = LabelRow(
+            label=label.label,
+            kind=label.kind,
+            interval=interval.interval,
+            name=interval.name,
+            elapsed_ns=interval.elapsed_ns,
+            error_ns=interval.error_ns,
+            parts_ns=parts,
+            gpu_ns=gpu_ns,
+            others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
+            host=did.get(label.label, "")
+            if parts["host"] >= _MATTERS * interval.elapsed_ns
+            else "",
+            spent=spent.get(label.label, Spent()),
+        )
+        if of_labels:
+            row = replace(
+                row,
+                count=label.count,
+                site=label.site,
+                callers=tuple(interval.callers),
+                library=label.library,
+                findings=tuple(finding.rule for finding in about),
+                flagged=any(finding.severity != "info" for finding in about),
+                **predicted.get(interval.interval, {}),
+            )
+        word, text = judge.verdict(row, about)
+        losses = [f.loss_ns for f in about if f.rule not in COLD and f.severity != "error"]
+        saving_ns = 0 if word == WRONG else max(losses, default=0)
         rows.append(
-            LabelRow(
-                label=label.label,
-                kind=label.kind,
-                count=label.count if of_labels else 1,
-                site=label.site if of_labels else "",
-                callers=tuple(interval.callers) if of_labels else (),
-                library=of_labels and label.library,
-                interval=interval.interval,
-                name=interval.name,
-                elapsed_ns=interval.elapsed_ns,
-                error_ns=interval.error_ns,
-                parts_ns=parts,
-                gpu_ns=gpu_ns,
-                others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
-                findings=tuple(rule for rule, _ in own),
-                flagged=any(severity != "info" for _, severity in own),
-                **predicted.get(interval.interval, {}) if of_labels else {},
-                host=did.get(label.label, "")
-                if parts["host"] >= _MATTERS * interval.elapsed_ns
-                else "",
-                spent=spent.get(label.label, Spent()),
+            replace(
+                row,
+                verdict=word,
+                words=text,
+                columns_ns=verdicts.shown_columns(row),
+                saving_ns=saving_ns,
+                saving=min(saving_ns / (measured_ns or 1), 1.0),
             )
         )
-    return rows
+
+    def place(row: LabelRow) -> tuple[Any, ...]:
+        saves = row.saving_ns if row.saving >= LEADS else 0
+        return row.library, row.verdict == WRONG, -saves, -row.elapsed_ns * row.count
+
+    rows.sort(key=place)
+    return [
+        replace(row, sentence=judge.sentence(row, by_label.get(row.label, [])))
+        for row in rows[:MOST_SENTENCES]
+    ] + rows[MOST_SENTENCES:]
 
 
 def predictions(analysis: Analysis) -> dict[int, dict[str, Any]]:
@@ -374,36 +403,6 @@ def in_a_word(no_prediction: str) -> str:
     older version."""
     word, colon, _ = no_prediction.partition(": ")
     return word if colon and " " not in word else "none"
-
-
-def _judged(
-    judge: verdicts.Judge,
-    rows: Sequence[LabelRow],
-    findings: Mapping[str, Sequence[Finding]],
-    measured_ns: int,
-) -> list[LabelRow]:
-    """The rows with their verdicts, in the order in which they are shown."""
-    judged = []
-    for row in rows:
-        own = findings.get(row.label, [])
-        word, text = judge.verdict(row, own)
-        losses = [f.loss_ns for f in own if f.rule not in COLD and f.severity != "error"]
-        saving_ns = 0 if word == WRONG else max(losses, default=0)
-        saving = min(saving_ns / (measured_ns or 1), 1.0)
-        columns = verdicts.shown_columns(row)
-        judged.append(
-            replace(row, verdict=word, words=text, columns_ns=columns, saving_ns=saving_ns, saving=saving)
-        )  # fmt: skip
-
-    def place(row: LabelRow) -> tuple[Any, ...]:
-        saves = row.saving_ns if row.saving >= LEADS else 0
-        return row.library, row.verdict == WRONG, -saves, -row.elapsed_ns * row.count
-
-    judged.sort(key=place)
-    for number, row in enumerate(judged[:MOST_SENTENCES]):
-        sentence = judge.sentence(row, row.verdict, judge.proof(row), findings.get(row.label, []))
-        judged[number] = replace(row, sentence=sentence)
-    return judged
 
 
 def _lead(
@@ -452,38 +451,39 @@ def _sentence(
     analysis: Analysis,
     judge: verdicts.Judge,
     lead: LabelRow | None,
-    proof: Proof | None,
     findings: Sequence[Finding],
     runs: Sequence[LabelRow],
 ) -> tuple[str, Sequence[Finding]]:
     """The sentence, and the findings that say how to fix what it says."""
     nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
     sentence, about = next(nothing, _nothing_measured(analysis)), []
-    if lead and proof:
+    if lead:
+        sentence = lead.sentence
         about = [finding for finding in findings if finding.label == lead.label]
-        sentence = judge.sentence(lead, lead.verdict, proof, about)
     if lead is None or lead.kind == "run":
-        of_runs = {run.label for run in runs}
-        timed = not analysis.labels.empty
-        severe = [
-            f for f in findings if (f.severity == "warning" and f.label in of_runs if timed else f.severity != "info")
-        ]  # fmt: skip
+        severe = [finding for finding in findings if finding.severity != "info"]
+        if not analysis.labels.empty:
+            severe = [
+                f
+                for f in severe
+                if f.severity == "warning" and f.label in {run.label for run in runs}
+            ]
         if severe and severe[0].rule == "set-up":
-            if not severe[1:] and lead and proof:
-                sentence = judge.sentence(lead, lead.verdict, proof, [])
-            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
+            besides = judge.sentence(lead, []) if lead else sentence
+            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else besides}"
         elif severe:
             sentence = severe[0].title
         about = severe[:1]
-    failed = next((finding for finding in findings if finding.rule == "failed-calls"), None)
-    if failed:  # comes before everything else: what should have been timed did not happen
+    first = {finding.rule: finding for finding in reversed(findings)}
+    if failed := first.get("failed-calls"):
+        # comes before everything else: what should have been timed did not happen
         if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
             others = (analysis.other_streams["interval"] == lead.interval).any()
             where = "on the stream of" if others else "in"
             sentence = f"No kernel ran {where} {safe_text(lead.label)}."
         sentence, about = f"{failed.title} {sentence}", [failed]
-    lost = next((finding for finding in findings if finding.rule == "lost-records"), None)
-    if lost:  # then nothing that is said of the GPU is the whole of it
+    if lost := first.get("lost-records"):
+        # then nothing that is said of the GPU is the whole of it
         sentence, about = lost.title, [lost]
     return sentence, about
 
@@ -497,33 +497,17 @@ def cold_intervals(analysis: Analysis) -> np.ndarray:
     return named & labels.isin(labels[~named]).to_numpy()
 
 
-def _spent(
-    analysis: Analysis, matrix: np.ndarray, cold: np.ndarray, staged: np.ndarray
-) -> dict[str, Spent]:
-    """Per label; the stream is idle while the CPU stages memory."""
+def _spent(analysis: Analysis, busy: np.ndarray, cold: np.ndarray) -> dict[str, Spent]:
+    """Per label."""
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
-    idle = elapsed - _work(matrix, staged)
     spent = {}
-    for label, positions in analysis.intervals.groupby("label", sort=False).indices.items():
-        warm, colds = positions[~cold[positions]], positions[cold[positions]]
-        sums = [
-            n for some in (warm, colds) for n in (len(some), int(elapsed[some].sum()), int(idle[some].sum()))
-        ]  # fmt: skip
+    for label, positions in analysis.measured.groupby("label", sort=False).indices.items():
+        sums: list[int] = []
+        for some in (positions[~cold[positions]], positions[cold[positions]]):
+            total = int(elapsed[some].sum())
+            sums += [len(some), total, total - int(busy[some].sum())]
         spent[label] = Spent(*sums)
     return spent
-
-
-def _work(matrix: np.ndarray, staged: np.ndarray) -> np.ndarray:
-    """Nanoseconds in which the stream of every interval executed something."""
-    return matrix[:, [CAUSES.index(cause) for cause in OPERATION_KINDS]].sum(axis=1) - staged
-
-
-def _staging(analysis: Analysis) -> np.ndarray:
-    """Of `memcpy`, ns per interval: the CPU staged pageable memory, and the device ran nothing."""
-    details = analysis.details
-    rows = details[(details["cause"] == "memcpy") & (details["detail"] == "staging")]
-    staged = rows.groupby("interval")["ns"].sum()
-    return staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
 
 
 # --- what the CPU did ---
@@ -561,12 +545,13 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
 # --- findings ---
 
 
-def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]:
+def _findings(analysis: Analysis, spent: Mapping[str, Spent]) -> list[Finding]:
     """All of them: the program's own first, the most severe first."""
     findings = []
+    libraries = set(analysis.labels["label"][analysis.labels["library"].astype(bool)])
     table = analysis.findings.itertuples(index=False)
     for f, status in zip(table, statuses(analysis), strict=True):
-        rule, row = safe_text(f.rule), rows.get(f.label)
+        rule, own = safe_text(f.rule), spent.get(f.label, Spent())
         # A finding with a remedy for the program also says how to measure the GPU without that
         # effect; others are about the measurement itself.
         gpu = f.faster and rule not in _MEASURED_OTHERWISE
@@ -575,9 +560,7 @@ def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]
             sentence, *code = re.split(r" {3,}", safe_text(text))  # "Do this:   code"
             advice += [(head, sentence, tuple(code))] if text else []
         evidence = f.evidence if isinstance(f.evidence, dict) else {}
-        is_open = status.verdict == NOT_CONFIRMED
-        spent = row.spent if row else Spent()
-        of_cold = rule in COLD and spent.cold
+        is_open, of_cold = status.verdict == NOT_CONFIRMED, rule in COLD and own.cold
         findings.append(
             Finding(
                 severity=f.severity if f.severity in SEVERITIES else "info",
@@ -592,12 +575,12 @@ def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]
                 ),
                 advice=tuple(advice),
                 loss_ns=f.loss_ns,
-                library=row is not None and row.library,
+                library=f.label in libraries,
                 confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
                 to_confirm=safe_text(status.text) if is_open else None,
-                count=spent.cold if of_cold else spent.count,
-                total_ns=spent.cold_ns if of_cold else spent.total_ns,
-                which="cold" if of_cold else "warm" if spent.cold else "",
+                count=own.cold if of_cold else own.count,
+                total_ns=own.cold_ns if of_cold else own.total_ns,
+                which="cold" if of_cold else "warm" if own.cold else "",
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
@@ -657,11 +640,9 @@ def _nothing_measured(analysis: Analysis) -> str:
     )
 
 
-def _headline(
-    analysis: Analysis, own: set[str], matrix: np.ndarray, staged: np.ndarray
-) -> Headline:
+def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.ndarray) -> Headline:
     """Of the longest run, else of all intervals of the labels `own`: its parts, when the GPU worked,
-    what limits it, and how much of it was timed: findings are not about the rest."""
+    and how much of it was timed: findings are not about the rest."""
     intervals = analysis.intervals
     start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
@@ -676,27 +657,25 @@ def _headline(
     if not total:
         return Headline(_nothing_measured(analysis))
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
-    busy = int(_work(matrix[chosen], staged[chosen]).sum())
+    worked = int(busy[chosen].sum())
     named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
-    named["staging of copies"] = int(staged[chosen].sum())
+    named["staging of copies"] = sum(parts[c] for c in OPERATION_KINDS) - worked
     idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
     listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
-    shares = ", ".join([f"GPU busy {percent(busy / total)}", *listed])
+    shares = ", ".join([f"GPU busy {percent(worked / total)}", *listed])
     if run is None:
         text = f"{counted}, {duration(total)} profiled: {shares}."
         return Headline(text, "all intervals together", total, parts)
-    begin, end = int(start[run]), int(start[run]) + total
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
-    if not len(timed) and len(of_devices(analysis)) > 1:
-        text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
     if not len(timed):
+        if len(of_devices(analysis)) > 1:
+            text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
         return Headline(text, "the run", total, parts)
     begins, ends = union(
-        np.clip(start[timed], begin, end), np.clip((start + elapsed)[timed], begin, end)
+        *(np.clip(at[timed], start[run], start[run] + total) for at in (start, start + elapsed))
     )
-    covered = int((ends - begins).sum())
     text += f" {counted}"
-    if covered:  # else all of them are in other processes
+    if covered := int((ends - begins).sum()):  # else all of them are in other processes
         verb = "covers" if len(timed) == 1 else "cover"
         rest = "; the rest was not timed" if covered < _UNTIMED * total else ""
         text += f" {verb} {duration(covered)} of it ({percent(covered / total)}){rest}"

@@ -9,15 +9,12 @@ There is no trace, so there are no parts.  Three words are possible for a label:
     cpu_bound    at the end record the GPU had caught up with the CPU: the CPU was late, or a call
                  inside the interval waited for the GPU
     cannot_tell  neither holds in most repetitions
-
-    >>> run = nsysalign.load("nsysalign-runs/bench-3")     # recorded with `run --no-nsys`
-    >>> run.labels[["label", "median_ns", "verdict", "idle_at_most_ns"]]
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +38,7 @@ GPU_BOUND, CPU_BOUND, CANNOT_TELL = "gpu_bound", "cpu_bound", "cannot_tell"
 #: An interval is GPU-bound if the CPU can have cost at most this share of it; a label takes the word
 #: that holds in at least this share of its steady repetitions.
 LARGEST_SHARE, MOST_OF_THEM = 0.2, 0.8
+_MEDIANS = ["elapsed_ns", "idle_at_most_ns", "end_lag_ns"]
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,12 @@ class UnprofiledRun:
 
     def __repr__(self) -> str:
         """ "<UnprofiledRun on NVIDIA H100: 120 intervals in 4 labels: 2 gpu_bound, ...>"."""
-        counts = self.labels["verdict"].value_counts()
-        words = ", ".join(f"{count} {word}" for word, count in counts.items())
-        intervals, labels = len(self.intervals), plural(len(self.labels), "label")
-        where = f" on {self.device}" if self.device else ""
-        return f"<UnprofiledRun{where}: {plural(intervals, 'interval')} in {labels}: {words or 'none'}>"
+        counts = self.labels["verdict"].value_counts().items()
+        words = ", ".join(f"{count} {word}" for word, count in counts) or "none"
+        counted = (
+            f"{plural(len(self.intervals), 'interval')} in {plural(len(self.labels), 'label')}"
+        )
+        return f"<UnprofiledRun{self.device and ' on '}{self.device}: {counted}: {words}>"
 
     def document(self) -> dict[str, Any]:
         """The run as plain objects, for JSON."""
@@ -80,13 +79,18 @@ class UnprofiledRun:
         }
 
 
-def analyze_logs(
-    logs: Sequence[Path], clocks: Path | None = None, conditions: Sequence[str] = ()
-) -> UnprofiledRun:
-    """What the event logs of a run prove by themselves.  Raises EventLogError if one is none."""
+def analyze_run(run: RunDirectory) -> UnprofiledRun:
+    """What the event logs of a run directory prove; without a log (the program did not import torch)
+    nothing was timed.  Raises EventLogError."""
+    clocks = run.path / CLOCKS
+    found = analyze_logs(run.event_logs(), clocks if clocks.is_file() else None)
+    return replace(found, conditions=tuple(run.conditions()))
+
+
+def analyze_logs(logs: Sequence[Path], clocks: Path | None = None) -> UnprofiledRun:
+    """The same of event logs and the samples of the clock.  Raises EventLogError if one is none."""
     log = read_event_logs(logs) if logs else NO_LOG
     intervals = timed_intervals(log)
-    names = [str(h["device_name"]) for h in log.headers if h.get("device_name")]
     asked = log.elapsed[log.elapsed["error"] == ""]
     empty_pairs = asked.loc[asked["calibration"].astype(bool), "ms"]  # on an idle stream
     notes, sm_mhz = list(log.notes), None
@@ -103,12 +107,12 @@ def analyze_logs(
             "the probe could make none): nothing is proven of these"
         )
     if clocks is not None:
-        samples, said = read_clock_samples(clocks)
-        notes += said
+        samples, of_samples = read_clock_samples(clocks)
+        notes += of_samples
         busy = samples["sm_mhz"][(samples["sm_mhz"] > 0) & ((samples["reasons"] & 1) == 0)]  # idle
         sm_mhz = (int(busy.min()), int(busy.max())) if len(busy) else None
     return UnprofiledRun(
-        device=names[0] if names else "",
+        device=next((str(h["device_name"]) for h in log.headers if h.get("device_name")), ""),
         intervals=intervals,
         labels=timed_labels(intervals),
         floor_ns=float(empty_pairs.median() * 1e6) if len(empty_pairs) else None,
@@ -116,15 +120,7 @@ def analyze_logs(
         source_lines=source_lines(log),
         host_timers=len(log.hosts) + len(log.clock_readings),
         notes=tuple(notes),
-        conditions=tuple(conditions),
     )
-
-
-def analyze_run(run: RunDirectory) -> UnprofiledRun:
-    """The same for a run directory; without a log (the program did not import torch) nothing was
-    timed."""
-    logs, clocks = run.event_logs(), run.path / CLOCKS
-    return analyze_logs(logs, clocks if clocks.is_file() else None, run.conditions())
 
 
 def timed_intervals(log: EventLog) -> pd.DataFrame:
@@ -159,15 +155,15 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     rows = {}
     for label, own in intervals.groupby("label", sort=False):
         steady = own.iloc[1:] if len(own) > 1 else own
-        verdict = label_verdict(steady["verdict"])
+        verdict, middle = label_verdict(steady["verdict"]), steady[_MEDIANS].astype(float).median()
         rows[label] = {
             "first_ns": own["elapsed_ns"].iloc[0],
             "steady": len(steady),
-            "steady_median_ns": steady["elapsed_ns"].median(),
+            "steady_median_ns": middle["elapsed_ns"],
             "verdict": verdict,
             "holds_in": (steady["verdict"] == verdict).sum(),
-            "idle_at_most_ns": np.ceil(steady["idle_at_most_ns"].astype(float).median()),
-            "end_lag_ns": np.floor(steady["end_lag_ns"].astype(float).median()),
+            "idle_at_most_ns": np.ceil(middle["idle_at_most_ns"]),
+            "end_lag_ns": np.floor(middle["end_lag_ns"]),
         }
     more = pd.DataFrame.from_dict(rows, orient="index")
     return frames.check(label_table(intervals).join(more, on="label"), frames.TIMED_LABELS)

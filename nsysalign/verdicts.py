@@ -9,7 +9,7 @@ whose parts add up.  All texts are `safe_text`; labels are as the trace has them
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
@@ -97,22 +97,20 @@ def shown_columns(row: LabelRow) -> dict[str, int]:
 
 
 class Judge:
-    """Words, sentence and proof of rows; the tables of their intervals are looked up once."""
+    """Words, sentence and proof of rows, from the tables of an analysis."""
 
-    def __init__(self, analysis: Analysis, rows: Sequence[LabelRow]) -> None:
-        numbers = [row.interval for row in rows]
-
-        def of_rows(table: pd.DataFrame) -> Callable[[int], pd.DataFrame]:
-            own = table[table["interval"].isin(numbers)]
-            positions = own.groupby("interval", sort=False).indices
-            return lambda interval: own.iloc[positions.get(interval, [])]
-
-        self._segments, self._details = of_rows(analysis.segments), of_rows(analysis.details)
-        self._others = of_rows(analysis.other_streams)
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
         kernels = analysis.kernels[analysis.kernels["kind"].isin(["kernel", "graph"])]
         self._kernels = dict(iter(kernels.groupby("label", sort=False)))
         ranges = analysis.host_ranges  # how long the CPU was in them, their median
         self._ranges = dict(zip(ranges["label"], ranges["median_ns"], strict=True))
+
+    def _of(self, name: str, row: LabelRow) -> pd.DataFrame:
+        """What a table, which is sorted by interval, holds of the row's."""
+        table = getattr(self._analysis, name)
+        numbers = [row.interval, row.interval + 1]
+        return table.iloc[slice(*np.searchsorted(table["interval"].to_numpy(), numbers))]
 
     def verdict(self, row: LabelRow, findings: Sequence[Finding]) -> tuple[str, str]:
         """The verdict of a row, and the same in words with its number, at most 24 letters."""
@@ -144,9 +142,10 @@ class Judge:
         (_, first), (_, second) = _largest(row)
         return MIXED, f"{first}, {second}"
 
-    def sentence(self, row: LabelRow, word: str, proof: Proof, findings: Sequence[Finding]) -> str:
+    def sentence(self, row: LabelRow, findings: Sequence[Finding]) -> str:
         """At most two sentences: the number and its cause."""
-        whole, parts, kernels = max(row.elapsed_ns, 1), shown_columns(row), row.gpu_ns
+        word, whole = row.verdict, max(row.elapsed_ns, 1)
+        parts, kernels = shown_columns(row), row.gpu_ns
         reads = f"{safe_text(row.label)} reads {duration(row.elapsed_ns)}"
         if row.kind == "nvtx":
             reads = f"{safe_text(row.label)}: its GPU work spans {duration(row.elapsed_ns)}"
@@ -170,7 +169,7 @@ class Judge:
             return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {copied}."
         if word == WAITING:
             waited = f"for {duration(parts['waiting'])} of it its work was launched and waited"
-            others = self._others(row.interval)
+            others = self._of("other_streams", row)
             wait = self._largest_detail(row, "queued")
             ordered = wait is not None and wait["detail"] not in ("contention", "full-queue")
             if ordered and 2 * others["ns"].sum() >= parts["waiting"]:
@@ -187,10 +186,10 @@ class Judge:
             return f"{said} {next(warned, '') or self._top_kernel(row)}".strip()
         if row.kind == "run":
             return f"{reads}; {self._busy(row, kernels + parts['copy'])}"
-        others_ns = self._others(row.interval)["ns"].max()
+        others_ns = self._of("other_streams", row)["ns"].max()
         others_work, takes = others_ns > 0, "no kernel runs in it"
         if kernels:
-            alone = sum(piece.column == "kernel" for piece in proof.pieces) == 1
+            alone = sum(piece.column == "kernel" for piece in self.proof(row).pieces) == 1
             verb = "kernel takes" if alone and word != FLOOR else "kernels take"
             takes = f"its {verb} {duration(kernels)}"
         elif others_work:
@@ -198,12 +197,12 @@ class Judge:
         if word == FLOOR:
             return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
         takes = share if row.kind == "host" and kernels else takes
-        return f"{reads}; {takes}. {_why(row, word, proof, 'Its stream' if others_work else 'The GPU')}"
+        return f"{reads}; {takes}. {_why(row, self.proof(row), 'Its stream' if others_work else 'The GPU')}"
 
     def proof(self, row: LabelRow) -> Proof:
         """The row's interval with its pieces: neighbours of one column are joined, and named by the
         longest; of very many only the largest part of each thousandth is kept."""
-        table = self._segments(row.interval).sort_values("start_ns", kind="stable")
+        table = self._of("segments", row).sort_values("start_ns", kind="stable")
         start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
         columns, details = table["cause"].map(COLUMN_OF).tolist(), table["detail"].tolist()
         first = int(start[0]) if len(start) else 0
@@ -247,7 +246,7 @@ class Judge:
 
     def _busy(self, row: LabelRow, busy: int) -> str:
         """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
-        details = self._details(row.interval)  # no copy runs while the CPU stages its memory
+        details = self._of("details", row)  # no copy runs while the CPU stages its memory
         busy -= int(details.loc[details["detail"] == "staging", "ns"].sum())
         whole = max(row.elapsed_ns, 1)
         worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})."
@@ -259,7 +258,7 @@ class Judge:
 
     def _largest_detail(self, row: LabelRow, cause: str, known: str = "ns") -> pd.Series | None:
         """The longest detail of a cause whose column `known` is above zero."""
-        table = self._details(row.interval)
+        table = self._of("details", row)
         table = table[(table["cause"] == cause) & (table[known] > 0)]
         return table.sort_values("ns", ascending=False).iloc[0] if len(table) else None
 
@@ -292,11 +291,11 @@ def _largest(row: LabelRow) -> list[tuple[int, str]]:
     return sorted(((ns, DISPLAY[cause]) for cause, ns in row.parts_ns.items()), reverse=True)[:2]
 
 
-def _why(row: LabelRow, word: str, proof: Proof, idler: str) -> str:
+def _why(row: LabelRow, proof: Proof, idler: str) -> str:
     """Of a label that the CPU limits: what its stream waited for; `idler`: what was idle then."""
     parts, api_ns = shown_columns(row), row.parts_ns["api"]
     idle = parts["launch"] + parts["CPU"]
-    if word == LAUNCH:
+    if row.verdict == LAUNCH:
         calls = {piece.what for piece in proof.pieces if piece.column == "launch"}
         name = f" ({calls.pop()})" if len(calls) == 1 else ""
         return f"{idler} was idle for {duration(parts['launch'])} of it in launch calls{name}."
