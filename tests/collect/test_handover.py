@@ -144,16 +144,20 @@ def test_closed_and_full_streams_and_deleted_folders(real):
         "gone": f'cd {gone} && rmdir {gone} && exec "$@"',
         "temporary": 'TMPDIR=relative exec "$@"',
     }
-    for name, shell in ways.items():
-        ran = real.folder / f"{name}.ran"
-        done = subprocess.run(
-            ["sh", "-c", shell, "sh", NSYSALIGN, "run", "-o", str(real.folder / name), str(script), str(ran)],
-            cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert (done.returncode, ran.exists()) == (5, True), f"{name}: {done.stderr}"
-        assert bool(done.stdout) == (name != "all"), name
-        assert done.stdout.endswith("/relative\n") == (name == "temporary"), "as plainly"
-        assert not any(text in done.stderr for text in ("Traceback", "Error in sitecustomize"))
+    runs = {
+        name: subprocess.Popen(
+            ["sh", "-c", shell, "sh", NSYSALIGN, "run", "-o", str(real.folder / name), str(script), str(real.folder / f"{name}.ran")],
+            cwd=real.folder, env=real.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for name, shell in ways.items()
+    }  # fmt: skip
+    for name, process in runs.items():
+        out, err = process.communicate(timeout=120)
+        ran = (real.folder / f"{name}.ran").exists()
+        assert (process.returncode, ran) == (5, True), f"{name}: {err}"
+        assert bool(out) == (name != "all"), name
+        assert out.endswith("/relative\n") == (name == "temporary"), "as plainly"
+        assert not any(text in err for text in ("Traceback", "Error in sitecustomize"))
         assert (real.folder / name / "trace.sqlite").is_file()
 
 

@@ -5,6 +5,7 @@ right."""
 from __future__ import annotations
 
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,15 @@ spec.loader.exec_module(kills)
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("moment_s", [0.6, 1.4])
-@pytest.mark.parametrize("victim", kills.PROCESSES)
-def test_nothing_is_left_and_nothing_lost(tmp_path, nsys, monkeypatch, victim, moment_s):
+@pytest.mark.parametrize(
+    "victims", [*zip(kills.PROCESSES[::2], kills.PROCESSES[1::2], strict=True)]
+)
+def test_nothing_is_left_and_nothing_lost(tmp_path, nsys, monkeypatch, victims, moment_s):
+    """Two runs at a time."""
     monkeypatch.setenv("NSYS", nsys.path)
-    assert not kills.try_once(victim, moment_s, tmp_path)
+    folders = [tmp_path / victim for victim in victims]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor() as pool:
+        wrong = [*pool.map(kills.try_once, victims, [moment_s] * 2, folders)]
+    assert not any(wrong), wrong

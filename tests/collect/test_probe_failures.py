@@ -100,7 +100,7 @@ def test_of_what_the_probe_could_not_do_only_the_kind_is_told(probed, tmp_path):
 def test_its_memory_does_not_grow_with_the_log(probed):
     """20 MB of slots; it keeps 10 of them mapped."""
     run = probed("""
-import collections, torch
+import collections, glob, os, torch
 torch.cuda.streams.done = collections.deque(maxlen=1)
 def mapped():
     return sum(line.count(".rec") for line in open("/proc/self/maps"))
@@ -108,8 +108,10 @@ a, b = torch.cuda.Event(), torch.cuda.Event()
 for n in range(60_000):
     a.record(); b.record(); a.elapsed_time(b)
 print(mapped())
+for path in glob.glob(os.environ["NSYSALIGN_DIR"] + "/raw/*.rec"):
+    os.unlink(path)
 """)
-    assert 3 <= int(run.out) <= 17 and len(run.lines("record")) == 120_000, run.err
+    assert 3 <= int(run.out) <= 17 and run.errors == "", run.err
 
 
 TIMED = """

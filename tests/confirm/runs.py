@@ -23,11 +23,6 @@ def host_gap(k: int) -> list:
     return [Record("a"), Sleep(150_000 + 900 * (k * 7 % 5)), Launch(25_000), Record("b")]
 
 
-def two_gaps(k: int) -> list:
-    """Two pairs, c-d behind a-b, both launch-bound."""
-    return [*host_gap(k), Record("c"), *host_gap(k + 2)[1:3], Record("d")]
-
-
 def many_launches(k: int) -> list:
     return [Record("a"), *[Launch(1_000, cost=5_000 + 20 * k)] * 30, Record("b")]
 
@@ -77,13 +72,9 @@ def run(
     before: list | None = None,
     flagged: bool = True,
     site: bool = True,
-    pairs: tuple[tuple[str, str, str], ...] = (),
 ) -> Path:
     """A run directory with trace and log of `count` intervals of `label`: the body behind the
-    intervention.
-
-    `pairs`: (start, end, label) where a body holds more than the one pair a, b.
-    """
+    intervention."""
     steps = []
     for k in range(count):
         step = body(k)
@@ -93,16 +84,14 @@ def run(
             *(before if before is not None else BEFORE[intervention]()),
             *step[at:],
         ]
-        asked = [Elapsed(a, b, f"{name}#{k}") for a, b, name in pairs or (("a", "b", label),)]
-        steps += [Sync(), *asked, Sleep(200_000)]
+        steps += [Sync(), Elapsed("a", "b", f"{label}#{k}"), Sleep(200_000)]
     # launches whose latency the calibration learns from: an idle stream, a busy one, records behind
     # each other
     warm = [Launch(40_000), Record("x"), Launch(2_000), Record("y"), Record("z"), Sync()]
     world = machine.run(Program({500: warm * 6 + steps}, streams=STREAMS, timing=Timing()))
     folder.mkdir(parents=True, exist_ok=True)
     _, (log,) = export.write(world, folder, Style(event_rows="none"))
-    first = pairs[0][2] if pairs else label
-    starts = {pair.start.seq for pair in world.pairs if pair.name.startswith(first + "#")}
+    starts = {pair.start.seq for pair in world.pairs if pair.name.startswith(label + "#")}
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     for line in lines:
         if line["type"] == "record" and line["seq"] in starts and intervention and flagged:

@@ -22,15 +22,13 @@ from nsysalign.store.document import dumps
 
 from . import runs
 
-TWO = (("a", "b", "t1"), ("c", "d", "t2"))
-
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it
     was given."""
     state = types.SimpleNamespace(
-        body=runs.host_gap, pairs=(), calls=[], status=[0, 0, 0], folder=tmp_path / "R"
+        body=runs.host_gap, calls=[], status=[0, 0, 0], folder=tmp_path / "R"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -39,7 +37,7 @@ def machine(monkeypatch, tmp_path):
         state.calls.append(told)
         folder = options.output or state.folder
         assert not folder.exists()
-        runs.run(folder, state.body, told.get("intervention", ""), pairs=state.pairs)
+        runs.run(folder, state.body, told.get("intervention", ""))
         status = state.status[len(state.calls) - 1]
         return session.CollectResult(folder, status, folder / "trace.sqlite", (), ())
 
@@ -120,19 +118,13 @@ def test_what_cannot_be_tested_costs_no_second_run(machine):
 
 
 @pytest.mark.usefixtures("no_page")
-def test_a_script_that_fails_is_not_run_again(machine):
-    machine.status = [3]
+@pytest.mark.parametrize("status", [[3], [0, 130]])
+def test_a_script_that_fails(machine, status):
+    machine.status = status
     result = confirm("--label", "t1")
-    assert result.exit_code == 3 and len(machine.calls) == 1
-    assert "status 3, so it is not run again" in result.output
-
-
-@pytest.mark.usefixtures("no_page")
-@pytest.mark.parametrize(("status", "many"), [(0, 3), (130, 2)])
-def test_a_second_label_is_not_tried_after_a_failure(machine, status, many):
-    machine.body, machine.pairs, machine.status = runs.two_gaps, TWO, [0, status, 0]
-    assert confirm("--label", "t1", "--label", "t2").exit_code == 0
-    assert len(machine.calls) == many
-    if status:
+    assert result.exit_code == (3 if len(status) == 1 else 0) and len(machine.calls) == len(status)
+    if len(status) == 1:
+        assert "status 3, so it is not run again" in result.output
+    else:
         assert stored(machine.folder)["verdict"] == "unclear"
         assert "status 130 in the second run" in stored(machine.folder)["reason"]

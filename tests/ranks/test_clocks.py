@@ -76,19 +76,19 @@ def test_a_drifting_clock_is_followed():
 
 def test_a_chain_of_communicators_joins_all():
     """0 and 1 share all-reduces, 1 and 2 all-gathers: rank 2 reaches rank 0 through rank 1, errors
-    add up."""
+    add up.  Where 1 and 2 are of one machine, they are as far from rank 0."""
     first = run(2, 20, think=uneven)
     second = run(2, 20, think=uneven, names=(ALL_GATHER,), seed=2, begin=1_030_000_000)
-    a, b = summary(first, 0), summary(first, 1, wrong=1_000_000)
-    middle, c = (
-        summary(second, 0, wrong=1_000_000),
-        summary(second, 1, wrong=-4_000_000, source="rank2"),
-    )
+    a, b = summary(first, 0), summary(first, 1, wrong=2_000_000, host="b")
+    middle = summary(second, 0, wrong=2_000_000)
     both = pd.concat([b.collectives, middle.collectives], ignore_index=True)
-    clocks, _ = join([a, replace(b, collectives=both), c])
-    assert [c.method for c in clocks] == ["reference", "collectives", "collectives"]
-    assert clocks[2].correction_ns == pytest.approx(4_000_000, abs=2_500)
-    assert clocks[2].error_ns > clocks[1].error_ns
+    b = replace(b, collectives=both)
+    for wrong, host in ((-4_000_000, "c"), (2_000_000, "b")):
+        c = summary(second, 1, wrong=wrong, source="rank2", host=host)
+        clocks, _ = join([a, b, c])
+        assert [c.method for c in clocks] == ["reference", "collectives", "collectives"]
+        assert clocks[2].correction_ns == pytest.approx(-wrong, abs=2_500)
+        assert clocks[2].error_ns > clocks[1].error_ns
 
 
 def test_other_jobs_are_refused():

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--label",
-    "labels",
-    multiple=True,
     metavar="L",
-    help="Label to test, with a re-run of its own; can be repeated (default: the first whose "
-    "warning a second run can test).",
+    help="Label to test (default: the first whose warning a second run can test).",
 )
 @click.option(
     "--from",
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def confirm(
     ctx: click.Context,
-    labels: tuple[str, ...],
+    label: str | None,
     source: Path | None,
     options: CollectOptions,
     lock_clocks: int | None,
@@ -58,7 +55,7 @@ def confirm(
     """Run a script again with one change before the start records of a label, and say whether its
     cause is confirmed.
 
-    The script runs plainly first (or was run: --from), then once per label with the change. The
+    The script runs plainly first (or was run: --from), then once more with the change. The
     script itself is not edited.
 
     \b
@@ -96,41 +93,33 @@ def confirm(
                 before = load(source)
             except AnalysisError:
                 before = present(source, quiet=silent, nsys=options.nsys)
-        for plan in _plans(source, before, labels):
-            if _test(source, before, plan, command, options, quiet=silent):
-                break  # it would fail the next time as well, or Ctrl-C was pressed
+        _test(source, before, _plan(source, before, label), command, options, quiet=silent)
     deliver(source / CONFIRMED, json_out)
 
 
-def _plans(run_dir: Path, before: Analysis, labels: Sequence[str]) -> list[Plan]:
-    """The experiments, each with the change that fits the label's cause; what cannot be tested is
-    said.  Raises UsageError if nothing can be."""
+def _plan(run_dir: Path, before: Analysis, asked: str | None) -> Plan:
+    """The experiment for a label, or for the first that has one, with the change that fits its
+    cause; what cannot be tested is said.  Raises UsageError if nothing can be."""
     from nsysalign.addons.confirm import experiment
     from nsysalign.addons.confirm.verdicts import SETTLES, testable
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
     known, f = set(before.labels["label"]), before.findings
-    for label in labels:
-        if label not in known and label not in set(before.unaligned["label"]):
-            near = difflib.get_close_matches(label, known, 5) or sorted(known)[:5]
-            raise UsageError(f"there is no label {label}", f"some labels: {', '.join(near)}")
+    if asked and asked not in known and asked not in set(before.unaligned["label"]):
+        near = difflib.get_close_matches(asked, known, 5) or sorted(known)[:5]
+        raise UsageError(f"there is no label {asked}", f"some labels: {', '.join(near)}")
     rules = {rule for settled in SETTLES.values() for rule in settled}
     worth = f.loc[f["rule"].isin(rules) & (f["severity"] != "info"), "label"]
-    own = worth[worth.isin(testable(before))]
-    logs, plans = event_logs(run_dir), []
+    logs = event_logs(run_dir)
     log = read_event_logs(logs) if logs else None
-    for label in dict.fromkeys(labels or own):
+    for label in [asked] if asked else dict.fromkeys(worth[worth.isin(testable(before))]):
         change = experiment.choose(before, label)
         try:
-            plans.append(experiment.plan(before, label, change, log))
+            return experiment.plan(before, label, change, log)
         except experiment.Refused as error:
             click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
-        if plans and not labels:
-            break
-    if not plans:
-        raise UsageError("nothing could be tested", "choose another --label")
-    return plans
+    raise UsageError("nothing could be tested", "choose another --label")
 
 
 def _test(
@@ -141,10 +130,9 @@ def _test(
     options: CollectOptions,
     *,
     quiet: bool,
-) -> int:
-    """Re-run `command` in RUN_DIR/confirm/LABEL-CHANGE-N, store the verdict and print it; returns
-    the script's status.  An earlier verdict about the same label and change is replaced, its re-run
-    stays."""
+) -> None:
+    """Re-run `command` in RUN_DIR/confirm/LABEL-CHANGE-N, store the verdict and print it.  An
+    earlier verdict about the same label and change is replaced, its re-run stays."""
     import pandas as pd
 
     from nsysalign.addons.confirm import verdicts
@@ -177,7 +165,6 @@ def _test(
         causes = ", ".join(result.rules) or "its cause"
         click.echo(safe_text(f"{result.verdict}: {result.label} ({causes}): {result.reason}"))
         click.echo(safe_text(f"  Changed: {result.changed}"))
-    return status
 
 
 def spec(plan: Plan) -> str:
