@@ -45,11 +45,10 @@ from nsysalign.split.budget import (
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import label_table
-from nsysalign.split.lost import lost_records
 from nsysalign.split.runs import (
     calls_without_work,
-    idle_gaps,
     idle_time,
+    lost_records,
     page_migrations,
     small_launches,
     with_runs,
@@ -197,6 +196,7 @@ def _evidence(
     measured = measured_rows(intervals)
     labels = label_table(measured)
     ran = Ran(split.explainer, alignment.windows)
+    idle = idle_time(ran)
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
     disturbed = sum(DISTURBED in flags for flags in intervals["flags"])
@@ -243,7 +243,7 @@ def _evidence(
         labels=labels,
         unaligned=frames.check(unaligned.assign(label=unaligned_labels), frames.UNALIGNED),
         kernels=kernel_table(ran, intervals),
-        gaps=idle_gaps(ran),
+        gaps=idle.gaps,
         variants=variant_table(ran, intervals),
         host_ranges=ranges.table,
         gpu_clocks=clocks,
@@ -251,7 +251,7 @@ def _evidence(
         baseline=baseline,
         notes=tuple(dict.fromkeys(notes)),
         known=Known(
-            idle=idle_time(ran),
+            idle=idle.known,
             page_migrations=page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
             set_up=list(before_and_after(trace)),

@@ -399,7 +399,7 @@ kernels: what ran, by label and name: kernels, graphs, copies and memsets; of la
     idle_before_ns  int64    how long the stream (of a run: the device) was idle just before them,
                              within the interval; 0 of host intervals
 
-gaps: the longest idle stretches of each run
+gaps: the longest idle stretches of each device
     interval  int64  number of the run's interval
     start_ns  int64  begin
     ns        int64  how long nothing of the run's process executed on its device (or stream)

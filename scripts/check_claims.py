@@ -62,10 +62,6 @@ class Segment(NamedTuple):
         return self.end_ns - self.start_ns
 
 
-#: Copies of a run that are alike: read from rows that may lie beside kernels.
-ALIKE = ("alike_copies", "alike_copies_bytes", "alike_copies_ns")
-
-
 class Checked(NamedTuple):
     """Numbers compared, those that were false (in words), and names of numbers that nothing here
     can compute."""
@@ -373,7 +369,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "loading_gaps_ns",
     ):
         return (0, f.evidence["idle_ns"])
-    if f.rule == "whole-run" and key in ("kernels", "count", "calls", *ALIKE):
+    if f.rule == "whole-run" and key in ("kernels", "count", "calls"):
         return (1, 10**15)
     if f.rule == "whole-run" and key.startswith("gap"):
         idle = [ns for _, ns in e.pauses(n)]

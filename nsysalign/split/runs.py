@@ -12,7 +12,7 @@ operations are those of all its streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,20 +20,21 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, disjoint, group, pick
+from nsysalign.intervals import covered, disjoint, group, ragged, union
 from nsysalign.model import (
     CALL,
     ISSUING_CALLS,
     KIND,
     MIGRATIONS,
     ORIGIN,
+    OURS,
     SYNC_CALLS,
     WARP,
     Alignment,
     Trace,
     pid_of,
 )
-from nsysalign.place.ranges import own_ranges
+from nsysalign.place.ranges import own_calls, own_ranges
 from nsysalign.split.pieces import call_names
 from nsysalign.split.work import Ran
 from nsysalign.trace.nccl import NCCL_KERNEL
@@ -54,6 +55,11 @@ _TO_DEVICE, _TO_HOST, _ = MIGRATIONS
 _H2D, _D2H = 1, 2
 _LOADS = re.compile(r"cu(da)?(LibraryLoad|ModuleLoad|Link)")
 _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
+#: So many ranges of a name, and so many of them with calls, tell what the others should hold.
+_SOME_RANGES = 3
+#: A trace that ends early lacks the kernels of its last launches: only from this share on it is a
+#: loss.
+_NEARLY_ALL = 0.9
 
 
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
@@ -104,33 +110,30 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
 class _Idle(NamedTuple):
     """All idle stretches of a run: arrays of the same length, in time."""
 
-    run: int
     after: np.ndarray  # the operation before
     operation: np.ndarray  # the one that ended it
     start: np.ndarray
     end: np.ndarray
+    ns: np.ndarray
 
-    @property
-    def ns(self) -> np.ndarray:
-        return self.end - self.start
-
-
-def _idle_stretches(ran: Ran) -> Iterator[_Idle]:
-    """Those of every run, without what the tool made itself."""
-    ours = own_ranges(ran.trace)
-    own = disjoint(ours["start_ns"].to_numpy(), ours["end_ns"].to_numpy())[1:]
-    for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        operation, idle = ran.of_lane(run.end_lane)
-        end = ran.start[operation]
-        ours_ns = covered(*own, end) - covered(*own, end - idle)
-        there = (end >= run.start_ns) & (end < run.end_ns) & (idle > 0) & (2 * ours_ns < idle)
-        there = np.flatnonzero(there)
-        end, idle = end[there], idle[there]
-        yield _Idle(run.Index, operation[there - 1], operation[there], end - idle, end)
+    def touched(self, table: pd.DataFrame) -> np.ndarray:
+        """Bool: in which of them something of a table lies."""
+        start, end = union(*(table[c].to_numpy() for c in ("start_ns", "end_ns")))
+        first, last = np.searchsorted(self.end, start, "right"), np.searchsorted(self.start, end)
+        out = np.zeros(len(self.ns), dtype=bool)
+        out[ragged(first, np.maximum(last - first, 0))[1]] = True
+        return out
 
 
-def idle_time(ran: Ran) -> list[dict[str, Any]]:
-    """What the idle time of each process and device has in common.
+class IdleTime(NamedTuple):
+    """What the idle time of each process and device has in common; `frames.GAPS`."""
+
+    known: list[dict[str, Any]]
+    gaps: pd.DataFrame
+
+
+def idle_time(ran: Ran) -> IdleTime:
+    """Of every process and device, without what the tool made itself.
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time, and code was loaded before it
     back     D2H   [ the CPU reads the result, or makes the next input ]  H2D
@@ -139,113 +142,120 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     took half of it, or it waited for longer than the kernel's later runs usually do, which is what
     counts then (`first_kernels` so many); `back_ns` lay between a copy to the host and one to
     the device (`back_count` times).  `sync_call` is the synchronisation that the process called most
-    often while its GPU worked, `sync_count` times.  `operations`: how many the device had; of copies
-    between host and device that are alike (so many bytes, one way) `alike_...` is which took
-    longest, how often and how long.  `long_gaps` last at least a tenth of the longest: all together
+    often while its GPU worked, `sync_count` times.  `operations`: how many the device had;
+    `long_gaps` last at least a tenth of the longest: all together
     `long_gaps_ns`, the shortest of them `long_gap_ns`.
     """
-    operations, calls, names = ran.trace.operations, ran.trace.calls, ran.trace.names
-    kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
-    where = operations[["process", "device"]]
-    name = where.groupby(["process", "device"]).ngroup() * len(ran.names) + ran.name
-    new = ~name.duplicated().to_numpy() & (kind == KIND["kernel"])
-    begun, over = (calls[c].to_numpy() for c in ("start_ns", "end_ns"))
-    loads = calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])
-    waits = calls["kind"].isin([CALL[name] for name in SYNC_CALLS])
-    out: dict[tuple[int, int], dict[str, Any]] = {}
-    for idle in _idle_stretches(ran):
-        process, device = where.iloc[idle.operation[0]] if len(idle.ns) else (-1, -1)
-        if not len(idle.ns) or (process, device) in out:  # streams come behind their device
+    calls, names = ran.trace.calls, ran.trace.names
+    copy = ran.trace.operations["copy_kind"].to_numpy()
+    loads = calls[calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])]
+    syncs = calls[calls["kind"].isin([CALL[name] for name in SYNC_CALLS])]
+    known: dict[tuple[int, int], dict[str, Any]] = {}
+    gaps: list[tuple] = []
+    for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
+        key = run.process, int(ran.explainer.alignment.lanes["device"].iloc[run.end_lane])
+        own, idle = _idle_stretches(ran, run.end_lane)
+        if key in known or not len(idle.ns):  # streams come behind their device
             continue
-        of_process = calls["process"] == process
-        loading = (loads & of_process).to_numpy()
-        loaded = disjoint(begun[loading], over[loading])[1:]
-        load_ns = covered(*loaded, idle.end) - covered(*loaded, idle.start)
-        issued = call[idle.operation]
-        launch_ns = np.minimum(pick(over, issued, 0), idle.end)
-        launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
-        first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
-        own = ((where["process"] == process) & (where["device"] == device)).to_numpy()
-        runs = pd.Series(ran.name[own]).value_counts()
-        usual = _usual_wait(idle, ran.name, runs, new)
-        late_ns = np.where(first, idle.ns, np.maximum(idle.ns - usual, 0))
-        first |= new[idle.operation] & (late_ns > _LATENCY_NS)
+        gaps += _longest(ran, run.Index, idle)
+        meanwhile = [
+            table[
+                (table["process"] == run.process)
+                & table["start_ns"].between(idle.start[0] + 1, idle.end[-1] - 1)
+            ]
+            for table in (loads, syncs)
+        ]
+        loaded = idle.touched(loads[loads["process"] == run.process])
+        late_ns = _late(ran, own, idle, loaded)
         long = idle.ns[idle.ns >= idle.ns.max() / 10]
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
         back &= idle.ns >= _LATENCY_NS
-        meanwhile = (begun > idle.start[0]) & (begun < idle.end[-1])
-        synchronised = calls["name_id"][waits & of_process & meanwhile].value_counts()
-        copies = operations[own & np.isin(copy, [_H2D, _D2H])]
-        ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
-        alike = ns.agg(["count", "sum"]).query("count > 1")
-        row = {
-            "pid": int(pid_of(process)),
-            "device": int(device),
-            "first_ns": int(late_ns[first].sum()),
-            "first_kernels": int(first.sum()),
+        called = meanwhile[1]["name_id"].value_counts()
+        known[key] = {
+            "pid": int(pid_of(run.process)),
+            "device": key[1],
+            "first_ns": int(late_ns.sum()),
+            "first_kernels": len(late_ns),
             "back_ns": int(idle.ns[back].sum()),
             "back_count": int(back.sum()),
-            "sync_call": names.get(int(synchronised.index[0]), "") if len(synchronised) else "",
-            "sync_count": int(synchronised.iloc[0]) if len(synchronised) else 0,
-            "operations": int(own.sum()),
-            "loading_ns": int(idle.ns[load_ns > 0].sum()),
-            "loading_count": int((load_ns > 0).sum()),
-            "loads": int((loading & meanwhile).sum()),
+            "sync_call": names.get(int(called.index[0]), "") if len(called) else "",
+            "sync_count": int(called.iloc[0]) if len(called) else 0,
+            "operations": len(own),
+            "loading_ns": int(idle.ns[loaded].sum()),
+            "loading_count": int(loaded.sum()),
+            "loads": len(meanwhile[0]),
             "long_gaps": len(long),
             "long_gaps_ns": int(long.sum()),
             "long_gap_ns": int(long.min()),
         }
-        if len(alike):
-            way, size = alike["sum"].idxmax()
-            row["alike_way"] = "to the device" if way == _H2D else "to the host"
-            row["alike_bytes"] = int(size)
-            row["alike_count"], row["alike_ns"] = map(int, alike.loc[(way, size)])
-        out[process, device] = row
-    return list(out.values())
+    return IdleTime(list(known.values()), frames.of_rows(gaps, frames.GAPS))
 
 
-def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray) -> np.ndarray:
-    """How long the device usually idles before later runs of the kernel that ended each stretch; as
-    long as it did where that ran fewer than twice more (`runs`: how often each name did), for then
-    nothing is usual."""
-    ends, fresh, ns = name[idle.operation], new[idle.operation], idle.ns  # its own array
-    later = np.flatnonzero(~fresh & np.isin(ends, ends[fresh]))
-    usual: dict[int, int] = {}
-    for kernel, which in group(ends[later], later).items():
-        # runs that waited for nothing; a damaged trace may know of fewer runs than of waits
-        without = max(int(runs.get(kernel, 0)) - 1 - len(which), 0)
-        place = (without + len(which)) // 2 - without
-        usual[kernel] = int(np.sort(ns[which])[place]) if place >= 0 else 0
+def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, _Idle]:
+    """The operations of a lane, by start, and its idle stretches; not those of which the tool itself
+    made half."""
+    own, idle_ns = ran.of_lane(lane)
+    there = np.flatnonzero(idle_ns)
+    end, idle_ns = ran.start[own[there]], idle_ns[there]
+    idle = _Idle(own[there - 1], own[there], end - idle_ns, end, idle_ns)
+    ours = own_ranges(ran.trace)
+    some = np.flatnonzero(idle.touched(ours))
+    if len(some):
+        blocks = union(*(ours[c].to_numpy() for c in ("start_ns", "end_ns")))
+        made = covered(*blocks, idle.end[some]) - covered(*blocks, idle.start[some])
+        dropped = some[2 * made >= idle.ns[some]]
+        idle = _Idle(*(np.delete(column, dropped) for column in idle))
+    return own, idle
+
+
+def _late(ran: Ran, own: np.ndarray, idle: _Idle, loaded: np.ndarray) -> np.ndarray:
+    """How long each kernel (`first_kernels`) was waited for because it ran for the first time."""
+    new = np.zeros(len(ran.name), dtype=bool)
+    new[own] = ~pd.Series(ran.name[own]).duplicated().to_numpy()
+    new &= ran.explainer.kind == KIND["kernel"]
+    name, fresh = ran.name[idle.operation], new[idle.operation]
+    later = np.flatnonzero(~fresh & np.isin(name, name[fresh]))
+    waits, runs = group(name[later], idle.ns[later]), np.bincount(ran.name[own])
+    late = []
     for stretch in np.flatnonzero(fresh).tolist():
-        if runs.get(ends[stretch], 0) > 2:
-            ns[stretch] = usual.get(int(ends[stretch]), 0)
-    return ns
+        operation, ns = idle.operation[stretch], int(idle.ns[stretch])
+        call = ran.explainer.call[operation]
+        launch_ns = 0
+        if call >= 0:
+            launch_ns = min(ran.explainer.call_end[call], idle.end[stretch])
+            launch_ns -= max(ran.explainer.call_start[call], idle.start[stretch])
+        if loaded[stretch] or 2 * launch_ns > ns:
+            late.append(ns)
+        elif runs[name[stretch]] > 2:  # of fewer nothing is usual
+            waited = np.sort(waits.get(int(name[stretch]), idle.ns[:0]))
+            # runs that waited for nothing; a damaged trace may know of fewer runs than of waits
+            without = max(int(runs[name[stretch]]) - 1 - len(waited), 0)
+            place = (without + len(waited)) // 2 - without
+            usual = int(waited[place]) if 0 <= place < len(waited) else 0
+            late += [ns - usual] if ns - usual > _LATENCY_NS else []
+    return np.array(late, np.int64)
 
 
-def idle_gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call (by
-    name) of the thread that issued this which covers most of the stretch: '' where that thread was outside of
-    CUDA, NOT_KNOWN where it is not known."""
+def _longest(ran: Ran, run: int, idle: _Idle) -> list[tuple]:
+    """Rows of `frames.GAPS`: the longest stretches, with what ended each and the call (by name) of
+    the thread that issued this which covers most of it: '' where that thread was outside of CUDA,
+    NOT_KNOWN where it is not known."""
     explainer, rows = ran.explainer, []
-    issuing = pick(explainer.call_thread, explainer.call, -1)
-    issuing = np.where(explainer.call >= 0, issuing, explainer.faulting)
-    for idle in _idle_stretches(ran):
-        for n in np.argsort(-idle.ns, kind="stable")[:MOST_GAPS].tolist():
-            operation, low, high = idle.operation[n], int(idle.start[n]), int(idle.end[n])
-            call, longest = NOT_KNOWN if issuing[operation] < 0 else "", 0
-            calls = explainer.threads[int(issuing[operation])].calls
-            first, last = (
-                np.searchsorted(calls.end, low, "right"),
-                np.searchsorted(calls.start, high),
-            )
-            ns = np.minimum(calls.end[first:last], high) - np.maximum(calls.start[first:last], low)
-            if len(ns):
-                named = call_names(ran.trace, calls.ref[first:last])
-                by_name = pd.Series(ns).groupby(np.asarray(named, dtype=object)).sum()
-                call, longest = str(by_name.idxmax()), int(by_name.max())
-            name = ran.names["kernel"].iloc[ran.name[operation]]
-            rows.append((idle.run, low, high - low, name, call, longest))
-    return frames.of_rows(rows, frames.GAPS)
+    for n in np.argsort(-idle.ns, kind="stable")[:MOST_GAPS].tolist():
+        operation, low, high = idle.operation[n], int(idle.start[n]), int(idle.end[n])
+        issue = explainer.call[operation]
+        thread = explainer.call_thread[issue] if issue >= 0 else explainer.faulting[operation]
+        call, longest = NOT_KNOWN if thread < 0 else "", 0
+        calls = explainer.threads[int(thread)].calls
+        some = slice(np.searchsorted(calls.end, low, "right"), np.searchsorted(calls.start, high))
+        ns = np.minimum(calls.end[some], high) - np.maximum(calls.start[some], low)
+        if len(ns):
+            named = call_names(ran.trace, calls.ref[some])
+            by_name = pd.Series(ns).groupby(np.asarray(named, dtype=object)).sum()
+            call, longest = str(by_name.idxmax()), int(by_name.max())
+        name = ran.names["kernel"].iloc[ran.name[operation]]
+        rows.append((run, low, high - low, name, call, longest))
+    return rows
 
 
 def calls_without_work(trace: Trace) -> dict[str, Any]:
@@ -334,23 +344,24 @@ def small_launches(
     collectives and kernels of unknown size have enough; where the number of multiprocessors is not
     known (0), one block is too few."""
     operations = trace.operations
-    kind, name = operations["kind"].to_numpy(), operations["name_id"].to_numpy()
-    kernel = np.flatnonzero(kind == KIND["kernel"])
     out: dict[str, list[dict[str, Any]]] = {"few_blocks": [], "fewer_blocks": [], "few_threads": []}
-    if trace.shapes is None or not 0 < len(kernel) <= _MOST:
+    count = int((operations["kind"] == KIND["kernel"]).sum())
+    if trace.shapes is None or not 0 < count <= _MOST:
         return out
-    rows, place = np.unique(operations["row"].to_numpy()[kernel], return_inverse=True)
-    shape = np.asarray(trace.shapes(rows))[place]
-    texts = {n: trace.names.get(n, "kernel") for n in np.unique(name[kernel]).tolist()}
-    other = [n for n, text in texts.items() if _SLEEPS in text or NCCL_KERNEL.search(text)]
+    table = operations[operations["kind"].isin([KIND["kernel"], KIND["graph"]])]
+    kernel = (table["kind"] == KIND["kernel"]).to_numpy()
+    rows, place = np.unique(table["row"].to_numpy()[kernel], return_inverse=True)
+    shape = np.zeros((len(table), 6), np.int64)
+    shape[kernel] = np.asarray(trace.shapes(rows))[place, :6]
+    names = trace.names
+    other = [n for n, text in names.items() if _SLEEPS in text or NCCL_KERNEL.search(text)]
     size = shape[:, :3].prod(axis=1)
-    known = (size > 0) & ~np.isin(name[kernel], other)
-    table = operations[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
-        blocks=_ENOUGH, threads=WARP, ns=operations["end_ns"] - operations["start_ns"]
+    known = (size > 0) & ~table["name_id"].isin(other).to_numpy()
+    table = table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
+        blocks=np.where(known, size, _ENOUGH),
+        threads=np.where(known, shape[:, 3:].prod(axis=1), WARP),
+        ns=table["end_ns"] - table["start_ns"],
     )
-    table.loc[kernel[known], "blocks"] = size[known]
-    table.loc[kernel[known], "threads"] = shape[known, 3:6].prod(axis=1)
-    table = table[np.isin(kind, [KIND["kernel"], KIND["graph"]])]
     for (process, device), own in table.groupby(["process", "device"]):
         most = multiprocessors[device] or 2
         blocks, threads = own["blocks"].to_numpy(), own["threads"].to_numpy()
@@ -366,12 +377,11 @@ def small_launches(
         few, fewer = ((running > 0) & (running <= share * most) for share in (1 / 2, 2 / 3))
         small = ~few & (running > 0) & (of_warps == 0)
         of_blocks, of_warp = running / most, of_narrow / np.maximum(WARP * running, 1)
-        kinds = (
+        for what, when, of, used in (
             ("few_blocks", few, 2 * blocks <= most, of_blocks),
             ("fewer_blocks", fewer, 3 * blocks <= 2 * most, of_blocks),
             ("few_threads", small, narrow, of_warp),
-        )
-        for what, when, of, used in kinds:
+        ):
             if not ns[when].sum():
                 continue
             groups = own[of].groupby(["name_id", "blocks", "threads"])["ns"].sum()
@@ -384,12 +394,60 @@ def small_launches(
                     "device": device,
                     f"{what}_ns": int(ns[when].sum()),
                     "unused_ns": int((ns * (1 - used))[when].sum()),
-                    "kernel": texts[longest],
+                    "kernel": names.get(longest, "kernel"),
                     "kinds": several,
                     "longest_ns": int(groups.max()),
                     "blocks": of_grid,
                     "threads_per_block": of_block,
                     "multiprocessors": multiprocessors[device],
                 }
+            )
+    return out
+
+
+def lost_records(trace: Trace) -> list[dict[str, Any]]:
+    """One of each process, and of each thread, whose records are not whole.
+
+    launches   [k1]  [k2]  [k3]              ranges   [step c ] [step c ] [step   ] [step   ]
+    kernels      KK                          calls       c         c    ^ the last one
+
+    After `without_kernel` launches of kernels that succeeded, nearly all there are, no kernel
+    begins: in captures that is as it should be, and such processes are left out.
+    `after_last_call_ns`: for so long ranges of a name (`range`), whose earlier ones call CUDA, go on
+    without a call.
+    """
+    if trace.operations.empty:
+        return []
+    calls, out = trace.calls, list[dict[str, Any]]()
+    process, thread, name, start, end = (
+        calls[c].to_numpy() for c in ("process", "thread", "name_id", "start_ns", "end_ns")
+    )
+    captures = [number for number, text in trace.names.items() if "BeginCapture" in text]
+    without = (calls["kind"].to_numpy() == CALL["launch"]) & (calls["return_value"].to_numpy() == 0)
+    without &= trace.outermost & ~own_calls(trace)
+    every = without.copy()
+    launched = trace.operations["call"].to_numpy()
+    without[launched[launched >= 0]] = False
+    without &= ~np.isin(process, process[np.isin(name, captures)])
+    for number in np.unique(process[without]).tolist():
+        count, of_all = (int((process[some] == number).sum()) for some in (without, every))
+        if count >= _NEARLY_ALL * of_all:
+            out.append({"pid": int(pid_of(number)), "without_kernel": count})
+    named = trace.ranges[~trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
+    for number, ranges in named.groupby("thread"):
+        own = np.flatnonzero(thread == number)
+        if not len(own):
+            continue
+        last = int(end[own].max())
+        edges = [np.searchsorted(start[own], ranges[c]) for c in ("start_ns", "end_ns")]
+        of_name = ranges.assign(
+            calls=edges[1] > edges[0], after=ranges["start_ns"] > last, before=ranges["start_ns"] <= last
+        ).groupby("text")[["calls", "after", "before"]].sum()  # fmt: skip
+        cut = of_name[(of_name["after"] >= _SOME_RANGES) & (of_name["calls"] >= _SOME_RANGES)]
+        cut = cut[2 * cut["calls"] >= cut["before"]]
+        if len(cut):
+            after_ns, name_of = int(ranges["end_ns"].max()) - last, str(cut["after"].idxmax())
+            out.append(
+                {"pid": int(pid_of(number)), "after_last_call_ns": after_ns, "range": name_of}
             )
     return out

@@ -65,6 +65,14 @@ def chosen_intervals(
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
 
 
+class _Rows(NamedTuple):
+    """Arrays of equal length; `fits`: what a picture has room for."""
+
+    start: np.ndarray
+    end: np.ndarray
+    fits: np.ndarray
+
+
 def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> pd.DataFrame:
     """`frames.TIMELINE` of some intervals, and of the run as a whole: whole devices, not their
     streams, the longest first.  In a run, a row named "37 operations" is a block of that many
@@ -72,23 +80,15 @@ def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> 
     devices = evidence.runs.drop_duplicates(["pid", "device"])
     runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
     which = np.setdiff1d(which, runs)
-    windows = split.alignment.windows
     most = min(MAX_ROWS, _ALL_ROWS // max(len(which), 1))
-    views = [
-        _View(
-            number,
-            w.process,
-            min(w.open_ns, w.start_ns) - _MARGIN_NS,
-            max(w.close_end_ns, w.end_ns) + _MARGIN_NS,
-            most,
-        )
-        for number, w in zip(which.tolist(), windows.iloc[which].itertuples(), strict=True)
-    ]
-    # the call that launched the first operation of a run lies before it
-    wholes = [
-        _View(number, w.process, w.start_ns - 100 * _MARGIN_NS, w.end_ns + _MARGIN_NS, RUN_ROWS, True)
-        for number, w in zip(runs.tolist(), windows.iloc[runs].itertuples(), strict=True)
-    ]  # fmt: skip
+    views, wholes = [], []
+    for number, w in split.alignment.windows.iloc[which].iterrows():
+        low, high = min(w.open_ns, w.start_ns), max(w.close_end_ns, w.end_ns)
+        views.append(_View(number, w.process, low - _MARGIN_NS, high + _MARGIN_NS, most))
+    for number, w in split.alignment.windows.iloc[runs].iterrows():
+        # the call that launched the first operation of a run lies before it
+        low, high = w.start_ns - 100 * _MARGIN_NS, w.end_ns + _MARGIN_NS
+        wholes.append(_View(number, w.process, low, high, RUN_ROWS, merge=True))
     of_trace = _of_trace(split.trace)
     parts = [_drawn(source, views) for source in (*of_trace, _records(split), _waits(split))]
     return _together(parts + [_drawn(source, wholes) for source in of_trace])
@@ -117,7 +117,8 @@ def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
-    """The rows of a table in every picture: the longest, and what is said of the others."""
+    """The rows of a table in every picture: the longest, of equal ones the first, and what is said
+    of the others."""
     start, end, process, ref = (
         source.table[c].to_numpy() for c in ("start_ns", "end_ns", "process", "row")
     )
@@ -125,21 +126,24 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
     reach = np.maximum.accumulate(end)
     parts, shown = [], [(np.empty(0, np.int64), 0)]
     for view in views:
-        row = np.arange(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
-        row = row[(end[row] >= view.low) & (process[row] == view.process)]
-        fits = np.ones(len(row), dtype=bool)
+        some = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
+        row = np.flatnonzero((end[some] >= view.low) & (process[some] == view.process))
+        row += some.start
         if view.most is not None and len(row) > view.most:
-            fits[:] = False
-            fits[pd.Series((end - start)[row]).nlargest(view.most).index] = True
-        if view.merge and not fits.all():
-            blocks, row = _merged(source, view, row, fits)
-            parts.append(blocks)
-        elif not fits.all():
-            ns = (end - start)[row[~fits]]
-            said = {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
-            where = {"interval": [view.interval], "start_ns": view.low, "end_ns": view.high}
-            parts.append(_table(**where, lane_kind="omitted", name=source.what, detail=[said]))
-            row = row[fits]
+            of_all = len(row) == some.stop - some.start  # views take no memory
+            begin, over = (t[some] if of_all else t[row] for t in (start, end))
+            ns = over - begin
+            least = np.partition(ns, -view.most)[-view.most]
+            fits = ns > least
+            fits[np.flatnonzero(ns == least)[: view.most - fits.sum()]] = True
+            if view.merge:
+                blocks, row = _merged(source, view, row, _Rows(begin, over, fits))
+                parts.append(blocks)
+            else:
+                row, ns = row[fits], ns[~fits]
+                said = {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
+                where = {"interval": [view.interval], "start_ns": view.low, "end_ns": view.high}
+                parts.append(_table(**where, lane_kind="omitted", name=source.what, detail=[said]))
         shown.append((row, view.interval))
     row = np.concatenate([some for some, _ in shown])
     interval = np.repeat([number for _, number in shown], [len(some) for some, _ in shown])
@@ -149,18 +153,20 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
 
 
 def _merged(
-    source: _Source, view: _View, row: np.ndarray, fits: np.ndarray
+    source: _Source, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Blocks of neighbours of one lane among the rows that do not fit, and the rows outside of
     them.  A row that fits ends a block.
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
     """
-    lane = source.table[source.lane].iloc[row].groupby(source.lane).ngroup().to_numpy()
-    lane = lane.astype(np.min_scalar_type(lane.max()))  # small numbers are sorted much faster
-    order = np.argsort(lane, kind="stable")
-    lane, row, fits = lane[order], row[order], fits[order]
-    start, end = (source.table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
+    start, end, fits = rows
+    lane = np.zeros(len(row), np.int8)
+    several = [c for c in source.lane if any(source.table[c].to_numpy().strides)]
+    if several:
+        lane = source.table[several].iloc[row].groupby(several).ngroup().to_numpy()
+        order = np.argsort(lane.astype(np.min_scalar_type(lane.max())), kind="stable")
+        lane, row, start, end, fits = (c[order] for c in (lane, row, start, end, fits))
     joined = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
     joined &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
     first = np.flatnonzero(np.append(True, ~joined))

@@ -215,16 +215,6 @@ def test_ranges_of_libraries_do_not_silence_the_run():
     assert "whole-run" in rules(drawn)
 
 
-def test_copies_that_are_alike_are_counted():
-    copies = piece("memcpy", 900, direction="H2D", memory="pinned", bytes=51 << 20)
-    drawn = analysis(interval("run", copies, ("kernel", 20), kind="run"))
-    again = {"alike_count": 51, "alike_bytes": 1 << 20, "alike_ns": 890_000}
-    idle = IDLE | again | {"alike_way": "to the device"}
-    found = rules(replace(drawn, known=Known(idle=[idle])))["whole-run"]
-    assert "51 copies of 1.05 MB to the device take 890 us of it" in found.title
-    assert found.loss_ns == 20_000, "the trace does not say whether it was the same data"
-
-
 def test_a_copy_of_a_microsecond_is_no_warning():
     copy = piece("memcpy", 0.99, direction="H2D", memory="pageable", bytes=4)
     assert "whole-run" not in rules(analysis(interval("run", copy, ("kernel", 1), kind="run")))

@@ -491,7 +491,7 @@ def _copying(run: Run, copying: int, kernels: int) -> Finding:
     """The GPU copied for much of the run."""
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     staged = copies[copies["memory"] == "pageable"]
-    what, advice, beside, faster, own, repeats = "copies", _LESS, 0, 0, "", ""
+    what, advice, beside, faster, own = "copies", _LESS, 0, 0, ""
     if staged["ns"].sum() > copying / 2:
         faster, beside = int((staged["ns"] - from_pinned_ns(staged, {})).sum()), run.parts["host"]
         what = "copies, most of the time of pageable memory,"
@@ -500,16 +500,9 @@ def _copying(run: Run, copying: int, kernels: int) -> Finding:
     if beside:
         own = f", the CPU's own code before and between them {span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
-    again = run.known("idle")
-    if again.get("alike_count", 0) >= 5 and again["alike_ns"] > TYPICAL_SHARE * copying:
-        repeats = (
-            f"; {again['alike_count']:,} copies of {quantity('bytes', again['alike_bytes'])} {again['alike_way']} take "
-            f"{span(again['alike_ns'])} of it"
-        )
-        evidence |= {f"alike_copies{unit}": again[f"alike{unit or '_count'}"] for unit in ("", "_bytes", "_ns")}  # fmt: skip
     return run.finding(
         f"{what} take {of(copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
-        f"take {span(kernels)}{own}{repeats}.",
+        f"take {span(kernels)}{own}.",
         advice,
         min(copying, faster + kernels + beside),
         "info" if copying < kernels else "warning",
