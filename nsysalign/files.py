@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from nsysalign.errors import UsageError
 
@@ -41,20 +40,11 @@ def new_file(out: Path) -> Iterator[Path]:
     """The same for a file that must not be there yet, not even as a dangling link.  Raises
     UsageError if it is."""
     refuse_existing(out)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
-    except OSError as error:
-        raise UsageError(
-            f"{out.parent}: cannot be written ({error.strerror})", "name another OUT"
-        ) from error
-    os.close(handle)
-    partial = Path(name)
-    try:
-        yield partial
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{out.parent}: cannot be written", "name another OUT")
+    with replacing(out) as temporary:
+        yield temporary
         refuse_existing(out)
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def refuse_existing(out: Path) -> None:
@@ -75,18 +65,16 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write lines as UTF-8, compressed if the name ends in .gz; the file appears whole or not at
     all.  Returns how many."""
     count = 0
-    with replacing(path) as temporary, _opened(temporary, path.suffix == ".gz") as file:
+    # a lone surrogate (from a file name that is not UTF-8) is written as in JSON: \udcff
+    form = {"mode": "wt", "encoding": "utf-8", "errors": "backslashreplace"}
+    if path.suffix == ".gz":  # level 1 takes a tenth of the time that making the lines takes
+        form["compresslevel"] = 1
+    opener = gzip.open if path.suffix == ".gz" else open
+    with replacing(path) as temporary, opener(temporary, **form) as file:
         for line in lines:
             file.write(line + "\n")
             count += 1
     return count
-
-
-def _opened(path: Path, compressed: bool) -> TextIO:
-    # a lone surrogate (from a file name that is not UTF-8) is written as in JSON: \udcff
-    if compressed:  # level 1 takes a tenth of the time that making the lines takes
-        return gzip.open(path, "wt", 1, encoding="utf-8", errors="backslashreplace")
-    return path.open("w", encoding="utf-8", errors="backslashreplace")
 
 
 #: Names that Windows gives to devices.
@@ -100,7 +88,8 @@ def file_name(text: str, longest: int = 80) -> str:
     A changed name gets a digest of the whole label, so that two labels never share a file.
     """
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", text)[:longest].strip("._-")
-    if plain and plain == text and not _RESERVED.match(plain):
+    plain = "label" if not plain or _RESERVED.match(plain) else plain
+    if plain == text:
         return plain
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{plain}_{digest}" if plain and not _RESERVED.match(plain) else f"label_{digest}"
+    return f"{plain}_{digest}"

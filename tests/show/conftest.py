@@ -15,29 +15,14 @@ def analysis() -> Analysis:
 
 
 @pytest.fixture
-def plain_analysis() -> Analysis:
-    """Without findings, everything placed."""
-    return build()
-
-
-@pytest.fixture
 def hostile_analysis() -> Analysis:
     """Every foreign name carries markup, a script's end, an escape sequence and plotly's own
     tags."""
-    finding = {
-        **FINDING,
-        "label": bad("t1"),
-        "title": bad("title"),
-        "advice": bad("advice"),
-        "faster": bad("faster"),
-        "rule": bad("rule"),
-        "evidence": {bad("key"): bad("value")},
-        "site": bad("site"),
-    }
-    lost = [
-        {"name": bad("lost"), "label": bad("lost"), "reason": bad("reason"), "site": bad("site")}
-    ]
-    return build(findings=[finding], unaligned=lost, name=bad)
+    keys = ("title", "advice", "faster", "rule", "site")
+    own = {"label": bad("t1"), "evidence": {bad("key"): bad("value")}}
+    finding = FINDING | {key: bad(key) for key in keys} | own
+    lost = {key: bad(key) for key in UNALIGNED[0]}
+    return build(findings=[finding], unaligned=[lost], name=bad)
 
 
 @pytest.fixture

@@ -18,33 +18,25 @@ def in_a_notebook(analysis):
 
 
 def test_repr_is_one_short_line(analysis):
-    assert (
-        repr(analysis)
-        == "<Analysis of runs/puzzle-003/trace.sqlite: 6 intervals in 4 labels, 1 finding>"
-    )
+    said = "<Analysis of runs/puzzle-003/trace.sqlite: 6 intervals in 4 labels, 1 finding>"
+    assert repr(analysis) == said
+
+
+def data_of(framed) -> dict:
+    page = stdlib_html.unescape(re.search(r'srcdoc="([^"]*)"', framed._repr_html_())[1])
+    assert page.startswith("<!DOCTYPE html>")
+    return json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.S)[1])
 
 
 def test_the_page_stands_in_a_frame_and_opens_where_it_is_asked_to(analysis):
-    shown = analysis.show("t2#0")._repr_html_()
-    page = stdlib_html.unescape(re.search(r'srcdoc="([^"]*)"', shown).group(1))
-    assert page.startswith("<!DOCTYPE html>") and '"focus":3,' in page
-    assert '"focus":0,' in stdlib_html.unescape(
-        analysis.show("t1")._repr_html_()
-    )  # a label: its median run
+    assert data_of(analysis.show("t2#0"))["focus"] == 3
+    assert data_of(analysis.show("t1"))["focus"] == 0  # a label: its median run
     with pytest.raises(UsageError):
         analysis.show("t9")
-
-
-def test_an_interval_whose_surroundings_were_not_kept_is_shown_all_the_same(analysis):
-    timeline = analysis.timeline[analysis.timeline["interval"] != 1]
-    without = replace(analysis, timeline=timeline)
-    page = stdlib_html.unescape(without.show("t1#1")._repr_html_())
-    data = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.S)[1])
-    assert (
-        data["focus"] == 1
-        and data["timelines"]["1"]["width"]
-        and not (timeline["interval"] == 1).any()
-    )
+    # an interval whose surroundings were not kept
+    without = replace(analysis, timeline=analysis.timeline[analysis.timeline["interval"] != 1])
+    data = data_of(without.show("t1#1"))
+    assert data["focus"] == 1 and data["timelines"]["1"]["width"]
 
 
 @pytest.mark.browser
@@ -55,16 +47,11 @@ def test_the_page_runs_inside_the_frame(driver, analysis, tmp_path):
     driver.get_log("browser")
     driver.get((tmp_path / "notebook.html").as_uri())
     driver.switch_to.frame(0)
+    drawn = "document.querySelector('#lanes')?.dataset.drawn?"
     try:
-        until(
-            driver,
-            "document.querySelector('#lanes')?.dataset.drawn?.startsWith('3:')",
-            "drawing t2",
-        )
+        until(driver, f"{drawn}.startsWith('3:')", "drawing t2")
         driver.execute_script("choose('t1', null, true)")
-        until(
-            driver, "document.querySelector('#lanes').dataset.drawn.startsWith('0:')", "drawing t1"
-        )
+        until(driver, f"{drawn}.startsWith('0:')", "drawing t1")
     finally:
         driver.switch_to.default_content()
     assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []

@@ -4,8 +4,6 @@ import json
 import re
 from dataclasses import replace
 
-import pandas as pd
-
 from nsysalign import frames
 from nsysalign.model import CAUSES
 from nsysalign.show import html
@@ -18,21 +16,16 @@ from nsysalign.show.timeline_rows import packed, timelines
 
 def test_the_page_asks_for_nothing(analysis):
     page = html.page(analysis)
-    assert set(re.findall(r"https?://[^\s\"']+", page)) <= {
-        "http://www.w3.org/2000/svg"
-    }  # the name of a language
+    language = {"http://www.w3.org/2000/svg"}
+    assert set(re.findall(r"https?://[^\s\"']+", page)) <= language
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
     assert "default-src 'none'" in page
 
 
 def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
     """A folder that is no run directory may be called after somebody."""
-    plain = replace(
-        analysis,
-        trace=replace(
-            analysis.trace, path="trace.sqlite", session_start_utc_ns=1_795_229_115 * 10**9
-        ),
-    )
+    began = {"path": "trace.sqlite", "session_start_utc_ns": 1_795_229_115 * 10**9}
+    plain = replace(analysis, trace=replace(analysis.trace, **began))
     for folder, title in (
         ("train-001", "train-001, 21 Nov 2026 02:45 UTC"),
         ("alice", "trace, 21 Nov 2026 02:45 UTC"),
@@ -48,9 +41,7 @@ def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)
     shown = fragment(replace(analysis, unprofiled=predicted))
     assert "<th>unprofiled us</th>" in shown and ">200 ±21</td>" in shown and ">none</td>" in shown
-    assert "unprofiled us" not in fragment(
-        replace(analysis, unprofiled=frames.empty(frames.UNPROFILED))
-    )
+    assert "unprofiled us" not in fragment(analysis)
 
 
 def test_timelines_stop_at_their_size_and_say_so(analysis):
@@ -98,22 +89,13 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
     largest = max(payload_module.MAX_BYTES, 25_000 * each + payload_module.LEAST_TIMELINES)
     assert words + largest < 4e6
     assert words + payload_module.MAX_BYTES < 2e6  # what does not hold all causes 25,000 times
-    item = {
-        "lane_kind": "host",
-        "lane": "thread 1",
-        "kind": "launch",
-        "name": "cudaLaunchKernel",
-        "start_ns": 0,
-    }
-    item |= {"end_ns": 5, "ref_kind": "api", "ref_id": 1, "link": -1}
-    first = analysis.intervals["interval"].to_numpy()[::125]
-    timeline = pd.DataFrame([{"interval": number, **item} for number in first for _ in range(600)])
-    timeline["detail"] = pd.Series([{}] * len(timeline), dtype=object)
-    large = replace(analysis, timeline=frames.check(timeline, frames.TIMELINE))
+    item = ("host", "thread 1", "launch", "cudaLaunchKernel", 0, 5, "api", 1, -1, {})
+    first = analysis.intervals["interval"].tolist()[::125]
+    rows = [(number, *item) for number in first for _ in range(600)]
+    large = replace(analysis, timeline=frames.of_rows(rows, frames.TIMELINE))
     assert len(payload(large)["timelines"]) == 1_000  # all can be opened
     monkeypatch.setattr(payload_module, "MAX_BYTES", 100_000)
     monkeypatch.setattr(payload_module, "LEAST_TIMELINES", 25_000)
     data = payload(large)
-    assert 1 <= len(data["timelines"]) < 1_000 and "more timelines did not fit" in " ".join(
-        data["holds"]
-    )
+    assert 1 <= len(data["timelines"]) < 1_000
+    assert "more timelines did not fit" in " ".join(data["holds"])
