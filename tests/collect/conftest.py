@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Probed:
     """What a probed process printed and logged."""
 
+    pid: int
     status: int
     out: str
     err: str
@@ -53,8 +55,9 @@ def probed(tmp_path, request):
 
     def run(
         text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None,
-        options: tuple[str, ...] = (), python: str = python, probe: bool = True,
+        options: tuple[str, ...] = (), python: str = python, probe: bool = True, send: int = 0,
     ) -> Probed:  # fmt: skip
+        """`send`: a signal that follows its first line of output."""
         (tmp_path / "script.py").write_text(text)
         run_dir = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         (run_dir / "raw").mkdir(parents=True)
@@ -63,15 +66,25 @@ def probed(tmp_path, request):
         if probe:
             full = probe_environment(full, run_dir, calibrate=calibrate)
         command = [python, *options, "script.py", *args]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=full, capture_output=True, text=True, timeout=120
-        )
+        with open(run_dir / "err", "w+") as err:
+            process = subprocess.Popen(
+                command, cwd=tmp_path, env=full, text=True, stdout=subprocess.PIPE, stderr=err
+            )
+            guard = threading.Timer(120, process.kill)
+            guard.start()
+            with process:
+                out = process.stdout.readline()
+                if send:
+                    process.send_signal(send)
+                out += process.stdout.read()
+            guard.cancel()
         logs = {
             int(p.name.split("-")[1].split(".")[0]): read_log(p)
             for p in convert(run_dir / "raw", run_dir, tmp_path)
         }
         errors = "".join(p.read_text() for p in (run_dir / "raw").glob("*.errors"))
-        return Probed(done.returncode, done.stdout, done.stderr, logs, errors)
+        err = (run_dir / "err").read_text()
+        return Probed(process.pid, process.returncode, out, err, logs, errors)
 
     return run
 

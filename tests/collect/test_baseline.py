@@ -32,9 +32,9 @@ for _ in range(3):
 def environment(tmp_path, monkeypatch):
     for name in [n for n in os.environ if n.startswith(("NSYSALIGN", "NSYS_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_TORCH), str(ROOT)]))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("MINE", "kept")
+    path = os.pathsep.join([str(FAKE_TORCH), str(ROOT)])
+    for name, value in (("PYTHONPATH", path), ("TMPDIR", str(tmp_path)), ("MINE", "kept")):
+        monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -69,17 +69,15 @@ def test_a_stopped_run_is_not_run_again(environment, real):
 
 
 def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
-    (environment / "script.py").write_text(
-        SCRIPT + "import time; open('ready', 'w').close(); time.sleep(600)"
-    )
+    sleep = "import time; open('ready', 'w').close(); time.sleep(600)"
+    (environment / "script.py").write_text(SCRIPT + sleep)
     (environment / "run").mkdir()
     text = (
         "from pathlib import Path; from nsysalign.record.session import collect_baseline as c; import sys;"
         "r = c(['script.py'], Path('run'), profiled_status=0); print(len(r.event_logs), r.exit_status)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    command = [sys.executable, "-c", text]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     wait_for(environment / "ready")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)

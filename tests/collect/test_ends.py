@@ -10,18 +10,14 @@ import contextlib
 import shutil
 import sqlite3
 import subprocess
-import sys
-import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from nsysalign.record.command import probe_environment
-from nsysalign.record.convert import convert
-
-from .conftest import FAKE_TORCH, ROOT
-from .user import PAIRS, RUNS, fresh_environment, read_log
+from .conftest import Probed
+from .user import PAIRS, RUNS
 
 SOURCE = Path(__file__).parent / "fakenvtx" / "injection.c"
 
@@ -45,53 +41,29 @@ def library(tmp_path_factory) -> Path:
     return path
 
 
-class Ended:
-    """How a program ended: `status` as subprocess has it, `ended` whether the library was, `how`
-    what the log says."""
+@dataclass
+class Ended(Probed):
+    """How a program ended: `ended` whether the library was, `how` what the log says."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen, out: str) -> None:
-        self.pid, self.status, self.out = process.pid, process.returncode, out
-        self.err = (folder / "err").read_text()
-        ended = {int(p.name.split("-")[1]): p.read_text() for p in folder.glob("ended-*")}
-        self.ended = ended.pop(process.pid, "")
-        self.of_others = list(ended.values())
-        self.how = None
-        for path in convert(folder / "raw", folder, folder):
-            last = read_log(path)[-1]
-            if path.name.startswith(f"events-{process.pid}.") and last["type"] == "end":
-                self.how = f"{last['how']} {last.get('signal', '')}".strip()
-        self.errors = "".join(p.read_text() for p in (folder / "raw").glob("*.errors"))
+    ended: str
+    of_others: list[str]
+    how: str | None
 
 
 @pytest.fixture
-def ending(tmp_path, library):
-    """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at
-    its first line of output."""
+def ending(probed, tmp_path, library):
+    """`ending(text, send=0)`: run a program with the probe and the stand-in."""
 
-    def run(text: str, send: int | None = None, probe: bool = True, **env: str) -> Ended:
-        folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
-        (folder / "raw").mkdir(parents=True)
-        (folder / "script.py").write_text(BEGIN + text)
-        full = fresh_environment(FAKE_TORCH, ROOT) | {"FAKE_NVTX": str(folder), **env}
-        full["NVTX_INJECTION64_PATH"] = str(library)
-        if probe:
-            full = probe_environment(full, folder, calibrate=False)
-        with open(folder / "err", "w") as err:
-            process = subprocess.Popen(
-                [sys.executable, "-u", "script.py"], cwd=folder, env=full, text=True, stdout=subprocess.PIPE,
-                stderr=err,
-            )  # fmt: skip
-        guard = threading.Timer(60, process.kill)
-        guard.start()
-        try:
-            out = process.stdout.readline()
-            if send is not None:
-                process.send_signal(send)
-            out += process.stdout.read()
-            process.wait()
-        finally:
-            guard.cancel()
-        return Ended(folder, process, out)
+    def run(text: str, send: int = 0, probe: bool = True, **env: str) -> Ended:
+        folder = tmp_path / f"ended{len(list(tmp_path.glob('ended*')))}"
+        folder.mkdir()
+        env |= {"FAKE_NVTX": str(folder), "NVTX_INJECTION64_PATH": str(library)}
+        run = probed(BEGIN + text, options=("-u",), send=send, probe=probe, env=env)
+        ended = {int(p.name.split("-")[1]): p.read_text() for p in folder.glob("ended-*")}
+        of_us, how = ended.pop(run.pid, ""), None
+        if (last := run.logs.get(run.pid, [{"type": ""}])[-1])["type"] == "end":
+            how = f"{last['how']} {last.get('signal', '')}".strip()
+        return Ended(**vars(run), ended=of_us, of_others=[*ended.values()], how=how)
 
     return run
 
@@ -100,10 +72,10 @@ SLEEP = "print(1)\ntime.sleep(100)"
 #: name -> (program, signal sent once it has printed, exit status, whether nsys's library is ended,
 #: what the log says)
 ENDS = {
-    "in order": ("", None, 0, "e", "exit"),
-    "os._exit": ("os._exit(5)", None, 5, "e", "_exit"),
+    "in order": ("", 0, 0, "e", "exit"),
+    "os._exit": ("os._exit(5)", 0, 5, "e", "_exit"),
     "os._exit, no descriptors are left": (
-        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\nos._exit(5)", None, 5, "", "_exit"
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\nos._exit(5)", 0, 5, "", "_exit"
     ),
     "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "e", "signal 15"),
     "SIGTERM, inside a C call": ("print(1)\nlibrary.hang()", 15, -15, "e", "signal 15"),
@@ -112,7 +84,7 @@ ENDS = {
     ),
     "the terminal is closed": (SLEEP, 1, -1, "e", "signal 1"),
     "SIGKILL": (SLEEP, 9, -9, "", "killed"),
-    "a crash": ("ctypes.string_at(0)", None, -11, "", "killed"),
+    "a crash": ("ctypes.string_at(0)", 0, -11, "", "killed"),
     "a handler of the user's": (
         "signal.signal(15, lambda n, f: sys.exit(f'mine {n}'))\nprint(1)\ntime.sleep(100)", 15, 1, "e", "exit"
     ),
@@ -122,7 +94,7 @@ ENDS = {
     ),
     "blocked, then not": (
         "signal.pthread_sigmask(0, [15])\nos.kill(os.getpid(), 15)\ntime.sleep(0.1)\nprint(1)\n"
-        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", None, -15, "e", "signal 15"
+        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", 0, -15, "e", "signal 15"
     ),
 }  # fmt: skip
 
@@ -134,7 +106,7 @@ def test_every_end(ending, name):
     assert (run.status, run.ended, run.how) == (status, ended, how), run.err + run.errors
     assert (plain.status, plain.out) == (status, run.out)
     assert run.errors == "" and run.of_others == []
-    assert run.err.replace("run0", "run1").splitlines()[-1:] == plain.err.splitlines()[-1:]
+    assert run.err.splitlines()[-1:] == plain.err.splitlines()[-1:]
 
 
 def test_after_ctrl_c_the_program_ends_as_python_ends_it_but_by_exit(ending):
@@ -153,18 +125,16 @@ time.sleep(100)
     run, plain = ending(text), ending(text, probe=False)
     assert run.out == plain.out == "atexit\ndeleted\n"
     assert (plain.status, run.status, run.ended, run.how) == (-2, 130, "e", "exit")
-    assert run.err.replace("run0", "run1") == plain.err
+    assert run.err == plain.err
 
 
-@pytest.mark.parametrize(
-    ("trouble", "text", "status"),
-    [("HANGS", "os.kill(os.getpid(), 15)", -15), ("CRASHES", "os._exit(7)", 7)],
-)
-def test_trouble_at_exit_changes_neither_status_nor_end(ending, trouble, text, status):
-    """For five seconds at most."""
-    began = time.monotonic()
-    run = ending(text, **{f"FAKE_NVTX_{trouble}": "1"})
-    assert (run.status, run.ended, run.err) == (status, "e", "")
+def test_trouble_at_exit_changes_neither_status_nor_end(ending):
+    """For five seconds at most, here for one."""
+    patience, began = 'sys.modules["_nsysalign_probe.ends"]._PATIENCE_S = 1\n', time.monotonic()
+    hangs = ending(patience + "os.kill(os.getpid(), 15)", FAKE_NVTX_HANGS="1")
+    crashes = ending(patience + "os._exit(7)", FAKE_NVTX_CRASHES="1")
+    assert (hangs.status, hangs.ended, hangs.err) == (-15, "e", "")
+    assert (crashes.status, crashes.ended, crashes.err) == (7, "e", "")
     assert time.monotonic() - began < 40
 
 
@@ -189,11 +159,9 @@ os._exit(status=7)
     assert run.status == 7
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_of_a_pool_and_a_child_that_is_stopped_at_once(ending, start):
-    """Workers end by SIGTERM in the middle of a read; forked ones are born without any of it."""
-    run = ending(
-        f"""
+def test_workers_of_a_pool_and_a_child_that_is_stopped_at_once(ending):
+    """Workers end by SIGTERM in the middle of a read."""
+    run = ending("""
 import multiprocessing, nsysalign
 def work(n):
     with nsysalign.region("no CUDA here"):
@@ -203,26 +171,24 @@ def begins(barrier):
     global both
     both = barrier
 if __name__ == "__main__":
-    context = multiprocessing.get_context({start!r})
+    context = multiprocessing.get_context("spawn")
     with context.Pool(2, begins, (context.Barrier(2),)) as pool:
         print(pool.map(work, range(6), chunksize=1))
     pool.join()
-    for _ in range(10):
+    for _ in range(3):
         p = context.Process(target=time.sleep, args=(100,))
         p.start()
         p.terminate()
         p.join()
         print(p.exitcode)
-"""
-    )
-    assert run.out == "[0, 1, 2, 3, 4, 5]\n" + "-15\n" * 10, run.err
+""")
+    assert run.out == "[0, 1, 2, 3, 4, 5]\n" + "-15\n" * 3, run.err
     assert (run.status, run.how, run.errors) == (0, "exit", "")
-    assert (len(run.of_others) >= 2) == (start == "spawn") and set(run.of_others) <= {"e"}
+    assert len(run.of_others) >= 2 and set(run.of_others) == {"e"}
 
 
 def test_a_forked_child_is_born_with_the_default(ending):
-    run = ending(
-        """
+    run = ending("""
 import subprocess
 for _ in range(2):
     for _ in range(30):
@@ -241,8 +207,7 @@ child.terminate()
 print(child.wait())
 print(1)
 os.kill(os.getpid(), 15)
-"""
-    )
+""")
     assert run.out == "15 " * 60 + "9\n-15\n1\n", run.err
     assert (run.status, run.ended, run.of_others) == (-15, "e", [])
 

@@ -72,41 +72,35 @@ def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played,
     assert said in err and said in manifest["notes"] and manifest["exit_status"] == 4
 
 
-@pytest.mark.parametrize("ending", ["exit 0", "exit 1", "kill -9 $$"])
-def test_a_script_that_was_begun_is_never_run_again(played, ending):
-    """Its event logs are kept."""
-    user = played(profile=f'APP "$@"; {ending}')
-    status, out, err = user.the_end(user.run("pair(2)\nprint('ran')\nraise SystemExit(4)"))
-    assert (status, out) == (4, "ran\n") and elapsed(user.run_dirs()[0]) == 2
-    assert "left no report (the script ended with status 4)" in err
-    assert "1 event logs are kept" in err
+#: name -> (what this nsys does, status, what the script took, pairs in its log, what is said).  A script
+#: that was begun is never run again.
+FAILS = {
+    "late": ("kill -STOP $$", 3, 0, 0, "left no report ("),
+    "hangs": ('APP "$@"; kill -STOP $$', 6, 0, 3, "left no report ("),
+    "ends": ('APP "$@"; exit 0', 6, 0, 3, "left no report (the script ended with status 6)"),
+    "fails": ('APP "$@"; exit 1', 6, 0, 3, "1 event logs are kept"),
+    "killed": ('APP "$@"; kill -9 $$', 6, 0, 3, "left no report (the script ended with status 6)"),
+    "busy": ("""APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
+        while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH""", 6, 0, 3, ""),
+    "long": ('APP "$@"; FINISH', 6, 4, 3, ""),
+}  # fmt: skip
 
 
-def test_an_nsys_that_hangs_and_one_that_works(played):
+def test_an_nsys_that_ends_hangs_or_takes_its_time(played):
     """Before the script and after it, busy for long, with a script that goes on for long."""
-    user = played(
-        profile="""
-case "$OUT" in
-  */late-*) kill -STOP $$;;
-  */hangs-*) APP "$@"; kill -STOP $$;;
-  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
-    while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH;;
-  */long-*) APP "$@"; FINISH;;
-esac""",
-        export=f'{DATABASE} >"$OUT"',
-    )
-    patience = {"late": 3, "hangs": 3, "busy": 3, "long": 3}
-    text = {name: "pair(3)\nraise SystemExit(6)" for name in patience}
-    text["long"] = "import time\npair(3)\ntime.sleep(4)\nraise SystemExit(6)"
-    runs = {
-        name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()
-    }
-    for name, process in runs.items():
-        process.wait(timeout=120)
-        status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
-        assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
-        assert status == (3 if name == "late" else 6), f"{name}: {err}"
-        assert ("left no report (" in err) == (name in ("late", "hangs"))
+    cases = "".join(f"*/{name}-*) {does};;\n" for name, (does, *_) in FAILS.items())
+    user = played(profile=f'case "$OUT" in {cases} esac', export=f'{DATABASE} >"$OUT"')
+    runs = {}
+    for name, (_, _, takes_s, *_) in FAILS.items():
+        text = f"import time\npair(3)\ntime.sleep({takes_s})\nprint('ran')\nraise SystemExit(6)"
+        runs[name] = user.run(text, script=f"{name}.py", impatient=3)
+    for name, (_, wanted, _, pairs, said) in FAILS.items():
+        run_dir = user.folder / RUNS / f"{name}-001"
+        runs[name].wait(timeout=120)
+        status, out, err = user.the_end(runs[name], run_dir)
+        assert (status, elapsed(run_dir)) == (wanted, pairs), f"{name}: {err}"
+        assert out.count("ran\n") == bool(pairs)
+        assert said in err and ("left no report (" in err) == bool(said), f"{name}: {err}"
 
 
 @pytest.mark.nsys
@@ -147,9 +141,6 @@ Generated:
     reason = "Multiple different definitions of the same VmTidToPidInfo; 1 event"
     assert status == 3 and f"ended with status 0): {reason}" in err
     assert "Generated" not in err and "OriginalLine" not in err
-
-
-# --- the export
 
 
 def test_an_export_that_fails_leaves_report_and_logs(played):

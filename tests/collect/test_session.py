@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -10,6 +11,9 @@ from contextlib import closing
 
 import pytest
 
+from nsysalign.trace.clock_samples import read_clock_samples
+
+from .test_clocks import FAKE_NVML
 from .user import PAIRS, elapsed, read_log
 
 pytestmark = pytest.mark.nsys
@@ -17,49 +21,37 @@ pytestmark = pytest.mark.nsys
 TEXT = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
 
 
-def ran(real, text: str, *command: str, stdin: str = "") -> subprocess.CompletedProcess:
-    """`nsysalign run COMMAND` beside a script.py of this text, to its end."""
-    (real.folder / "script.py").write_text(PAIRS + text)
-    done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "run", "-q", "--no-clocks", *command],
-        cwd=real.folder, env=real.env, input=stdin, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    (run_dir,) = real.run_dirs()
-    names = {"nsys.log", "run.json", "trace.nsys-rep", "trace.sqlite"}
-    left = {p.name for p in run_dir.iterdir()}  # the analysis too, where ranges have names
-    assert left >= names and not (run_dir / "raw").exists(), done.stderr
-    return done
-
-
-def test_everything_of_the_script_is_its_own(real):
+def test_what_a_run_leaves_and_everything_of_the_script_is_its_own(real):
+    """Samples of the GPU's clock, clock marks and ranges of regions in the trace; private files that
+    name no folder."""
     text = """
-import os, sys
+import nsysalign, os, sys, time
 pair(3)
+for _ in range(2):
+    with nsysalign.region("work"):
+        pair()
+while open(os.environ["NSYSALIGN_DIR"] + "/clocks.jsonl").read().count("\\n") < 9:
+    time.sleep(0.05)
 print("out", sys.argv[1:], os.getcwd() == sys.path[0], sys.stdin.read())
 print("err", file=sys.stderr)
 sys.exit(3)
 """
-    done = ran(real, text, "script.py", "--x", "-o", "a b", stdin="typed")
+    real.env["PYTHONPATH"] += os.pathsep + str(FAKE_NVML)
+    (real.folder / "script.py").write_text(PAIRS + text)
+    command = [sys.executable, "-m", "nsysalign", "run", "-q", "script.py", "--x", "-o", "a b"]
+    done = subprocess.run(
+        command, cwd=real.folder, env=real.env, input="typed", capture_output=True, text=True, timeout=120
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (3, "out ['--x', '-o', 'a b'] True typed\n")
-    assert done.stderr.startswith("err\nthe script ended with status 3, "), "none of nsys's"
-    (log,) = real.run_dirs()[0].glob("events-*.jsonl")
-    assert read_log(log)[0]["nvtx"] == "injection" and elapsed(log.parent) == 3
-
-
-def test_what_a_run_leaves(real):
-    """Clock marks and ranges of regions in the trace; private files that name no folder."""
-    text = """
-import nsysalign
-pair(4)
-with nsysalign.region("work"):
-    pair()
-with nsysalign.region("work"):
-    pass
-"""
-    ran(real, text, "script.py")
+    assert done.stderr == "err\n", "nothing of nsys's"
     (run_dir,) = real.run_dirs()
+    names = {"nsys.log", "run.json", "trace.nsys-rep", "trace.sqlite", "clocks.jsonl"}
+    assert {p.name for p in run_dir.iterdir()} >= names and not (run_dir / "raw").exists()
+    samples, notes = read_clock_samples(run_dir / "clocks.jsonl")
+    assert notes == [] and len(samples) >= 8
     (log,) = run_dir.glob("events-*.jsonl")
     lines = read_log(log)
+    assert lines[0]["nvtx"] == "injection" and elapsed(run_dir) == 5
     with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
         marks, rows = (
             db.execute(f"SELECT {columns}, int64Value FROM NVTX_EVENTS WHERE {which}").fetchall()
@@ -75,9 +67,8 @@ with nsysalign.region("work"):
     names = [(name, payload) for _, name, payload in rows]
     assert names.count(("work", 0)) == 1 and names.count(("work", 1)) == 1
     assert all(0 < length < 1_000_000_000 for length, *_ in rows)
-
     assert run_dir.stat().st_mode & 0o777 == 0o700
-    for path in [run_dir / "run.json", *run_dir.glob("events-*.jsonl")]:
+    for path in (run_dir / "run.json", log):
         assert str(real.folder) not in path.read_text()
 
 
