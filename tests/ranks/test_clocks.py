@@ -40,25 +40,6 @@ def test_three_milliseconds_between_two_hosts_are_found():
         )
 
 
-def test_waits_are_the_true_ones():
-    job = run(3, 25, think=uneven)
-    ranks = [summary(job, r, wrong=-2_000_000 * r) for r in range(3)]
-    comparison = compare(results(*ranks))
-    (label,) = comparison.labels
-    for row in label.ranks:
-        truth = job.waits(row.rank)
-        assert row.collectives == 25
-        # each true wait, less those that could be the clocks' error, each to a microsecond
-        assert abs(row.wait_ns - sum(truth)) < 25 * 1_500 + sum(w for w in truth if w < 3_000)
-        assert sum(row.waits_for_ns.values()) == row.wait_ns
-        assert row.rank not in row.waits_for_ns
-    true_last = [max(range(3), key=step.__getitem__) for step in job.arrivals]
-    found_last = [row.arrived_last for row in label.ranks]
-    for rank in range(3):
-        assert found_last[rank] <= true_last.count(rank)
-    assert sum(found_last) >= 23
-
-
 def test_a_drifting_clock_is_followed():
     """20 us per second over 8 s are 160 us: constant would be wrong by 80."""
     job = run(2, 80, think=lambda rank, step: 100_000_000 + uneven(rank, step))
@@ -162,16 +143,6 @@ def test_a_broadcast_binds_nobody():
     assert join([summary(job, 0), summary(job, 1)])[1] == []
 
 
-def test_processes_of_one_trace_share_its_clock():
-    job = run(2, 20, think=uneven)
-    comparison = compare(results(summary(job, 0, source="run"), summary(job, 1, source="run")))
-    assert [c.method for c in comparison.clocks] == ["reference"]
-    for row in comparison.labels[0].ranks:
-        assert row.wait_ns == sum(
-            w for w in job.waits(row.rank) if w > 1_000
-        )  # one clock: to the nanosecond
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     offsets=st.lists(st.integers(-10_000_000, 10_000_000), min_size=3, max_size=3),
@@ -179,15 +150,19 @@ def test_processes_of_one_trace_share_its_clock():
     order=st.permutations(range(3)),
 )
 def test_whatever_the_clocks_say(offsets, seed, order):
-    """Errors of the clocks and the order of the traces change no finding."""
+    """Errors of the clocks and the order of the traces change no finding: waits are the true ones,
+    less those that could be the clocks' error."""
     job = run(3, 15, think=lambda r, s: uneven(r + seed, s), seed=seed)
     ranks = [summary(job, r, wrong=offsets[r], session=1_000 * r) for r in range(3)]
     comparison = compare(results(*(ranks[r] for r in order)))
     assert all(c.method in ("reference", "collectives") for c in comparison.clocks)
+    last = [max(range(3), key=step.__getitem__) for step in job.arrivals]
     for row in comparison.labels[0].ranks:
         truth = job.waits(row.rank)
-        assert 0 <= row.wait_ns <= sum(truth) + 15 * 2_000
+        assert 0 <= row.wait_ns <= sum(truth) + 15 * 2_000 and row.collectives == 15
         assert row.wait_ns >= sum(w for w in truth if w > 5_000) - 15 * 2_000
+        assert sum(row.waits_for_ns.values()) == row.wait_ns and row.rank not in row.waits_for_ns
+        assert row.arrived_last <= last.count(row.rank)
 
 
 @pytest.mark.parametrize("operation", ["SendRecv", "AllToAll"])

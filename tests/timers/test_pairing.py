@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,56 +29,33 @@ def pairs(program: str, sites: dict[str, Site]) -> list[str]:
 PLAIN = {"A": site(3, "start", "t0"), "B": site(5, "difference", "t1", "t0")}
 
 
-def test_a_loop_of_two_lines():
-    assert pairs("A B A B A B", PLAIN) == ["A0-B1", "A2-B3", "A4-B5"]
+ROLLING = {"A": site(3, "start", "last"), "B": site(5, "difference", "now last", "last")}
+TIMER = {"A": site(3, "start", ".t"), "B": site(5, "difference", "", ".t")}
+NESTED = TIMER | {
+    "C": TIMER["A"]._replace(callers=("f.py:12",)), "D": TIMER["B"]._replace(callers=("f.py:12",))
+}  # fmt: skip
+INTERLEAVED = {key: own._replace(interleaved=True) for key, own in PLAIN.items()}
+DEADLINE = {"A": site(3, "start", "t0"), "B": site(4, "compared"), "C": site(9, "unused")}
 
 
-def test_what_lies_between_end_and_start_is_no_interval():
-    assert "B1-A2" not in pairs("A B A B", PLAIN)
-
-
-def test_the_latest_start_counts_and_each_only_once_per_difference():
-    assert pairs("A A B B", PLAIN) == ["A1-B2"]
-    assert pairs("B A B", PLAIN) == ["A1-B2"]
-
-
-def test_a_lap_and_a_total_share_their_start():
-    sites = PLAIN | {"C": site(7, "difference", "", "t0")}
-    assert pairs("A B C A B C", sites) == ["A0-B1", "A0-C2", "A3-B4", "A3-C5"]
-
-
-def test_rolling():
-    sites = {"A": site(3, "start", "last"), "B": site(5, "difference", "now last", "last")}
-    assert pairs("A B B B", sites) == ["A0-B1", "B1-B2", "B2-B3"]
-
-
-def test_objects_end_inside_out():
-    def timer(caller):
-        return site(3, "start", ".t", caller=caller), site(5, "difference", "", ".t", caller=caller)
-
-    (a, b), (c, d) = timer("f.py:10"), timer("f.py:12")
-    assert pairs("A C D B", {"A": a, "B": b, "C": c, "D": d}) == ["A0-B3", "C1-D2"]
-
-
-def test_an_abandoned_start_is_not_dug_up():
-    """reset() three times, then two laps: the second lap has no start of its own."""
-    sites = {"A": site(3, "start", ".t"), "B": site(5, "difference", "", ".t")}
-    assert pairs("A A A B B", sites) == ["A2-B3"]
-
-
-def test_coroutines_take_turns_and_nothing_is_guessed():
-    sites = {k: s._replace(interleaved=True) for k, s in PLAIN.items()}
-    assert pairs("A A B B A B", sites) == [], "who ended first?"
-
-
-def test_deadlines_and_what_is_thrown_away_are_no_intervals():
-    sites = {"A": site(3, "start", "t0"), "B": site(4, "compared"), "C": site(9, "unused")}
-    assert pairs("A B B B B C", sites) == []
-
-
-def test_nothing_is_guessed():
-    assert pairs("A B A B", {"A": site(3), "B": site(5)}) == []
-    assert pairs("A A", {"A": site(3, "kept")}) == []
+@pytest.mark.parametrize(
+    ("program", "sites", "found"),
+    [
+        ("A B A B A B", PLAIN, "A0-B1 A2-B3 A4-B5"),  # what lies between end and start is none
+        ("A A B B", PLAIN, "A1-B2"),  # the latest start, once per difference
+        ("B A B", PLAIN, "A1-B2"),
+        ("A B C A B C", PLAIN | {"C": site(7, "difference", "", "t0")}, "A0-B1 A0-C2 A3-B4 A3-C5"),
+        ("A B B B", ROLLING, "A0-B1 B1-B2 B2-B3"),
+        ("A C D B", NESTED, "A0-B3 C1-D2"),
+        ("A A A B B", TIMER, "A2-B3"),  # reset() three times: an abandoned start is not dug up
+        ("A A B B A B", INTERLEAVED, ""),  # coroutines take turns: who ended first?
+        ("A B B B B C", DEADLINE, ""),
+        ("A B A B", {"A": site(3), "B": site(5)}, ""),  # nothing is guessed
+        ("A A", {"A": site(3, "kept")}, ""),
+    ],
+)
+def test_pairs(program, sites, found):
+    assert " ".join(pairs(program, sites)) == found
 
 
 def test_another_thread_or_clock_is_another():

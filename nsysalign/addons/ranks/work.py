@@ -54,10 +54,8 @@ _PR_SET_PDEATHSIG = 1
 
 def is_many(path: Path) -> bool:
     """Whether a folder holds several traces, itself or in its folders."""
-    if not path.is_dir():
-        return False
-    own = RunDirectory(path).traces()
-    return len(own) > 1 or (not own and any(_folders(path, DEPTH)))
+    alone = path.is_file() or len(RunDirectory(path).traces()) == 1
+    return not alone and path.is_dir() and any(_below(path, DEPTH))
 
 
 def find(paths: Sequence[Path]) -> tuple[Source, ...]:
@@ -89,33 +87,23 @@ def find(paths: Sequence[Path]) -> tuple[Source, ...]:
 
 
 def _below(path: Path, depth: int) -> Iterator[Source]:
-    """Everything below a path.  Logs beside several traces carry the name of theirs:
-    `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
+    """Everything below a path, except results of earlier comparisons.  Logs beside several traces
+    carry the name of theirs: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     traces = [path] if path.is_file() else RunDirectory(path).traces()
     alone = path.is_dir() and len(traces) == 1
     for trace in traces:
-        patterns = ("[-._]events.jsonl", "[-._]events-*.jsonl", "[-._]events-*.jsonl.gz")
         stem = glob.escape(_stem(trace))
-        logs = sorted({log for end in patterns for log in trace.parent.glob(stem + end)})
+        ends = ("[-._]events.jsonl", "[-._]events-*.jsonl", "[-._]events-*.jsonl.gz")
+        logs = sorted({log for end in ends for log in trace.parent.glob(stem + end)})
         if alone or (not logs and len(RunDirectory(trace.parent).traces()) == 1):
             logs = event_logs(trace.parent)
         name = path.resolve().name if alone else _stem(trace)
         yield Source(name, trace.resolve(), tuple(log.absolute() for log in logs))
-    for below in _folders(path, depth) if not traces and depth else ():
-        yield from _below(below, depth - 1)
-
-
-def _folders(path: Path, depth: int) -> list[Path]:
-    """Folders that contain traces, directly or a few levels below, except results of earlier
-    comparisons."""
-    inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    kept = [
-        p
-        for p in inside
-        if not (p / DOCUMENT).exists()
-        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
-    ]
-    return sorted(kept, key=lambda p: natural(p.name))
+    if traces or not depth:
+        return
+    for folder in sorted(path.iterdir(), key=lambda p: natural(p.name)):
+        if folder.is_dir() and folder.name[0] != "." and not (folder / DOCUMENT).exists():
+            yield from _below(folder, depth - 1)
 
 
 def _stem(trace: Path) -> str:
