@@ -60,14 +60,16 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
             copy.mkdir(mode=0o700)
             export = exported(trace_of(run), scratch, nsys=nsys, quiet=quiet)
             left = redaction.redact(export, copy / EXPORT, rename=rename)
-            for folder, logs in ((copy, run.event_logs()), (copy / BASELINE, run.baseline_logs())):
-                for log in logs:
+            more = [path for name in (CLOCKS, STACKS) if (path := trace / name).is_file()]
+            for folder, files in (
+                (copy, [*run.event_logs(), *more]),
+                (copy / BASELINE, run.baseline_logs()),
+            ):
+                for file in files:
                     folder.mkdir(exist_ok=True)
-                    redaction.redact_log(log, folder / log.name.removesuffix(".gz"), rename=rename)
-            if (trace / CLOCKS).is_file():
-                redaction.redact_samples(trace / CLOCKS, copy / CLOCKS)
-            if (trace / STACKS).is_file():
-                redaction.redact_stacks(trace / STACKS, copy / STACKS, rename=rename)
+                    redaction.redact_lines(
+                        file, folder / file.name.removesuffix(".gz"), rename=rename
+                    )
             refuse_existing(out)
             os.rename(copy, out)
     finally:

@@ -21,13 +21,12 @@ from nsysalign import untrusted
 from nsysalign.errors import TraceError
 from nsysalign.files import new_file
 from nsysalign.paths import short_path, without_paths
-from nsysalign.trace import schema
+from nsysalign.trace import clock_samples, schema, stacks
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.info import kept_diagnostic
 from nsysalign.trace.lines import json_or_none, lines_of
 from nsysalign.trace.read import MARK
 from nsysalign.trace.sqlite import AGAIN, opened
-from nsysalign.trace.stacks import FORMAT as STACKS_FORMAT
 
 Rename = Callable[[str], str]
 #: Rows that are copied of tables which hold other things as well: columns, and a condition on them.
@@ -36,16 +35,19 @@ _ROWS = {
     "TARGET_INFO_SYSTEM_ENV": (("name", "value"), "name = 'NvDriverVersion'"),
     "DIAGNOSTIC_EVENT": (("severity", "text"), "kept_diagnostic(severity, cast(text as blob))"),
 }
-#: Columns that may hold a text, and those whose numbers are ids of strings.
+#: Columns that may hold a text, and those whose numbers are ids of strings; tables of names that the
+#: program's author chose.
 _TEXTS = ("text", "name", "value", "label")
 _STRINGS = ("nameId", "textId", "demangledName", "shortName", "mangledName")
+_OF_AUTHOR = (schema.NVTX.name, schema.KERNEL.name)
 #: Columns that must hold numbers, as the analysis reads them.
 _NUMBERS = {
     table.name: {c for t in schema.TABLES if t.name == table.name for f in t.fields for c in f.candidates}
     for table in schema.TABLES
 }  # fmt: skip
-_STACKS_KEYS = {"format", "version", "frequency_hz", "stack", "process", "thread", "main"}
-_SAMPLES_KEYS = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
+#: Keys of lines without a type, and of the header of clock samples.
+_OF_STACKS = {"version", "frequency_hz", "stack", "process", "thread", "main"}
+_OF_SAMPLES = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
 
 
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
@@ -73,48 +75,46 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
     with new_file(out) as partial, untrusted.copying(trace, partial, TraceError, AGAIN) as db:
         for function, arguments in ((shared, 1), (renamed, 1), (kept_diagnostic, 2)):
             db.create_function(function.__name__, arguments, function, deterministic=True)
-        # ids of strings: of nsys's and CUDA's own, and of those that the program's author chose
-        nsys_says, user_says = ["select null"], ["select null"]
+        ids = {"shared": ["select null"], "renamed": ["select null"]}  # of strings
         for table, columns in tables.items():
             needed, condition = _ROWS.get(table, ((), "true"))
             if not {*needed} <= {*columns}:
                 continue
-            numbers, values = _NUMBERS.get(table, set()), []
-            quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
-            for column, quote in zip(columns, quoted, strict=True):
-                if column in _TEXTS:
-                    by = "renamed" if table == schema.NVTX.name else "shared"
-                    values.append(f"{by}(cast({quote} as blob))")
-                elif column in numbers:
-                    values.append(quote)
-                else:  # which nsys reads; what a text says is not known
-                    values.append(f"case when typeof({quote}) in ('integer', 'real') then {quote} end")  # fmt: skip
+            by, names, values, wrong = "renamed" if table in _OF_AUTHOR else "shared", [], [], []
+            for column in columns:
+                name = '"' + column.replace('"', '""') + '"'
+                names.append(name)
+                # what nsys reads as well; what a text of another column says is not known
+                number = f"case when typeof({name}) in ('integer', 'real') then {name} end"
+                values.append(f"{by}(cast({name} as blob))" if column in _TEXTS else number)
+                if column in _NUMBERS.get(table, ()):
+                    wrong.append(f"typeof({name}) in ('text', 'blob')")
                 if column in _STRINGS:
-                    ids = user_says if table in (schema.NVTX.name, schema.KERNEL.name) else nsys_says  # fmt: skip
-                    ids.append(f'select "{column}" from main."{table}"')
-            db.execute(f'create table main."{table}" ({", ".join(quoted)})')
-            db.execute(
-                f'insert into main."{table}" (rowid, {", ".join(quoted)}) '
-                f'select rowid, {", ".join(values)} from source."{table}" where {condition}'
+                    ids[by].append(f'select {name} from main."{table}"')
+            sql = (
+                f'select 1 from source."{table}" where {condition} and ({" or ".join(wrong) or 0})'
             )
-            wrong = [f"typeof(\"{c}\") in ('text', 'blob')" for c in numbers.intersection(columns)]
-            any_wrong = (
-                f'select 1 from main."{table}" where {" or ".join(wrong) or "false"} limit 1'
-            )
-            if db.execute(any_wrong).fetchone():
+            if db.execute(f"{sql} limit 1").fetchone():
                 raise TraceError(
                     f"{table}: a column of numbers holds something else", "export the report again"
                 )
+            db.execute(f'create table main."{table}" ({", ".join(names)})')
+            db.execute(
+                f'insert into main."{table}" (rowid, {", ".join(names)}) '
+                f'select rowid, {", ".join(values)} from source."{table}" where {condition}'
+            )
         if not strings:
             return 0
         # the name of an API call says what it does, even where a range has the same
-        nsys_ids, all_ids = " union ".join(nsys_says), " union ".join([*nsys_says, *user_says])
+        plain, every = (
+            " union ".join(some) for some in (ids["shared"], [*ids["shared"], *ids["renamed"]])
+        )
         db.execute("create table main.StringIds (id INTEGER, value TEXT)")
         db.execute(
             "insert into main.StringIds (rowid, id, value) select rowid, id, "
-            f"case when id in ({nsys_ids}) then shared(cast(value as blob)) "
+            f"case when id in ({plain}) then shared(cast(value as blob)) "
             "else renamed(cast(value as blob)) end "
-            f"from source.StringIds where value is not null and id in ({all_ids})"
+            f"from source.StringIds where value is not null and id in ({every})"
         )
         count = "select count(distinct id) from {}.StringIds where value is not null"
         had, have = (db.execute(count.format(of)).fetchone()[0] for of in ("source", "main"))
@@ -136,79 +136,65 @@ def pseudonyms() -> Rename:
     return rename
 
 
-def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file.
-    An unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), so that both files are
-    refused for the same reasons and yield the same notes."""
-
-    def kept(item: Any) -> Any:
-        if not isinstance(item, dict):
-            return None
-        kind = item.get("type")
-        if not isinstance(kind, str) or kind not in PLAIN_KEYS:
-            return {}
-        line: dict[str, Any] = {"type": kind}
-        for key, value in item.items():
-            if key in PLAIN_KEYS[kind] and (value is None or isinstance(value, int | float)):
-                line[key] = value
-            elif key == "clock" and isinstance(value, dict):
-                times = {k: v for k, v in value.items() if k.endswith("_ns")}
-                line[key] = {k: v for k, v in times.items() if isinstance(v, int)}
-            elif key in ("callers", "stores", "subtracts") and isinstance(value, list):
-                line[key] = [_place(str(v), rename) for v in value]
-            elif key in TEXT_KEYS[kind] and isinstance(value, str):
-                if key in ("site", "function"):
-                    line[key] = _place(value, rename)
-                elif rename and key in ("text", "error"):  # what was said may name anything
-                    line[key] = ""
-                else:
-                    name = without_paths(value)
-                    line[key] = rename(name) if rename and key == "region" else name
-        return line
-
-    _line_by_line(log, out, kept)
+def redact_lines(lines: Path, out: Path, *, rename: Rename | None = None) -> None:
+    """Write what analysis reads of an event log, of clock samples or of sampled Python stacks to `out`, a new
+    file.  An unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), so that both
+    files are refused for the same reasons and yield the same notes."""
+    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
+        for line in lines_of(lines):
+            item = _shared(json_or_none(line), rename)
+            file.write(json.dumps(item, separators=(",", ":")) * bool(line.strip()) + "\n")
 
 
-def redact_samples(samples: Path, out: Path) -> None:
-    """Write the clock samples that analysis reads to `out`, a new file: numbers, and the header's
-    own words."""
-
-    def kept(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {k: v for k, v in item.items() if k in _SAMPLES_KEYS}
-        if isinstance(item, list):
-            return [v if isinstance(v, int | float) else None for v in item]
+def _shared(item: Any, rename: Rename | None) -> Any:
+    """What may be seen of a line."""
+    if isinstance(item, list):  # a sample
+        return [value if isinstance(value, int | float) else None for value in item]
+    if not isinstance(item, dict):
         return None
+    if item.get("format") == clock_samples.FORMAT:
+        return {key: value for key, value in item.items() if key in _OF_SAMPLES}
+    line = {"type": item["type"]} if "type" in item else {}
+    numbers, texts = _OF_STACKS, set[str]()
+    if line:
+        kind = item["type"] if isinstance(item["type"], str) else ""
+        if kind not in PLAIN_KEYS:
+            return {}
+        numbers, texts = PLAIN_KEYS[kind], TEXT_KEYS[kind]
+    for key, value in item.items():
+        if isinstance(value, list):
+            if key in ("callers", "stores", "subtracts"):
+                line[key] = [_place(str(place), rename) for place in value]
+            elif key in ("t_ns", "stack_of"):
+                line[key] = [number for number in value if type(number) is int]
+            elif key == "frames":
+                line[key] = [_frame(frame, rename) for frame in value]
+        elif key == "clock" and isinstance(value, dict):
+            line[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
+        elif key in numbers and (value is None or isinstance(value, int | float)):
+            line[key] = value
+        elif value == stacks.FORMAT or (key in texts and isinstance(value, str)):
+            line[key] = _text(key, value, rename)
+    return line
 
-    _line_by_line(samples, out, kept)
+
+def _text(key: str, value: str, rename: Rename | None) -> str:
+    """What may be seen of one: with other names, nothing that was said, which may name anything."""
+    if key in ("site", "function"):
+        return _place(value, rename)
+    if rename and key in ("text", "error"):
+        return ""
+    name = without_paths(value)
+    return rename(name) if rename and key == "region" else name
 
 
-def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the sampled Python stacks that analysis reads to `out`, a new file: functions, short
-    file names, numbers."""
-
-    def frame(raw: Any) -> list[Any]:
-        if not isinstance(raw, list) or len(raw) != 4:
-            return []
-        function, file, line, own = raw
-        name = rename(str(function)) if rename else without_paths(str(function))
-        return [name, _place(str(file), rename), line if type(line) is int else 0, int(own == 1)]
-
-    def kept(item: Any) -> Any:
-        if not isinstance(item, dict):
-            return None
-        numbers = {k: v for k, v in item.items() if isinstance(v, int)}
-        line: dict[str, Any] = {k: v for k, v in numbers.items() if k in _STACKS_KEYS}
-        if item.get("format") == STACKS_FORMAT:
-            line["format"] = STACKS_FORMAT
-        for key in ("t_ns", "stack_of"):
-            if isinstance(item.get(key), list):
-                line[key] = [n for n in item[key] if type(n) is int]
-        if isinstance(item.get("frames"), list):
-            line["frames"] = [frame(f) for f in item["frames"]]
-        return line
-
-    _line_by_line(stacks, out, kept)
+def _frame(frame: Any, rename: Rename | None) -> list[Any]:
+    """Of a stack: its function and short file name, numbers."""
+    if not isinstance(frame, list) or len(frame) != 4:
+        return []
+    function, file, line, own = frame
+    name = rename(str(function)) if rename else without_paths(str(function))
+    return [name, _place(str(file), rename), line if type(line) is int else 0, int(own == 1)]
 
 
 def _place(text: str, rename: Rename | None) -> str:
@@ -219,10 +205,3 @@ def _place(text: str, rename: Rename | None) -> str:
     # every part is digits or a dot, or nothing, and then a name
     parts = (re.findall(r"\A(\d+|\.?)(.*)\Z", part, re.DOTALL)[0] for part in text.split(":"))
     return ":".join(kept + rename(name) for kept, name in parts)
-
-
-def _line_by_line(path: Path, out: Path, kept: Callable[[Any], Any]) -> None:
-    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
-        for line in lines_of(path):
-            item = kept(json_or_none(line))
-            file.write(json.dumps(item, separators=(",", ":")) * bool(line.strip()) + "\n")

@@ -40,7 +40,7 @@ from nsysalign.rundir import RunDirectory
 from nsysalign.show import html
 from nsysalign.store import database
 from nsysalign.trace.clock_samples import read_clock_samples
-from nsysalign.trace.redaction import redact_log, redact_samples
+from nsysalign.trace.redaction import redact_lines
 
 from .conftest import FUZZ
 from .mutations import (
@@ -136,7 +136,7 @@ def test_lines_of_every_type(run, changes, packed):
         log.write_bytes(gzip.compress(data, 1) if packed else data)
         analysis = analysed(run.trace, [log])
         shared = Path(name) / "shared.jsonl"
-        redact_log(log, shared)
+        redact_lines(log, shared)
         again = analysed(run.trace, [shared])
         assert (analysis is None) == (again is None)
         assert analysis is None or again.parts.equals(analysis.parts)
@@ -174,7 +174,7 @@ def test_clock_samples(run, changes, cut):
         assert analysis.parts.equals(run.analysis.parts)
         database.write(analysis, Path(name) / "analysis.db")
         same(load(Path(name) / "analysis.db").gpu_clocks, analysis.gpu_clocks, check_exact=True)
-        redact_samples(path, shared)
+        redact_lines(path, shared)
         again, _ = read_clock_samples(shared)
         assert again.equals(samples)
 
@@ -186,7 +186,6 @@ def test_nesting_and_numbers_without_end(run, tmp_path, text):
     for name in ("confirm.json", "run.json", "clocks.jsonl"):
         (tmp_path / name).write_text(text)
     (tmp_path / "analysis.db").write_bytes((run.folder / "analysis.db").read_bytes())
-    with pytest.raises(NsysAlignError):
-        load(tmp_path)
+    assert len(load(tmp_path).intervals) == len(run.analysis.intervals)
     assert RunDirectory(tmp_path).conditions() == ()
     assert read_clock_samples(tmp_path / "clocks.jsonl")[0].empty

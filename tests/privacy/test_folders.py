@@ -19,7 +19,7 @@ from nsysalign.cli import cli
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, EventLogError, NsysError, TraceError, UsageError
 from nsysalign.files import write_lines
-from nsysalign.trace.redaction import redact_log
+from nsysalign.trace.redaction import redact_lines
 
 OURS = ("report.html", "analysis.db", "perfetto.json")
 
@@ -131,11 +131,11 @@ def test_a_gzipped_log_is_redacted_as_any_other(run, tmp_path):
     plain = run / "events-7.jsonl"
     packed = tmp_path / "events-7.jsonl.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    redact_log(plain, tmp_path / "a")
-    redact_log(packed, tmp_path / "b")
+    redact_lines(plain, tmp_path / "a")
+    redact_lines(packed, tmp_path / "b")
     assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text() != ""
     packed.write_bytes(packed.read_bytes()[:-20])
-    redact_log(packed, tmp_path / "c")
+    redact_lines(packed, tmp_path / "c")
     cut = (tmp_path / "c").read_text()
     assert cut.endswith("null\n"), "that its end is missing is known of the shared log as well"
     assert (tmp_path / "a").read_text().startswith(cut.removesuffix("null\n"))

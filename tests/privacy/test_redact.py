@@ -25,7 +25,7 @@ from nsysalign.model import EventLog, Trace
 from nsysalign.store import document
 from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
-from nsysalign.trace.redaction import pseudonyms, redact, redact_log, redact_stacks
+from nsysalign.trace.redaction import pseudonyms, redact, redact_lines
 from nsysalign.trace.stacks import read_stacks
 
 from .conftest import leaks
@@ -68,7 +68,7 @@ def shared(folder: Path, *lines: object, rename=None) -> list:
     """What the redacted copy of a log of these lines holds."""
     out = folder / "out.jsonl"
     out.unlink(missing_ok=True)
-    redact_log(write_lines(folder / "events-7.jsonl", *lines), out, rename=rename)
+    redact_lines(write_lines(folder / "events-7.jsonl", *lines), out, rename=rename)
     return [json.loads(line) if line else "" for line in out.read_text().splitlines()]
 
 
@@ -240,12 +240,12 @@ def test_stacks_are_shared_without_paths_and_what_is_no_number(tmp_path):
         samples | {"stack_of": [0, 0]},
         {"process": SECRETS["user"], "t_ns": [5], "stack_of": [0], "main": True},
     )
-    redact_stacks(log, out)
+    redact_lines(log, out)
     assert not [text for text in SECRETS.values() if text in out.read_text()]
     (before, _), (after, _) = read_stacks(log), read_stacks(out)
     assert after.t_ns.tolist() == before.t_ns.tolist() == [5]
     assert after.frames == before.frames and before.frames[0][0].file == "project/transforms.py"
-    redact_stacks(log, tmp_path / "hashed.jsonl", rename=pseudonyms())
+    redact_lines(log, tmp_path / "hashed.jsonl", rename=pseudonyms())
     assert "resize" not in (tmp_path / "hashed.jsonl").read_text()
 
 
@@ -380,7 +380,7 @@ def test_pseudonyms(tmp_path, log):
             host = {"type": "host", "region": f"forward_of_4711#{number}", "t0_ns": 1, "t1_ns": 2}
             file.write(json.dumps(host) + "\n")
     redact(trace, tmp_path / "a.sqlite", rename=rename)
-    redact_log(log, tmp_path / "a.jsonl", rename=rename)
+    redact_lines(log, tmp_path / "a.jsonl", rename=rename)
     plain, other = read_trace(trace), read_trace(tmp_path / "a.sqlite")
     assert plain.names[7] == "add(float*)" and other.names[7].startswith("name-")
     assert [text[:5] for text in other.ranges["text"]] == ["cudaL", "name-"]

@@ -13,7 +13,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.trace import lines
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.redaction import redact_log
+from nsysalign.trace.redaction import redact_lines
 
 START = "".join(json.dumps(line) + "\n" for line in PAIR)
 
@@ -24,7 +24,7 @@ def test_a_log_that_unpacks_to_gigabytes_is_refused_in_little_memory(tmp_path, f
     bomb, out = tmp_path / "events-1.jsonl.gz", tmp_path / "shared.jsonl"
     bomb.write_bytes(gzip.compress((START + filling * (30_000_000 // len(filling))).encode()))
     tracemalloc.start()
-    for reader in (lambda: read_event_logs([bomb]), lambda: redact_log(bomb, out)):
+    for reader in (lambda: read_event_logs([bomb]), lambda: redact_lines(bomb, out)):
         with pytest.raises(EventLogError, match=r"unpacks to more than \d+ MB") as error:
             reader()
         assert "gunzip" in error.value.next_step
@@ -45,7 +45,7 @@ def test_a_line_as_long_as_a_file_is_passed_over(tmp_path, packed, monkeypatch):
     read = read_event_logs([log])
     assert read.records["seq"].tolist() == [0, 1, 9], "what follows it is read"
     assert read.notes == (f"{log.name}: 1 lines could not be used (cut or malformed)",)
-    redact_log(log, tmp_path / "shared.jsonl")
+    redact_lines(log, tmp_path / "shared.jsonl")
     shared = (tmp_path / "shared.jsonl").read_text()
     assert "xxx" not in shared and shared.count("\n") == len(PAIR) + 2, "line for line"
 
