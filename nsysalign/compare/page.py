@@ -40,14 +40,10 @@ def ordered(comparison: Comparison) -> list[LabelChange]:
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """`nsysalign diff --json`: nanoseconds, labels in the order of the first analysis."""
-    both = vars(comparison) | {
-        "format": "nsysalign-diff",
-        "version": 2,
-        "confidence": CONFIDENCE,
-        "labels": [_label(label) for label in comparison.labels],
-    }
-    del both["missing"]
-    return both
+    written = {"format": "nsysalign-diff", "version": 2} | vars(comparison)
+    written |= {"confidence": CONFIDENCE, "labels": [*map(_label, comparison.labels)]}
+    del written["missing"]
+    return written
 
 
 def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:

@@ -20,8 +20,12 @@ from nsysalign.commandline.present import printed
 from nsysalign.errors import NsysError, TraceError
 
 
+def invoked(*arguments: object):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
 def refused(*arguments: object) -> Exception:
-    result = CliRunner().invoke(cli, [str(a) for a in arguments])
+    result = invoked(*arguments)
     assert result.exit_code and result.exception is not None
     return result.exception
 
@@ -30,13 +34,9 @@ def without_cuda(path: Path) -> Path:
     with closing(sqlite3.connect(path)) as db:
         db.execute("create table StringIds (id integer primary key, value text)")
         db.execute("create table DIAGNOSTIC_EVENT (severity integer, text text)")
-        said = (
-            "Installed CUDA driver version (13.1) is not supported by this build of Nsight Systems."
-        )
-        db.executemany(
-            "insert into DIAGNOSTIC_EVENT values (?, ?)",
-            [(2, said), (2, "Number of IP samples"), (1, "CUDA ok")],
-        )
+        said = "Installed CUDA driver version (13.1) is not supported by this build."
+        rows = [(2, said), (2, "Number of IP samples"), (1, "CUDA ok")]
+        db.executemany("insert into DIAGNOSTIC_EVENT values (?, ?)", rows)
         db.commit()
     return path
 
@@ -65,31 +65,31 @@ def test_a_report_of_a_newer_nsys(tmp_path):
     assert "--nsys PATH" in error.next_step and "space" not in error.next_step
 
 
-@pytest.mark.parametrize("name", ["events-484.jsonl", "events-484.jsonl.gz"])
-def test_an_event_log_is_no_trace(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "said", "instead"),
+    [
+        ("events-484.jsonl", "is an event log", "nsysalign analyze TRACE.sqlite --events {}"),
+        ("events-484.jsonl.gz", "is an event log", "nsysalign analyze TRACE.sqlite --events {}"),
+        ("ok.py", "is a program", "nsysalign run {}"),
+    ],
+)
+def test_what_is_no_trace_says_what_it_is(name, said, instead, tmp_path):
     (tmp_path / name).write_bytes(b"{}")
     error = refused("analyze", tmp_path / name)
-    assert "is an event log" in error.message and "--events" in error.next_step
+    assert said in error.message and error.next_step == instead.format(tmp_path / name)
 
 
 def test_a_misspelt_option_is_no_command():
-    result = CliRunner().invoke(cli, ["run", "--acurate", "x.py"])
+    result = invoked("run", "--acurate", "x.py")
     assert result.exit_code == 2 and "--accurate" in result.output
 
 
 def test_the_hint_for_two_processes_is_the_whole_command(tmp_path):
     analysis = build()
     analysis.intervals.loc[0, "pid"] = 485
-    text = printed(
-        analysis,
-        answer(analysis),
-        tmp_path,
-        again=[tmp_path / "my trace.sqlite", "--events", "a.jsonl"],
-    )
+    again = [tmp_path / "my trace.sqlite", "--events", "a.jsonl"]
+    text = printed(analysis, answer(analysis), tmp_path, again=again)
     assert f"nsysalign analyze --ranks '{tmp_path}/my trace.sqlite' --events a.jsonl\n" in text
-
-
-# --- the next step is the right one
 
 
 @pytest.fixture
@@ -99,16 +99,6 @@ def run(tmp_path) -> Path:
     write_export(folder / "trace.sqlite")
     write_lines(folder / "events-7.jsonl", LOG)
     return folder
-
-
-def invoked(*arguments: object):
-    return CliRunner().invoke(cli, [str(a) for a in arguments])
-
-
-def test_a_program_is_to_be_run(tmp_path):
-    (tmp_path / "ok.py").write_text("")
-    error = refused("analyze", tmp_path / "ok.py")
-    assert error.next_step == f"nsysalign run {tmp_path / 'ok.py'}"
 
 
 def test_a_log_beside_a_trace_is_not_left_out_in_silence(run, tmp_path):
