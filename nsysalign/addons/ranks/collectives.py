@@ -92,10 +92,11 @@ def join(ranks: Sequence[RankSummary]) -> tuple[tuple[Clock, ...], list[list[Str
     streams = {name: _streams(ranks, name, coarse[name]) for name in starts}
     clocks: dict[str, Clock] = {}
     placed: list[Stream] = []
+    leading: list[Stream] = []  # of these one per communicator
     waiting = sorted(starts, key=lambda name: name != root)
     while waiting:
         for name in [*waiting, waiting[0]]:  # if none fits, the first one, and why it does not
-            fit = _best(streams[name], placed)
+            fit = _best(streams[name], leading)
             if isinstance(fit, Fit):
                 break
         waiting.remove(name)
@@ -106,13 +107,14 @@ def join(ranks: Sequence[RankSummary]) -> tuple[tuple[Clock, ...], list[list[Str
                 fit.origin_ns - coarse[name], -fit.offset_ns,
                 fit.error_ns, len(fit.first.rows),
             )  # fmt: skip
-            placed += map(fit.corrected, streams[name])
+            streams[name] = [*map(fit.corrected, streams[name])]
         else:
             method, why = "session start" if starts[name] is not None else "none", fit
             if name == root:
                 method, why = "reference", ""
             clocks[name] = Clock(name, method, coarse[name], root=name, reason=why)
-            placed += streams[name]
+        placed += streams[name]
+        leading += [s for s in streams[name] if not _fitting(s, leading)]
     return tuple(map(clocks.__getitem__, starts)), _groups(placed)
 
 
@@ -187,18 +189,20 @@ def _scatter(fit: Fit, other: Stream) -> int:
     return int(np.percentile(np.abs(fit.corrected(other).end - fit.first.end), 95))
 
 
+def _fitting(stream: Stream, others: Sequence[Stream]) -> list[Fit]:
+    """How it fits onto streams of other ranks, all clocks being known: the best first."""
+    others = [s for s in others if s.name == stream.name and s.rank != stream.rank]
+    fits = [_fit(other, stream, free=False) for other in others]
+    return sorted((f for f in fits if isinstance(f, Fit)), key=lambda fit: fit.scatter_ns)
+
+
 def _groups(streams: Sequence[Stream]) -> list[list[Stream]]:
     """Streams on the common clock that ran the same collectives, of two ranks or more."""
     groups: list[list[Stream]] = []
     for stream in sorted(streams, key=lambda s: (s.name, s.rank, s.start[0])):
-        others = [
-            group for group in groups
-            if group[0].name == stream.name and all(s.rank != stream.rank for s in group)
-        ]  # fmt: skip
-        fits = [(_fit(group[0], stream, free=False), group) for group in others]
-        good = [(fit, group) for fit, group in fits if isinstance(fit, Fit)]
-        if good:
-            min(good, key=lambda pair: pair[0].scatter_ns)[1].append(stream)
+        open_to = [g for g in groups if all(s.rank != stream.rank for s in g)]
+        if fits := _fitting(stream, [group[0] for group in open_to]):
+            next(group for group in open_to if group[0] is fits[0].first).append(stream)
         else:
             groups.append([stream])
     return [group for group in groups if len(group) > 1]
