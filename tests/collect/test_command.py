@@ -28,17 +28,21 @@ def test_a_script_runs_under_this_python(tmp_path, monkeypatch):
             resolve(wrong)
 
 
-@pytest.mark.parametrize("options", ["-I", "-E", "-S", "-sE", "-uI"])
-def test_python_options_that_keep_the_probe_out_are_refused(options):
-    with pytest.raises(UsageError, match="disables the probe"):
-        resolve([sys.executable, *options.split(), "x.py"])
-
-
-@pytest.mark.parametrize(
-    "options", ["-s", "-P", "-c I", "-m E -I", "x.py -I", "-W I", "-Xfrozen_modules=off", "-u -cI"]
-)
-def test_other_python_options_are_not(options):
-    assert resolve([sys.executable, *options.split(), "x.py"])[-1] == "x.py"
+def test_python_options_that_keep_the_probe_out_are_refused_and_no_others():
+    for options in ("-I", "-E", "-S", "-sE", "-uI"):
+        with pytest.raises(UsageError, match="disables the probe"):
+            resolve([sys.executable, *options.split(), "x.py"])
+    for options in (
+        "-s",
+        "-P",
+        "-c I",
+        "-m E -I",
+        "x.py -I",
+        "-W I",
+        "-Xfrozen_modules=off",
+        "-u -cI",
+    ):
+        assert resolve([sys.executable, *options.split(), "x.py"])[-1] == "x.py"
 
 
 def test_nesting_is_refused():
@@ -66,15 +70,11 @@ def test_run_directories_are_fresh_private_and_numbered(tmp_path):
     assert make_run_dir("", base=tmp_path).name == "run-001"
     assert stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train"
     assert stem(["/bin/sh"]) == "sh"
-
-
-def test_a_named_run_directory_must_be_empty(tmp_path):
     assert make_run_dir("x", tmp_path / "new" / "deep").is_dir()
     (tmp_path / "file").write_text("")
-    with pytest.raises(NsysError, match="is not empty"):
-        make_run_dir("x", tmp_path)
-    with pytest.raises(NsysError, match="cannot make"):
-        make_run_dir("x", tmp_path / "file" / "below")
+    for named, said in ((tmp_path, "is not empty"), (tmp_path / "file" / "below", "cannot make")):
+        with pytest.raises(NsysError, match=said):
+            make_run_dir("x", named)
 
 
 @pytest.mark.parametrize("receipt", ["", "pipx_metadata.json", "uv-receipt.toml"])

@@ -3,8 +3,6 @@ SIGKILL, the clocks are let go."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +11,11 @@ import pytest
 
 from nsysalign.rundir import RunDirectory
 
+from .conftest import ROOT
+from .user import fresh_environment
+
 FAKE = Path(__file__).parents[1] / "fakenvml"
 GPUS = {"FAKE_NVML_NAMES": "NVIDIA H200,NVIDIA H200"}
-ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
 from nsysalign.cli import interruptible
@@ -30,18 +30,21 @@ except NsysAlignError as error:
     print(type(error).__name__, error, flush=True)
     sys.exit(3)
 """
-LOCKED, RESET = ["lock 0 1500 1500", "lock 1 1500 1500"], ["reset 0", "reset 1"]
+LOCKED, RESET = ["lock 0 1500 1500", "lock 1 1500 1500"], ["reset 1", "reset 0"]
 SAID = "SM clocks of 2 GPUs (NVIDIA H200) were locked at 1500 MHz during the run (--lock-clocks)"
+
+
+def environment(log: Path) -> dict[str, str]:
+    fresh = {k: v for k, v in fresh_environment(FAKE, ROOT).items() if not k.startswith("CUDA_")}
+    return fresh | GPUS | {"FAKE_NVML_LOG": str(log)}
 
 
 def hold(tmp_path: Path, line: str, send: int = 0, **env: str) -> tuple[int, str, list[str]]:
     """Run a line of Python with locked clocks: status, output, what NVML was told."""
     log = tmp_path / "nvml.log"
     log.write_text("")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
-    path = os.pathsep.join([str(FAKE), str(ROOT)])
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, line], env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), **env},
+        [sys.executable, "-c", HOLD, line], env=environment(log) | env,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     out = process.stdout.readline()
@@ -55,12 +58,11 @@ def hold(tmp_path: Path, line: str, send: int = 0, **env: str) -> tuple[int, str
 
 @pytest.mark.parametrize(
     ("line", "send"),
-    [("pass", 0), ("raise SystemExit(3)", 0)]
-    + [("time.sleep(600)", n) for n in (signal.SIGINT, signal.SIGTERM)],
+    [("pass", 0), ("raise SystemExit(3)", 0), ("time.sleep(600)", 2), ("time.sleep(600)", 15)],
 )
 def test_locked_while_it_runs_and_let_go_at_every_end(tmp_path, line, send):
     status, out, calls = hold(tmp_path, line, send)
-    assert calls == LOCKED + RESET[::-1] and (status == 0) == ("after" in out) == (line == "pass")
+    assert calls == LOCKED + RESET and (status == 0) == ("after" in out) == (line == "pass")
     assert SAID in out and "if nsysalign is killed, this lets them go: sudo nvidia-smi -rgc" in out
 
 
@@ -90,12 +92,10 @@ def test_refusals_say_what_to_do_and_leave_nothing_locked(tmp_path, env, message
 def test_a_run_with_locked_clocks_says_so(tmp_path, nsys, how):
     (tmp_path / "s.py").write_text("print('hello')\n")
     log = tmp_path / "nvml.log"
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "NSYS"))}
-    env |= {**GPUS, "PYTHONPATH": f"{FAKE}:{ROOT}", "FAKE_NVML_LOG": str(log), "NSYS": nsys.path}
     done = subprocess.run(
         [sys.executable, "-m", "nsysalign", "run", "--lock-clocks", "1500", *how, "-o", "R", "s.py"],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, env=environment(log) | {"NSYS": nsys.path}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET[::-1]
+    assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET
     assert RunDirectory(tmp_path / "R").conditions() == (SAID,)
     assert not how or SAID in " ".join(done.stdout.split())

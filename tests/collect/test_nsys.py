@@ -1,9 +1,10 @@
-"""Finding nsys and choosing its flags, against a shell script that plays nsys."""
+"""Finding nsys and choosing its flags, against a script that plays nsys."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,64 +18,21 @@ from nsysalign.record.nsys import (
     profile_arguments,
 )
 
-HELP = """
-usage: nsys profile [<args>] [application] [<application args>]
-
-\t-c, --capture-range=
-
-\t   When '-c nvtx' is used ... with --not-a-flag option.
-\t   --also-not-a-flag is mentioned at the beginning of a line? No: indented like text.
-
-\t--cpuctxsw=
-
-\t--cuda-graph-trace=<granularity>[:<launch origin>]
-
-\t(Experimental) --ib-switch-metrics-device=<IB switch GUID>[,<IB switch GUID>...]
-
-\t--nvtx-domain-[include|exclude]=
-
-\t-s, --sample=
-\t-t, --trace=
-\t--trace-fork-before-exec=
-"""
-
-
-@pytest.fixture
-def fake(tmp_path):
-    """`fake(version, export)`: an executable that answers like nsys."""
-
-    def make(
-        version: str = "2024.2.3.38-242334140272v0", export: str = "exit 1", name: str = "nsys"
-    ) -> str:
-        path = tmp_path / name
-        (tmp_path / "help.txt").write_text(HELP)
-        path.write_text(f"""#!/bin/sh
-case "$1" in
-  --version) echo "NVIDIA Nsight Systems version {version}";;
-  profile) cat {tmp_path}/help.txt;;
-  export) {export};;
-esac
-""")
-        path.chmod(0o755)
-        return str(path)
-
-    return make
-
 
 def test_an_explicit_nsys_is_the_only_one_and_path_comes_before_install_folders(
-    fake, monkeypatch, tmp_path
+    played, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("NSYS", "/from/environment")
     assert candidates("/explicit") == ["/explicit"] and candidates() == ["/from/environment"]
-    assert find_nsys(fake()).path == fake()
+    tool = played().env["NSYS"]
+    assert find_nsys(tool).path == tool
     with pytest.raises(NsysError, match="/from/environment: no such program"):
         find_nsys()
     for version in ("target-linux-x64", "target-linux-sbsa-armv8"):
         (tmp_path / ".cache/nsysalign/nsys" / version).mkdir(parents=True)
         (tmp_path / ".cache/nsysalign/nsys" / version / "nsys").write_text("")
-    found = candidates(environ={"PATH": str(tmp_path), "HOME": str(tmp_path)})
-    assert len([c for c in found if "/.cache/" in c]) == 2
-    assert found[0] == str(tmp_path / "nsys")
+    found = candidates(environ={"PATH": str(Path(tool).parent), "HOME": str(tmp_path)})
+    assert len([c for c in found if "/.cache/" in c]) == 2 and found[0] == tool
 
 
 #: What an nsys has, in its help: options of `profile` beyond those of all, and formats of `export`.
@@ -89,9 +47,15 @@ VERSIONS = {
 def test_an_nsys_of_each_version_is_asked_for_nothing_that_it_lacks(tmp_path, version):
     """It refuses options and formats that its own help does not list, as a real one does."""
     more, formats = VERSIONS[version]
-    options = ["sample", "cpuctxsw", "cuda-graph-trace", "python-sampling", "python-sampling-frequency"]  # fmt: skip
+    options = [
+        "sample",
+        "cpuctxsw",
+        "cuda-graph-trace",
+        "python-sampling",
+        "python-sampling-frequency",
+    ]
     options += more.split()
-    listed = "".join(f"\t--{option}=\n\n" for option in options)
+    listed = "   Text with --not-a-flag in it.\n" + "".join(f"\t--{x}=\n\n" for x in options)
     path = tmp_path / "nsys"
     path.write_text(f"""#!{sys.executable}
 import re, sys
@@ -109,28 +73,28 @@ else:
 """)
     path.chmod(0o755)
     nsys = describe(str(path))
-    asked, notes = profile_arguments(
-        nsys, tmp_path / "trace", accurate=True, graph_trace="node", python_hz=100
-    )
+    wanted = {"accurate": True, "graph_trace": "node", "python_hz": 100}
+    asked, notes = profile_arguments(nsys, tmp_path / "trace", **wanted)
     assert subprocess.run(asked).returncode == 0
     assert len(notes) == 2 - len(set(more.split()) - {"cuda-trace-all-apis"})
     export_json(nsys, tmp_path / "trace.nsys-rep", tmp_path / "out")
     assert (tmp_path / "out").read_text() == ("json" if version < "2025" else "jsonlines")
 
 
-def test_export_is_judged_by_the_file(fake, tmp_path):
-    report, sqlite = tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite"
-    # the 5th argument is the output: export --type sqlite -o OUT REPORT
+def test_export_is_judged_by_the_file(played, tmp_path):
+    """One that is whole is good whatever the status; one that lacks a page, as on a full disk, is
+    not."""
+    report, sqlite, shown = tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite", []
     said = 'printf "Processing 5 events: [== 43%%]\\r[=== 100%%]" >&2'
-    write = said + '; printf "SQLite format 3\\000" > "$5"; exit 3'
-    seen = []
-    tool = describe(fake(export=write))
-    assert export_sqlite(tool, report, sqlite, seen.append) == sqlite and sqlite.exists()
-    assert seen[-1] == 100
+    cut = r'head -c 28 /dev/zero | tr "\0" " " | sed "s/^.\{16\}/SQLite format 3\x00/;s/$/\x00\x00\x00\x09/" >"$OUT"'
+    user = played(
+        export=f'{said}; [ -e cut ] && {cut} || printf "SQLite format 3\\000" >"$OUT"; exit 3'
+    )
+    tool = describe(user.env["NSYS"])
+    assert export_sqlite(tool, report, sqlite, shown.append) == sqlite and sqlite.exists()
+    assert shown[-1] == 100
     sqlite.unlink()
-    with pytest.raises(NsysError, match=r"left no whole SQLite file .exit status 0.: disk full"):
-        export_sqlite(describe(fake(export="echo disk full >&2; exit 0")), report, sqlite)
-    cut = r'head -c 28 /dev/zero | tr "\0" " " | sed "s/^.\{16\}/SQLite format 3\x00/;s/$/\x00\x00\x00\x09/" > "$5"'
-    with pytest.raises(NsysError, match="left no whole SQLite file"):  # as on a full disk
-        export_sqlite(describe(fake(export=cut)), report, sqlite)
+    (user.folder / "cut").touch()
+    with pytest.raises(NsysError, match="left no whole SQLite file"):
+        export_sqlite(tool, report, sqlite)
     assert not list(tmp_path.glob("*.sqlite"))

@@ -20,19 +20,18 @@ print(a.elapsed_time(b))
 @pytest.mark.parametrize(
     ("what", "replaced"),
     [
-        ("", []),
-        ("torch.cuda.Event.elapsed_time = lambda a, b: 1.0", ["torch.cuda.Event.elapsed_time"]),
-        ("torch.cuda.synchronize = print", ["torch.cuda.synchronize"]),
-        ("import time; time.perf_counter = time.time", ["time.perf_counter"]),
-        ("class Mine(torch.cuda.Event):\n    def record(self): pass", []),
+        ("class Mine(torch.cuda.Event):\n    def record(self): pass", None),
+        ("torch.cuda.Event.elapsed_time = lambda a, b: 1.0", "torch.cuda.Event.elapsed_time"),
+        ("torch.cuda.synchronize = print", "torch.cuda.synchronize"),
+        ("import time; time.perf_counter = time.time", "time.perf_counter"),
     ],
-    ids=["nothing", "elapsed_time", "synchronize", "clock", "subclass"],
+    ids=["nothing", "elapsed_time", "synchronize", "clock"],
 )
 def test_what_the_program_puts_in_the_place_of_a_timer_is_noted(probed, what, replaced):
     run = probed(f"{PAIR}\n{what}")
     assert (run.status, run.errors) == (0, "")
     said = [note["text"] for note in run.lines("note")]
-    assert said == [f"the program replaced {name}" for name in replaced]
+    assert said == ([f"the program replaced {replaced}"] if replaced else [])
 
 
 def test_a_pair_is_logged_with_call_sites_and_times(probed):
@@ -179,18 +178,13 @@ b.record()
 a.elapsed_time(b)
 """
     run = probed(PAIR + fork)
-    logs = [{k: [x for x in log if x["type"] == k] for k in ("record", "elapsed")} for log in run.logs.values()]  # fmt: skip
-    child, parent = sorted(logs, key=lambda log: len(log["record"]))
-    first, second = child["elapsed"]
+    kinds = ("record", "elapsed")
+    parent = [x for x in run.logs.pop(run.pid) if x["type"] in kinds]
+    assert [x["type"] for x in parent].count("record") == 3
+    (child,) = run.logs.values()
+    first, *records, second = [x for x in child if x["type"] in kinds]
     assert (first["start"], first["end"]) == (None, None), "records of the parent"
-    assert {x["seq"] for x in child["record"]} == {second["start"], second["end"]}
-    assert len(parent["record"]) == 3
-
-
-@pytest.mark.parametrize("end", ["os._exit(7)", "os.kill(os.getpid(), 9)", "os.abort()"])
-def test_sudden_death_loses_nothing(probed, end):
-    run = probed(PAIR + f"import os\nfor _ in range(1000): a.record()\n{end}")
-    assert run.status != 0 and len(run.lines("record")) == 1002 and len(run.lines("elapsed")) == 1
+    assert [x["seq"] for x in records] == [second["start"], second["end"]]
 
 
 def test_a_sitecustomize_of_the_users_runs_too(probed, tmp_path):

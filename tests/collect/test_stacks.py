@@ -34,11 +34,8 @@ def sample(t_ns: int, *frames: tuple[int, int, int]) -> str:
 
 
 def test_frames_are_named_and_equal_stacks_are_kept_once():
-    samples = (
-        sample(30, (1, 2, 41), (3, 2, 5)),
-        sample(10, (1, 2, 41), (3, 2, 5)),
-        sample(20, (3, 4, 7)),
-    )
+    same = (1, 2, 41), (3, 2, 5)
+    samples = sample(30, *same), sample(10, *same), sample(20, (3, 4, 7))
     strings = json.dumps({"data": STRINGS}, separators=(",", ":"))
     header, *lines = stack_lines([strings, *samples], lambda file: file)
     file = "/home/me/app/transforms.py"
@@ -50,7 +47,7 @@ def test_frames_are_named_and_equal_stacks_are_kept_once():
 
 
 PROGRAM = """
-import random, threading, time
+import json, random, threading, time
 
 data = [random.random() for _ in range(60000)]
 
@@ -80,7 +77,6 @@ for _ in range(30):
         seconds[function.__name__] = seconds.get(function.__name__, 0) + time.perf_counter() - begun
 stop.set()
 thread.join()
-import json
 json.dump(seconds, open("seconds.json", "w"))
 """
 
@@ -93,9 +89,8 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
         pytest.skip("this nsys cannot sample Python")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
-    options = CollectOptions(
-        nsys=nsys.path, output=tmp_path / "run", clocks=False, sample_python=True
-    )
+    wanted = {"clocks": False, "sample_python": True}
+    options = CollectOptions(nsys=nsys.path, output=tmp_path / "run", **wanted)
     result = collect([sys.executable, "program.py"], options)
     assert result.exit_status == 0
     stacks, notes = read_stacks(tmp_path / "run" / "stacks.jsonl")
