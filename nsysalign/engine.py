@@ -126,6 +126,7 @@ def analyze_inputs(
     latency = launch_latency(trace)
     trace, alignment = without_own_work(trace, align(trace, log))
     alignment = with_runs(trace, alignment)
+    trim_memory()
     by_log = by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
     if log is not None and not inputs.baseline:

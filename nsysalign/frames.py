@@ -90,14 +90,35 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
         if dtype in ("int8", "int64", "bool"):
             values = np.asarray(values, dtype=dtype)
             # a copy: a view of one column of another table would hold all of it
-            values = narrow(values.copy() if values.ndim else np.broadcast_to(values, count), name)
+            values = np.broadcast_to(values, count) if not values.ndim else values
+            narrowed = narrow(values, name)
+            values = values.copy() if narrowed is values and any(values.strides) else narrowed
         elif dtype == "str" and isinstance(values, str):
             values = texts(np.zeros(count, np.int8), [values])
         elif dtype == "str" and name not in _NAMES:
-            codes, words = pd.factorize(pd.Series(values, dtype=object))
+            codes, words = pd.factorize(np.asarray(values, dtype=object))
             values = texts(codes, list(words))
         out[name] = values
     return check(pd.DataFrame(out, index=range(count), copy=False), spec, narrow=True)
+
+
+def taken(frame: pd.DataFrame, which: np.ndarray) -> pd.DataFrame:
+    """The rows that a mask selects, numbered anew; a column of one value still takes no memory."""
+    import numpy as np
+    import pandas as pd
+
+    if which.all():
+        return frame.reset_index(drop=True)
+    out, rows = {}, np.flatnonzero(which)
+    for name in frame.columns:
+        values = frame[name].array
+        if isinstance(values, pd.arrays.NumpyExtensionArray):
+            values = values.to_numpy()
+            if not any(values.strides):
+                out[name] = np.broadcast_to(values[0], len(rows))
+                continue
+        out[name] = values[rows]
+    return pd.DataFrame(out, index=range(len(rows)), copy=False)
 
 
 def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:

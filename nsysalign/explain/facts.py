@@ -69,10 +69,7 @@ class Facts:
         self.detail_ns = cache(self._detail_ns)
         self.parts = parts_matrix(self.analysis)  # ns, (intervals, causes)
         details = evidence.details  # those of runs come last
-        measured = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
-        self.details = {c: measured.iloc[:0] for c in CAUSES} | dict(
-            iter(measured.groupby("cause", sort=False))
-        )
+        self._details = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
         #: Work on other streams, launched inside the interval.
         self.other_ns = self.per_interval(self.analysis.other_streams)
         self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
@@ -106,6 +103,14 @@ class Facts:
         """Nanoseconds of the causes, per interval."""
         return self.parts[:, [CAUSES.index(c) for c in causes]].sum(axis=1)
 
+    def details(self, cause: str, number: int | None = None) -> pd.DataFrame:
+        """Details of a cause, of all intervals or of one."""
+        rows = self._details
+        if number is not None:
+            numbers = rows["interval"].to_numpy()
+            rows = rows.iloc[slice(*np.searchsorted(numbers, [number, number + 1]))]
+        return rows[rows["cause"] == cause]
+
     def per_interval(self, rows: pd.DataFrame, values: np.ndarray | None = None) -> np.ndarray:
         """Sums of values of detail rows, per interval; without values of their nanoseconds."""
         values = rows["ns"].to_numpy() if values is None else values
@@ -115,7 +120,7 @@ class Facts:
 
     def _detail_ns(self, cause: str, names: str) -> np.ndarray:
         """Nanoseconds of the details of a cause whose text matches, per interval."""
-        rows = self.details[cause]
+        rows = self.details(cause)
         code, texts = pd.factorize(rows["detail"].to_numpy(dtype=object))
         fits = np.array([bool(re.search(names, str(text))) for text in texts], bool)
         return self.per_interval(rows, np.where(fits[code], rows["ns"].to_numpy(), 0))
@@ -151,7 +156,7 @@ class Facts:
             np.add.at(total, idle["interval"], idle["sync"] + catching_up)
             np.add.at(hosted, idle["interval"], np.minimum(idle["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
-        rows = self.details["memcpy"]
+        rows = self.details("memcpy")
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
         pageable = self.per_interval(rows) > 0
         hosted[pageable] = 0
@@ -329,9 +334,8 @@ class Interval:
 
     def details(self, cause: str, names: str = "") -> list[Detail]:
         """Rows of `details` whose text matches, the longest first."""
-        table = self.facts.details[cause]
-        some = np.searchsorted(table["interval"].to_numpy(), [self.number, self.number + 1])
-        columns = (table[c].iloc[slice(*some)].tolist() for c in Detail._fields)
+        table = self.facts.details(cause, self.number)
+        columns = (table[c].tolist() for c in Detail._fields)
         rows = [Detail(*row) for row in zip(*columns, strict=True)]
         return sorted((d for d in rows if re.search(names, str(d.detail))), key=lambda d: -d.ns)
 

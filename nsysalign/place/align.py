@@ -11,6 +11,7 @@ from __future__ import annotations
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.memory import trim_memory
 from nsysalign.model import Alignment, EventLog, Trace
 from nsysalign.place.bounded import bound
 from nsysalign.place.event_clock import event_clock
@@ -31,6 +32,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     streams = streams_of(trace)
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
+    trim_memory()
     placed = place(trace, known, matched, streams, bounded, clock)
     timers = host_timers(trace, known, matched.processes, matched.clocks)
     windows, notes = [placed.windows, timers.windows], [*timers.notes]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsysalign import frames
 from nsysalign.intervals import FAR, Columns, any_between, distinct, one_of, pick, positions
 from nsysalign.model import CALL, KIND, Trace, Unplaced
 from nsysalign.place.matched import Matched, without_place
@@ -84,7 +85,7 @@ def bound(
     )
     told = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
     refused = without_place(pairs[told], records, reason[told])
-    placeable = pairs[reason == ""].reset_index(drop=True)
+    placeable = frames.taken(pairs, reason == "")
     unaligned = matched.unaligned + refused
     return Bounded(around, lower, upper, stamp > 0, placeable, unaligned)
 
@@ -215,7 +216,8 @@ def neighbours(
         safe = np.searchsorted(ops.issue_ns, end)
         some = safe < len(first)
         out["safe_next_start_ns"][here[some]] = first[safe[some]]
-    return pd.DataFrame(out)
+    lean = {name: frames.narrow(values, name) for name, values in out.items()}
+    return pd.DataFrame(lean, index=range(len(records)), copy=False)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from nsysalign import frames
 from nsysalign.errors import EventLogError
 from nsysalign.intervals import FAR, distinct, group, pick, positions
 from nsysalign.model import (
@@ -177,7 +178,7 @@ def match_records(
     call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
-    t0, t1, tids = (log.records[c].to_numpy() for c in ("t0_ns", "t1_ns", "tid"))
+    t0, t1, tids = (log.records[c].to_numpy(np.int64) for c in ("t0_ns", "t1_ns", "tid"))
     for number, process in processes.items():
         logged = np.flatnonzero(log.records["process"] == number)
         groups = []  # per thread: its records by time, and the record calls that it may have made
@@ -211,7 +212,7 @@ def match_records(
         for (rows, made, _), found in zip(groups, inside, strict=True):
             call[rows] = np.append(made, -1)[found]
             known = thread_of(process, tids[rows])
-            of[rows] = np.where(tids[rows] >= 0, known, np.append(thread, -1)[call[rows]])
+            of[rows] = np.where(tids[rows] >= 0, known, pick(thread, call[rows], -1))
     return call, of, clocks, notes
 
 
@@ -237,42 +238,45 @@ def _all_records(
     thread: np.ndarray,
 ) -> pd.DataFrame:
     """`Matched.records` from the calls and threads of the log's records."""
-    calls, rows = trace.calls, trace.event_rows
-    numbers = ["process", "seq", "tid", "device", "stream_handle", "stream_id"]
-    logged = log.records[[*numbers, "captured", "region", "site"]]
-    logged = logged.rename(columns={"process": "log_process"})
-    process = np.array([processes.get(p, -1) for p in logged["log_process"].tolist()], np.int64)
-    logged = logged.assign(call=call, thread=thread, process=process)
+    calls, rows, logged = trace.calls, trace.event_rows, log.records
     other = np.setdiff1d(_outermost(trace, "record"), call)
-    none = dict.fromkeys(("log_process", *numbers[1:]), -1) | {"captured": False}
+    count = len(call) + len(other)
+    columns: dict[str, np.ndarray] = {}
+    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id", "captured"):
+        none = np.full(len(other), -1) if name != "captured" else np.zeros(len(other), dtype=bool)
+        columns[name] = np.concatenate([logged[name].to_numpy(), none])
+    for name in ("region", "site"):
+        none = np.full(len(other), "", dtype=object)
+        columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), none])
+    columns["log_process"] = number = columns["process"]
+    columns["process"] = np.full(count, -1)
+    for log_process, process in processes.items():
+        columns["process"][number == log_process] = process
     made = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
-    extra = none | {"region": "", "site": "", **made, "call": other}
-    extra = pd.DataFrame(extra, index=range(len(other)))
-    out = pd.concat([logged, extra] if len(extra) else [logged], ignore_index=True)
-    call = out["call"].to_numpy()
-    row = np.where(call >= 0, positions(call, rows["call"].to_numpy()), -1)
-    return out.assign(
-        call_start_ns=pick(calls["start_ns"].to_numpy(), call, 0),
-        call_end_ns=pick(calls["end_ns"].to_numpy(), call, 0),
-        problem=_problems(log, out),
-        event=pick(rows["event"].to_numpy(), row, -1),
-        event_sync=pick(rows["event_sync"].to_numpy(), row, -1),
-        timestamp_ns=pick(rows["timestamp_ns"].to_numpy(), row, 0),
-        event_row=row,
-    )
+    columns["process"][len(call) :] = made["process"]
+    columns["thread"] = np.concatenate([thread, made["thread"]])
+    columns["call"] = call = np.concatenate([call, other])
+    columns["problem"] = _problems(log, columns)
+    columns["event_row"] = row = np.where(call >= 0, positions(call, rows["call"].to_numpy()), -1)
+    for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
+        columns[name] = pick(rows[name].to_numpy(), row, absent)
+    for name in ("start_ns", "end_ns"):
+        columns[f"call_{name}"] = pick(calls[name].to_numpy(), call, 0)
+    lean = {n: v if v.dtype == object else frames.narrow(v, n) for n, v in columns.items()}
+    return pd.DataFrame(lean, index=range(count), copy=False)
 
 
-def _problems(log: EventLog, records: pd.DataFrame) -> np.ndarray:
+def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
     """Why records have no place, "" where they may have one."""
-    captured = records["captured"].to_numpy(dtype=bool)
-    absent = (records["process"].to_numpy() < 0) & ~captured
-    lost = (records["call"].to_numpy() < 0) & ~captured & ~absent
-    number = records["log_process"].to_numpy()
+    captured = records["captured"]
+    absent = (records["process"] < 0) & ~captured
+    lost = (records["call"] < 0) & ~captured & ~absent
+    number = records["log_process"]
     out = np.where(captured, "captured into a CUDA graph", "").astype(object)
     out[lost] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
-    out[lost & (records["tid"].to_numpy() < 0)] = (
+    out[lost & (records["tid"] < 0)] = (
         "its record call is not in the trace, or the record names no thread (tid) and several recorded"
     )
     for process, header in enumerate(log.headers):
@@ -334,12 +338,16 @@ def awaited(
     unsure = found < 0
     times = {c: trace.calls[c].to_numpy()[waits["call"].to_numpy()] for c in ("start_ns", "thread")}
     asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), **times)
-    asked = asked.rename(columns={"start_ns": "time"}).sort_values("time")
-    made = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    made = made.rename_axis("record").reset_index().sort_values("time")
+    asked = asked.rename(columns={"start_ns": "time"}).astype("int64").sort_values("time")
+    made = records[["process", "event", "thread"]].assign(
+        record=np.arange(len(records)), time=records["call_start_ns"]
+    )
+    made = made[records["call"] >= 0].sort_values("time")
     for by, known in ((["process", "event"], "event"), (["thread"], "thread")):
         left = asked[(asked[known] >= 0) & (found[asked["wait"].to_numpy()] < 0)]
-        right = made.loc[made[known] >= 0, ["time", *by, "record"]]
+        if left.empty:
+            continue
+        right = made.loc[made[known] >= 0, ["time", *by, "record"]].astype("int64")
         joined = pd.merge_asof(left[["time", *by, "wait"]], right, on="time", by=by)
         joined = joined.dropna(subset="record")
         found[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
@@ -350,18 +358,22 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their
     reason."""
     asked = log.elapsed
-    logged = records[records["log_process"] >= 0]  # they come first: positions here are those there
+    # those of the log come first: positions among them are positions in `records`
+    logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
     find = Lookup(logged["log_process"].to_numpy(), logged["seq"].to_numpy())
     start, end = (find(asked["process"].to_numpy(), asked[c].to_numpy()) for c in ("start", "end"))
     elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
-    pairs = asked.assign(start=start, end=end, source=asked.index.to_numpy(), elapsed_ns=elapsed)
+    numbers = {"start": start, "end": end, "source": np.arange(len(asked))}
+    pairs = asked[["process", "region", "site", "t1_ns", "calibration"]].assign(
+        elapsed_ns=elapsed, **{name: frames.narrow(values) for name, values in numbers.items()}
+    )
     reason = np.full(len(pairs), "", dtype=object)
     reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
     reason[elapsed < 0] = "negative elapsed_time: the end was recorded before the start"
     failed = (asked["error"] != "").to_numpy()
     reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
     bad = reason != ""
-    return pairs[~bad].reset_index(drop=True), without_place(pairs[bad], records, reason[bad])
+    return frames.taken(pairs, ~bad), without_place(pairs[bad], records, reason[bad])
 
 
 def without_place(

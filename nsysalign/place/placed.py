@@ -61,6 +61,7 @@ def place(
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, known)
     likely = assumed(tracing, around).likely(around)
+    del around
     on_clock, notes = _held_by_clock(places, bounded)
     # a margin around the place that the clock gives
     held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
@@ -121,7 +122,7 @@ def _event_windows(
     """Windows of kind event: the program's own pairs, by the event clock (`on_clock`), by their time
     stamps, else by what their neighbours make likely.  `bounds`: lower and upper, per record."""
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
-    pairs, on = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
+    pairs, on = frames.taken(bounded.pairs, ordinary), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     stamp, stamped = records["timestamp_ns"].to_numpy(), bounded.stamped
     low, high = np.sort(of_starts(*bounds, pairs, slack_ns(elapsed)), axis=0)

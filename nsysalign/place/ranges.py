@@ -121,7 +121,7 @@ def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignme
     overhead = pd.concat([trace.overhead, spent], ignore_index=True)
     return replace(
         trace,
-        operations=trace.operations[kept].reset_index(drop=True),
+        operations=frames.taken(trace.operations, kept),
         overhead=frames.check(overhead, frames.OVERHEAD),
         names={**trace.names, _NAME: str(ranges["text"].iloc[0])},
     ), replace(

@@ -132,10 +132,9 @@ class Streams:
 
 
 class Thread(NamedTuple):
-    """One host thread: its outermost CUDA calls; the profiler's own work on it, inside calls, too
-    (the calls take precedence); its innermost NVTX ranges."""
+    """One host thread, beside its calls: the profiler's own work on it, inside calls, too (the calls
+    take precedence); its innermost NVTX ranges."""
 
-    calls: Blocks
     profiler: Blocks
     ranges: Blocks
 
@@ -159,16 +158,19 @@ class Threads:
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
         self._built: dict[int, Thread] = {}
 
+    def calls(self, thread: int, low: int, high: int) -> Blocks:
+        """The outermost calls of a thread that are open between two times; they never overlap."""
+        rows, start = self._calls.get(thread, _NONE), self.trace.calls["start_ns"].to_numpy()
+        first, last = np.searchsorted(rows, np.searchsorted(start, [low, high]))
+        return union_of(self.trace.calls, rows[max(first - 1, 0) : last])
+
     def __getitem__(self, thread: int) -> Thread:
         if thread not in self._built:
-            calls, over, ranges = (
-                rows.get(thread, _NONE) for rows in (self._calls, self._overhead, self._ranges)
-            )
+            over, ranges = (rows.get(thread, _NONE) for rows in (self._overhead, self._ranges))
             begin = self.trace.overhead["start_ns"].to_numpy()[over]
             start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
             order = np.lexsort((-end, start))
             self._built[thread] = Thread(
-                union_of(self.trace.calls, calls),
                 union_of(self.trace.overhead, over[np.argsort(begin, kind="stable")]),
                 innermost(start[order], end[order], ranges[order]),
             )

@@ -299,8 +299,9 @@ def host_pieces(
     """What a thread did in the given stretches: calls, profiler work, and outside CUDA its
     innermost NVTX range."""
     thread, parts = threads[number], []
+    calls = threads.calls(number, start.min(), end.max()) if len(start) else thread.profiler
     for blocks, ref_kind in (
-        (thread.calls, "api"),
+        (calls, "api"),
         (thread.profiler, "overhead"),
         (thread.ranges, "nvtx"),
     ):

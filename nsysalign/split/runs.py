@@ -246,7 +246,7 @@ def _longest(ran: Ran, run: int, idle: _Idle) -> list[tuple]:
         issue = explainer.call[operation]
         thread = explainer.call_thread[issue] if issue >= 0 else explainer.faulting[operation]
         call, longest = NOT_KNOWN if thread < 0 else "", 0
-        calls = explainer.threads[int(thread)].calls
+        calls = explainer.threads.calls(int(thread), low, high)
         some = slice(np.searchsorted(calls.end, low, "right"), np.searchsorted(calls.start, high))
         ns = np.minimum(calls.end[some], high) - np.maximum(calls.start[some], low)
         if len(ns):

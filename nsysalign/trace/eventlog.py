@@ -218,8 +218,13 @@ class _Table:
             values = self.columns.pop(0)
             if len(values) and dtype in _CODES:
                 values = np.frombuffer(values, values.typecode)
-            made[name] = pd.Series(values, dtype=dtype)
-        return frames.check(pd.DataFrame(made, copy=False), self.spec)
+            elif dtype == "object":
+                values = pd.Series(values, dtype=object)
+            made[name], count = values, len(values)
+        if self.spec in (frames.RECORDS, frames.ELAPSED):
+            return frames.lean(made, self.spec, count)
+        columns = {n: pd.Series(made[n], dtype=dtype) for n, dtype, _ in self.spec.columns}
+        return frames.check(pd.DataFrame(columns, copy=False), self.spec)
 
 
 def _parsed(line: str) -> Any:

@@ -442,7 +442,7 @@ def api_launch(label: Label) -> Findings:
 def copy(facts: Facts) -> Findings:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
-    rows = facts.details["memcpy"]
+    rows = facts.details("memcpy")
     copied = (rows["detail"] == "copy").to_numpy()
     # best bytes per nanosecond of pinned copies in this trace, per direction
     pinned = rows[copied & (rows["memory"] == "pinned") & (rows["bytes"] >= BANDWIDTH_BYTES)]
@@ -547,7 +547,7 @@ def _fill(row: Interval) -> Findings:
 def sync(facts: Facts) -> Findings:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the CPU
     has caught up."""
-    rows = facts.details["memcpy"]
+    rows = facts.details("memcpy")
     rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
     item = facts.per_interval(rows) > 0
     how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
