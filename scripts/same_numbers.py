@@ -11,7 +11,6 @@ and ends with 1 if there are any.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import lzma
 import pickle
@@ -88,44 +87,36 @@ def numbers(
 def keep(out: Path, folders: list[Path]) -> None:
     """One pickle per recording: made and read by this script alone."""
     out.mkdir(parents=True, exist_ok=True)
-    for folder in folders:
-        for recording in recordings(folder):
-            with tempfile.TemporaryDirectory() as room:
-                for name, *what in inputs(recording, Path(room)):
-                    try:
-                        found = numbers(*what)
-                    except (
-                        Exception
-                    ) as error:  # what cannot be analysed is to fail in the same words
-                        found = {"error": repr(error)}
-                    found["trace"] = (
-                        None
-                        if "trace" not in found
-                        else dataclasses.replace(found["trace"], path="")
-                    )
-                    key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
-                    (out / f"{key}.pickle").write_bytes(pickle.dumps(found))
-                    print(key, len(found.get("intervals", ())), found.get("error", ""), flush=True)
+    for folder, recording in ((f, r) for f in folders for r in recordings(f)):
+        with tempfile.TemporaryDirectory() as room:
+            for name, *what in inputs(recording, Path(room)):
+                try:
+                    found = numbers(*what)
+                    found["trace"] = dataclasses.replace(found["trace"], path="")
+                except Exception as error:  # what cannot be analysed is to fail in the same words
+                    found = {"error": repr(error), "trace": None}
+                key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
+                (out / f"{key}.pickle").write_bytes(pickle.dumps(found))
+                print(key, len(found.get("intervals", ())), found.get("error", ""), flush=True)
 
 
 def differences(before: Any, after: Any) -> list[str]:
     """What differs between two values of one field, in words."""
-    if isinstance(before, pd.DataFrame) and isinstance(after, pd.DataFrame):
-        if list(before.columns) != list(after.columns):
-            return [f"columns {list(before.columns)} -> {list(after.columns)}"]
-        if len(before) != len(after):
-            return [f"{len(before)} rows -> {len(after)}"]
-        said = []
-        for column in before.columns:
-            pairs = zip(before[column].tolist(), after[column].tolist(), strict=True)
-            changed = [(n, a, b) for n, (a, b) in enumerate(pairs) if repr(a) != repr(b)]
-            if changed:
-                n, a, b = changed[0]
-                said.append(
-                    f"{column}: {len(changed)} of {len(before)} rows, first {n}: {a!r} -> {b!r}"
-                )
-        return said
-    return [] if repr(before) == repr(after) else [f"{str(before)[:300]} -> {str(after)[:300]}"]
+    if not isinstance(before, pd.DataFrame) or not isinstance(after, pd.DataFrame):
+        same = repr(before) == repr(after)
+        return [] if same else [f"{str(before)[:300]} -> {str(after)[:300]}"]
+    if list(before.columns) != list(after.columns):
+        return [f"columns {list(before.columns)} -> {list(after.columns)}"]
+    if len(before) != len(after):
+        return [f"{len(before)} rows -> {len(after)}"]
+    said = []
+    for column in before.columns:
+        pairs = enumerate(zip(before[column].tolist(), after[column].tolist(), strict=True))
+        if changed := [(n, a, b) for n, (a, b) in pairs if repr(a) != repr(b)]:
+            n, a, b = changed[0]
+            of = f"{len(changed)} of {len(before)} rows"
+            said.append(f"{column}: {of}, first {n}: {a!r} -> {b!r}")
+    return said
 
 
 def compare(before: Path, after: Path) -> int:
@@ -146,23 +137,11 @@ def compare(before: Path, after: Path) -> int:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    kept = commands.add_parser("keep")
-    kept.add_argument("out", type=Path)
-    kept.add_argument("folders", type=Path, nargs="+")
-    compared = commands.add_parser("compare")
-    compared.add_argument("before", type=Path)
-    compared.add_argument("after", type=Path)
-    arguments = parser.parse_args()
-    if arguments.command == "keep":
-        keep(arguments.out, arguments.folders)
-    else:
-        sys.exit(1 if compare(arguments.before, arguments.after) else 0)
-
-
 if __name__ == "__main__":
-    main()
+    command, *paths = sys.argv[1:] or ["help"]
+    if command == "keep" and len(paths) > 1:
+        keep(Path(paths[0]), [Path(folder) for folder in paths[1:]])
+    elif command == "compare" and len(paths) == 2:
+        sys.exit(1 if compare(*map(Path, paths)) else 0)
+    else:
+        sys.exit(__doc__)

@@ -50,13 +50,6 @@ def rule_10_device_synchronise(w):
     events(w, 6, (57, 60), 62)
 
 
-@case("host 6, sync 28, api_launch 5, launch_latency 2, kernel 10, event 5")
-def rule_10_stream_synchronise(w):
-    w.sync(10, 38, stream=13)
-    kernel(w, (40, 45), (47, 57))
-    events(w, 6, (57, 60), 62)
-
-
 @case("host 6, api_launch 33, launch_latency 2, kernel 10, event 5")
 def rule_11_the_thread_launches_elsewhere_first(w):
     """

@@ -18,7 +18,7 @@ from waiting import wait_until
 import nsysalign
 from nsysalign.addons.measure import session
 from nsysalign.addons.measure.command import Options, Target
-from nsysalign.addons.measure.result import Key, advised, load
+from nsysalign.addons.measure.result import advised, load
 from nsysalign.addons.measure.session import MeasureError, Session
 from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, UsageError
@@ -40,7 +40,7 @@ def test_a_measurement_and_everything_it_leaves(measured):
     rounds = [tuple(order[k : k + 3]) for k in (0, 3, 6)]
     assert all(sorted(r) == [1, 2, 8] for r in rounds) and len(set(rounds)) > 1
     assert m.complete and [p.batch for p in m.points] == [1, 2, 8]
-    one, steady = m.points[0], m.estimates[Key(0, 1, "steady", "warm")]
+    one, steady = m.points[0], m.points[0].warm("steady")
     assert steady.value_ns == pytest.approx(10 * 24_300, rel=0.01) and steady.processes == 3
     assert one.rate == pytest.approx(1e9 / (10 * 24_300), rel=0.01)
     assert one.peak_bytes == (1 << 30) + (200 << 20) and one.floor_ns == 2_592
@@ -126,7 +126,7 @@ def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
         assert "budget" in str(error)
     else:
         result = load(done.folder)
-        whole = all(e.processes >= 3 for e in result.estimates.values()) and len(result.points) == 6
+        whole = all(p.latency.processes >= 3 for p in result.points) and len(result.points) == 6
         said = [n for n in result.notes if "the budget of 3 s ran out: " in n]
         assert whole or (said and "would add" in said[0] and not result.failed)
         assert time.monotonic() - began < 3.0 + 5.0  # the last may be under way when it ends
@@ -172,12 +172,6 @@ def outcome(tmp_path, name, batch=None):
 def test_each_failure_is_said_as_what_it_is(tmp_path, name, batch, kind, words):
     done = outcome(tmp_path, name, batch)
     assert done.failure == kind and words in done.text.replace(f"{CALLS.parent}/", "")
-
-
-def test_a_cut_line_is_no_fact(tmp_path):
-    path = tmp_path / "facts.jsonl"
-    path.write_text('{"type":"hello"}\n{"type":"block","ns":[1,2')
-    assert list(session.lines_of(path)) == [{"type": "hello"}]
 
 
 def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):

@@ -74,21 +74,6 @@ def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error_in_every_mode(call, m
     assert "nothing had been enqueued" in fact["message"]
 
 
-def test_cold_is_colder_and_has_no_throughput():
-    facts = run(calls.with_inputs, modes=["event", "device", "steady"], l2=["warm", "cold"])
-    cold, warm = (median(of(facts, "device", l2)) for l2 in ("cold", "warm"))
-    assert cold / warm == pytest.approx(1.3, abs=0.03) and known(facts, "outputs") == 7
-    assert of(facts, "steady") and not of(facts, "steady", "cold")
-    assert known(facts, "refused") == {}
-
-
-def test_blocks_take_turns_at_random():
-    facts = run(calls.default, modes=["latency", "event", "device"])
-    order = [f["mode"] for f in facts if f["type"] == "block"]
-    rounds = [tuple(order[k : k + 3]) for k in range(0, 18, 3)]
-    assert all(set(r) == {"latency", "event", "device"} for r in rounds) and len(set(rounds)) > 1
-
-
 def falling(gpu):
     """20 % faster over the first three seconds."""
     began = gpu.host

@@ -44,7 +44,6 @@ class Options:
     modes: Sequence[str] = NAMES
     processes: int = 3
     budget_s: float | None = None
-    most_batch: int | None = None
     quick: bool = False
     clocks: bool = False  # by every clock, with a warm and a cold L2
     output: Path | None = None
@@ -71,7 +70,6 @@ class Options:
             (self.processes < 1, f"processes is {self.processes!r}", "1 or more"),
             (self.budget_s is not None and self.budget_s <= 0, "budget: no time", "90 (seconds)"),
             (len(self.targets) > 2, "at most two targets can be compared", "name one or two"),
-            (self.most_batch and not self.search, "--max-batch limits a search", "--batch auto"),
             (self.search and len(self.targets) > 1, "the search is of one target", only_one),
             (self.clocks and self.search, "--clocks is about one batch", "--batch N"),
         ):
@@ -108,7 +106,6 @@ def benchmark(
     modes: Sequence[str] = NAMES,
     processes: int = 3,
     budget: float | None = None,
-    max_batch: int | None = None,
     quick: bool = False,
     clocks: bool = False,
     output: str | os.PathLike[str] | None = None,
@@ -137,7 +134,7 @@ def benchmark(
         batch = ",".join(map(str, [batch] if isinstance(batch, int) else batch))
     options = Options(
         tuple(map(_importable, [make] if against is None else [make, against])), batch,
-        modes=tuple(modes), processes=processes, budget_s=budget, most_batch=max_batch,
+        modes=tuple(modes), processes=processes, budget_s=budget,
         quick=quick, clocks=clocks, output=Path(output) if output is not None else None,
         backend=backend,
     )  # fmt: skip
@@ -189,13 +186,6 @@ def _importable(make: Callable[..., Any] | str) -> Target:
     metavar="TIME",
     help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What "
     "does not fit is left out, and the output says so.",
-)
-@click.option(
-    "--max-batch",
-    "most_batch",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="The largest batch size that the search tries.",
 )
 @click.option(
     "--clocks",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -78,15 +78,6 @@ class Block:
     t1: int
     sm_mhz: float
     ns: tuple[int, ...]
-
-
-class Key(NamedTuple):
-    """What an estimate is of."""
-
-    target: int
-    batch: int | None
-    mode: str
-    l2: str
 
 
 @dataclass(frozen=True)
@@ -194,41 +185,32 @@ class Measure:
     # --- numbers ---
 
     @cached_property
-    def estimates(self) -> dict[Key, Estimate]:
-        """An estimate of all that was measured, in the order of WAYS.  What the search measured
-        counts only where no other process did."""
-        runs = {r.number: r for r in self.runs}
-        by_key: dict[Key, dict[int, list[Block]]] = {}
-        for b in self.blocks:
-            key = Key(runs[b.run].target, runs[b.run].batch, b.mode, b.l2)
-            by_key.setdefault(key, {}).setdefault(b.run, []).append(b)
-        out = {}
-        for key in sorted(by_key, key=lambda key: _ORDER.index(key.mode)):
-            its = by_key[key]
-            its = {n: of for n, of in its.items() if runs[n].role == "time"} or its
-            mhz = [b.sm_mhz for of in its.values() for b in of if not math.isnan(b.sm_mhz)]
-            if any(b.ns for of in its.values() for b in of):
-                known = estimate([[b.ns for b in of] for of in its.values()])
-                out[key] = replace(known, sm_mhz=median(mhz) if mhz else math.nan)
-        return out
-
-    @cached_property
     def points(self) -> tuple[Point, ...]:
-        """Per target, in order of batch, with remarks on each."""
+        """Per target, in order of batch, with remarks on each.  What the search measured counts
+        only where no other process did."""
+        runs, of = {r.number: r for r in self.runs}, {}
+        for b in self.blocks:
+            point = (runs[b.run].target, runs[b.run].batch)
+            of.setdefault(point, {}).setdefault((b.mode, b.l2), {}).setdefault(b.run, []).append(b)
         points = []
-        of = sorted({key[:2] for key in self.estimates}, key=lambda k: (k[0], k[1] or 0))
-        for target, batch in of:
-            runs = [r for r in self.runs if (r.target, r.batch) == (target, batch)]
-            modes = {k[2:]: e for k, e in self.estimates.items() if k[:2] == (target, batch)}
+        for target, batch in sorted(of, key=lambda point: (point[0], point[1] or 0)):
+            modes, here = {}, [r for r in self.runs if (r.target, r.batch) == (target, batch)]
+            for key, its in sorted(of[target, batch].items(), key=lambda i: _ORDER.index(i[0][0])):
+                its = {n: blocks for n, blocks in its.items() if runs[n].role == "time"} or its
+                mhz = [b.sm_mhz for blocks in its.values() for b in blocks if b.sm_mhz == b.sm_mhz]
+                if any(b.ns for blocks in its.values() for b in blocks):
+                    known = estimate([[b.ns for b in blocks] for blocks in its.values()])
+                    modes[key] = replace(known, sm_mhz=median(mhz) if mhz else math.nan)
             points.append(
                 Point(
                     target, batch, modes,
-                    outputs=next((r.outputs for r in runs if not r.failure), 1.0),
-                    peak_bytes=max((r.peak_bytes for r in runs), default=0),
-                    floor_ns=next((r.floor_ns for r in runs if r.floor_ns), 0.0),
-                    gpu_ns={l2: ns for r in runs for l2, ns in r.gpu_ns.items()},
+                    outputs=next((r.outputs for r in here if not r.failure), 1.0),
+                    peak_bytes=max((r.peak_bytes for r in here), default=0),
+                    floor_ns=next((r.floor_ns for r in here if r.floor_ns), 0.0),
+                    gpu_ns={l2: ns for r in here for l2, ns in r.gpu_ns.items()},
                 )
             )  # fmt: skip
+        points = [p for p in points if p.modes]
         return tuple(replace(p, marks="; ".join(self._marks(p, points))) for p in points)
 
     def _marks(self, p: Point, points: list[Point]) -> list[str]:
@@ -290,11 +272,17 @@ class Measure:
     @cached_property
     def modes(self) -> pd.DataFrame:
         """One row per target, batch, mode and L2: the fields of `statistics.Estimate`."""
-        rows = [
-            {**key._asdict(), "target": self.targets[key.target], **asdict(e)}
-            for key, e in self.estimates.items()
-        ]
-        return _frame(rows)
+        return _frame(
+            {
+                "target": self.targets[p.target],
+                "batch": p.batch,
+                "mode": mode,
+                "l2": l2,
+                **asdict(e),
+            }
+            for p in self.points
+            for (mode, l2), e in p.modes.items()
+        )
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -304,7 +292,7 @@ class Measure:
             r.number: {"target": self.targets[r.target], "batch": r.batch, "role": r.role}
             for r in self.runs
         }
-        rows = _frame([runs[b.run] | asdict(b) for b in self.blocks])
+        rows = _frame(runs[b.run] | asdict(b) for b in self.blocks)
         return rows.explode("ns", ignore_index=True).astype({"ns": "int64"})
 
     def write(self, path: Path) -> None:
@@ -319,10 +307,10 @@ class Measure:
             temporary.write_text(to_json(out), encoding="utf-8")
 
 
-def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
+def _frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     import pandas as pd
 
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(list(rows))
     return table.assign(batch=pd.array(table["batch"].tolist(), dtype="Int64"))
 
 

@@ -28,7 +28,7 @@ from nsysalign.model import OPERATION_KINDS
 from nsysalign.paths import without_paths
 from nsysalign.record.clock_sampler import sampling, start_nvml, visible
 from nsysalign.record.lock import locked
-from nsysalign.rundir import CLOCKS, DATABASE, PAGE, make_run_dir
+from nsysalign.rundir import make_run_dir
 from nsysalign.text import gibibytes, plural
 
 #: Seconds that a process of a search measures a batch, a quick look, each mode in a full one, and a
@@ -38,8 +38,8 @@ PROBE_S, QUICK_S, MODE_S, PROFILED_S = 0.2, 1.5, 10.0, 1.0
 #: analysis; and the least that is worth measuring.
 STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
 #: Share of the budget after which a search begins no further batch; share of the GPU's free memory
-#: that it may take; its largest batch.
-CLIMBING, FREE_SHARE, LARGEST = 0.5, 0.9, 1 << 22
+#: that it may take; how often it doubles the batch.
+CLIMBING, FREE_SHARE, MOST_DOUBLINGS = 0.5, 0.9, 23
 #: If more memory than this is in use, or more work than this is done, before the first worker
 #: starts, there are other processes.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5
@@ -168,21 +168,19 @@ class Session:
     def _searched(self) -> list[int]:
         """Find the batches to report: one process climbs by powers of two until the memory or its
         share of the budget ends."""
-        o = self.options
-        top = min(o.most_batch or LARGEST, LARGEST)
-        batches = tuple(dict.fromkeys([*(1 << k for k in range(top.bit_length())), top]))
+        batches = [1 << k for k in range(MOST_DOUBLINGS)]
         spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S)
         outcome = self._worker(spec, 2)
         if outcome.failure == "wrong":
             self._failed(outcome)
-        failed = outcome.batch if outcome.failure == "oom" else None
         rates = self.result().rates()
         largest = max(rates, default=0)
         if outcome.failure not in ("", "oom", "budget"):
             where = f"the search ended at batch {outcome.batch:,}"
             self._notes.append(f"{where}: {without_paths(outcome.text)[:300]}")
-        elif not failed and largest < top:
+        elif outcome.failure != "oom":
             self._missing.append(f"batches above {outcome.batch:,} to the search")
+        failed = outcome.batch if outcome.failure == "oom" else None
         self._search = {"largest": largest, "failed_at": failed}
         if not rates:
             return []
@@ -399,10 +397,9 @@ def profile(
     """Run a worker under nsys and analyse it: (how long operations of the call ran, ns, by the
     state of the L2; why there is none)."""
     # with all that converts and analyses a trace: seldom needed
+    from nsysalign.commandline.present import store
     from nsysalign.engine import analyze
     from nsysalign.record.session import CollectOptions, collect
-    from nsysalign.show import html
-    from nsysalign.store import database
 
     path, out = _told(spec, work)
     how = CollectOptions(
@@ -415,12 +412,8 @@ def profile(
         if "done" not in facts:
             why = facts.get("failed", {"message": f"it ended with status {result.exit_status}"})
             return {}, f"under nsys the worker failed: {why['message']}"
-        clocks = run_folder / CLOCKS
-        analysis = analyze(
-            result.sqlite, list(result.event_logs), clocks=clocks if clocks.is_file() else None
-        )
-        database.write(analysis, run_folder / DATABASE)
-        html.write(analysis, run_folder / PAGE)
+        analysis = analyze(run_folder)
+        store(analysis, run_folder)
     except NsysAlignError as error:
         return {}, error.message
     gpu_ns = gpu_time(analysis)

@@ -83,10 +83,6 @@ def elsewhere():
     return lambda: device().launch_elsewhere(200_000)
 
 
-def tiny():
-    return lambda: device().launch(100)
-
-
 def waits():
     gpu = device()
 
