@@ -1,17 +1,29 @@
 """Alignment to budgets: the partition of every window, its sums, their bounds, and the tables that
-are made of them."""
+are made of them.
+
+    window          [-----------------------------------)
+    stream    KKKKKK  gap  KKKK  gap  KKKK  gap  KKKK  gap
+    shared          [gap   KKKK  gap  KKKK  gap  KKKK)        the same for every window: running sums at two times
+    own                                              [gap)    ends with the end record, not with an operation
+
+Every gap of a stream is explained once, from its P and N, the operations beside it; a window that
+cuts it holds a part of that.  Only what follows the last operation that was issued before a window's
+end record is the window's own, and all of a host timer.  A window at either end of its error bar is
+a window like all others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, index_type
+from nsysalign.intervals import FAR, covered, distinct, group, index_type, one_of, pick
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -26,19 +38,29 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.lag import compared_pairs
-from nsysalign.split.gaps import Explainer, launch_latency
+from nsysalign.split.busy import CALLS_AT_ONCE, in_lots
+from nsysalign.split.gaps import NEVER, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
-    HostWindows,
     host_pieces_of,
-    host_sums,
     kernels_issued_inside,
     synchronisation_flags,
 )
 from nsysalign.split.labels import name_intervals
-from nsysalign.split.pieces import CAUSE, Pieces, Segments, join, segment_arrays, segments
-from nsysalign.split.sweep import Details, StreamWindows, stream_pieces, stream_sums
+from nsysalign.split.pieces import (
+    CAUSE,
+    OPERATION_REFS,
+    Details,
+    Pieces,
+    Segments,
+    join,
+    segment_arrays,
+    segments,
+    sums,
+)
 
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
+#: Blocks of a stream that are explained at once: they bound the memory.
+_BLOCKS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -74,14 +96,19 @@ class SplitTrace:
         return segment_arrays(self.trace, self.alignment, self._pieces(which))
 
     def _pieces(self, which: np.ndarray) -> Pieces:
-        windows = self.alignment.windows
-        host = (windows["kind"] == "host").to_numpy()[which]
-        on, timers = which[~host], which[host]
-        parts = [stream_pieces(self.explainer, StreamWindows.of(self.alignment), on)]
-        if len(timers):
-            w = HostWindows.of(windows)
-            parts.append(host_pieces_of(self.explainer, w, timers, w.start[timers], w.end[timers]))
-        return join(parts)
+        w = Windows.of(self.alignment)
+        return _pieces_of(self.explainer, w, which, w.start[which], w.end[which])
+
+
+def _pieces_of(
+    explainer: Explainer, w: Windows, window: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> Pieces:
+    """Tile spans of windows with pieces, exactly."""
+    host = w.host[window]
+    parts = [stream_pieces(explainer, w, *(c[~host] for c in (window, start, end)))]
+    if host.any():
+        parts.append(host_pieces_of(explainer, w, *(c[host] for c in (window, start, end))))
+    return join(parts)
 
 
 def split_trace(
@@ -93,41 +120,132 @@ def split_trace(
     sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the
     trace's fault.
     """
-    windows = alignment.windows
-    latency = launch_latency(trace) if latency is None else latency
-    explainer = Explainer(trace, alignment, latency)
+    windows, count = alignment.windows, len(alignment.windows)
+    explainer = Explainer(trace, alignment, launch_latency(trace) if latency is None else latency)
     trim_memory()
-    details = Details(trace, alignment)
-    host = (windows["kind"] == "host").to_numpy()
-    unshifted = StreamWindows.of(alignment)
-    places = [unshifted.shifted(shift) for shift in _shifts(windows)]
-    totals, operations, size = stream_sums(explainer, places, np.flatnonzero(~host), details)
-    if host.any():  # a host reading's error bar is too small to matter
-        on_host = host_sums(explainer, windows, np.flatnonzero(host), details)
-        totals = [total + on_host.totals[0] for total in totals]
-        operations, size = operations + on_host.operations, size + on_host.size
+    details, places = Details(trace, alignment), list(_places(alignment))
+    totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
+    operations, size = np.zeros((2, count), np.int64)
+    own, host = [place.end.copy() for place in places], places[0].host
+    for lane, those in group(places[0].lane[~host], np.flatnonzero(~host)).items():
+        for begin, place in zip(own, places, strict=True):
+            begin[those] = _own_from(explainer, lane, place.take(those))
+        _add_shared(explainer, places, own, those, totals, details)
+        start, end = places[0].start[those], places[0].end[those]
+        positions = explainer.streams.positions(lane)
+        ended = np.searchsorted(np.sort(explainer.op_end[positions]), start, side="right")
+        begun = np.searchsorted(explainer.op_start[positions], end)
+        operations[those] = np.where(end > start, begun - ended, 0)
+        size[those] = 1 + 2 * operations[those]
+        details.add_moved(those, start, end, positions)
+    executed = [np.empty(0, np.int64)]  # window and operation of what host timers wait for
+    for number, (place, begin, total) in enumerate(zip(places, own, totals, strict=True)):
+        # a host reading's error bar is too small to matter: the same at every place
+        begin[host] = place.start[host] if number == 0 else place.end[host]
+        left = np.flatnonzero(begin < place.end)
+        for lot in in_lots(explainer.call_start, begin[left], place.end[left]):
+            pieces = _pieces_of(explainer, place, left[lot.owner], lot.start, lot.end)
+            total += sums(pieces, count)
+            if number == 0:
+                details.add_pieces(pieces)
+                of_host = np.flatnonzero(host[pieces.window])
+                size += np.bincount(pieces.window[of_host], minlength=count)
+                on = one_of(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
+                on = of_host[(on & (pieces.detail == 0))[of_host]]
+                executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
+        total[host] = totals[0][host]
+    both = np.unique(np.concatenate(executed))
+    details.add_executed(both >> 32, both & 0xFFFFFFFF)
+    operations += np.bincount(both >> 32, minlength=count)
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
     wrong = np.flatnonzero(totals[0].sum(axis=1) != length)
     if len(wrong):
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    del unshifted, places
+    del own, places, begin, place, total
     parts = _parts_table(totals)
     trim_memory()
     return SplitTrace(trace, alignment, explainer, parts, size, details.table(), operations)
 
 
-def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:
-    """By how much each window is shifted: not at all, and to either end of its error bar if any
-    window has one."""
+def _places(alignment: Alignment) -> Iterator[Windows]:
+    """The windows as measured, and at either end of their error bars if any window has one."""
+    windows, w = alignment.windows, Windows.of(alignment)
+    yield w
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
-    start = windows["start_ns"].to_numpy()
-    yield np.zeros(len(windows), np.int64)
     for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
-        reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - start), 0))
+        reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - w.start), 0))
         if reach.any():
-            yield sign * reach
+            yield replace(w, start=w.start + sign * reach, end=w.end + sign * reach)
+
+
+def _add_shared(
+    explainer: Explainer,
+    places: Sequence[Windows],
+    own: Sequence[np.ndarray],
+    windows: np.ndarray,
+    totals: Sequence[np.ndarray],
+    details: Details,
+) -> None:
+    """Adds what the windows of one lane share with all others, from their starts to `own`: how much
+    of each cause lies before the one and before the other."""
+    # starts, then ends, of all windows at all places: sorted times, of which place and window
+    sides, of = [], np.repeat(np.arange(len(places), dtype=np.int8), len(windows))
+    for times in ([place.start for place in places], own):
+        time = np.concatenate([t[windows] for t in times])
+        order = np.argsort(time)
+        sides.append((time[order], of[order], np.tile(windows, len(places))[order]))
+    # windows by their starts at the first place; those that are open while a lot lasts
+    coming = windows[np.argsort(places[0].start[windows], kind="stable")]
+    begin_ns, open_now = places[0].start[coming], coming[:0]
+    done = np.zeros(len(CAUSES), np.int64)  # how much of each cause lies before the lot
+    low, high = int(sides[0][0][0]), int(sides[1][0][-1])
+    for pieces in _explained(explainer, int(places[0].lane[windows[0]]), low, high):
+        edges = [pieces.start[0], pieces.end[-1]]
+        some = [slice(*np.searchsorted(time, edges, side="right")) for time, *_ in sides]
+        before = [np.tile(done, (s.stop - s.start, 1)) for s in some]
+        for code in distinct(pieces.cause).tolist():
+            of_cause = np.flatnonzero(pieces.cause == code)
+            begin, over = pieces.start[of_cause], pieces.end[of_cause]
+            for (time, *_), s, ns in zip(sides, some, before, strict=True):
+                ns[:, code] += covered(begin, over, time[s])
+            done[code] += (over - begin).sum()
+        for sign, (_, of, window), s, ns in zip((-1, 1), sides, some, before, strict=True):
+            for number, total in enumerate(totals):
+                here = np.flatnonzero(of[s] == number)
+                total[window[s][here]] += sign * ns[here]
+        begun, stop = np.searchsorted(begin_ns, edges)
+        open_now = np.append(open_now[own[0][open_now] > edges[0]], coming[begun:stop])
+        details.add_within(open_now, places[0].start[open_now], own[0][open_now], pieces)
+
+
+def _own_from(explainer: Explainer, lane: int, w: Windows) -> np.ndarray:
+    """From when on each window of one lane sees the stream in its own way: from the end of the last
+    operation that was issued before its end record, as were all before that; its end where the
+    operation behind it was issued before the end record, too."""
+    b = explainer.streams.blocks(lane)
+    issue = pick(explainer.call_start, explainer.call[b.ref], NEVER)
+    issued = np.searchsorted(np.maximum.accumulate(issue), w.close_ns) if len(issue) else 0
+    last = np.searchsorted(b.start, w.end)
+    until = np.minimum(issued, last)
+    following = pick(issue, np.where(last < len(issue), last, -1), NEVER)
+    shared = (until == last) & (following > NEVER) & (following < w.close_ns)
+    return np.where(shared, w.end, np.clip(pick(b.end, until - 1, NEVER), w.start, w.end))
+
+
+def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator[Pieces]:
+    """Sorted disjoint pieces of a lane from `low` to `high`, as windows see them that no record
+    closes, in lots of a bounded number of blocks, and of calls that were made meanwhile."""
+    starts = explainer.streams.blocks(lane).start
+    edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::CALLS_AT_ONCE], [low, high]])
+    edges = np.unique(edges[(edges >= low) & (edges <= high)])
+    whole = (-FAR, FAR, lane, -1, -1, False, FAR, FAR, -1, -1, -1)
+    endless = Windows(*(np.array([value]) for value in whole))
+    for begin, end in pairwise(edges):
+        yield stream_pieces(
+            explainer, endless, np.zeros(1, np.int64), np.array([begin]), np.array([end])
+        )
 
 
 def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:

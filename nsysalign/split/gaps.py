@@ -19,7 +19,18 @@ from nsysalign.intervals import FAR, Columns, distinct, group, one_of, pick, rag
 from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
-from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, host_side, make
+from nsysalign.split.pieces import (
+    CAUSE,
+    CAUSE_OF_KIND,
+    DETAIL,
+    REF,
+    Pieces,
+    concatenated,
+    host_side,
+    join,
+    make,
+    none,
+)
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
@@ -28,6 +39,46 @@ _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 _CAUSES = {"overhead": "profiler", "nvtx": "host"}
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
 _FALLBACK_NS, _ENOUGH = 5_000, 5
+
+
+@dataclass(frozen=True)
+class Windows(Columns):
+    """Arrays of equal length: place of each window, its lane, or the thread of a host timer, and the
+    end record (or the end of the range).
+
+    close_ns: start of the end record's call (nothing issued later belongs to the window);
+    close_end_ns: its end; close_thread, close_call: who made it; record: its position in the
+    alignment's records, -1 for none.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    lane: np.ndarray
+    thread: np.ndarray
+    process: np.ndarray
+    host: np.ndarray
+    close_ns: np.ndarray
+    close_end_ns: np.ndarray
+    close_thread: np.ndarray
+    close_call: np.ndarray
+    record: np.ndarray
+
+    @classmethod
+    def of(cls, alignment: Alignment) -> Windows:
+        """Of all windows; the work of a range ends with its own last operation: no record closes
+        it."""
+        w, calls = alignment.windows, np.append(alignment.records["call"].to_numpy(), -1)
+        kind = w["kind"].to_numpy()
+        names = ("start_ns", "end_ns", "end_lane", "thread", "process")
+        start, end, lane, of_timer, process = (w[c].to_numpy() for c in names)
+        close, close_end, thread, record = (
+            w[c].to_numpy() for c in ("close_ns", "close_end_ns", "end_thread", "end")
+        )
+        if len(w) and not (event := kind == "event").all():
+            close, close_end = (np.where(event, t, FAR) for t in (close, close_end))
+            record = np.where(event, record, -1)
+        who = (kind == "host", close, close_end, thread, calls[record], record)
+        return cls(start, end, lane, of_timer, process, *who)
 
 
 @dataclass(frozen=True)
@@ -274,6 +325,67 @@ class Explainer:
         wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(int(flag[lane]))
         same = (process == process[lane]) & (context == context[lane]) & (flag == wanted)
         return [i for i in np.flatnonzero(same).tolist() if i in self.per_lane]
+
+
+def stream_pieces(
+    explainer: Explainer,
+    w: Windows,
+    window: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+) -> Pieces:
+    """Tile spans of windows on streams with pieces, exactly, each as its window sees its stream."""
+    parts, gaps = [none()], []
+    for lane, those in group(w.lane[window], np.arange(len(window))).items():
+        blocks = explainer.streams.blocks(lane)
+        cut = tile(start[those], end[those], blocks.start, blocks.end)
+        busy, idle, whose = cut.block >= 0, np.flatnonzero(cut.block < 0), window[those[cut.piece]]
+        ref = blocks.ref[cut.block[busy]]
+        what = (CAUSE_OF_KIND[explainer.kind[ref]], explainer.ref_kind(ref), ref)
+        parts.append(make(whose[busy], cut.start[busy], cut.end[busy], *what))
+        gaps.append(_gaps(explainer, w, lane, whose[idle], cut.start[idle], cut.end[idle]))
+    return join([*parts, explainer.explain(Gaps.joined(gaps))]) if gaps else none()
+
+
+def _gaps(
+    explainer: Explainer,
+    w: Windows,
+    lane: int,
+    window: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+) -> Gaps:
+    """P and N of each idle stretch of one lane, as its window sees them: N is the end record where
+    nothing else was issued before it."""
+    blocks = explainer.streams.blocks(lane)
+    after = np.searchsorted(blocks.start, start, side="left")
+    before = np.searchsorted(blocks.end, start, side="right") - 1
+    previous = pick(blocks.ref, before, -1)
+    following = pick(blocks.ref, np.where(after < len(blocks.start), after, -1), -1)
+    call = pick(explainer.call, following, -1)
+    issue = pick(explainer.call_start, call, FAR)
+    # an operation that runs inside the window was issued before the end, whether or not the trace
+    # has its call
+    inside = pick(explainer.op_start, following, FAR) < w.end[window]
+    use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
+    from_call = use & (call >= 0)
+    fault = np.where(use, pick(explainer.faulting, following, -1), -1)
+    sure = from_call | (fault >= 0)
+    thread = np.where(fault >= 0, fault, w.close_thread[window])
+    return Gaps(
+        window=window,
+        start=start,
+        end=end,
+        lane=np.full(len(window), lane),
+        next=np.where(use, following, -1),
+        previous=previous,
+        issue_start=np.where(sure, issue, w.close_ns[window]),
+        issue_end=np.where(sure, pick(explainer.call_end, call, FAR), w.close_end_ns[window]),
+        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), thread),
+        issue_call=np.where(from_call, call, w.close_call[window]),
+        known=sure | (~use & (w.close_call[window] >= 0)),
+        record=w.record[window],
+    )
 
 
 def faulting_threads(trace: Trace) -> np.ndarray:

@@ -6,15 +6,14 @@ inside the interval (its kind), then what was queued before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, disjoint, group, pick, positions, ragged, tile
+from nsysalign.intervals import disjoint, group, pick, positions, ragged, tile
 from nsysalign.model import (
     CALL,
-    CAUSES,
     ENQUEUEING_CALLS,
     ISSUING_CALLS,
     KIND,
@@ -24,21 +23,18 @@ from nsysalign.model import (
     Trace,
 )
 from nsysalign.place.streams import stream_lane
-from nsysalign.split.busy import Blocks, first_of, in_lots
-from nsysalign.split.gaps import NEVER, Explainer, host_pieces
+from nsysalign.split.busy import Blocks, first_of
+from nsysalign.split.gaps import NEVER, Explainer, Windows, host_pieces
 from nsysalign.split.pieces import (
     CAUSE,
     CAUSE_OF_KIND,
     DETAIL,
-    OPERATION_REFS,
     REF,
     Pieces,
     join,
     make,
     none,
-    sums,
 )
-from nsysalign.split.sweep import Details, Sums
 
 #: A launch this many times slower than the median of its name, with this many operations
 #: unfinished, was blocked.
@@ -48,44 +44,8 @@ _KERNELS_AT_ONCE = 1 << 21
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 
 
-@dataclass(frozen=True)
-class HostWindows(Columns):
-    """Arrays of equal length."""
-
-    start: np.ndarray
-    end: np.ndarray
-    thread: np.ndarray
-    process: np.ndarray
-
-    @classmethod
-    def of(cls, windows: pd.DataFrame) -> HostWindows:
-        columns = ("start_ns", "end_ns", "thread", "process")
-        return cls(*(windows[c].to_numpy() for c in columns))
-
-
-def host_sums(
-    explainer: Explainer, windows: pd.DataFrame, which: np.ndarray, details: Details
-) -> Sums:
-    """The sums of the windows `which`, of kind host, some at a time; operations are those that the
-    host waits for.  Adds their pieces to `details`."""
-    w, count = HostWindows.of(windows), len(windows)
-    total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
-    executed = [np.empty(0, np.int64)]
-    for lot in in_lots(explainer.call_start, w.start[which], w.end[which]):
-        pieces = host_pieces_of(explainer, w, which[lot.owner], lot.start, lot.end)
-        total += sums(pieces, count)
-        size += np.bincount(pieces.window, minlength=count)
-        details.add_pieces(pieces)
-        on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
-        on &= pieces.detail == 0
-        executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
-    both = np.unique(np.concatenate(executed))
-    details.add_executed(both >> 32, both & 0xFFFFFFFF)
-    return Sums([total], np.bincount(both >> 32, minlength=count), size)
-
-
 def host_pieces_of(
-    explainer: Explainer, w: HostWindows, window: np.ndarray, start: np.ndarray, end: np.ndarray
+    explainer: Explainer, w: Windows, window: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> Pieces:
     """Tile spans of windows with pieces, exactly."""
     calls, parts = explainer.trace.calls, [none()]
@@ -153,7 +113,7 @@ def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     )
 
 
-def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
+def _waits(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> Pieces:
     """Copy and synchronisation calls, by what they wait for."""
     # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted
     # and disjoint
@@ -194,9 +154,7 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
     )
 
 
-def _waited_for(
-    explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
-) -> list[np.ndarray]:
+def _waited_for(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> list[np.ndarray]:
     """What executes on the streams that calls wait for: number of the piece of `p`, start, end,
     operation.  A call waits only for work issued before it.  A stream synchronisation or a copy
     waits for its stream, a copy also for the streams that the legacy default stream's order puts

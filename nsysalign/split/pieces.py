@@ -11,8 +11,16 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import Columns, one_of
-from nsysalign.model import CAUSES, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace
+from nsysalign.intervals import Columns, distinct, one_of, ragged
+from nsysalign.model import (
+    CAUSES,
+    KIND,
+    MIGRATIONS,
+    OPERATION_KINDS,
+    WITH_A_NAME,
+    Alignment,
+    Trace,
+)
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: The cause of the time in which an operation of each kind executes.
@@ -270,3 +278,151 @@ def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     streams = alignment.lanes["stream"].to_numpy()[pieces.lane[on]]
     out[on] += _each(streams, " (stream {})".format)
     return out
+
+
+#: By cause and what a piece points to: what names it as a detail; 0, it is none; _ANYWAY, it is
+#: one whatever it points to.
+_ANYWAY = -1
+_LOOK = np.zeros((len(CAUSES), len(REF_KINDS)), np.int8)
+for _ref in ("api", "nvtx", "overhead"):
+    _LOOK[[CAUSE[c] for c in WITH_A_NAME], REF[_ref]] = REF[_ref]
+for _moving in ("memcpy", "memset"):
+    _LOOK[CAUSE[_moving], OPERATION_REFS] = REF[_moving]
+_LOOK[[CAUSE["queued"], CAUSE["unknown"]]] = _ANYWAY
+
+
+class Details:
+    """Collects nanoseconds of windows by kind, which is one number until the table is made."""
+
+    def __init__(self, trace: Trace, alignment: Alignment) -> None:
+        self.operations, self.lanes = trace.operations, alignment.lanes
+        self.moves = one_of(trace.operations["kind"].to_numpy(), [KIND["memcpy"], KIND["memset"]])
+        #: Rows of window, kind, ns, bytes, and duration of what moved these.
+        self._rows = [np.empty((5, 0), np.int64)]
+        #: Detail, direction and memory by number, and for what pieces point to, these numbers.
+        self._texts = [("", "", "")]
+        self._numbers = {REF["memset"]: np.broadcast_to(np.int32(0), len(self.moves))}
+        names = trace.names
+        for ref, table, unnamed in (("api", trace.calls, "CUDA call"), ("overhead", trace.overhead, "profiler")):  # fmt: skip
+            code, ids = pd.factorize(table["name_id"].to_numpy())
+            self._name(REF[ref], code, [(names.get(n, unnamed), "", "") for n in ids.tolist()])
+        code, texts = pd.factorize(trace.ranges["text"].to_numpy(dtype=object))
+        self._name(REF["nvtx"], code, [(text, "", "") for text in texts])
+        copies = np.flatnonzero(trace.operations["kind"].to_numpy() == KIND["memcpy"])
+        way, ways = pd.factorize(trace.operations["copy_kind"].to_numpy()[copies])
+        side, sides = pd.factorize(host_side(trace.operations, copies))
+        code = np.zeros(len(self.moves), np.int32)
+        code[copies] = way * len(sides) + side
+        words = [
+            ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
+            for way in ways.tolist()
+            for side in sides.tolist()
+        ]
+        self._name(REF["memcpy"], code, words)
+        self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts))
+
+    def _name(self, ref_kind: int, code: np.ndarray, texts: list[tuple[str, str, str]]) -> None:
+        self._numbers[ref_kind] = (code + len(self._texts)).astype(np.int32)
+        self._texts += texts
+
+    def _listed(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        """Which pieces are details, and the number of the kind of each."""
+        look = _LOOK[pieces.cause, pieces.ref_kind]
+        rows = np.flatnonzero((look != 0) & ((pieces.ref >= 0) | (look == _ANYWAY)))
+        look, ref, text = look[rows], pieces.ref[rows], np.zeros(len(rows), np.int64)
+        for ref_kind, numbers in self._numbers.items():
+            own = np.flatnonzero(look == ref_kind)
+            text[own] = numbers[ref[own]]
+        columns = (c[rows] for c in (pieces.cause, pieces.detail, pieces.lane + 1))
+        return rows, np.ravel_multi_index((*columns, text), self._shape)
+
+    def add_pieces(self, pieces: Pieces) -> None:
+        """What these pieces of windows are."""
+        rows, kind = self._listed(pieces)
+        self.add(pieces.window[rows], kind, (pieces.end - pieces.start)[rows])
+
+    def add_within(self, window, start, end, pieces: Pieces) -> None:
+        """What of these pieces, sorted and disjoint, lies in each window."""
+        rows, kind = self._listed(pieces)
+        begin, over = pieces.start[rows], pieces.end[rows]
+        first, last = np.searchsorted(over, start, side="right"), np.searchsorted(begin, end)
+        owner, piece = ragged(first, np.maximum(last - first, 0))
+        ns = np.minimum(over[piece], end[owner]) - np.maximum(begin[piece], start[owner])
+        self.add(window[owner], kind[piece], ns)
+
+    def add(self, window, kind, ns, size=0, took=0) -> None:
+        """Nanoseconds of windows; and bytes that were moved, and how long what moved them took."""
+        kinds, values = pd.factorize(kind)
+        row, pairs = pd.factorize(window * len(values) + kinds)
+        sums = np.zeros((5, len(pairs)), np.int64)
+        sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
+        for total, column in zip(sums[2:], (ns, size, took), strict=True):
+            if np.ndim(column):
+                np.add.at(total, row, column)
+        self._rows.append(sums)
+
+    def add_moved(self, window, start, end, operation) -> None:
+        """What the copies and memsets among these operations, sorted by start, moved that touch the
+        windows: those that began before its end, without those that were over at its start."""
+        operation = operation[self.moves[operation]]
+        kinds, size, begun, over = self._moved(operation)
+        for kind in distinct(kinds).tolist():
+            those = np.flatnonzero(kinds == kind)
+            ended = those[np.argsort(over[those])]
+            first = np.searchsorted(over[ended], start, side="right")
+            last = np.searchsorted(begun[those], end)
+            moved, took = (
+                np.append(0, np.cumsum(v[those]))[last] - np.append(0, np.cumsum(v[ended]))[first]
+                for v in (size, over - begun)
+            )
+            some = np.flatnonzero((end > start) & ((moved > 0) | (took > 0)))
+            self.add(window[some], np.full(len(some), kind), 0, moved[some], took[some])
+
+    def add_executed(self, window: np.ndarray, operation: np.ndarray) -> None:
+        """The same where it is known which operation executes in which window."""
+        some = self.moves[operation]
+        kinds, size, begun, over = self._moved(operation[some])
+        self.add(window[some], kinds, 0, size, over - begun)
+
+    def _moved(self, operation: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Of copies and memsets: kind, bytes, start, end."""
+        names = ("kind", "bytes", "start_ns", "end_ns")
+        kind, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
+        pieces = make(operation, begun, over, CAUSE_OF_KIND[kind], kind + 1, operation)
+        return self._listed(pieces)[1], size, begun, over
+
+    def table(self) -> pd.DataFrame:
+        """`frames.DETAILS` of everything that was added, once."""
+        rows, self._rows = np.concatenate(self._rows, axis=1), []
+        kinds = distinct(rows[1])
+        words = [self._words(kind) for kind in kinds.tolist()]
+        ordered = sorted(set(words))
+        place = {word: n for n, word in enumerate(ordered)}
+        rank = np.array([place[word] for word in words], np.int64)
+        # rows of one interval and kind are added up
+        key = rows[0] * len(ordered) + rank[np.searchsorted(kinds, rows[1])]
+        row, pairs = pd.factorize(key, sort=True)
+        ns, size, took = (np.zeros(len(pairs), np.int64) for _ in range(3))
+        for total, column in zip((ns, size, took), rows[2:], strict=True):
+            np.add.at(total, row, column)
+        del rows, key, row
+        some = np.flatnonzero(ns != 0)
+        interval, kind = np.divmod(pairs[some], max(len(ordered), 1))
+        named = pd.DataFrame(ordered, columns=["cause", "detail", "direction", "memory", "stream"])
+        stream = named.pop("stream").to_numpy(dtype=np.int64)[kind]
+        size, took = size[some], took[some]
+        # bytes per nanosecond are GB per second
+        rate = np.divide(size, took, out=np.full(len(some), np.nan), where=took > 0)
+        table = {name: frames.texts(kind, named[name].tolist()) for name in named}
+        numbers = {"interval": interval, "stream": stream, "bytes": size}
+        table |= {name: frames.narrow(values) for name, values in numbers.items()}
+        table |= {"ns": ns[some], "bandwidth_gb_s": rate}
+        return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)
+
+    def _words(self, kind: int) -> tuple[str, str, str, str, int]:
+        """Cause, detail, direction, memory, stream."""
+        cause, detail, lane, text = (int(n) for n in np.unravel_index(kind, self._shape))
+        words, direction, memory = self._texts[text]
+        stream = int(self.lanes["stream"].iloc[lane - 1]) if lane else -1
+        words = DETAILS[detail] if (direction and detail) or not text else words
+        return CAUSES[cause], words, direction, memory, stream
