@@ -46,99 +46,6 @@ def test_what_the_tool_did_itself_is_not_idle():
     assert "ran nothing for 0.60 of 1 ms" in rules(drawn)["whole-run"].title
 
 
-def test_copies_of_a_run():
-    copies = piece("memcpy", 600, direction="H2D", memory="pinned", bytes=1 << 20)
-    staged = piece("memcpy", 100, "staging", direction="H2D", memory="pageable", bytes=1 << 20)
-    found = rules(analysis(interval("run", copies, staged, ("kernel", 300), kind="run")))[
-        "whole-run"
-    ]
-    assert found.title.startswith("Copies take 0.60 of 1 ms") and found.loss_ns == 300_000
-
-
-def test_pageable_copies_of_a_run_can_lose_all_but_what_a_bus_needs():
-    """A public program lost 2.0 of 2.5 s when its 13 GB came from pinned memory, and 5.7 ms of
-    kernels had nothing to do with it."""
-    copies = piece("memcpy", 900, direction="D2H", memory="pageable", bytes=6_400_000)
-    found = rules(analysis(interval("run", copies, ("kernel", 10), kind="run")))["whole-run"]
-    assert found.loss_ns == 810_000 and "pinned" in found.faster
-
-
-def test_a_program_that_measured_what_it_wanted_to_know_is_left_alone():
-    start = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)
-    few = repeat(3, "x", ("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))
-    ranges = [interval("x", ("kernel", 90), kind="nvtx", start=9_010)]
-    assert "whole-run" not in rules(analysis(few, start))
-    assert "whole-run" in rules(analysis(ranges, start))
-    half = [interval("x", ("host", 5_000), ("kernel", 90), kind="nvtx", start=4_010)]
-    assert "whole-run" not in rules(analysis(half, start))
-
-
-def test_failed_calls_come_first():
-    drawn = analysis(repeat(6, "late", ("host", 300), ("kernel", 100)))
-    failed = (("cudaLaunchKernel", 701, 21), ("cudaMemcpy", 77, 1))
-    told = diagnose(replace(drawn, trace=replace(drawn.trace, failed_calls=failed)))
-    first = told.findings.iloc[0]
-    assert (first["rule"], first["severity"]) == ("failed-calls", "error")
-    assert first["title"] == (
-        "22 CUDA calls failed: cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), cudaMemcpy once with "
-        "error 77."
-    )
-
-
-def test_failed_launches_are_the_answer_also_of_what_was_timed():
-    """A public program timed 20 launches that all failed: "launch latency and the event pair's cost"."""
-    failed = (("cudaLaunchKernel", 222, 21),)
-    text = "21 CUDA calls failed: cudaLaunchKernel 21 times with error 222 (cudaErrorUnsupportedPtxVersion). "
-    for name, other, where in (
-        ("x", None, "in x"),
-        ("x\x1b[2J", None, "in x"),  # a sentence is safe to print
-        ("x", {23: 2}, "on the stream of x"),
-    ):
-        drawn = analysis(repeat(6, name, ("host", 9), ("api_launch", 5), other=other or {}))
-        told = answer(diagnose(replace(drawn, trace=replace(drawn.trace, failed_calls=failed))))
-        assert told.sentence == f"{text}No kernel ran {where}."
-
-
-def test_after_failed_calls_nothing_is_said_of_what_the_run_waited_for():
-    drawn = analysis(interval("run", *RUN, kind="run"))
-    failed = replace(drawn.trace, failed_calls=(("cudaLaunchKernel", 222, 21),))
-    assert set(rules(replace(drawn, trace=failed))) == {"failed-calls"}
-
-
-def test_pinned_copies_are_not_told_to_be_pinned():
-    copies = piece("memcpy", 600, direction="H2D", memory="pinned", bytes=1 << 20)
-    staged = piece("memcpy", 600, direction="H2D", memory="pageable", bytes=1 << 20)
-    for what, pinned in ((copies, False), (staged, True)):
-        drawn = analysis(interval("run", what, ("kernel", 300), kind="run"))
-        assert ("pinned" in rules(drawn)["whole-run"].faster) == pinned
-
-
-@pytest.mark.parametrize(
-    ("issuing", "text"),
-    [
-        (
-            0,
-            "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us), and none of them gives work to the GPU",
-        ),
-        (
-            4,
-            "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us), 4 of which give work to the GPU, but no row of it",
-        ),
-    ],
-)
-def test_calls_without_a_row_of_gpu_work(issuing, text):
-    made = {
-        "calls": 9,
-        "issuing": issuing,
-        "whole_ns": 9_000,
-        "call_ns": 5_000,
-        "call": "cudaMalloc",
-    }
-    made["call_count"] = 3
-    result = diagnose(replace(analysis(), known=Known(calls_without_work=made)))
-    assert [note[: len(text)] for note in result.notes] == [text] and result.findings.empty
-
-
 IDLE = {"pid": 1, "device": 0, "idle_ns": 800_000, "first_ns": 0, "first_kernels": 0, "back_ns": 0, "back_count": 0,
         "sync_call": "cudaStreamSynchronize", "sync_count": 40, "operations": 3}  # fmt: skip
 
@@ -198,34 +105,130 @@ def test_a_pause_in_which_no_call_took_long_names_none():
     assert "no CUDA call took half of it" in rules(replace(drawn, gaps=gap))["whole-run"].title
 
 
-def test_idle_time_around_the_range_that_holds_the_kernels_is_set_up():
-    run = interval("run", ("kernel", 90), ("host", 9_000), ("kernel", 10), kind="run", start=0)
-    inside = interval("inference", ("kernel", 90), kind="nvtx", start=0)
-    found = rules(analysis(inside, run))["whole-run"]
-    assert (found.severity, found.loss_ns, found.faster) == ("info", 0, "")
+def copying(us: float, memory: str = "pinned", size: int = 1 << 20, what: str = "copy"):
+    return piece("memcpy", us, what, direction="H2D", memory=memory, bytes=size)
 
 
-def test_ranges_of_libraries_do_not_silence_the_run():
-    run = interval("run", ("kernel", 10), ("host", 900), ("kernel", 90), kind="run", start=0)
-    drawn = analysis(
-        interval("aten::mm", ("host", 900), ("kernel", 90), kind="nvtx", start=10), run
-    )
-    assert "whole-run" not in rules(drawn)
-    drawn = replace(drawn, intervals=drawn.intervals.assign(library=True))
-    assert "whole-run" in rules(drawn)
+@pytest.mark.parametrize(
+    ("pieces", "title", "severity", "loss_us", "pinned"),
+    [
+        ((copying(600), copying(100, "pageable", what="staging"), ("kernel", 300)), "Copies take 0.60 of 1 ms", "warning", 300, False),
+        # a public program lost 2.0 of 2.5 s when its 13 GB came from pinned memory
+        ((copying(900, "pageable", 6_400_000), ("kernel", 10)), "Copies of pageable memory take 900 of 910 us", "warning", 810, True),
+        ((copying(600, "pageable"), ("kernel", 300)), "Copies of pageable memory take 600 of 900 us", "warning", 600, True),
+        ((copying(300, "pageable"), ("kernel", 700)), "Copies of pageable memory take 300 us of 1 ms", "info", 300, True),
+        # EdVince/TopK: 146 ms of copies, 9 of kernels, 52 of the CPU's own code, which was named first
+        ((copying(1_460, "pageable", 1 << 30), ("host", 520), ("kernel", 90)), "Copies of pageable memory take 1.46 of 2.07 ms", "warning", 610, True),
+        ((copying(1_460, size=1 << 30), ("host", 520), ("kernel", 90)), "Copies take 1.46 of 2.07 ms", "warning", 90, False),
+    ],
+)  # fmt: skip
+def test_copies_of_a_run(pieces, title, severity, loss_us, pinned):
+    first = diagnose(analysis(interval("run", *pieces, kind="run"))).findings.iloc[0]
+    assert first["title"].startswith(title) and ("pinned" in first["faster"]) == pinned
+    assert (first["severity"], first["loss_ns"]) == (severity, loss_us * 1_000)
 
 
 def test_a_copy_of_a_microsecond_is_no_warning():
-    copy = piece("memcpy", 0.99, direction="H2D", memory="pageable", bytes=4)
-    assert "whole-run" not in rules(analysis(interval("run", copy, ("kernel", 1), kind="run")))
+    tiny = interval("run", copying(0.99, "pageable", 4), ("kernel", 1), kind="run")
+    assert "whole-run" not in rules(analysis(tiny))
 
 
-def test_a_call_that_ends_with_the_driver_is_no_error():
-    drawn = analysis(repeat(6, "x", ("host", 300), ("kernel", 100)))
-    failed = (("cuCtxSynchronize", 4, 1), ("cuCtxSynchronize", 201, 1))
-    assert "failed-calls" not in rules(
-        replace(drawn, trace=replace(drawn.trace, failed_calls=failed))
+def failing(drawn, *calls):
+    """The same analysis of a run in which calls failed: (name, error, how often)."""
+    return diagnose(replace(drawn, trace=replace(drawn.trace, failed_calls=calls)))
+
+
+def test_failed_calls_come_first_and_nothing_is_said_of_what_the_run_waited_for():
+    drawn = analysis(repeat(6, "late", ("host", 300), ("kernel", 100)))
+    calls = ("cudaLaunchKernel", 701, 21), ("cudaMemcpy", 77, 1)
+    first = failing(drawn, *calls).findings.iloc[0]
+    assert (first["rule"], first["severity"]) == ("failed-calls", "error")
+    assert first["title"] == (
+        "22 CUDA calls failed: cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), cudaMemcpy once with "
+        "error 77."
     )
+    # the driver is gone when the program ends; there was no context yet
+    ended = failing(drawn, ("cuCtxSynchronize", 4, 1), ("cuCtxSynchronize", 201, 1))
+    assert "failed-calls" not in set(ended.findings["rule"])
+    run = analysis(interval("run", *RUN, kind="run"))
+    assert set(failing(run, *calls).findings["rule"]) == {"failed-calls"}
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "where"),
+    [
+        ("x", {}, "in x"),
+        ("x\x1b[2J", {}, "in x"),  # a sentence is safe to print
+        ("x", {23: 2}, "on the stream of x"),
+    ],
+)
+def test_failed_launches_are_the_answer_also_of_what_was_timed(name, other, where):
+    """A public program timed 20 launches that all failed: "launch latency and the event pair's cost"."""
+    drawn = analysis(repeat(6, name, ("host", 9), ("api_launch", 5), other=other))
+    text = "21 CUDA calls failed: cudaLaunchKernel 21 times with error 222 (cudaErrorUnsupportedPtxVersion). "
+    told = answer(failing(drawn, ("cudaLaunchKernel", 222, 21)))
+    assert told.sentence == f"{text}No kernel ran {where}."
+
+
+@pytest.mark.parametrize(
+    ("issuing", "text"),
+    [
+        (0, ", and none of them gives work to the GPU: check that the program"),
+        (4, ", 4 of which give work to the GPU, but no row of it: the driver gave nsys none;"),
+    ],
+)
+def test_calls_without_a_row_of_gpu_work(issuing, text):
+    made = {"calls": 9, "issuing": issuing, "whole_ns": 9_000, "call_ns": 5_000}
+    made |= {"call": "cudaMalloc", "call_count": 3}
+    result = diagnose(replace(analysis(), known=Known(calls_without_work=made)))
+    calls = "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us)"
+    assert result.notes[0].startswith(f"{calls}{text}") and result.findings.empty
+
+
+def test_a_run_of_which_half_was_measured_is_left_alone():
+    run = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)
+    few = repeat(3, "x", ("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))
+    assert "whole-run" not in rules(analysis(few, run)), "the program measured what it wanted"
+    half = interval("x", ("host", 5_000), ("kernel", 90), kind="nvtx", start=4_010)
+    assert "whole-run" not in rules(analysis(half, run))
+    library = analysis(half, run)
+    library = replace(library, intervals=library.intervals.assign(library=True))
+    assert "whole-run" in rules(library)
+    # around the range that holds the kernels it is set-up
+    inside = interval("inference", ("kernel", 90), kind="nvtx", start=9_010)
+    found = rules(analysis(inside, run))["whole-run"]
+    assert (found.severity, found.loss_ns, found.faster) == ("info", 0, "")
+    busy = interval("run", ("kernel", 70), ("host", 30), ("kernel", 10), kind="run")
+    assert rules(analysis(busy))["whole-run"].severity == "info", "idle for a third at most"
+
+
+FEW = {"pid": 1, "device": 0, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
+       "threads_per_block": 256, "multiprocessors": 108}  # fmt: skip
+GPU = "add was launched with 1 block of 256 threads, and the GPU has 108 multiprocessors."
+
+
+@pytest.mark.parametrize(
+    ("what", "ns", "more", "title"),
+    [
+        ("few_blocks", 300_000, {}, f"For 300 us of 1 ms at least half of the GPU had nothing to do: {GPU}"),
+        ("few_blocks", 300_000, {"kinds": 2, "longest_ns": 190_000}, "add (of 2 such kernels the one that runs longest: 190 us) was launched"),
+        ("few_blocks", 200_000, {}, ""),  # a fifth of the run
+        ("fewer_blocks", 600_000, {}, "For 0.60 of 1 ms at least a third of the GPU had nothing to do"),
+        ("few_threads", 320_000, {"blocks": 4096, "threads_per_block": 1},
+         "For 320 us of 1 ms nothing ran but blocks of fewer threads than a warp: add was launched with 4,096 blocks of 1 thread, and a warp has 32."),
+    ],
+)  # fmt: skip
+def test_kernels_with_few_blocks(what, ns, more, title):
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    drawn = replace(drawn, known=Known(**{what: [FEW | {f"{what}_ns": ns} | more]}))
+    told = rules(drawn).get("few-blocks")
+    assert bool(told) == bool(title)
+    if told:
+        assert title in told.title and (told.severity, told.loss_ns) == ("warning", 290_000)
+    # a kernel that takes no longer than its launch gains nothing: 10,000 times 3.7 us in a public trace
+    ran = [("run", "add(int)", "kernel", 81, 300_000, 3_703.7, 1.0, 0)]
+    kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+    assert "few-blocks" not in rules(replace(drawn, kernels=kernels))
 
 
 def test_the_warm_up_does_not_lead():
@@ -233,66 +236,6 @@ def test_the_warm_up_does_not_lead():
     found = diagnose(analysis(*drawn)).findings
     severity = dict(zip(found["label"], found["severity"], strict=True))
     assert severity["step"] == "warning" and severity["Warm-up"] == "info"
-
-
-def test_kernels_with_few_blocks():
-    few = {
-        "pid": 0, "device": 0, "few_blocks_ns": 300_000, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
-        "threads_per_block": 256, "multiprocessors": 108,
-    }  # fmt: skip
-    drawn = analysis(interval("run", *RUN, kind="run"))
-    run = drawn.intervals.iloc[0]
-    few |= {"pid": int(run["pid"]), "device": int(run["device"])}
-    told = rules(replace(drawn, known=Known(few_blocks=[few])))["few-blocks"]
-    assert told.title == (
-        "For 300 us of 1 ms at least half of the GPU had nothing to do: add was launched with 1 block of 256 threads, and the "
-        "GPU has 108 multiprocessors."
-    )
-    assert (told.severity, told.loss_ns) == ("warning", 290_000)
-    two = replace(drawn, known=Known(few_blocks=[few | {"kinds": 2, "longest_ns": 190_000}]))
-    part = "add (of 2 such kernels the one that runs longest: 190 us) was launched with 1 block"
-    assert part in rules(two)["few-blocks"].title
-    third = {"few_blocks_ns": 0, "fewer_blocks_ns": 600_000, "blocks": 49}
-    told = rules(replace(drawn, known=Known(fewer_blocks=[few | third])))["few-blocks"]
-    assert told.title.startswith("For 0.60 of 1 ms at least a third of the GPU had nothing to do")
-    short = replace(drawn, known=Known(few_blocks=[few | {"few_blocks_ns": 200_000}]))
-    assert "few-blocks" not in rules(short), "a fifth of the run"
-
-
-def test_kernels_with_blocks_of_one_thread():
-    drawn = analysis(interval("run", *RUN, kind="run"))
-    run = drawn.intervals.iloc[0]
-    few = {
-        "pid": int(run["pid"]), "device": int(run["device"]), "few_threads_ns": 320_000, "unused_ns": 310_000,
-        "kernel": "add(int)", "blocks": 4096, "threads_per_block": 1, "multiprocessors": 108,
-    }  # fmt: skip
-    told = rules(replace(drawn, known=Known(few_threads=[few])))["few-blocks"]
-    assert told.title == (
-        "For 320 us of 1 ms nothing ran but blocks of fewer threads than a warp: add was launched with 4,096 blocks of 1 thread, "
-        "and a warp has 32."
-    )
-    assert (told.severity, told.loss_ns) == ("warning", 310_000)
-
-
-def test_a_kernel_that_takes_no_longer_than_its_launch_would_not_gain_by_more_blocks():
-    """main_58_gpu__red in a public trace: 10,000 times 3.7 us on one block, in a launch-bound run."""
-    few = {"pid": 1, "device": 0, "few_blocks_ns": 300_000, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
-           "threads_per_block": 256, "multiprocessors": 108}  # fmt: skip
-    drawn = analysis(interval("run", *RUN, kind="run"))
-    for count, told in ((81, False), (3, True)):
-        ran = [("run", "add(int)", "kernel", count, 300_000, 300_000 / count, 1.0, 0)]
-        kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
-        made = replace(drawn, known=Known(few_blocks=[few]), kernels=kernels)
-        assert ("few-blocks" in rules(made)) == told
-
-
-def test_a_busy_gpu_is_not_said_to_pause():
-    """A public trace: busy 72 %, and "3 pauses" of 74, 37 and 32 us came first."""
-    drawn = analysis(interval("run", ("kernel", 70), ("host", 30), ("kernel", 10), kind="run"))
-    assert rules(drawn)["whole-run"].severity == "info"
-    copies = piece("memcpy", 300, direction="H2D", memory="pageable", bytes=1 << 20)
-    drawn = analysis(interval("run", ("kernel", 700), copies, kind="run"))
-    assert rules(drawn)["whole-run"].severity == "info", "the kernels take longer"
 
 
 def recorded(tmp_path, *programs, until=70_000_000):
@@ -457,19 +400,6 @@ def test_ranges_that_overlap_do_not_lead(tmp_path):
 
     made = recorded(tmp_path, draw, until=10_100_000)
     assert answer(made).sentence.startswith("loop: its GPU work spans")
-
-
-def test_pageable_copies_lose_what_the_host_could_do_meanwhile():
-    """EdVince/TopK: 146 ms of copies, 9 of kernels, 52 of the CPU's own code, which was named
-    first."""
-    copies = piece("memcpy", 1_460, direction="H2D", memory="pageable", bytes=1 << 30)
-    drawn = analysis(interval("run", copies, ("host", 520), ("kernel", 90), kind="run"))
-    first, second = diagnose(drawn).findings.itertuples(index=False)
-    assert first.title.startswith("Copies of pageable memory take 1.46 of 2.07 ms")
-    assert (first.loss_ns, second.loss_ns) == (610_000, 520_000)
-    copies = piece("memcpy", 1_460, direction="H2D", memory="pinned", bytes=1 << 30)
-    drawn = analysis(interval("run", copies, ("host", 520), ("kernel", 90), kind="run"))
-    assert diagnose(drawn).findings["loss_ns"].tolist() == [90_000, 520_000], "idle for a quarter"
 
 
 def managed(moving_ns: int, alone_ns: int, **more):

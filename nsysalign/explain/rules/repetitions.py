@@ -12,67 +12,18 @@ from nsysalign.explain.finding import Advice, Findings, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
 from nsysalign.text import percent, plural, span, subject, times
 
-#: Kernels of labels are compared from so many repetitions on.
-FEW_SAMPLES = 5
-#: A first repetition is warm-up when it takes this many times the median of the rest, and the run of
-#: slow ones at the start is at most this share of all.
-WARMUP_FACTOR, WARMUP_SHARE = 1.5, 0.3
+#: A first repetition is warm-up when it takes this many times the median of the rest.
+WARMUP_FACTOR = 1.5
 #: Loading code is named from this time on, if it is at least this share of the slow interval:
 #: otherwise something else made it slow.
 LOAD_NS, LOAD_SHARE = 100_000, 0.05
-#: Statistics of the spread need this many repetitions; half of them spread over more than this share
-#: of the median: high variance.
-SPREAD_SAMPLES, SPREAD_SHARE = 8, 0.15
-#: An outlier lies above this many times the median, and this many (normal) standard deviations off.
-OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
+#: Statistics of the spread need this many repetitions.
+SPREAD_SAMPLES = 8
 #: Different work under one label: operation counts that differ by more than this factor.
 MIXED_FACTOR = 1.5
 _KINDS_NAMED = 3
-#: Two SM clocks are different from this share on; a kernel follows the clock when it grows by this
-#: much of what the clock lost, in step with it (correlation with the clock's period), and by at
-#: least the SAY share.
-CLOCK_SHARE, CLOCK_FOLLOWS, CLOCK_CORRELATION = 0.03, 0.3, 0.5
-CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
-#: Slowed down by power or heat in this share of a label's runs: worth mentioning.
-THROTTLED_SAY_SHARE = 0.05
-#: Reasons for a low clock that come from the hardware.
-HARDWARE = 0x08 | 0x40 | 0x80
-#: Samples of the clock further apart than this say nothing about what lies between them.
-MOST_APART_NS = 250_000_000
-#: The same kernels, slower by a factor in this range elsewhere: cold against warm L2 is the usual
-#: cause; kernel times that can be compared spread over less than this share of their median.
-COLD_FACTOR, COLD_FACTOR_MAX, COLD_SPREAD_SHARE = 1.08, 1.6, 0.06
-_NOT_MEMORY = "spin_kernel"  # torch.cuda._sleep: its length is the requested one
-
-_LOADING = Advice(
-    "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-    "Load the code when the program starts, not when the first result is needed",
-    "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
-)
-_WARM_UP = Advice("Run it a few times before timing:   for _ in range(3): f(x)")
-_OWN_NAMES = Advice('Give each kind its own name:   with nsysalign.region("name"): ...')
-_SPREAD = Advice(
-    "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
-    "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
-)
-_SUSTAINED = (
-    "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
-    "# or pause between the intervals"
-)
-_MACHINE = Advice(
-    "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
-)
-_RAMP = Advice(
-    "Warm up until the clock is stable, and compare intervals at one clock only:   "
-    "for _ in range(200): step()   # before the first start.record()",
-)
-_LOCK = (
-    "Compare intervals at one clock only, or lock it where you may:   "
-    "sudo nvidia-smi --lock-gpu-clocks={:.0f}"
-)
-_CACHE = Advice(
-    "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
-)
+#: Two SM clocks, and kernels at them, are different from these shares on.
+CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
 
 
 @dataclass(frozen=True)
@@ -129,7 +80,7 @@ def _slow_first(elapsed: np.ndarray) -> int:
     if len(elapsed) < 3:
         return 0
     slow = int(np.argmin(elapsed > WARMUP_FACTOR * float(np.median(elapsed[1:]))))
-    if slow > max(1, WARMUP_SHARE * len(elapsed)):  # the first one if it stands out from the others
+    if slow > max(1, 0.3 * len(elapsed)):  # the first one if it stands out from the others
         slow = int(elapsed[0] > WARMUP_FACTOR * elapsed[1:slow].max())
     return slow
 
@@ -157,7 +108,11 @@ def module_load(label: Label) -> Findings:
     yield row.finding(
         "warning" if typical else "info",
         f"{label.who} loads code in {where}: for {row.of(row.value(spent))} it loaded modules{idle}{usual}.",
-        _LOADING,
+        Advice(
+            "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+            "Load the code when the program starts, not when the first result is needed",
+            "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
+        ),
         spent,
         of=row.has if alone else numbers == row.number,  # draw the one that the title is about
         about_row=typical,
@@ -190,7 +145,7 @@ def warm_up(facts: Facts) -> Findings:
             "info",
             f"{label.who} warms up: {which} took {span(row.elapsed)}, {times(factor)} the median "
             f"of the later ones ({span(warm)}); the mean of all is {span(mean)}.",
-            _WARM_UP,
+            Advice("Run it a few times before timing:   for _ in range(3): f(x)"),
             row=row,
             of=r.cold,
             cold_intervals=len(r.cold),
@@ -233,7 +188,13 @@ def mixed_work(facts: Facts) -> Findings:
                 "operations_otherwise_at_most": most,
             }
         title = f"{label.who} mixes different work: {held}"
-        yield label.finding("info", title, _OWN_NAMES, of=r.different, **evidence)
+        yield label.finding(
+            "info",
+            title,
+            Advice('Give each kind its own name:   with nsysalign.region("name"): ...'),
+            of=r.different,
+            **evidence,
+        )
 
 
 def variance(facts: Facts) -> Findings:
@@ -248,8 +209,8 @@ def variance(facts: Facts) -> Findings:
             continue
         low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
         sigma = 1.4826 * float(np.median(np.abs(values - median)))
-        limit = max(OUTLIER_FACTOR * median, median + OUTLIER_SIGMAS * sigma)
-        if high - low <= SPREAD_SHARE * median and values[-1] <= limit:
+        limit = max(1.5 * median, median + 6.0 * sigma)
+        if high - low <= 0.15 * median and values[-1] <= limit:
             continue
         # what the slowest quarter has more of than the faster half
         parts = facts.parts[label.numbers[order]]
@@ -261,7 +222,10 @@ def variance(facts: Facts) -> Findings:
             "info",
             f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
             f"{span(low)} and {span(high)}, the median is {span(median)}, the slowest took {span(values[-1])}.",
-            _SPREAD,
+            Advice(
+                "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
+                "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
+            ),
             of=r.warm,
             intervals=len(values),
             p25_ns=low,
@@ -314,7 +278,7 @@ def interval_clocks(facts: Facts) -> IntervalClocks:
         middle = (rows["sm_min_mhz"].to_numpy() + rows["sm_max_mhz"].to_numpy()) / 2
         before = np.cumsum([0, *middle])
         clocks.sm_mhz[some] = (before[last + 1] - before[first]) / (last - first + 1)
-        apart = np.cumsum([0, *(start[1:] - stop[:-1] > MOST_APART_NS)])
+        apart = np.cumsum([0, *(start[1:] - stop[:-1] > 250_000_000)])
         clocks.known[some] = apart[last] == apart[first]
     return clocks
 
@@ -327,7 +291,7 @@ def throttled(facts: Facts) -> Findings:
     for label in facts.labels:
         reasons = np.where(clocks.known, clocks.reasons, 0)[label.numbers] & SLOWED_BITS
         slowed = reasons > 0
-        row = label.case(slowed, at_least=THROTTLED_SAY_SHARE)
+        row = label.case(slowed, at_least=0.05)
         if row is None:
             continue
         others = clocks.known[label.numbers] & ~slowed
@@ -336,7 +300,7 @@ def throttled(facts: Facts) -> Findings:
         named = {
             text: n for n, text in sorted(((n, t) for t, n in seen.items() if n), reverse=True)
         }
-        hardware = bool((reasons & HARDWARE).any())
+        hardware = bool((reasons & 0xC8).any())  # slowdown, heat or brake of the hardware itself
         clock = float(np.median(clocks.sm_mhz[label.numbers[slowed]]))
         highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
         slow = float(np.median(label.kernel[slowed]))
@@ -354,7 +318,14 @@ def throttled(facts: Facts) -> Findings:
             f"{label.who}: the GPU was slowed down in {few} of {few + count} intervals "
             f"({', '.join(named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
             f"{highest} MHz.",
-            _MACHINE if hardware else Advice(_SUSTAINED.format(clock)),
+            Advice(
+                "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+            )
+            if hardware
+            else Advice(
+                f"Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={clock:.0f}   "
+                "# or pause between the intervals"
+            ),
             label.kernel - int(quick) if count else None,
             about_row=False,
             seen_in=None,
@@ -392,11 +363,11 @@ def clock_changed(facts: Facts) -> Findings:
             continue
         high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
         quick, slow = float(np.median(kernel[fast])), float(np.median(kernel[~fast]))
-        follows = slow / max(quick, 1) - 1 >= CLOCK_FOLLOWS * (high / max(low, 1) - 1)
+        follows = slow / max(quick, 1) - 1 >= 0.3 * (high / max(low, 1) - 1)
         period = 1 / np.maximum(clock, 1)
         correlation = float(np.corrcoef(kernel, period)[0, 1]) if kernel.std() else 0.0
         grows = slow >= (1 + CLOCK_SAY_SHARE) * quick
-        if not follows or not grows or correlation < CLOCK_CORRELATION:
+        if not follows or not grows or correlation < 0.5:
             continue
         # in time, a clock that is low only in the first runs was still rising; if it was held by
         # power or heat, rule throttled reports that
@@ -406,11 +377,19 @@ def clock_changed(facts: Facts) -> Findings:
         if ramp and (~fast[:behind]).all():
             where = f"the first {where}"
         yield label.finding(
-            "warning" if slow >= (1 + CLOCK_WARN_SHARE) * quick else "info",
+            "warning" if slow >= (1 + 0.10) * quick else "info",
             f"{label.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
             f"{' (it was still rising)' if ramp else ''}, and its kernels take {span(slow)} there, "
             f"{span(quick)} in the others.",
-            _RAMP if ramp else Advice(_LOCK.format(min(low, high))),
+            Advice(
+                "Warm up until the clock is stable, and compare intervals at one clock only:   "
+                "for _ in range(200): step()   # before the first start.record()",
+            )
+            if ramp
+            else Advice(
+                "Compare intervals at one clock only, or lock it where you may:   "
+                f"sudo nvidia-smi --lock-gpu-clocks={min(low, high):.0f}"
+            ),
             label.kernel - int(quick),
             of=some[~fast],
             low_clock_mhz=low,
@@ -433,27 +412,30 @@ def cold_l2(facts: Facts) -> Findings:
     for r in facts.repetitions:
         row, kernel = r.label.row, r.label.column("kernel_only_ns")[r.warm]
         alone = not facts.other_ns[row.number] and not row.ns("queued", "graph")
-        steady = len(r.warm) >= FEW_SAMPLES and not len(r.different)
+        steady = len(r.warm) >= 5 and not len(r.different)
         if row.kind == "host" or not row.column("kernel_only_ns") or not alone or not steady:
             continue
         low, median, high = np.percentile(kernel, [25, 50, 75])
-        if high - low > COLD_SPREAD_SHARE * median:
+        if high - low > 0.06 * median:
             continue
         # a kernel in two pieces counts once
         names = tuple({s.ref: s.text for s in row.segments if s.cause == "kernel"}.values())
-        if names and not any(_NOT_MEMORY in name for name in names):
+        # the length of torch.cuda._sleep is the requested one
+        if names and not any("spin_kernel" in name for name in names):
             sets.setdefault(names, []).append((float(median), kernel, r))
     for group in sets.values():
         fastest, quick, warm = min(group, key=lambda each: each[0])
         for median, kernel, r in group:
             factor, who = median / max(fastest, 1), r.label.who
             apart = np.percentile(kernel, 5) > np.percentile(quick, 95)
-            if COLD_FACTOR < factor < COLD_FACTOR_MAX and apart:
+            if 1.08 < factor < 1.6 and apart:
                 yield r.label.finding(
                     "info",
                     f"{who} runs the same kernels as {warm.label.who}, {percent(factor - 1)} slower ({span(median)} "
                     f"against {span(fastest)}): a cold L2, if shapes and clocks are the same.",
-                    _CACHE,
+                    Advice(
+                        "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
+                    ),
                     of=r.warm,
                     kernel_here_ns=median,
                     kernel_there_ns=fastest,

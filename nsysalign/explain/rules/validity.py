@@ -21,46 +21,11 @@ from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.text import of, span, subject
 
-#: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
-OTHER_STREAM_NS = 1_000
-#: A host timer reads the enqueue only when this share of the kernels issued inside ran after its
-#: end.
-ENQUEUE_ONLY_SHARE = 0.5
-#: No event pair costs this much.
-MOST_OF_A_PAIR_NS = 50_000
 #: Host timers by where they synchronise: before which of their two readings.
 BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
 
 _HOST = ("host", "api", "sync", "api_launch")
 _SYNC = "torch.cuda.synchronize()"
-_ONE_STREAM = Advice(
-    "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
-)
-_ONE_STREAM_OR_WAIT = Advice(
-    "Record both events on the stream that does the work, or let the end's stream wait for the start:   stream.wait_event(start)"
-)
-_SYNC_AFTER = Advice(
-    f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
-)
-_SYNC_BOTH = Advice(
-    f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()"
-)
-_EVENTS = Advice(
-    "For the GPU's time, use events and let the CPU run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
-)
-_SYNC_FIRST = Advice(
-    f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
-)
-_CLOCK = Advice(
-    "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
-    "Do that work in another thread or process, while the GPU is busy",
-    "loader = DataLoader(data, num_workers=4)",
-)
-_EMPTY = Advice("Measure many calls together and divide.")
-_QUOTE = Advice(
-    "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
-    "stretch the GPU's own work: let the CPU run ahead, or time a CUDA graph."
-)
 
 
 def wrong_stream(label: Label) -> Findings:
@@ -71,7 +36,7 @@ def wrong_stream(label: Label) -> Findings:
     facts = label.facts
     own = (label.ns("api_launch") > 0) | (facts.analysis.intervals["tid"].nunique() == 1)
     compared = (label.kind == "event") & (label.column("method") != "inferred")
-    elsewhere = facts.other_ns[label.numbers] >= OTHER_STREAM_NS
+    elsewhere = facts.other_ns[label.numbers] >= 1_000
     if row := label.case(compared & own & (label.ns(*OPERATION_KINDS) == 0) & elsewhere):
         others = facts.analysis.other_streams
         most = others[others["interval"] == row.number].nlargest(1, "ns").iloc[0]
@@ -79,7 +44,9 @@ def wrong_stream(label: Label) -> Findings:
             "error",
             f"{label.who} times a stream that did no work: its events are on stream {row.column('end_stream')}, the work "
             f"launched between them ran for {span(most['ns'])} on stream {most['stream']}.",
-            _ONE_STREAM,
+            Advice(
+                "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
+            ),
             work_on_other_streams_ns=most["ns"],
             timed_stream=row.column("end_stream"),
             working_stream=most["stream"],
@@ -103,45 +70,12 @@ def different_streams(label: Label) -> Findings:
         "info" if joined else "warning",
         f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
         f"{span(row.elapsed)} is a distance between two queues, not the duration of one.",
-        _ONE_STREAM_OR_WAIT,
+        Advice(
+            "Record both events on the stream that does the work, or let the end's stream wait for the start:   stream.wait_event(start)"
+        ),
         start_stream=first,
         end_stream=last,
     )
-
-
-class _Lost(NamedTuple):
-    """Why pairs have no place: the reasons in `unaligned`, and what is said of a label."""
-
-    severity: str
-    reason: str  # a regular expression
-    text: str
-    advice: Advice
-
-
-_LOST = (
-    _Lost(
-        "error",
-        r"elapsed_time failed.*(not ready|notready|completed|\b600\b)",
-        "asked for elapsed_time before the end event had completed, so there is no result",
-        Advice("Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)"),
-    ),
-    _Lost(
-        "error",
-        r"negative elapsed_time|recorded (again|since)|contradicts the trace",
-        "compares the wrong records: {why}",
-        Advice(
-            "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
-        ),
-    ),
-    _Lost(
-        "info",
-        r"\bcaptured\b",
-        "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
-        Advice(
-            "Record around the replay:   start.record(); graph.replay(); end.record()",
-        ),
-    ),
-)
 
 
 def no_result(facts: Facts) -> Findings:
@@ -149,21 +83,34 @@ def no_result(facts: Facts) -> Findings:
     exception, and the log has it); an event was recorded again, or the pair is swapped; events that
     were recorded while a CUDA graph was captured have no time of their own."""
     table = facts.analysis.unaligned
-    for lost in _LOST:
-        matches = re.compile(lost.reason, re.IGNORECASE).search
-        fits = np.array([bool(matches(str(reason))) for reason in table["reason"]], bool)
-        for label, rows in table[fits].groupby("label", sort=False) if fits.any() else ():
+    for severity, reason, text, advice in (
+        (
+            "error",
+            r"elapsed_time failed.*(?:not ready|notready|completed|\b600\b)",
+            "asked for elapsed_time before the end event had completed, so there is no result",
+            "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
+        ),
+        (
+            "error",
+            r"negative elapsed_time|recorded (?:again|since)|contradicts the trace",
+            "compares the wrong records: {why}",
+            "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
+        ),
+        (
+            "info",
+            r"\bcaptured\b",
+            "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
+            "Record around the replay:   start.record(); graph.replay(); end.record()",
+        ),
+    ):
+        rows = table[table["reason"].str.contains(re.compile(reason, re.IGNORECASE))]
+        for label, own in rows.groupby("label", sort=False):
             why = "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
-            if "negative" in str(rows["reason"].iloc[0]):
+            if "negative" in own["reason"].iloc[0]:
                 why = "its end was recorded before its start (swapped, or the start was recorded again since)"
-            yield Finding(
-                lost.severity,
-                str(label),
-                f"{subject(str(label))} {lost.text.format(why=why)}.",
-                {"pairs": len(rows)},
-                lost.advice,
-                str(rows["site"].iloc[0]),
-            )
+            title = f"{subject(str(label))} {text.format(why=why)}."
+            site = str(own["site"].iloc[0])
+            yield Finding(severity, str(label), title, {"pairs": len(own)}, Advice(advice), site)
 
 
 class _Timers(NamedTuple):
@@ -180,7 +127,7 @@ class _Timers(NamedTuple):
         pattern = np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
         kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
         issued = ~label.on_stream & (kernel > 0) & (label.ns("sync") == 0)
-        late = issued & (outside >= ENQUEUE_ONLY_SHARE * kernel)
+        late = issued & (outside >= 0.5 * kernel)
         open_ended = issued & ~late & (label.ns(*OPERATION_KINDS, "queued") == 0)
         return cls(pattern, late, open_ended & np.isin(pattern, [NEVER, BEFORE]))
 
@@ -224,7 +171,13 @@ def enqueue_only(label: Label) -> Findings:
         yield row.finding(
             severity,
             f"{label.who} {title}",
-            _SYNC_AFTER if before else _SYNC_BOTH,
+            Advice(
+                f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
+            )
+            if before
+            else Advice(
+                f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()"
+            ),
             synchronises=pattern,
             launched_kernels_ns=kernel,
             ran_after_the_end_ns=outside,
@@ -268,7 +221,13 @@ def host_timer(label: Label) -> Findings:
         "warning",
         f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
         f"rest, the GPU waited for the CPU{tail}.",
-        _SYNC_FIRST if pattern == AFTER else _EVENTS,
+        Advice(
+            f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
+        )
+        if pattern == AFTER
+        else Advice(
+            "For the GPU's time, use events and let the CPU run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+        ),
         np.minimum(rest.clip(0), label.ns("host", "api", "api_launch")),
         synchronises=pattern,
         kernels_ran_ns=ran,
@@ -282,14 +241,18 @@ def event_floor(label: Label) -> Findings:
     """Pairs of events with nothing between them: they measure the pair, or what the CPU did."""
     nothing = (label.kind == "event") & (label.operations == 0) & (label.ns(*OPERATION_KINDS) == 0)
     nothing &= label.facts.other_ns[label.numbers] == 0
-    waits = label.elapsed >= MOST_OF_A_PAIR_NS
+    waits = label.elapsed >= 50_000  # no event pair costs this much
     if row := label.case(nothing & waits, at_least=TYPICAL_SHARE + 1e-9):
         host = row.ns(*_HOST)
         yield row.finding(
             "info",
             f"{label.who} contains no GPU work: for {row.of(host)} the CPU did "
             "something else before it recorded the end event.",
-            _CLOCK,
+            Advice(
+                "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
+                "Do that work in another thread or process, while the GPU is busy",
+                "loader = DataLoader(data, num_workers=4)",
+            ),
             label.ns(*_HOST),
             host_and_calls_ns=host,
         )
@@ -297,7 +260,7 @@ def event_floor(label: Label) -> Findings:
         yield row.finding(
             "info",
             f"{label.who} contains no GPU work: {span(row.elapsed)} is what an event pair itself costs here.",
-            _EMPTY,
+            Advice("Measure many calls together and divide."),
         )
 
 
@@ -318,7 +281,10 @@ def inflation(facts: Facts) -> Findings:
                 "warning" if share > WARN_SHARE else "info",
                 f"{label.who} is {row.inflation:.2f} times as long under nsys: {span(row.profiled_ns)} "
                 f"profiled, {span(row.baseline_ns)} without.",
-                _QUOTE,
+                Advice(
+    "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
+    "stretch the GPU's own work: let the CPU run ahead, or time a CUDA graph."
+),
                 about_row=True,
                 under_nsys_ns=row.profiled_ns,
                 without_nsys_ns=row.baseline_ns,

@@ -37,36 +37,11 @@ SMALL_NS = 20_000
 #: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
 #: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
 DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
-#: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
-BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
-#: The CPU ran ahead of an interval if the GPU waits for it for less than this share; the event
-#: pair's own cost and launch latencies are then named from this share on.
-AHEAD_SHARE, FIXED_COST_SAY_SHARE = 0.10, 0.20
-#: Allocation and free calls are named from this share and time on.
-ALLOCATION_SAY_SHARE, ALLOCATION_SAY_NS = 0.01, 20_000
-#: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
-#: ask.
-COPY_SAY_SHARE = 0.01
-#: Copies that are slower than this are many small ones: pinned memory does not help them, and a
-#: rate says nothing.
-IN_PIECES_BYTES_PER_NS = 0.01
-#: Pinned copies of at least this size show what the bus can do; PCIe 5 with 16 lanes.
-BANDWIDTH_BYTES, BUS_BYTES_PER_NS = 1 << 20, 64.0
-#: A synchronisation is mentioned from this share on, in what the program timed.
-SYNC_SAY_SHARE = 0.002
+#: PCIe 5 with 16 lanes.
+BUS_BYTES_PER_NS = 64.0
 
 _BLAMED = ("host", "api", "api_launch")
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
-_BLOCKING = Advice("", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py")
-_GAP = Advice(
-    faster=f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
-    code=_COMPILE,
-)
-_MANY = Advice(faster=f"Fuse the small operations{WITH_GRAPHS}", code=_COMPILE)
-_CALL = Advice(
-    faster=f"Move what that call waits for out of the loop{WITH_GRAPHS}",
-    code=_COMPILE,
-)
 
 
 class _Way(NamedTuple):
@@ -98,17 +73,11 @@ _CLEAR = Advice(
     "out = torch.empty_like(x)  # instead of torch.zeros_like(x)",
 )
 _CLEARS = "(zeroing, or an L2 flush that belongs before the start event)"
-_ITEM = Advice(
-    "Keep the result on the GPU until the end event:   end.record(); value = result.item()",
-    "Read results back once, not in every step",
-    "total += loss.detach()  # in the loop;   total.item()  # once, after it",
-)
 _SYNC = Advice(
     "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
     "Wait only where something depends on it, and on the GPU rather than on the CPU",
     "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
 )
-_FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
 
 
 class Part(NamedTuple):
@@ -181,11 +150,11 @@ LAUNCH_LATENCY = Part(
         f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}",
         _COMPILE,
     ),
-    say=FIXED_COST_SAY_SHARE,
+    say=0.20,
     warn=math.inf,
     lost=True,
     among=lambda label: (
-        (label.ns("host", "api", "api_launch", "sync") < AHEAD_SHARE * label.whole)
+        (label.ns("host", "api", "api_launch", "sync") < 0.10 * label.whole)
         & (label.operations > 0)
         & (label.operations < MANY_OPERATIONS)
         & (label.kind == "event")
@@ -202,9 +171,9 @@ ALLOCATION = Part(
         "Allocate once and reuse the memory",
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
     ),
-    say=ALLOCATION_SAY_SHARE,
+    say=0.01,
     lost=True,
-    among=lambda label: label.detail_ns("api", ALLOCATION_CALLS) >= ALLOCATION_SAY_NS,
+    among=lambda label: label.detail_ns("api", ALLOCATION_CALLS) >= 20_000,
 )
 _MEMSET = Part(
     "memset_ns",
@@ -304,12 +273,14 @@ def launch_blocking(label: Label) -> Findings:
         if gap.before and gap.before.cause == "kernel" and gap.then
     ]
     blocked = [gap for gap in gaps if gap[0] and len({call[0] for call in gap if call}) > 1]
-    if len(gaps) >= BLOCKING_KERNELS and len(blocked) >= BLOCKING_SHARE * len(gaps):
+    if len(gaps) >= 5 and len(blocked) >= 0.8 * len(gaps):
         yield row.finding(
             "warning",
             f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the CPU was still "
             "inside the call that had launched them.",
-            _BLOCKING,  # there is nothing to measure differently
+            Advice(
+                "", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"
+            ),  # there is nothing to measure differently
             np.where(label.numbers == row.number, sum(ns for (_, ns), *_ in blocked), 0),
             kernels_followed_by_their_own_launch_call=len(blocked),
             gaps_between_kernels=len(gaps),
@@ -363,7 +334,10 @@ def _gap(row: Interval, gap: np.ndarray) -> Finding:
     if waited >= MOSTLY_SHARE * row.elapsed:
         kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
         lead = f"measures the CPU, not the {kernels}"
-    advice = _GAP._replace(measuring=gpu_alone(row))
+    advice = Advice(
+        faster=f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
+        code=_COMPILE,
+    )._replace(measuring=gpu_alone(row))
     if longest < MOSTLY_SHARE * waited and waited > 2 * LONG_GAP_NS * row.operations:
         # not the cost of launching: nobody knows what it is
         advice = advice._replace(faster="", code="")
@@ -407,7 +381,9 @@ def many_kernels(label: Label) -> Findings:
             "warning",
             f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
             f"that run for {span(ran / row.operations)} each on average.",
-            _MANY._replace(measuring=gpu_alone(row)),
+            Advice(faster=f"Fuse the small operations{WITH_GRAPHS}", code=_COMPILE)._replace(
+                measuring=gpu_alone(row)
+            ),
             cost,
             operations=row.operations,
             launching_ns=launching,
@@ -432,7 +408,10 @@ def api_launch(label: Label) -> Findings:
     yield row.finding(
         "warning",
         f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the CPU was inside {name or 'the call'}.",
-        _CALL._replace(measuring=gpu_alone(row)),
+        Advice(
+            faster=f"Move what that call waits for out of the loop{WITH_GRAPHS}",
+            code=_COMPILE,
+        )._replace(measuring=gpu_alone(row)),
         call,
         inside_the_call_ns=inside,
         call=name,
@@ -444,8 +423,8 @@ def copy(facts: Facts) -> Findings:
     and fills as large as an L2 flush."""
     rows = facts.details("memcpy")
     copied = (rows["detail"] == "copy").to_numpy()
-    # best bytes per nanosecond of pinned copies in this trace, per direction
-    pinned = rows[copied & (rows["memory"] == "pinned") & (rows["bytes"] >= BANDWIDTH_BYTES)]
+    # best bytes per nanosecond of pinned copies of 1 MiB and more, per direction
+    pinned = rows[copied & (rows["memory"] == "pinned") & (rows["bytes"] >= (1 << 20))]
     rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
     best = {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
     saved = _saved(facts, rows, best)
@@ -454,7 +433,7 @@ def copy(facts: Facts) -> Findings:
     for label in facts.labels:
         # the result of an .item() belongs to the synchronisation rule
         ns = np.where(size[label.numbers] > ITEM_BYTES, label.ns("memcpy"), 0)
-        least = np.where(device_ns[label.numbers] >= 0.5 * ns, SAY_SHARE, COPY_SAY_SHARE)
+        least = np.where(device_ns[label.numbers] >= 0.5 * ns, SAY_SHARE, 0.01)
         beside = ns >= least * label.whole
         much = np.where(label.kernel > 0, beside, ns > WARN_SHARE * label.whole)
         if row := label.case(much & (ns > 0)):
@@ -471,7 +450,7 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
     (direction, memory), most = max(kinds.items(), key=lambda kind: sum(d.ns for d in kind[1]))
     copies, ns = [d for d in most if d.detail == "copy"], sum(d.ns for d in most)
     moved, rate = sum(d.bytes for d in copies), None
-    pieces = moved < IN_PIECES_BYTES_PER_NS * ns
+    pieces = moved < 0.01 * ns
     way, who = _WAYS.get(direction, _Way(direction)), row.label.who
     title = f"{who} is a copy {way.words}: {row.of(ns)}"
     if row.kernel:
@@ -554,7 +533,7 @@ def sync(facts: Facts) -> Findings:
     for label in facts.labels:
         idle = facts.synchronised.idle[label.numbers]
         copies = (facts.synchronised.pageable & ~item)[label.numbers]
-        say = np.where(label.kind == "nvtx", SAY_SHARE, SYNC_SAY_SHARE)
+        say = np.where(label.kind == "nvtx", SAY_SHARE, 0.002)
         row = label.case((idle > 0) & (idle >= say * label.whole) & ~copies)
         if row is None:
             continue
@@ -562,11 +541,21 @@ def sync(facts: Facts) -> Findings:
         name = str(calls[0].detail) if calls else "a synchronisation"
         what = f"a result is read back{how}" if back else f"{name} waits"
         warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
-        advice = _ITEM if back else _SYNC
+        advice = (
+            Advice(
+                "Keep the result on the GPU until the end event:   end.record(); value = result.item()",
+                "Read results back once, not in every step",
+                "total += loss.detach()  # in the loop;   total.item()  # once, after it",
+            )
+            if back
+            else _SYNC
+        )
         if row.kind == "event" and facts.other_ns[row.number]:
             # an end event on another stream than the work would not wait for it without the
             # synchronisation: the timer would read too little
-            advice = _SYNC._replace(measuring=_FOLLOW)
+            advice = _SYNC._replace(
+                measuring="Record both events on the stream of the work, and synchronise after the end event only."
+            )
         yield row.finding(
             "warning" if warn else "info",
             f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "

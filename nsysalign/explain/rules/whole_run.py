@@ -35,7 +35,7 @@ from nsysalign.text import kernel_name, of, plural, quantity, span, subject, tim
 
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
-SET_UP_SHARE, LITTLE_WORK_SHARE = 0.5, 0.05
+SET_UP_SHARE = 0.5
 #: Of the idle time: what a first launch or code that is loaded explains; pauses, and results in
 #: between.
 FIRST_SHARE, PAUSES_SHARE = 0.5, 0.8
@@ -102,37 +102,14 @@ _IDLE = (
         ),
     ),
 )
-_RESULTS = Advice(
-    faster="Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
-    "and pinned buffers), or do what the CPU does there on the GPU"
-)
 _FIRST = Advice(
     faster="Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
-)
-_PINNED = Advice(
-    faster="Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
-)
-_LESS = Advice(faster="Copy less, and on a stream of its own while kernels run")
-_BACK = Advice(
-    faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
-)
-_MANAGED = Advice(
-    faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
-    "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
-)
-_WHOLE_WARPS = Advice(
-    faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
 )
 _MORE_BLOCKS = Advice(
     faster="Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
     "or run other work beside it, on other streams"
 )
-_STATUS = Advice(
-    "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
-    "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
-)
-_RECORD_AGAIN = Advice("Record again, a shorter part, and synchronise before the program ends")
 
 
 class Run:
@@ -196,7 +173,16 @@ def failed_calls(facts: Facts) -> Findings:
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
     title = f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}."
     evidence = {"failed_calls": total, "by_call": by_call}
-    yield Finding("error", "the run", title, evidence, _STATUS)
+    yield Finding(
+        "error",
+        "the run",
+        title,
+        evidence,
+        Advice(
+            "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
+            "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
+        ),
+    )
 
 
 def lost_records(facts: Facts) -> Findings:
@@ -220,7 +206,13 @@ def lost_records(facts: Facts) -> Findings:
             ))  # fmt: skip
     for text, evidence in lost:
         title = f"{text} What is said of the GPU counts only what is there."
-        yield Finding("error", "the run", title, evidence, _RECORD_AGAIN)
+        yield Finding(
+            "error",
+            "the run",
+            title,
+            evidence,
+            Advice("Record again, a shorter part, and synchronise before the program ends"),
+        )
 
 
 def no_gpu_work(facts: Facts) -> Findings:
@@ -295,7 +287,7 @@ def set_up(facts: Facts) -> Findings:
     for run in Run.all_of(facts):
         known = run.known("set_up")
         whole, busy = known.get("whole_ns", 0), known.get("busy_ns", 0)
-        if not known or busy >= LITTLE_WORK_SHARE * whole:
+        if not known or busy >= 0.05 * whole:
             continue
         least, before, until = SET_UP_SHARE * whole, known["before_ns"], known["until_ns"]
         worked = f"the GPU works for {span(busy)}."
@@ -400,7 +392,15 @@ def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
         evidence = {"loading_gaps_ns": lost, "count": count, "calls": known["loads"]}
     elif explained > 0 and back >= PAUSES_SHARE * explained and not one_pause:
         # a GPU that hardly works has nothing to overlap
-        lost, remedy = back, _RESULTS if idle < 0.9 * run.elapsed else NO_ADVICE
+        lost, remedy = (
+            back,
+            Advice(
+                faster="Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
+                "and pinned buffers), or do what the CPU does there on the GPU"
+            )
+            if idle < 0.9 * run.elapsed
+            else NO_ADVICE,
+        )
         text = (
             f"{span(lost)} of that lie between a copy to the host and the next one to the device "
             f"({times_over(known['back_count'])})"
@@ -491,12 +491,15 @@ def _copying(run: Run, copying: int, kernels: int) -> Finding:
     """The GPU copied for much of the run."""
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     staged = copies[copies["memory"] == "pageable"]
-    what, advice, beside, faster, own = "copies", _LESS, 0, 0, ""
+    what, beside, faster, own = "copies", 0, 0, ""
+    advice = Advice(faster="Copy less, and on a stream of its own while kernels run")
     if staged["ns"].sum() > copying / 2:
         faster, beside = int((staged["ns"] - from_pinned_ns(staged, {})).sum()), run.parts["host"]
         what = "copies, most of the time of pageable memory,"
         what = "copies of pageable memory" if len(staged) == len(copies) else what
-        advice = _PINNED
+        advice = Advice(
+            faster="Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
+        )
     if beside:
         own = f", the CPU's own code before and between them {span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
@@ -520,7 +523,13 @@ def few_blocks(facts: Facts) -> Findings:
         for what, share, advice in (
             ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
             ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
-            ("few_threads", WARN_SHARE, _WHOLE_WARPS),
+            (
+                "few_threads",
+                WARN_SHARE,
+                Advice(
+                    faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
+                ),
+            ),
         ):
             few = run.known(what)
             ns = few.get(f"{what}_ns", 0)
@@ -565,7 +574,9 @@ def page_migrations(facts: Facts) -> Findings:
                 f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
                 f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
                 f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
-                _BACK,
+                Advice(
+                    faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
+                ),
                 idle_before_migrations_ns=idle,
                 migrations_to_the_host=moved["touched_count"],
                 bytes_to_the_host=moved["to_host_bytes"],
@@ -578,7 +589,10 @@ def page_migrations(facts: Facts) -> Findings:
             f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
             f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
             "did; how long the page faults themselves took is not in the trace.",
-            _MANAGED,
+            Advice(
+                faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
+                "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
+            ),
             lost,
             migrations=count,
             migrations_during_kernels_ns=lost - alone,
