@@ -55,42 +55,7 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
 
 def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list[Row]:
     """Everything `nsysalign run` needs here."""
-    from nsysalign.errors import NsysError
-    from nsysalign.record.nsys import TRIED, candidates, find_nsys
-
-    rows = [Row("python", OK, ".".join(map(str, sys.version_info[:3])))]
-    system, fix = f"{platform.system()} {platform.machine()}", ""
-    if system not in ("Linux x86_64", "Linux aarch64"):
-        fix = "record on Linux (x86-64 or aarch64) and copy the run directory"
-    rows.append(Row("system", WARNING if fix else OK, system, fix and _NOTHING_RECORDED, fix))
-    temporary = Path(environ.get("TMPDIR") or "/tmp")
-    if not os.access(temporary, os.W_OK | os.X_OK):
-        temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
-    for what, folder, fix in (
-        ("folder", Path(), "nsysalign run -o DIR"),
-        ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
-    ):
-        try:
-            free = shutil.disk_usage(folder).free / 1e9
-            writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0
-        except OSError:
-            writable = False
-        if not writable:
-            rows.append(Row(what, MISSING, "cannot be written", "no run can be written", fix))
-        elif free < 1:
-            cost = "traces of long runs are lost"
-            rows.append(Row(what, WARNING, f"{free:.1f} GB free", cost, fix))
-        else:
-            rows.append(Row(what, OK, f"{free:.0f} GB free"))
-    try:
-        tool = find_nsys(nsys)
-        tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
-        rows.append(Row("nsys", OK, f"{tool.version} ({tool.path}){tried}"))
-    except NsysError as error:
-        cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
-        places = f" (tried: {', '.join(candidates(nsys)) or 'PATH and the usual folders'})"
-        rows.append(Row("nsys", MISSING, error.message + places, cost, error.next_step or ""))
-    return [*rows, *_cuda(environ)]
+    return [*_here(environ, nsys), *_cuda(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
@@ -99,50 +64,77 @@ def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
     return [row.found for row in _cuda(environ) if any(word in row.found for word in words)]
 
 
+def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
+    """Python, the system, the folders that runs are written to, nsys."""
+    from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import TRIED, candidates, find_nsys
+
+    yield Row("python", OK, ".".join(map(str, sys.version_info[:3])))
+    system = f"{platform.system()} {platform.machine()}"
+    if system in ("Linux x86_64", "Linux aarch64"):
+        yield Row("system", OK, system)
+    else:
+        fix = "record on Linux (x86-64 or aarch64) and copy the run directory"
+        yield Row("system", WARNING, system, _NOTHING_RECORDED, fix)
+    temporary = Path(environ.get("TMPDIR") or "/tmp")
+    if not os.access(temporary, os.W_OK | os.X_OK):
+        temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
+    for what, folder, fix in (
+        ("folder", Path(), "nsysalign run -o DIR"),
+        ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
+    ):
+        free = -1.0
+        with contextlib.suppress(OSError):
+            if os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink:
+                free = shutil.disk_usage(folder).free / 1e9
+        if free < 0:
+            yield Row(what, MISSING, "cannot be written", "no run can be written", fix)
+        elif free < 1:
+            yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
+        else:
+            yield Row(what, OK, f"{free:.0f} GB free")
+    try:
+        tool = find_nsys(explicit)
+        tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
+        yield Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
+    except NsysError as error:
+        cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
+        places = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
+        yield Row("nsys", MISSING, error.message + places, cost, error.next_step or "")
+
+
 def _cuda(environ: Mapping[str, str]) -> Iterator[Row]:
-    """GPUs, their driver and clocks as reported by nvidia-smi (NVML); torch; other profilers, and
-    variables that change what is measured."""
+    """GPUs and their driver as reported by nvidia-smi; torch; other profilers, and variables that
+    change what is measured."""
     from nsysalign.record.command import NOTEWORTHY
 
-    gpus: list[list[str]] = []
+    gpus: list[str] = []
     if smi := shutil.which("nvidia-smi", path=environ.get("PATH")):
-        fields = "name,driver_version,clocks.sm,clocks.max.sm,utilization.gpu"
-        query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+        query = [smi, "--query-gpu=name,driver_version", "--format=csv,noheader"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
+            gpus = subprocess.run(
                 query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=True
-            )  # fmt: skip
-            gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.splitlines()]
+            ).stdout.splitlines()  # fmt: skip
     if cards := len(gpus) or len(glob.glob("/proc/driver/nvidia/gpus/*")):
-        name, driver, *_ = [*(gpus[0] if gpus else ["NVIDIA GPU"]), "unknown"]
+        name, _, driver = (gpus[0] if gpus else "NVIDIA GPU, unknown").partition(", ")
         yield Row("gpu", OK, f"{cards} x {name}, driver {driver}")
     else:
         fix = "run it where nvidia-smi lists a GPU (in a container: --gpus all)"
         yield Row("gpu", MISSING, "no NVIDIA GPU is visible", _NOTHING_RECORDED, fix)
-    known = [gpu[2:] for gpu in gpus if all(re.fullmatch(r"\d+(\.\d+)?", n) for n in gpu[2:4])]
-    for now, most, busy in sorted(known, key=lambda gpu: float(gpu[0]))[:1]:
-        found = f"SM clock {now} of {most} MHz"
-        # drivers do not report whether the clock is locked, but a locked one does not fall when idle
-        if float(now) >= 0.9 * float(most) or busy != "0":
-            yield Row("clocks", OK, found)
-            continue
-        cost = "the same kernel can differ by tens of percent from run to run, and after a pause"
-        fix = f"sudo nvidia-smi -lgc {float(most) * 0.8:.0f} (undo: -rgc)"
-        yield Row("clocks", WARNING, f"{found} while idle: not locked", cost, fix)
     try:  # found without being imported: the import takes a second and touches the GPU
-        version = metadata.version("torch")
+        found = version = metadata.version("torch")
         spec = util.find_spec("torch")
         built = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
         text = built.read_text(errors="replace") if built and built.is_file() else ""
+        cost, fix = "", ""
         if re.search(r"^cuda\b.*= None", text, re.MULTILINE):
-            found, fix = f"torch {version} is a CPU build", "install a CUDA build of torch"
-            yield Row("torch", WARNING, found, "torch.cuda does nothing here", fix)
-        else:
-            yield Row("torch", OK, version)
+            found, cost = f"torch {version} is a CPU build", "torch.cuda does nothing here"
+            fix = "install a CUDA build of torch"
     except metadata.PackageNotFoundError:
+        found = "not installed in this Python"
         cost = "SCRIPT.py runs under this Python and will not find it; commands that use another Python work"
         fix = "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py"
-        yield Row("torch", WARNING, "not installed in this Python", cost, fix)
+    yield Row("torch", WARNING if fix else OK, found, cost, fix)
     if environ.get("NSYS_PROFILING_SESSION_ID"):
         found, cost = "this shell already runs under nsys", "`run` refuses: sessions do not nest"
         yield Row("session", MISSING, found, cost, "start it from another shell")

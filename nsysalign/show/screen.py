@@ -10,14 +10,13 @@ is added as `Text`, never as rich markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from nsysalign.answer import Answer, Group, LabelRow, of_devices
@@ -112,12 +111,12 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
         lines += [Text(), *block] if block else []
     for remark in said.remarks:
         lines += _wrapped(remark, width, "dim")
-    _print([*lines, Text(), *_wrapped(said.headline.text, width)], console)
+    lines += [Text(), *_wrapped(said.headline.text, width)]
     for group in said.groups:
-        _finding(said, group, console)
+        lines += [Text(), *_finding(said, group, width)]
     if said.next:
-        console.print(Text("\nto test a finding:", "dim"))
-        console.print(Text(f"  {said.next}", "cyan"), soft_wrap=True)  # to be copied
+        lines += [Text(), Text("to test a finding:", "dim"), Text(f"  {said.next}", "cyan")]
+    _print(lines, console)
     if both := baseline.rows(analysis):
         console.print(Text("\nprofiled and unprofiled", "bold"))
         baseline.draw(both, console)
@@ -125,21 +124,24 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
         for label, *_, remark in both:
             if remark:
                 console.print(Text(f"  {label}: {remark}", "yellow"))
-    for number, unplaced in enumerate(said.unplaced):
+    lines = [Text()] if said.unplaced else []
+    for unplaced in said.unplaced:
         names = ", ".join(middle(name, 30) for name in unplaced.names)
         text = f"{unplaced.count:,}: {unplaced.reason} ({names})"
-        _hanging(console, "not placed:" if number else "\nnot placed:", text, "yellow")
-    for number, note in enumerate(said.notes):
-        _hanging(console, "note:" if number else "\nnote:", note, "dim")
+        lines += _hanging("not placed:", text, width, "yellow")
+    lines += [Text()] if said.notes else []
+    for note in said.notes:
+        lines += _hanging("note:", note, width, "dim")
     trust = said.trust
     rests = [trust.gpu or "no GPU named", f"nsys {trust.nsys}".strip(), trust.measured]
     if trust.placed_within_ns is not None:
         rests.append(f"timestamp uncertainty ±{duration(trust.placed_within_ns)}")
     rests += [f"SM clock {trust.clock}"] if trust.clock else []
-    console.print(Text("\n" + ", ".join(rests), "dim"))
-    if page:  # a link if the terminal has links; broken over lines it could not be copied
+    lines += [Text(), *_wrapped(", ".join(rests), width, "dim")]
+    if page:  # a link if the terminal has links
         link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
-        console.print(Text("→ ") + Text(safe_text(page), link), soft_wrap=True)
+        lines.append(Text("→ ") + Text(safe_text(page), link))
+    _print(lines, console)
 
 
 def kernels(analysis: Analysis, console: Console) -> None:
@@ -416,48 +418,42 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
 # --- findings ---
 
 
-def _finding(said: Answer, group: Group, console: Console) -> None:
+def _finding(said: Answer, group: Group, width: int) -> list[Text]:
     """Of a group its first finding: title, line of code, saving, evidence, what the CPU did, advice,
     the result of a second run; of a note its title."""
     finding = group.findings[0]
     sign, style = _SEVERE[group.severity]
-    line = said.source.get(finding.site)
-    named = not finding.site or finding.site in finding.title or line is not None
-    console.print()
-    _hanging(console, sign, finding.title + ("" if named else f" ({finding.site})"), style)
-    facts: Mapping[str, str] = {"code": f"{finding.site}  {line}" if line is not None else ""}
+    code = said.source.get(finding.site)
+    named = not finding.site or finding.site in finding.title or code is not None
+    where = "" if named else f" ({finding.site})"
+    lines = _hanging(sign, finding.title + where, width, style)
     also = [safe_text(other.label) for other in group.findings[1:]]
-    more = ", …" if len(also) > MOST_NAMED else ""
-    facts |= {"also in": ", ".join(also[:MOST_NAMED]) + more}
+    facts = {"code": f"{finding.site}: {code}" if code is not None else ""}
+    facts["also in"] = ", ".join(also[:MOST_NAMED]) + ", …" * (len(also) > MOST_NAMED)
     if finding.loss_ns:
         where = plural(finding.count, f"{finding.which} interval".strip())
         measured = f" of {duration(finding.total_ns)} in {where}" if finding.count else ""
-        facts |= {"could save": f"at most {duration(finding.loss_ns)}{measured}"}
+        facts["could save"] = f"at most {duration(finding.loss_ns)}{measured}"
     remark = group.severity == "info" and not finding.loss_ns
     if not remark:
-        host = next((row.host for row in said.labels if row.label == finding.label), "")
-        evidence = ", ".join(f"{what} {number}" for what, number in finding.evidence)
-        facts |= {"evidence": evidence, "CPU": host}
+        facts["evidence"] = ", ".join(f"{what} {number}" for what, number in finding.evidence)
+        host = (row.host for row in said.labels if row.label == finding.label)
+        facts["CPU"] = next(host, "")
     for head, text in facts.items():
-        if text:
-            _hanging(console, f"  {head + ':':11}", text, "dim")
+        lines += _hanging(f"  {head + ':':11}", text, width, "dim") if text else []
     if remark:
-        return
-    for head, sentence, code in finding.advice:
-        _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
-        for each in code:
-            console.print(Text(f"      {each}", "cyan"), soft_wrap=True)
+        return lines
+    for head, sentence, codes in finding.advice:
+        lines += _hanging(" ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", width)
+        lines += [Text(f"      {each}", "cyan") for each in codes]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
-        _hanging(console, f"  {verdict}:", result, "dim")
+        lines += _hanging(f"  {verdict}:", result, width, "dim")
+    return lines
 
 
-def _hanging(console: Console, head: str, body: str, style: str) -> None:
+def _hanging(head: str, body: str, width: int, style: str = "") -> list[Text]:
     """`head` once, `body` wrapped beside it."""
-    if head.startswith("\n"):
-        console.print()
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(head.strip("\n"), style), Text(body))
-    console.print(grid)
+    lines = _wrapped(body, width - len(head) - 1) or [Text()]
+    heads = [Text(f"{head} ", style), *[Text(" " * (len(head) + 1))] * (len(lines) - 1)]
+    return [head + line for head, line in zip(heads, lines, strict=True)]
