@@ -48,14 +48,13 @@ _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status`: the script's own, as a shell reports it; None if it was not
-    started.  `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal,
-    --timeout); `again`: nsys failed by itself before the script was started."""
+    """How a run ended.  `status`: the script's own, as a shell reports it; None if nsys failed by
+    itself before it was started.  `notes` say what we had to do; `stopped`: it was asked to end
+    (Ctrl-C, a signal, --timeout)."""
 
     status: int | None
     notes: tuple[str, ...] = ()
     stopped: bool = False
-    again: bool = False
 
 
 def open_closed_streams() -> None:
@@ -98,12 +97,8 @@ def launch(
             nsys = stack.enter_context(_Profiler(profile, folder, log, script))
             given = nsys.environment()
             if given is None:
-                killed = nsys.killed()
-                if nsys.hung:
-                    notes.append("nsys stopped responding before the script began: it was stopped")
                 status = 128 + script.sent[0] if script.sent else None
-                again = not killed and not script.sent
-                return Ended(status, (*notes, *killed), bool(script.sent), again)
+                return Ended(status, stopped=bool(script.sent))
             # TMPDIR is the script's own.  With the proxy nsys 2024.2 loads its library before NVTX
             # is used, and then every forked child that calls exit() dies of SIGSEGV; NVTX itself
             # loads it at its first call, by NVTX_INJECTION64_PATH
@@ -254,7 +249,6 @@ class _Profiler:
         run = os.path.realpath(folder / "run")
         self._environ = {**os.environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
         self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
-        self.hung = False
         # when nsys last computed something, and its processes then
         self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
         self._pids: frozenset[int] = frozenset()
@@ -339,14 +333,7 @@ class _Profiler:
             asked = idle_s >= ASK_S and self._ask_for_report()
             if asked and (self._folder / "run" / "trace.nsys-rep").exists():
                 return []
-        return self.killed()
-
-    def killed(self) -> list[str]:
-        """A note if it was ended from outside."""
-        code = -(self._process.poll() or 0)
-        if code not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
-            return []
-        return [f"nsys was ended by {signal.Signals(code).name}: what it left behind is used"]
+        return []
 
     def _hangs(self, idle_s: float) -> bool:
         """Whether nsys's processes, with no script to watch, have computed nothing for so long: a
@@ -359,8 +346,7 @@ class _Profiler:
             allowed = max(0.1, _IDLE_SHARE * (now - self._since))
             if pids != self._pids or cpu_s - self._cpu_s > allowed:
                 self._since, self._cpu_s, self._pids = now, cpu_s, pids
-        self.hung = now - self._since >= idle_s
-        return self.hung
+        return now - self._since >= idle_s
 
     def _ask_for_report(self) -> bool:
         """nsys keeps what it collects in another process, and hands it to whoever ends the session.

@@ -99,7 +99,9 @@ def collect(
             writing = partial(tell, "nsys writes its report", 0)
             under = {"profile": profile, "folder": folder, "writing": writing}
             ended = _launch(argv, run_dir, log, options, **under)
-            if ended.again:  # on a busy machine nsys's processes do not always find each other
+            if (
+                ended.status is None
+            ):  # on a busy machine nsys's processes do not always find each other
                 failed = "nsys failed before it started the script, and was started again"
                 notes.append(f"{failed}: {_last_words(log)}")
                 ended = _launch(argv, run_dir, log, options, **under)

@@ -19,7 +19,6 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import (
     BrokenExecutor,
@@ -250,9 +249,7 @@ def _begin(parent: int) -> None:
 
 
 def _end(*_: object) -> None:
-    timer = threading.Timer(GRACE_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
+    signal.setitimer(signal.ITIMER_REAL, GRACE_S)  # SIGALRM ends us at the latest
     sys.exit(1)  # the writer of an incomplete file removes it
 
 
