@@ -30,11 +30,9 @@ from nsysalign.probe import slots
 _CONTEXT, _CLOCK = (1 << slots.CONTEXT_BITS) - 1, (1 << slots.CLOCK_BITS) - 1
 Tables = Mapping[str, Mapping[int, Mapping[str, Any]]]
 _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
-_SCALES = (ast.Mult, ast.Div, ast.FloorDiv)
 _CASTS = {"int", "float", "round", "abs"}
 _CLOCKS = {*slots.CLOCKS, "default_timer"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_CONDITIONS = (ast.Compare, ast.While, ast.If, ast.Assert, ast.BoolOp)
 
 
 def clock_lines(
@@ -94,23 +92,21 @@ class Use:
 def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iterator[dict]:
     places = {number: _place(context["frames"], shorten) for number, context in contexts.items()}
     uses = [use for _, use in places.values() if use is not None]
-    stored = set[str]().union(*(use.stored for use in uses))
-    subtracted = set[str]().union(*(use.minus for use in uses))
-    for number, context in sorted(contexts.items()):
-        depth, use = places[number]
-        frames = context["frames"][depth:]
+    stored, subtracted = (
+        set[str]().union(*(getattr(u, name) for u in uses)) for name in ("stored", "minus")
+    )
+    for number, (frames, use) in sorted(places.items()):
         line: dict[str, Any] = {"type": "clock_site", "number": number}
-        shown = [f"{shorten(frame[0])}:{frame[1]}" for frame in frames]
-        line |= {"site": shown[0]} if shown else {}
-        line |= {"callers": shown[1:]} if shown[1:] else {}
         if frames:
+            site, *callers = (f"{shorten(frame[0])}:{frame[1]}" for frame in frames)
             file, _, _, function, first, instruction, *coroutine = frames[0]
+            line |= {"site": site} | ({"callers": callers} if callers else {})
             line |= {"function": f"{shorten(file)}:{first}:{function}", "position": instruction}
             line |= {"interleaved": True} if any(coroutine) else {}
         if use is not None:
             subtracts = use.minus & stored
-            texts = {"stores": sorted(use.stored), "subtracts": sorted(subtracts)}
-            line |= {name: values for name, values in texts.items() if values}
+            line |= {"stores": sorted(use.stored)} if use.stored else {}
+            line |= {"subtracts": sorted(subtracts)} if subtracts else {}
             # minus: what is subtracted comes from an unknown place
             unknown = use.stored and not use.compared and not use.stored & subtracted
             kept = use.kept or use.minus or unknown
@@ -118,20 +114,21 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iter
         yield line
 
 
-def _place(frames: list[list], shorten: Callable) -> tuple[int, Use | None]:
-    """(position of the frame whose code uses the reading: helpers that return it are followed to
+def _place(frames: list[list], shorten: Callable) -> tuple[list[list], Use | None]:
+    """(the frames from the one whose code uses the reading: helpers that return it are followed to
     their callers; the use, None if the source does not tell)."""
     for depth, (file, line, column, *_) in enumerate(frames):
         source = _source(file)
         use = source.use(line, column) if source else None
         if use is None:
-            return depth, None
+            return frames[depth:], None
         if use.minus or not use.returned:
-            use.stored, use.minus = (
-                {f"{shorten(file)}:{name}" for name in names} for names in (use.stored, use.minus)
-            )
-            return depth, use
-    return max(len(frames) - 1, 0), None
+            for names in (use.stored, use.minus):
+                own = {f"{shorten(file)}:{name}" for name in names}
+                names.clear()
+                names |= own
+            return frames[depth:], use
+    return frames[-1:], None
 
 
 @cache
@@ -159,20 +156,17 @@ class Source:
         nodes = list(ast.walk(ast.parse(text)))
         self._parent = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
         self._calls: dict[int, list[ast.Call]] = defaultdict(list)
-        #: Per function: the names that it binds, without those that it declares global or nonlocal.
+        #: Per function: the names that it binds, and those that it declares global or nonlocal.
         self._bound: dict[ast.AST | None, set[str]] = defaultdict(set)
-        elsewhere: list[tuple[ast.AST | None, list[str]]] = []
+        self._outer: dict[ast.AST | None, set[str]] = defaultdict(set)
         for node in nodes:
-            if isinstance(node, ast.Call):
-                self._calls[node.lineno].append(node)
-            elif isinstance(node, ast.arg):
-                self._bound[next(self._functions(node), None)].add(node.arg)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                self._bound[next(self._functions(node), None)].add(node.id)
-            elif isinstance(node, (ast.Global, ast.Nonlocal)):
-                elsewhere.append((next(self._functions(node), None), node.names))
-        for function, names in elsewhere:
-            self._bound[function] -= {*names}
+            match node:
+                case ast.Call():
+                    self._calls[node.lineno].append(node)
+                case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                    self._bound[next(self._functions(node), None)].add(name)
+                case ast.Global(names=names) | ast.Nonlocal(names=names):
+                    self._outer[next(self._functions(node), None)] |= {*names}
         self._copies: list[tuple[str, str]] = []  # (to, from)
         self._differences: list[tuple[str, str, bool]] = []  # (left, right, only compared)
         self._returns: set[str] = set()
@@ -203,13 +197,15 @@ class Source:
             return None
         use, value = Use(), here[0]
         while True:
-            above = self._parent.get(value)
-            scaled = isinstance(above, ast.BinOp) and isinstance(above.op, _SCALES)
-            cast = isinstance(above, ast.Call) and value in above.args
-            cast = cast and _last_name(above.func) in _CASTS
-            if not (scaled or cast or isinstance(above, ast.IfExp)):
-                break
-            value = above
+            match above := self._parent.get(value):
+                case ast.BinOp(op=ast.Mult() | ast.Div() | ast.FloorDiv()) | ast.IfExp():
+                    value = above
+                case ast.Call(func=function, args=arguments) if (
+                    value in arguments and _last_name(function) in _CASTS
+                ):
+                    value = above
+                case _:
+                    break
         self._end(value, above, use)
         while more := {to for to, from_ in self._copies if from_ in use.stored} - use.stored:
             use.stored |= more
@@ -237,10 +233,8 @@ class Source:
                 use.stored |= self._names(targets)
             case ast.Return() | ast.Lambda():
                 use.returned = True
-            case ast.BinOp():  # a sum as well: clock() + 5 is a deadline
-                use.compared = True
-            case _ if isinstance(above, _CONDITIONS):
-                use.compared = True
+            case ast.BinOp() | ast.Compare() | ast.While() | ast.If() | ast.Assert() | ast.BoolOp():
+                use.compared = True  # a sum as well: clock() + 5 is a deadline
             case _:
                 use.kept = not isinstance(above, ast.Expr)
 
@@ -261,7 +255,11 @@ class Source:
         """The variable that an expression names, None for all other expressions."""
         match node:
             case ast.Name(id=name):  # of the function that binds it, seen from where it stands
-                binding = (f.lineno for f in self._functions(node) if name in self._bound[f])
+                binding = (
+                    f.lineno
+                    for f in self._functions(node)
+                    if name in self._bound[f] - self._outer[f]
+                )
                 return f"{next(binding, 0)}:{name}"
             case ast.Attribute(attr=name):
                 return f".{name}"
