@@ -56,10 +56,10 @@ from nsysalign.split.runs import (
 from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals, split_timeline
 from nsysalign.split.work import Ran, kernel_table, variant_table
 from nsysalign.text import REPETITION
-from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
-from nsysalign.trace.info import multiprocessors
+from nsysalign.trace.info import read_gpus
 from nsysalign.trace.read import read_trace
+from nsysalign.trace.samples import read_clock_samples
 
 #: Segments of all intervals are kept up to about this many; sums, bounds and details always cover
 #: all intervals.
@@ -254,7 +254,7 @@ def _evidence(
         known=Known(
             idle=idle.known,
             page_migrations=page_migrations(trace),
-            **small_launches(trace, multiprocessors(inputs.trace)),
+            **small_launches(trace, read_gpus(inputs.trace)),
             set_up=list(before_and_after(trace)),
             lost=lost_records(trace),
             calls_without_work=calls_without_work(trace),

@@ -29,8 +29,8 @@ from nsysalign.rundir import CLOCKS, RunDirectory
 from nsysalign.split.labels import label_table, name_intervals
 from nsysalign.store.objects import records
 from nsysalign.text import plural
-from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, source_lines
+from nsysalign.trace.samples import read_clock_samples
 
 #: The log of a program that left none.
 NO_LOG = EventLog((), *(frames.empty(spec) for spec in frames.LOG_SPECS))

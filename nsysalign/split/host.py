@@ -27,7 +27,7 @@ from nsysalign.model import (
 )
 from nsysalign.split.labels import common, plain_region
 from nsysalign.text import REPETITION
-from nsysalign.trace.stacks import Stacks, read_stacks
+from nsysalign.trace.samples import Stacks, read_stacks
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {

@@ -37,6 +37,7 @@ from nsysalign.model import (
 from nsysalign.place.ranges import own_calls, own_ranges
 from nsysalign.split.pieces import call_names
 from nsysalign.split.work import Ran
+from nsysalign.trace.info import Gpu
 from nsysalign.trace.nccl import NCCL_KERNEL
 
 #: What held up an operation of which the trace has no launch.
@@ -326,9 +327,7 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
     return out
 
 
-def small_launches(
-    trace: Trace, multiprocessors: Mapping[int, int]
-) -> dict[str, list[dict[str, Any]]]:
+def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> dict[str, list[dict[str, Any]]]:
     """For how long a device ran kernels that leave most of it without work: fewer blocks than
     multiprocessors, which take one each at least; blocks of fewer threads than a warp has.
 
@@ -363,7 +362,7 @@ def small_launches(
         ns=table["end_ns"] - table["start_ns"],
     )
     for (process, device), own in table.groupby(["process", "device"]):
-        most = multiprocessors[device] or 2
+        most = gpus[device].multiprocessors or 2
         blocks, threads = own["blocks"].to_numpy(), own["threads"].to_numpy()
         narrow = (threads > 0) & (threads < WARP)
         time = np.concatenate([own["start_ns"], own["end_ns"]])
@@ -399,7 +398,7 @@ def small_launches(
                     "longest_ns": int(groups.max()),
                     "blocks": of_grid,
                     "threads_per_block": of_block,
-                    "multiprocessors": multiprocessors[device],
+                    "multiprocessors": gpus[device].multiprocessors,
                 }
             )
     return out

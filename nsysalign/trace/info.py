@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, TraceInfo
 from nsysalign.paths import without_paths
@@ -26,9 +26,7 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
         rows = source.rows(table, "name", "value")
         meta |= {str(name): str(value) for name, value in rows if value is not None}
     version = meta.get("EXPORT_SCHEMA_VERSION")
-    messages = source.rows("DIAGNOSTIC_EVENT", "severity", "text")
-    kept = {_plain(text)[:200] for severity, text in messages if kept_diagnostic(severity, text)}
-    notes = [*sorted(kept), *more]
+    notes = [*sorted({text[:200] for text in _warnings(source) if _says_lost(text)}), *more]
     if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
         newest = ".".join(map(str, schema.NEWEST))
         notes.append(
@@ -41,14 +39,15 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
         absent |= {table: cost for table, cost in before.items() if table in absent}
     if schema.KERNEL.name in absent and source.has(schema.RUNTIME.name):
         absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
-    environment = source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")
+    environment = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
+    driver = environment.get("NvDriverVersion")
     epochs = [t for (t,) in source.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     return TraceInfo(
         path=source.path.name,
         nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),
         schema_version=version,
         devices=_devices(source),
-        driver_version=next((str(v) for k, v in environment if k == "NvDriverVersion"), None),
+        driver_version=None if driver is None else str(driver),
         session_start_utc_ns=next((t for t in epochs if _number(t)), None),
         missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
         notes=tuple(notes),
@@ -58,25 +57,26 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
 
 def kept_diagnostic(severity: object, text: object) -> bool:
     """Whether a row of DIAGNOSTIC_EVENT says that something was lost."""
-    return (
-        isinstance(severity, int) and severity >= 2 and any(w in str(text).lower() for w in _LOST)
-    )
+    return isinstance(severity, int) and severity >= 2 and _says_lost(str(text))
 
 
 def cuda_messages(source: Source) -> list[str]:
     """At most four warnings of nsys that have to do with CUDA."""
     texts = [
-        _plain(text)[:160]
-        for severity, text in source.rows("DIAGNOSTIC_EVENT", "severity", "text")
-        if isinstance(severity, int)
-        and severity >= 2
-        and re.search(r"cuda|cupti|driver", str(text), re.IGNORECASE)
+        t[:160] for t in _warnings(source) if re.search(r"cuda|cupti|driver", t, re.IGNORECASE)
     ]
     return list(dict.fromkeys(texts[:4]))
 
 
-def _plain(text: object) -> str:
-    return " ".join(without_paths(str(text)).split())
+def _warnings(source: Source) -> list[str]:
+    """nsys's own, in one line each."""
+    rows = source.rows("DIAGNOSTIC_EVENT", "severity", "text")
+    texts = (text for severity, text in rows if isinstance(severity, int) and severity >= 2)
+    return [" ".join(without_paths(str(text)).split()) for text in texts]
+
+
+def _says_lost(text: str) -> bool:
+    return any(word in text.lower() for word in _LOST)
 
 
 def _number(value: object) -> int:
@@ -86,15 +86,11 @@ def _number(value: object) -> int:
 def _devices(source: Source) -> tuple[str, ...]:
     """Names of the GPUs on which the program had a context; of all in the machine if the export
     does not say which."""
-    by_device = source.rows(_GPUS, "cuDevice", "name")
-    if len(dict(by_device)) < len(by_device):  # some exports say 0 of every GPU
-        by_device = []
-    elif not by_device:  # exports before cuDevice
-        by_device = source.rows(_GPUS, "id", "name")
-    names = {number: str(name) for number, name in by_device if name is not None}
-    contexts = source.read(schema.CONTEXT)
-    used = sorted({*contexts["device"].tolist()})
-    if used and all(device in names for device in used):
+    # exports before cuDevice have the other; some say 0 of every GPU
+    rows = source.rows(_GPUS, "cuDevice", "name") or source.rows(_GPUS, "id", "name")
+    names = {number: str(name) for number, name in rows if name is not None}
+    used = sorted({*source.read(schema.CONTEXT)["device"].tolist()})
+    if used and len(dict(rows)) == len(rows) and all(device in names for device in used):
         return tuple(names[device] for device in used)
     # of a laptop, its display adapters stand there as well, without multiprocessors
     size = dict(source.rows(_GPUS, "name", "smCount"))
@@ -122,39 +118,26 @@ def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:
     )
 
 
-class Limits(NamedTuple):
-    """Of one GPU; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which copies do
-    not reach."""
+class Gpu(NamedTuple):
+    """What an export says of one; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which
+    copies do not reach."""
 
+    multiprocessors: int
     l2_bytes: int
     memory_rate: int
 
 
-def _by_device(path: Path, *names: str) -> dict[Any, tuple[int, ...]]:
-    """CUDA device -> whole numbers of its GPU, 0 for what the export does not say; {} if it does
-    not say which GPU is which (some say 0 of every one)."""
+def read_gpus(path: Path) -> dict[int, Gpu]:
+    """CUDA device -> its GPU; of devices that the export does not tell apart (some say 0 of every one),
+    multiprocessors if all have as many.  Raises TraceError as for any export."""
     with opened(path) as source:
-        there = [name for name in names if source.has(_GPUS, name)]
-        rows = source.rows(_GPUS, "cuDevice", *there)
-    known = [(device, dict(zip(there, values, strict=True))) for device, *values in rows]
-    found = {
-        device: tuple(_number(values.get(name)) for name in names)
-        for device, values in known
-        if isinstance(device, int)
-    }
-    return found if len(found) == len(rows) else {}
-
-
-def read_limits(path: Path) -> dict[int, Limits]:
-    """CUDA device -> its limits.  Raises TraceError as for any export."""
-    return {device: Limits(*both) for device, both in _by_device(path, *schema.GPU_LIMITS).items()}
-
-
-def multiprocessors(path: Path) -> Mapping[int, int]:
-    """CUDA device -> how many multiprocessors it has, 0 if the export does not say.  Raises
-    TraceError as for any export."""
-    with opened(path) as source:
+        columns = [c for c in ("smCount", *schema.GPU_LIMITS) if source.has(_GPUS, c)]
+        rows = source.rows(_GPUS, "cuDevice", *columns)
         sizes = {_number(size) for (size,) in source.rows(_GPUS, "smCount")} - {0}
     alike = sizes.pop() if len(sizes) == 1 else 0
-    known = {device: size for device, (size,) in _by_device(path, "smCount").items()}
-    return defaultdict(lambda: alike, known)
+    gpus: dict[int, Gpu] = defaultdict(lambda: Gpu(alike, 0, 0))
+    if len({device for device, *_ in rows}) == len(rows):
+        for device, *values in rows:
+            known = dict(zip(columns, map(_number, values), strict=True))
+            gpus[device] = Gpu(*(known.get(c, 0) for c in ("smCount", *schema.GPU_LIMITS)))
+    return gpus

@@ -21,11 +21,12 @@ from nsysalign import untrusted
 from nsysalign.errors import TraceError
 from nsysalign.files import new_file
 from nsysalign.paths import short_path, without_paths
-from nsysalign.trace import clock_samples, schema, stacks
+from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.info import kept_diagnostic
 from nsysalign.trace.lines import json_or_none, lines_of
 from nsysalign.trace.read import MARK
+from nsysalign.trace.samples import CLOCKS, STACKS
 from nsysalign.trace.sqlite import AGAIN, opened
 
 Rename = Callable[[str], str]
@@ -152,7 +153,7 @@ def _shared(item: Any, rename: Rename | None) -> Any:
         return [value if isinstance(value, int | float) else None for value in item]
     if not isinstance(item, dict):
         return None
-    if item.get("format") == clock_samples.FORMAT:
+    if item.get("format") == CLOCKS:
         return {key: value for key, value in item.items() if key in _OF_SAMPLES}
     line = {"type": item["type"]} if "type" in item else {}
     numbers, texts = _OF_STACKS, set[str]()
@@ -173,7 +174,7 @@ def _shared(item: Any, rename: Rename | None) -> Any:
             line[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
         elif key in numbers and (value is None or isinstance(value, int | float)):
             line[key] = value
-        elif value == stacks.FORMAT or (key in texts and isinstance(value, str)):
+        elif value == STACKS or (key in texts and isinstance(value, str)):
             line[key] = _text(key, value, rename)
     return line
 

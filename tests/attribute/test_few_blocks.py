@@ -12,7 +12,7 @@ import pytest
 
 from nsysalign.model import KIND
 from nsysalign.split.runs import small_launches
-from nsysalign.trace.info import multiprocessors
+from nsysalign.trace.info import Gpu, read_gpus
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
 
@@ -38,7 +38,7 @@ def ran(*rows: tuple) -> SimpleNamespace:
     ([(0, 10, 2, 32, 0), (4, 8, -1, 0, 0)], 6, 4),      # beside a graph
 ])  # fmt: skip
 def test_time_with_too_few_blocks(rows, few, unused):
-    found = small_launches(ran(*rows), {0: 10})["few_blocks"]
+    found = small_launches(ran(*rows), {0: Gpu(10, 0, 0)})["few_blocks"]
     assert [(f["few_blocks_ns"], f["unused_ns"]) for f in found] == ([(few, unused)] if few else [])
 
 
@@ -53,7 +53,7 @@ def test_time_with_too_few_blocks(rows, few, unused):
     ([(0, 320, 6, 1, 0), (0, 320, 2, 16, 1)], 320, 272), # 38 of 256 threads
 ])  # fmt: skip
 def test_time_with_blocks_of_less_than_a_warp(rows, few, unused):
-    found = small_launches(ran(*rows), {0: 10})["few_threads"]
+    found = small_launches(ran(*rows), {0: Gpu(10, 0, 0)})["few_threads"]
     assert [(f["few_threads_ns"], f["unused_ns"]) for f in found] == (
         [(few, unused)] if few else []
     )
@@ -70,5 +70,5 @@ def test_multiprocessors_of_each_device(tmp_path, gpus, wanted):
         db.execute("create table TARGET_INFO_GPU (cuDevice, smCount)")
         db.executemany("insert into TARGET_INFO_GPU values (?, ?)", gpus)
         db.commit()
-    sizes = multiprocessors(tmp_path / "t.sqlite")
-    assert [sizes[0], sizes[1]] == wanted
+    sizes = read_gpus(tmp_path / "t.sqlite")
+    assert [sizes[n].multiprocessors for n in (0, 1)] == wanted

@@ -14,7 +14,7 @@ from recordings import unpack
 import nsysalign
 from nsysalign import frames
 from nsysalign.split.host import activity_table, host_activity, host_gaps
-from nsysalign.trace.stacks import Frame, Stacks, read_stacks
+from nsysalign.trace.samples import Frame, Stacks, read_stacks
 
 PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7
 MAIN, OTHER = PROCESS | 7, PROCESS | 8
@@ -55,7 +55,7 @@ def calls(threads: dict[int, int]) -> pd.DataFrame:
 
 def samples(*found, process=PROCESS) -> Stacks:
     t, stack = zip(*found, strict=True)
-    return Stacks(np.full(len(t), process), np.array(t), np.array(stack), STACKS, 0)
+    return Stacks(np.full(len(t), process), np.array(t), np.array(stack), STACKS)
 
 
 def os_calls(*rows) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.place.clocks import ClockMap, place_samples
-from nsysalign.trace.clock_samples import read_clock_samples
+from nsysalign.trace.samples import read_clock_samples
 
 MS = 1_000_000
 

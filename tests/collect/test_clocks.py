@@ -13,7 +13,7 @@ import pytest
 from waiting import wait_for, wait_until
 
 from nsysalign.record import clock_sampler as clocks
-from nsysalign.trace.clock_samples import read_clock_samples
+from nsysalign.trace.samples import read_clock_samples
 
 FAKE_NVML = Path(__file__).parents[1] / "fakenvml"
 

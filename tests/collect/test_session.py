@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from nsysalign.trace.clock_samples import read_clock_samples
+from nsysalign.trace.samples import read_clock_samples
 
 from .test_clocks import FAKE_NVML
 from .user import PAIRS, elapsed, read_log

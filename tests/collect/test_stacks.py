@@ -12,7 +12,7 @@ import pytest
 
 from nsysalign.record.python_samples import stack_lines
 from nsysalign.record.session import CollectOptions, collect
-from nsysalign.trace.stacks import read_stacks
+from nsysalign.trace.samples import read_stacks
 
 STRINGS = [
     "zero",
@@ -104,7 +104,7 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
     # a share of samples is a share of time; on a busy machine the sampler misses some
     for name in seconds:
         assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.3)
-    assert "other" not in innermost and stacks.others > 20
+    assert "other" not in innermost
     assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}
     assert not any(f.own for s in stacks.frames for f in s if f.file.endswith("threading.py"))
     assert (np.diff(stacks.t_ns) >= 0).all()

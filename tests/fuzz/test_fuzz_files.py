@@ -39,8 +39,8 @@ from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import RunDirectory
 from nsysalign.show import html
 from nsysalign.store import database
-from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.redaction import redact_lines
+from nsysalign.trace.samples import read_clock_samples
 
 from .conftest import FUZZ
 from .mutations import (

@@ -26,7 +26,7 @@ from nsysalign.store import document
 from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.redaction import pseudonyms, redact, redact_lines
-from nsysalign.trace.stacks import read_stacks
+from nsysalign.trace.samples import read_stacks
 
 from .conftest import leaks
 

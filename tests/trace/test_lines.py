@@ -11,9 +11,9 @@ from test_eventlog import PAIR, record
 
 from nsysalign.errors import EventLogError
 from nsysalign.trace import lines
-from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.redaction import redact_lines
+from nsysalign.trace.samples import read_clock_samples
 
 START = "".join(json.dumps(line) + "\n" for line in PAIR)
 

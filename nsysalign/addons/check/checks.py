@@ -17,7 +17,7 @@ from nsysalign.rundir import Inputs
 from nsysalign.split.pieces import operation_names
 from nsysalign.text import bytes_text, plural, span
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.info import Limits, read_limits
+from nsysalign.trace.info import Gpu, read_gpus
 from nsysalign.trace.nccl import NCCL_KERNEL
 from nsysalign.trace.read import read_trace
 
@@ -73,7 +73,7 @@ def judge(inputs: Inputs) -> Verdict:
     was timed: a check that cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
-    scene = Scene(trace, align(trace, log), read_limits(inputs.trace))
+    scene = Scene(trace, align(trace, log), read_gpus(inputs.trace))
     doubts = [doubt for check in (escaped, less, flushes, captured) for doubt in check(scene)]
     for note in dict.fromkeys(log.notes if log is not None else ()):
         if note.startswith(REPLACED):
@@ -311,7 +311,7 @@ def _flushed(scene: Scene) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     filling = (scene.kind == KIND["kernel"]) & operations["name_id"].isin(fills).to_numpy()
     size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
     overwrites = np.zeros(len(size), bool)
-    for number, (l2, rate) in scene.limits.items():
+    for number, (_, l2, rate) in scene.limits.items():
         if l2:
             large = (scene.kind == KIND["memset"]) & (size >= l2)
             long = filling & ((scene.end - scene.start) * rate >= 1e9 * l2)
@@ -332,7 +332,7 @@ def _flushed(scene: Scene) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             yield rows, last
 
 
-def _filled_again(scene: Scene, rows: np.ndarray, flush: np.ndarray, limit: Limits) -> bool:
+def _filled_again(scene: Scene, rows: np.ndarray, flush: np.ndarray, limit: Gpu) -> bool:
     """Whether between its flush and its start event every repetition runs what it times, and what
     it can touch in its time is so little that the L2 still holds most of it."""
     usual_ns = np.median(scene.column("elapsed_ns")[rows])

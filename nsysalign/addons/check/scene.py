@@ -15,7 +15,7 @@ from nsysalign.model import CALL, KIND, Alignment, Trace
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.work import operation_codes
 from nsysalign.text import subject
-from nsysalign.trace.info import Limits
+from nsysalign.trace.info import Gpu
 
 #: A thread works for a label if all its launches lie in the label's intervals, and would do so by
 #: chance less often than this.
@@ -78,7 +78,7 @@ class Scene:
     Of every operation: `kind` (a code of model.KIND), `start`, `end`, `lane`, `issue` (when its
     call began) and `thread` (-1 if the trace has no call), `code` (a number for its name)."""
 
-    def __init__(self, trace: Trace, alignment: Alignment, limits: dict[int, Limits]) -> None:
+    def __init__(self, trace: Trace, alignment: Alignment, limits: dict[int, Gpu]) -> None:
         self.trace, self.alignment, self.limits = trace, alignment, limits
         windows = alignment.windows
         names, labels = name_intervals(windows)

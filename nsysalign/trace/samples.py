@@ -1,0 +1,115 @@
+"""What was sampled during the run, as tables: the GPU's clocks (`clocks.jsonl`, written by
+record/clock_sampler.py) and Python stacks (`stacks.jsonl`, record/python_samples.py).
+
+A truncated last line is normal (a killed run); a file of another kind yields a note and never stops
+the analysis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.errors import EventLogError
+from nsysalign.paths import short_path
+from nsysalign.trace.lines import is_natural, json_or_none, lines_of
+
+CLOCKS, STACKS = "nsysalign-clocks", "nsysalign-stacks"
+
+
+class Frame(NamedTuple):
+    """A function that was running, and the line in it.  `own`: code of the program itself, not of a
+    library."""
+
+    function: str
+    file: str
+    line: int
+    own: bool
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Samples of main threads, sorted by process and time; `frames` of each stack, the innermost
+    first.
+
+    `process`: nsys globalPid, `t_ns` on the trace's clock, `stack`: position in `frames` (int64
+    arrays of equal length).
+    """
+
+    process: np.ndarray
+    t_ns: np.ndarray
+    stack: np.ndarray
+    frames: tuple[tuple[Frame, ...], ...]
+
+
+def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """Samples with the columns of frames.CLOCK_SAMPLES, sorted by time, and notes."""
+    header, rows, notes = _read(path, CLOCKS, "clock samples")
+    named = header.get("columns")
+    columns = [str(name) for name in named] if isinstance(named, list) else []
+    whole = [row for row in rows if isinstance(row, list) and len(row) == len(columns)]
+    values = [dict(zip(columns, row, strict=True)) for row in whole]
+    samples = pd.DataFrame(values, columns=frames.CLOCK_SAMPLES.names, dtype=object)
+    samples = samples.map(lambda value: value if is_natural(value) else -1).astype("int64")
+    samples = samples[(samples["monotonic_ns"] >= 0) & (samples["device"] >= 0)]
+    notes += _unusable(path, len(rows) - len(samples))
+    if header.get("order") == "assumed" and samples["device"].nunique() > 1:
+        notes.append(
+            "the order of the GPUs in the clock samples is assumed: set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure"
+        )
+    samples = samples.sort_values(["device", "monotonic_ns"], ignore_index=True)
+    return frames.check(samples, frames.CLOCK_SAMPLES), notes
+
+
+def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
+    """The samples, and notes."""
+    header, items, notes = _read(path, STACKS, "Python stacks")
+    if not header:
+        return None, notes
+    known: dict[int, tuple[Frame, ...]] = {}
+    samples, bad = list[tuple[int, int, int]](), 0  # process, time, stack
+    for item in items:
+        line = item if isinstance(item, dict) else {}
+        process, raw = line.get("process"), line.get("frames")
+        times, stacks = line.get("t_ns"), line.get("stack_of")
+        if isinstance(raw, list) and is_natural(line.get("stack")):
+            known[line["stack"]] = tuple(frame for one in raw if (frame := _frame(one)))
+        elif not isinstance(times, list) or not isinstance(stacks, list):
+            bad += 1
+        elif line.get("main") is True and is_natural(process):
+            both = zip(times, stacks, strict=False)
+            samples += [(process, t, s) for t, s in both if is_natural(t) and is_natural(s)]  # type: ignore[misc]
+    number = {stack: n for n, stack in enumerate(known)}
+    samples = sorted((p, t, number[s]) for p, t, s in samples if s in number)
+    process, t_ns, stack = np.array(samples, dtype=np.int64).reshape(-1, 3).T
+    return Stacks(process, t_ns, stack, tuple(known.values())), notes + _unusable(path, bad)
+
+
+def _read(path: Path, form: str, what: str) -> tuple[dict[str, Any], list[Any], list[str]]:
+    """(header, lines, notes); ({}, [], why) for a file that cannot be used."""
+    try:
+        header, *items = [json_or_none(line) for line in lines_of(path)] or [None]
+    except EventLogError as error:
+        return {}, [], [error.message]
+    if isinstance(header, dict) and header.get("format") == form:
+        return header, items, []
+    return {}, [], [f"{path.name} holds no {what} (no header of {form}): it was not used"]
+
+
+def _unusable(path: Path, count: int) -> list[str]:
+    """A note on lines, if it is not only the last that is cut."""
+    return [f"{path.name}: {count} lines could not be used (cut or malformed)"] * (count > 1)
+
+
+def _frame(raw: Any) -> Frame | None:
+    if not isinstance(raw, list) or len(raw) != 4:
+        return None
+    function, file, line, own = raw
+    if not (isinstance(function, str) and isinstance(file, str) and is_natural(line)):
+        return None
+    return Frame(function[:200], short_path(file[:400]), line, own == 1)
