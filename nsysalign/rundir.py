@@ -154,16 +154,12 @@ def event_logs(folder: Path) -> list[Path]:
     return sorted(p for end in ("jsonl", "jsonl.gz") for p in folder.glob(f"events-*.{end}"))
 
 
-def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = None) -> Path:
-    """Create and return a new folder, mode 0700: the trace in it carries the profiled process's
-    environment.
-
-    `output` names the folder itself and must be new or empty; without it
-    `nsysalign-runs/<stem>-NNN` gets the next free number.
-    """
+def make_run_dir(stem: str, output: Path | None = None) -> Path:
+    """Create and return a folder, mode 0700, since a trace carries its process's environment:
+    `output`, new or empty, else `nsysalign-runs/<stem>-NNN` with the next free number."""
     if output is None:
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
-        return numbered((base or Path()) / RUNS, stem)
+        return numbered(Path(RUNS), stem)
     try:
         output.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken = any(output.iterdir())
@@ -183,9 +179,8 @@ def numbered(parent: Path, stem: str) -> Path:
     lock: two runs started at once get two folders."""
     try:
         parent.mkdir(exist_ok=True)
-        pattern = re.compile(re.escape(stem) + r"-(\d+)")
-        taken = [int(m[1]) for p in parent.iterdir() if (m := pattern.fullmatch(p.name))]
-        number = max(taken, default=0)
+        names = (path.name.removeprefix(f"{stem}-") for path in parent.glob(f"{stem}-*"))
+        number = max((int(name) for name in names if name.isdecimal()), default=0)
         while True:
             number += 1
             path = parent / f"{stem}-{number:03d}"

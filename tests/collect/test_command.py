@@ -60,14 +60,15 @@ def test_the_users_environment_is_kept(tmp_path):
     assert "NSYSALIGN_CALIBRATE" not in probe_environment({}, tmp_path, calibrate=True)
 
 
-def test_run_directories_are_fresh_private_and_numbered(tmp_path):
-    first = make_run_dir(stem(["a b.py"]), base=tmp_path)
-    second = make_run_dir(stem(["a b.py"]), base=tmp_path)
+def test_run_directories_are_fresh_private_and_numbered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first = make_run_dir(stem(["a b.py"]))
+    second = make_run_dir(stem(["a b.py"]))
     assert (first.name, second.name) == ("a-b-001", "a-b-002")
     assert first.stat().st_mode & 0o777 == 0o700
     (tmp_path / "nsysalign-runs" / "a-b-1041").mkdir()
-    assert make_run_dir("a b", base=tmp_path).name == "a-b-1042"
-    assert make_run_dir("", base=tmp_path).name == "run-001"
+    assert make_run_dir("a b").name == "a-b-1042"
+    assert make_run_dir("").name == "run-001"
     assert stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train"
     assert stem(["/bin/sh"]) == "sh"
     assert make_run_dir("x", tmp_path / "new" / "deep").is_dir()
