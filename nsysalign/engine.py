@@ -138,8 +138,10 @@ def analyze_inputs(
     trim_memory()
     tell("explaining", 85)
     intervals = intervals_table(split, by_log)
+    trim_memory()
     evidence, predicted = _evidence(split, intervals, log, inputs)
     del log
+    trim_memory()
     for add in registry.each("step"):
         evidence = add(evidence, inputs)
     diagnosis = diagnose(evidence, split.segment_arrays)

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from nsysalign.intervals import group
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, assumed
@@ -90,7 +91,8 @@ def tick_of(ms: np.ndarray) -> int:
 
 
 def event_clock(log: EventLog) -> EventClock | None:
-    """The event clocks of all processes of a log; None if the log has no references."""
+    """The event clocks of all processes of a log; None if the log has no references.  Records that
+    hang together, but on no reference, are on none: two of them say nothing of a clock."""
     if log.references.empty or log.records.empty:
         return None
     count = len(log.references)
@@ -112,6 +114,8 @@ def event_clock(log: EventLog) -> EventClock | None:
     origin, line, error = _join(
         frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots)
     )
+    held = np.isin(line, line[frame[:count]])  # per frame
+    frame = np.where((frame >= 0) & held[frame], frame, -1)
     at_ns = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
     return EventClock(frame[count:], at_ns[count:], line, error, tick)
 
@@ -332,15 +336,15 @@ def place_records(
     more = len(known) - len(clock.at_ns)
     at, frame = np.pad(clock.at_ns, (0, more)), np.pad(clock.frame, (0, more), constant_values=-1)
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
-    for number in np.unique(line[line >= 0]).tolist():
-        members = line == number
-        record = np.flatnonzero(members & known)
+    frames_of, every = group(clock.line, np.arange(len(clock.line))), np.arange(len(line))
+    for number, members in group(line[line >= 0], every[line >= 0]).items():
+        record = members[known[members]]
         if not len(record):
             line[members] = -1
             continue
         record = record[:: -(-len(record) // _MOST)]
         # all its frames, even those without a known record: others may be placed by the same line
-        frames = np.flatnonzero(clock.line == number)
+        frames = frames_of[number]
         own = fit_line(
             s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
         )

@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from nsysalign.intervals import group
 from nsysalign.model import EventLog
 from nsysalign.place.event_clock import EventClock
 from nsysalign.place.matched import Lookup
@@ -86,8 +87,7 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     off_ns = pd.Series(step_ns).groupby(clock.line).cumsum().to_numpy()
     placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
     line = np.where(placed, clock.line[clock.frame], -1)
-    for number in np.unique(line[placed]):
-        members = np.flatnonzero(line == number)
+    for members in group(line[placed], np.flatnonzero(placed)).values():
         since_ns = called_ns[members] - called_ns[members[0]]
         apart_ns = clock.at_ns[members] - clock.at_ns[members[0]] - since_ns
         error_ns = off_ns[clock.frame[members]] + clock.tick_ns

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import MOST_NESTED, any_open, least, too_deep
+from nsysalign.intervals import MOST_NESTED, any_open, least, ragged, too_deep
 from nsysalign.model import ORIGIN, OURS, Alignment, Trace
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
@@ -104,8 +104,15 @@ def own_ranges(trace: Trace) -> pd.DataFrame:
 
 def own_calls(trace: Trace) -> np.ndarray:
     """Bool, per call of the trace: made by the tool itself."""
-    spans = (own_ranges(trace)[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    return any_open(*spans, *(trace.calls[c].to_numpy() for c in ("thread", "start_ns")))
+    ranges, (thread, start) = (
+        own_ranges(trace),
+        (trace.calls[c].to_numpy() for c in ("thread", "start_ns")),
+    )
+    first, last = (np.searchsorted(start, ranges[c].to_numpy()) for c in ("start_ns", "end_ns"))
+    which, call = ragged(first, np.maximum(last - first, 0))
+    out = np.zeros(len(start), dtype=bool)
+    out[call[thread[call] == ranges["thread"].to_numpy()[which]]] = True
+    return out
 
 
 def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:

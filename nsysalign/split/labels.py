@@ -136,25 +136,25 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     short = _short_files(windows)
     sites_of = cache(lambda start, end: _sites(short(start), short(end)))
     shortened = cache(lambda calls: tuple(map(short, calls)))
-    columns = (windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind"))
-    rows = [
-        (text, "" if text else sites_of(start, end), () if text else shortened(tuple(calls)), kind)
-        for text, start, end, calls, kind in zip(*columns, strict=True)
-    ]
+    # walked through twice: rows as objects take much memory
+    columns = [windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind")]
+    labels = dict.fromkeys(zip(*columns, strict=True), "")
     groups: dict[str, set[tuple[str, ...]]] = {}
-    for site, calls in {(site, calls) for text, site, calls, _ in rows if not text}:
-        groups.setdefault(site, set()).add(calls)
+    for text, start, end, calls, _ in labels:
+        if not text:
+            groups.setdefault(sites_of(start, end), set()).add(shortened(tuple(calls)))
     differs = {}  # the depth of the first caller that differs
     for site, several in groups.items():
         depths = enumerate(zip_longest(*several, fillvalue=""))
         differs[site] = next((n for n, calls in depths if len(set(calls)) > 1), _MOST_CALLERS)
-    labels = []
-    for text, site, calls, kind in rows:
+    for row in labels:
+        text, start, end, calls, kind = row
+        site = "" if text else sites_of(start, end)
         label = plain_region(text) if text else site or f"{kind} interval"
         if not text and len(calls) > differs[site]:
-            label = f"{calls[differs[site]]} ({site})"
-        labels.append(sys.intern(label))  # one text per label, not per interval
-    return labels
+            label = f"{shortened(tuple(calls))[differs[site]]} ({site})"
+        labels[row] = sys.intern(label)  # one text per label, not per interval
+    return [labels[row] for row in zip(*columns, strict=True)]
 
 
 def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:

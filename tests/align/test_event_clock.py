@@ -163,6 +163,17 @@ def test_nothing_seen_no_line():
     assert unknown.line.tolist() == [-1, -1]
 
 
+def test_pairs_on_no_reference_are_on_no_clock_however_many():
+    """A line for each of them would take hours."""
+    elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
+    elapsed += [(n, n + 1, 0.0064, -1, np.nan, np.nan) for n in range(3, 100_001, 2)]
+    clock = event_clock(log_of(range(1, 100_001), [(0, -1, np.nan)], elapsed))
+    assert clock.frame[:2].tolist() == [0, 0] and (clock.frame[2:] == -1).all()
+    s = met(np.arange(100_000) * 6_400 + 5_000)
+    line = place_records(clock, s, "off", np.ones(100_000, dtype=bool)).line
+    assert line[:2].tolist() == [0, 0] and (line[2:] == -1).all()
+
+
 @pytest.fixture(scope="module")
 def unpack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings")
