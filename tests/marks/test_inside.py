@@ -79,16 +79,6 @@ def test_phases_share_an_sm_by_warps_and_the_innermost_range_counts(tmp_path):
             assert abs(passages[kernel, name_hash(name)] - whole) <= 64
 
 
-def test_marks_that_were_dropped_make_a_launch_incomplete_and_its_rest_unknown(tmp_path):
-    gpu = Gpu(sms=4, slots=1)
-    gpu.launch(0, 4, uneven, room=3)
-    gpu.launch(1, 4, uneven)
-    _, found = looked_into(gpu, tmp_path)
-    assert found.kernels["complete"].tolist() == [False, True]
-    assert set(parts(found)) <= {"phase", "unmarked", "unknown"}
-    assert found.phases.loc[found.phases["kernel"] == 0, "unclosed"].sum() > 0
-
-
 def half(begin: int, first: int, last: int, name: str, lanes: int):
     """Marks of lanes that came apart from their warp, around a range."""
     number = name_hash(name) << 2

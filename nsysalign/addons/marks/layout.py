@@ -3,6 +3,7 @@ of which a mark carries only the hash."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
@@ -94,23 +95,18 @@ def names_of_program() -> set[str]:
     """The literals in the sources beside the program's script, in the current directory, and
     beside modules that were imported from below these."""
     homes = [os.getcwd(), *([os.path.dirname(os.path.abspath(_SCRIPT))] if _SCRIPT else [])]
-    folders = dict.fromkeys(homes)
+    folders, names = dict.fromkeys(homes), set()
     for module in list(sys.modules.values()):
         path = os.path.abspath(getattr(module, "__file__", None) or os.sep)
         if path.startswith(tuple(os.path.join(home, "") for home in homes)):
             folders.setdefault(os.path.dirname(path))
-    names: set[str] = set()
-    for folder in folders:
-        if "site-packages" in folder or "dist-packages" in folder:
-            continue
-        try:
+    for folder in (f for f in folders if not re.search("(site|dist)-packages", f)):
+        with contextlib.suppress(OSError):
             files = [e.path for e in os.scandir(folder) if e.name.endswith(_SOURCES)]
-        except OSError:
-            continue
-        for path in files[:_MOST_FILES]:
-            try:
-                with open(path, encoding="utf-8", errors="replace") as file:
+            for path in files[:_MOST_FILES]:
+                with (
+                    contextlib.suppress(OSError),
+                    open(path, encoding="utf-8", errors="replace") as file,
+                ):
                     names |= names_in(file.read(_LARGEST_FILE))
-            except OSError:
-                continue
     return names

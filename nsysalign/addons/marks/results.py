@@ -126,11 +126,9 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
     by_time = [group["kernel"].tolist() for _, group in groups]
     wanted = dict.fromkeys([its[(len(its) - 1) // 2] for its in by_time])
     wanted |= dict.fromkeys([its[-1] for its in by_time])
-    sizes, picked, room = np.bincount(launch, minlength=len(kernels)), [], MOST_MARKS
-    for number in wanted:
-        if sizes[number] <= room:
-            picked.append(number)
-            room -= sizes[number]
+    wanted = np.array([*wanted], np.int64)
+    sizes = np.bincount(launch, minlength=len(kernels))[wanted]
+    picked = wanted[np.cumsum(sizes) <= MOST_MARKS]
     if left := len(wanted) - len(picked):
         notes.append(
             f"the marks of {left} launches of {dump.path} are too many for the table: phases and "
@@ -138,17 +136,15 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
         )
     marks = np.flatnonzero(np.isin(launch, picked))
     head, which = dump.of[marks], launch[marks]
-    warps, ids, timer = dump.heads[head], dump.id[marks].astype(np.int64), dump.time[marks]
-    lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).view(np.uint8).reshape(-1, 4)
+    warps, ids = dump.heads[head], dump.id[marks].astype(np.int64)
     table = pd.DataFrame(
         {
             "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
             "block_z": warps["z"], "warp": warps["warp"],
-            "lanes": np.unpackbits(lanes, axis=1).sum(axis=1, dtype=np.int64),
             "first_lane": dump.first_lane[head],
             "kind": _KINDS[np.where(ids == 0, _ENTER, ids & 3)], "name": ids >> 2,
-            "t_ns": kernels["start_ns"].to_numpy()[which] + marked.relative(which, timer),
-            "timer_ns": timer, "clock": dump.clock[marks],
+            "t_ns": kernels["start_ns"].to_numpy()[which] + marked.relative(which, dump.time[marks]),
+            "clock": dump.clock[marks],
         }
     )  # fmt: skip
     # stable: what a warp did within one tick of the timer stays in its order

@@ -44,13 +44,11 @@ marks: marks of some launches of each kernel (the median and the slowest), in ti
     block_y     int64  blockIdx.y
     block_z     int64  blockIdx.z
     warp        int64  warp in its block
-    lanes       int64  how many lanes made it
     first_lane  bool   the warp's first lane is among them: those marks, in order, are that lane's
                        way through the kernel
     kind        str    enter and exit of a warp; begin and end of a range; mark
     name        str    its name, '' for enter and exit
     t_ns        int64  when, on the trace's clock: good to the kernel's error_ns
-    timer_ns    int64  the GPU's timer (%globaltimer)
     clock       int64  low 32 bits of the SM's clock64: differences on one SM are cycles
 
 kernel_phases: ranges inside kernels, by name

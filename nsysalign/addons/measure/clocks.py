@@ -1,12 +1,5 @@
-"""The GPU through torch, and the ways to put a clock around one call.  Worker side; times are
-nanoseconds.
-
-    latency   idle GPU; host clock around call and synchronise: what one request waits
-    event     idle GPU; record, call, record, synchronise: what most benchmarks write
-    device    behind a delay kernel that outlasts the enqueueing: GPU time only
-    steady    calls queued one behind the other, events at both ends: throughput
-    graph     the call captured, replayed between two records on an idle GPU
-    do_bench  triton's own, which overwrites the L2; do_bench_cudagraph, which does not
+"""The GPU through torch, and the ways to put a clock around one call (docs/which-number.md).
+Worker side; times are nanoseconds.
 
 A mode makes blocks of samples.  Every block begins with one call that is not counted, because
 another mode ran before it.  `Device` of tests/measure/simulated.py has the methods of `Cuda`.

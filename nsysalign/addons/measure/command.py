@@ -103,13 +103,9 @@ def benchmark(
     against: Callable[..., Any] | str | None = None,
     *,
     batch: int | Sequence[int] | str | None = None,
-    modes: Sequence[str] = NAMES,
-    processes: int = 3,
     budget: float | None = None,
-    quick: bool = False,
-    clocks: bool = False,
     output: str | os.PathLike[str] | None = None,
-    backend: str = "cuda",
+    **how: Any,
 ) -> Measure:
     """Measure the call that `make(batch)` (or `make()`) returns, in fresh processes.
 
@@ -117,8 +113,9 @@ def benchmark(
         to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`.
     against: a second one to compare with; `r.changes()` is that of B (`against`) against A.
     batch: a size, several, "auto" to search for the best, None for the function's own.
-    clocks: by every clock, with a warm and a cold L2 (`r.points[0].ways("cold")`).
     budget: seconds.
+    how: modes (names), processes (3), quick, clocks (by every clock, with a warm and a cold L2:
+        `r.points[0].ways("cold")`).
 
     Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the best point.
     Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
@@ -132,13 +129,9 @@ def benchmark(
         )
     if batch is not None and not isinstance(batch, str):
         batch = ",".join(map(str, [batch] if isinstance(batch, int) else batch))
-    options = Options(
-        tuple(map(_importable, [make] if against is None else [make, against])), batch,
-        modes=tuple(modes), processes=processes, budget_s=budget,
-        quick=quick, clocks=clocks, output=Path(output) if output is not None else None,
-        backend=backend,
-    )  # fmt: skip
-    return Session(options).run()
+    targets = tuple(map(_importable, [make] if against is None else [make, against]))
+    folder = Path(output) if output is not None else None
+    return Session(Options(targets, batch, budget_s=budget, output=folder, **how)).run()
 
 
 def _importable(make: Callable[..., Any] | str) -> Target:

@@ -171,8 +171,6 @@ class Session:
         batches = [1 << k for k in range(MOST_DOUBLINGS)]
         spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S)
         outcome = self._worker(spec, 2)
-        if outcome.failure == "wrong":
-            self._failed(outcome)
         rates = self.result().rates()
         largest = max(rates, default=0)
         if outcome.failure not in ("", "oom", "budget"):
@@ -203,7 +201,8 @@ class Session:
             outcome = self._worker(spec, len(jobs) + 1)
             if outcome.failure not in ("", "budget"):
                 jobs = [other for other in jobs if other != pair]
-                self._failed(outcome)
+                which = self._which(outcome)
+                self._notes.append(f"{which}: {without_paths(outcome.text)[:300]}")
 
     def _profiled(self) -> None:
         """One more worker per batch, under nsys.  A profile that fails is a note."""
@@ -294,19 +293,17 @@ class Session:
         self._runs += [*runs[:-1], replace(last, failure=outcome.failure, message=message)]
         if outcome.failure == "interrupted":
             raise KeyboardInterrupt
+        if outcome.failure == "wrong":
+            raise MeasureError(f"{self._which(outcome)}: {outcome.text}", _NEXT["wrong"])
         blocks = outcome.all("block")
         if blocks and not outcome.failure:
             measuring_ns = blocks[-1]["t1"] - blocks[0]["t0"] if o.backend == "cuda" else 0
             self._starting_s = 1.1 * max(0.1, outcome.wall_s - measuring_ns / 1e9)
         return outcome
 
-    def _failed(self, outcome: Outcome) -> None:
-        """A failure becomes a note; what is wrong with the function itself is an error."""
+    def _which(self, outcome: Outcome) -> str:
         name = self.options.targets[outcome.spec["side"]].name
-        which = name if outcome.batch is None else f"{name}, batch {outcome.batch:,}"
-        self._notes.append(f"{which}: {without_paths(outcome.text)[:300]}")
-        if outcome.failure == "wrong":
-            raise MeasureError(f"{which}: {outcome.text}", _NEXT["wrong"])
+        return name if outcome.batch is None else f"{name}, batch {outcome.batch:,}"
 
 
 def in_use() -> list[str]:

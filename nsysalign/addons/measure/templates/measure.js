@@ -109,27 +109,6 @@ function drawModes() {
   fillTable($("mode-table"), "One row per mode", heads, rows.map((m) => [
     m.name, duration(m.value_ns), m.known, duration(m.mean_ns), m.samples.toLocaleString("en"),
     m.words]));
-  const plot = $("mode-plot"), width = plot.clientWidth, left = 152, right = width - 90, hits = [];
-  const most = Math.max(...rows.map((m) => Math.max(m.value_ns, ...m.medians))) * 1.02;
-  const x = (ns) => left + (Math.min(ns, most) / most) * (right - left);
-  const drawn = rows.map((m, k) => {
-    const y = 22 + 34 * k, bounded = m.low_ns !== null && m.high_ns !== null;
-    const medians = `medians of the processes: ${m.medians.map((v) => duration(v)).join(", ")}`;
-    hits.push({ x: left, y: y - 12, w: right - left, h: 26,
-      said: [m.name, `${duration(m.value_ns)}${/%$/.test(m.known) ? " ± " : ", "}${m.known}`,
-        medians, m.words] });
-    const end = Math.max(m.value_ns, bounded ? m.high_ns : 0);
-    return svg("g", {},
-      svg("text", { x: left - 8, y: y + 5, "text-anchor": "end" }, m.name),
-      svg("rect", { x: left, y: y - 9, width: Math.max(1, x(m.value_ns) - left), height: 18,
-        rx: 3, style: "fill:var(--accent);opacity:.55" }),
-      bounded ? svg("line", { x1: x(m.low_ns), x2: Math.max(x(m.high_ns), x(m.low_ns) + 1.5),
-        y1: y, y2: y, style: "stroke:var(--ink);stroke-width:3" }) : null,
-      m.medians.map((v) => svg("line", { x1: x(v), x2: x(v), y1: y - 9, y2: y + 9,
-        style: "stroke:var(--ink);stroke-width:1" })),
-      svg("text", { x: x(end) + 7, y: y + 5 }, duration(m.value_ns)));
-  });
-  showDrawing(plot, width, 34 + 34 * rows.length, drawn, hits);
 }
 
 showSections();
@@ -151,5 +130,4 @@ fill($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))].map((key) =>
   make("option", { value: key }, key)));
 $("mode-batch").value = DATA.chosen;
 $("mode-batch").addEventListener("change", drawModes);
-whenSeen($("mode-plot"), drawModes);
 drawModes();
