@@ -218,6 +218,16 @@ class EventLog:
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def empty(cls) -> EventLog:
+        """One that holds nothing."""
+        return cls((), *(frames.empty(spec) for spec in frames.LOG_SPECS))
+
+    @property
+    def untold(self) -> bool:
+        """Whether it does not say what was measured, so that intervals are taken from the trace."""
+        return self.records.empty and bool(self.hosts["implicit"].all())
+
     @property
     def compared(self) -> pd.DataFrame:
         """Rows of `elapsed` that the program asked for and was told."""

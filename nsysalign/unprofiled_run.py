@@ -33,7 +33,6 @@ from nsysalign.trace.eventlog import read_event_logs, source_lines
 from nsysalign.trace.samples import read_clock_samples
 
 #: The log of a program that left none.
-NO_LOG = EventLog((), *(frames.empty(spec) for spec in frames.LOG_SPECS))
 GPU_BOUND, CPU_BOUND, CANNOT_TELL = "gpu_bound", "cpu_bound", "cannot_tell"
 #: An interval is GPU-bound if the CPU can have cost at most this share of it; a label takes the word
 #: that holds in at least this share of its steady repetitions.
@@ -89,7 +88,7 @@ def analyze_run(run: RunDirectory) -> UnprofiledRun:
 
 def analyze_logs(logs: Sequence[Path], clocks: Path | None = None) -> UnprofiledRun:
     """The same of event logs and the samples of the clock.  Raises EventLogError if one is none."""
-    log = read_event_logs(logs) if logs else NO_LOG
+    log = read_event_logs(logs) if logs else EventLog.empty()
     intervals = timed_intervals(log)
     asked = log.elapsed[log.elapsed["error"] == ""]
     empty_pairs = asked.loc[asked["calibration"].astype(bool), "ms"]  # on an idle stream

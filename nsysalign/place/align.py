@@ -17,7 +17,6 @@ from nsysalign.place.bounded import bound
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.host_timers import host_timers
 from nsysalign.place.matched import match
-from nsysalign.place.pairs import untold
 from nsysalign.place.placed import place
 from nsysalign.place.ranges import nvtx_windows
 from nsysalign.place.streams import on_streams, streams_of
@@ -26,9 +25,8 @@ from nsysalign.place.streams import on_streams, streams_of
 def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Place everything that was measured on the trace's clock: what was compared or timed ends in `windows`
     or, with the reason, in `unaligned`.  Without a log NVTX ranges and compared pairs of the trace do."""
-    known = log if log is not None else no_log()
-    logged = not untold(known)
-    clock = event_clock(known)
+    known = log or EventLog.empty()
+    logged, clock = not known.untold, event_clock(known)
     streams = streams_of(trace)
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
@@ -55,8 +53,3 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         clock=clock,
         busy=streams.busy,
     )
-
-
-def no_log() -> EventLog:
-    """A log that holds nothing."""
-    return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})

@@ -32,7 +32,7 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.clocks import ClockMap, clock_map, refine
-from nsysalign.place.pairs import TracePairs, read_pairs, untold
+from nsysalign.place.pairs import TracePairs, read_pairs
 from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
@@ -92,7 +92,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
     processes, notes = match_processes(trace, log)
     call, thread, clocks, more = match_records(trace, log, processes)
     records = _all_records(trace, log, processes, call, thread)
-    read = read_pairs(trace, records) if untold(log) else TracePairs()
+    read = read_pairs(trace, records) if log.untold else TracePairs()
     pairs, unaligned = compared_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     record, inferred = awaited(trace, waits, records)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from nsysalign.model import CALL, EventLog, Trace
+from nsysalign.model import CALL, Trace
 from nsysalign.text import plural
 
 #: What a call does to events.
@@ -65,11 +65,6 @@ class TracePairs:
             for what, count in self.unclear.items()
             if count
         ]
-
-
-def untold(log: EventLog | None) -> bool:
-    """Whether no log says what was measured, so that intervals are taken from the trace."""
-    return log is None or (log.records.empty and log.hosts[~log.hosts["implicit"].to_numpy()].empty)
 
 
 def read_pairs(trace: Trace, records: pd.DataFrame) -> TracePairs:

@@ -15,7 +15,8 @@ import recordings
 
 from nsysalign import frames
 from nsysalign.intervals import FAR
-from nsysalign.place.align import align, no_log
+from nsysalign.model import EventLog
+from nsysalign.place.align import align
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.event_clock import event_clock, fit_line, place_records, rounding_ns, tick_of
 from nsysalign.trace.eventlog import read_event_logs
@@ -46,7 +47,7 @@ def log_of(records, references=(), elapsed=(), distances=()):
 
     both = ["start", "end", "ms", "reference", "start_ms", "end_ms"]
     return replace(
-        no_log(),
+        EventLog.empty(),
         headers=({"pid": 1},),
         records=table(frames.RECORDS, [(s,) for s in records], ["seq"]),
         references=table(frames.REFERENCES, list(references), ["id", "previous", "ms"]),

@@ -15,10 +15,9 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.model import CALL
+from nsysalign.model import CALL, EventLog
 from nsysalign.place import bounded as bounds
 from nsysalign.place import ranges
-from nsysalign.place.align import no_log
 from nsysalign.place.matched import awaited, compared_pairs
 
 US = 1_000
@@ -81,7 +80,7 @@ def test_why_a_compared_pair_cannot_be_placed():
     ]
     columns = ("start", "end", "ms", "error")
     rows = [{"process": 0, **dict(zip(columns, row, strict=True))} for row in asked]
-    log = replace(no_log(), headers=({},), elapsed=table(frames.ELAPSED, rows))
+    log = replace(EventLog.empty(), headers=({},), elapsed=table(frames.ELAPSED, rows))
     pairs, left_out = compared_pairs(log, records)
     assert pairs[["start", "end", "elapsed_ns"]].to_numpy().tolist() == [[0, 1, 500_000]]
     unseen = "a record of the pair was not seen by the probe"
