@@ -164,19 +164,17 @@ class Judge:
             most = self._top_kernel(row) if row.kind == "run" else ""
             return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}. {most}".strip()
         if word == COPY:
-            speed = self._bandwidth(row)
-            copied = self._copied(row) + (f" at {speed}" if speed else "")
+            copied, speed = "Setting memory takes most of it", self._bandwidth(row)
+            if (copy := self._largest_detail(row, "memcpy", "bytes")) is not None:
+                copied = f"The largest part: {bytes_text(int(copy['bytes']))} {safe_text(copy['direction'])}"
+                copied += f" ({safe_text(copy['memory'])} memory)" if copy["memory"] else ""
+            copied += f" at {speed}" if speed else ""
             return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {copied}."
         if word == WAITING:
-            waited = f"for {duration(parts['waiting'])} of it its work was launched and waited"
-            others = self._of("other_streams", row)
-            wait = self._largest_detail(row, "queued")
-            ordered = wait is not None and wait["detail"] not in ("contention", "full-queue")
-            if ordered and 2 * others["ns"].sum() >= parts["waiting"]:
-                busiest = others.loc[others["ns"].idxmax()]
-                ran = f"stream {busiest['stream']} for {duration(int(busiest['ns']))}"
-                return f"{reads}; {waited} while other streams did what was launched in it, {ran}."
-            return f"{reads}; {waited}. {self._waited_for(row)}"
+            waited = (
+                f"{reads}; for {duration(parts['waiting'])} of it its work was launched and waited"
+            )
+            return f"{waited}{self._waited_for(row, parts['waiting'])}"
         share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
         if word == GPU:
             graph = " (a CUDA graph)" if row.parts_ns["graph"] else ""
@@ -266,24 +264,21 @@ class Judge:
         copy = self._largest_detail(row, "memcpy", "bandwidth_gb_s")
         return "" if copy is None else f"{copy['bandwidth_gb_s']:.3g} GB/s"
 
-    def _copied(self, row: LabelRow) -> str:
-        copy = self._largest_detail(row, "memcpy", "bytes")
-        if copy is None:
-            return "Setting memory takes most of it"
-        memory = f" ({safe_text(copy['memory'])} memory)" if copy["memory"] else ""
-        size, way = bytes_text(int(copy["bytes"])), safe_text(copy["direction"])
-        return f"The largest part: {size} {way}{memory}"
-
-    def _waited_for(self, row: LabelRow) -> str:
-        wait = self._largest_detail(row, "queued")
+    def _waited_for(self, row: LabelRow, ns: int) -> str:
+        others, wait = self._of("other_streams", row), self._largest_detail(row, "queued")
         if wait is None:
-            return "What it waited for is not in the trace."
+            return ". What it waited for is not in the trace."
+        if wait["detail"] == "full-queue":
+            return ". The launch queue was full."
         stream = f"stream {int(wait['stream'])}" if wait["stream"] >= 0 else "other work"
-        return {
-            "dependency": f"It waited for an event of {stream}.",
-            "contention": f"{stream.capitalize()} kept the GPU busy.",
-            "full-queue": "The launch queue was full.",
-        }.get(wait["detail"], f"It waited behind {stream}.")
+        if wait["detail"] == "contention":
+            return f". {stream.capitalize()} kept the GPU busy."
+        if 2 * others["ns"].sum() >= ns:
+            busiest = others.loc[others["ns"].idxmax()]
+            ran = f"stream {busiest['stream']} for {duration(int(busiest['ns']))}"
+            return f" while other streams did what was launched in it, {ran}."
+        event = wait["detail"] == "dependency"
+        return f". It waited {'for an event of' if event else 'behind'} {stream}."
 
 
 def _largest(row: LabelRow) -> list[tuple[int, str]]:
