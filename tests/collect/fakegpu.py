@@ -19,26 +19,22 @@ from nsysalign.rundir import event_logs
 
 from .user import read_log
 
-RUNTIME = "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT"
-KERNEL = (
-    "start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, "
-    "demangledName INT, shortName INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT"
-)
-_NAMES = {
-    900_001: "cudaEventRecordWithFlags_v11010",
-    900_002: "cudaLaunchKernel_v7000",
-    900_003: "fake_kernel",
+TABLES = {
+    "RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT",
+    "KERNEL": "start INT, end INT, deviceId INT, contextId INT, streamId INT, correlationId INT, globalPid INT, "
+    "demangledName INT, shortName INT, gridX INT, gridY INT, gridZ INT, blockX INT, blockY INT, blockZ INT",
 }
+NAMES = {
+    900_001: "cudaEventRecordWithFlags_v11010", 900_002: "cudaLaunchKernel_v7000", 900_003: "fake_kernel"
+}  # fmt: skip
 
 
 def add(export: Path, run_dir: Path) -> None:
     """Tables of API calls and kernels for everything that the logs of `run_dir` tell."""
     runtime, kernels = [], []
     with tempfile.TemporaryDirectory() as folder:
-        logs = [
-            read_log(p)
-            for p in event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)
-        ]
+        paths = event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)
+        logs = [read_log(path) for path in paths]
     db = sqlite3.connect(export)
     offset, machine = _clock(db, logs)
     correlation = 0
@@ -62,11 +58,11 @@ def add(export: Path, run_dir: Path) -> None:
             runtime.append((at, end, 0, process | line["tid"], correlation, 900_001, 0))
             correlation += 1
     with db:
-        for table, columns, rows in (("RUNTIME", RUNTIME, runtime), ("KERNEL", KERNEL, kernels)):
+        for (table, columns), rows in zip(TABLES.items(), (runtime, kernels), strict=True):
             db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table} ({columns})")
             marks = ",".join("?" * len(columns.split(",")))
             db.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{table} VALUES ({marks})", rows)
-        db.executemany("INSERT INTO StringIds VALUES (?, ?)", _NAMES.items())
+        db.executemany("INSERT INTO StringIds VALUES (?, ?)", NAMES.items())
     db.close()
 
 
@@ -83,10 +79,8 @@ def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
     # where a program died nsys has lost all but the first few, which are slow: neither end is the
     # truth
     if known:
-        low, high = (
-            f(at - line[end] for at, line, _ in known)
-            for f, end in ((max, "after_ns"), (min, "before_ns"))
-        )
+        low = max(at - line["after_ns"] for at, line, _ in known)
+        high = min(at - line["before_ns"] for at, line, _ in known)
         return (low + high) // 2, known[0][2] & ~((1 << 48) - 1)
     (began,) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
     clock = logs[0][0]["clock"]

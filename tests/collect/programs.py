@@ -1,4 +1,4 @@
-"""Programs that look closely at torch.cuda.Event: they must print the same with and without the
+"""Programs that look closely at torch.cuda.Event and the clocks: they must print the same with and without the
 probe.
 
 Those of `TOGETHER` run one after the other in one process; those of `ALONE` need a process, options
@@ -127,6 +127,25 @@ del e, both
 gc.collect()
 print(gone, r(), len(table))
 """,
+    "clocks": """
+import copy, functools, inspect, pickle, time, timeit, weakref
+from time import perf_counter, time_ns as wall
+for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns"):
+    f = getattr(time, name)
+    print(f.__name__, f.__qualname__, f.__module__, f.__doc__, callable(f), type(f()).__name__)
+    print(pickle.loads(pickle.dumps(f)) is f, copy.copy(f) is f, copy.deepcopy([f])[0] is f)
+    print(f == f, f in {f: 1}, weakref.ref(f)() is f, time.get_clock_info(name.removesuffix("_ns")))
+    try:
+        f(1)
+    except TypeError as error:
+        print("TypeError")
+print(perf_counter is time.perf_counter, timeit.default_timer is time.perf_counter, wall is time.time_ns)
+class Clocked:
+    clock = time.perf_counter
+    def go(self):
+        return self.clock()
+print(type(Clocked().go()), type(functools.partial(time.time)()), len(list(map(lambda f: f(), [time.time] * 3))))
+""",
 }
 
 _SMALL = """
@@ -139,16 +158,13 @@ print(e.elapsed_time(f) >= 0)
 #: name -> (options of Python, program, what of stderr cannot be compared)
 ALONE = {
     "an uncaught error": ((), _SMALL + "f.record('broken')", "frames"),
-    "an error in a thread": (
-        (),
-        _SMALL
-        + "import threading\nt = threading.Thread(target=f.record, args=('broken',), name='T')\nt.start(); t.join()",
-        "frames",
-    ),
-    "at exit": (
+    "an error in a thread, and at exit": (
         (),
         _SMALL
         + """
+import threading
+t = threading.Thread(target=f.record, args=("broken",), name="T")
+t.start(); t.join()
 import atexit, weakref
 class Late:
     def __init__(self): self.e = torch.cuda.Event()
@@ -161,10 +177,13 @@ weakref.finalize(e, lambda: (f.record(), print("final", f.elapsed_time(f))))
 import sys
 sys.modules["kept"] = kept
 """,
-        "",
+        "frames",
     ),
-    "profiled": (("-m", "cProfile", "-s", "name", "-o", "/dev/null"), _SMALL, ""),
-    "a fault": (("-X", "faulthandler"), _SMALL + "import ctypes\nctypes.string_at(0)", "threads"),
+    "profiled, and a fault": (
+        ("-X", "faulthandler", "-m", "cProfile", "-s", "name", "-o", "/dev/null"),
+        _SMALL + "import ctypes\nctypes.string_at(0)",
+        "threads",
+    ),
     "sub-interpreters": (
         (),
         """

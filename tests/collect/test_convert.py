@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from nsysalign.errors import EventLogError
 from nsysalign.paths import without_paths
-from nsysalign.probe.slots import (
-    CHUNK_BYTES,
-    ELAPSED,
-    READING,
-    RECORD,
-    REGION_ENTERED,
-    REGION_LEFT,
-    SLOT,
-)
+from nsysalign.probe import slots
+from nsysalign.probe.slots import ELAPSED, READING, RECORD, REGION_ENTERED, REGION_LEFT, SLOT
 from nsysalign.record.convert import convert
 from nsysalign.rundir import event_logs
 from nsysalign.trace.eventlog import read_event_logs
@@ -36,8 +29,8 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
     torn, unknown = _slot(RECORD, 0), _slot(RECORD, context=9, region=9)
-    slots = [_slot(RECORD), torn, unknown, _slot(ELAPSED, a=0, b=1), bytes(64)]
-    (raw / "12-0.rec").write_bytes(b"".join(slots) + b"\1\0half")
+    rows = [_slot(RECORD), torn, unknown, _slot(ELAPSED, a=0, b=1), bytes(64)]
+    (raw / "12-0.rec").write_bytes(b"".join(rows) + b"\1\0half")
     frames = [[str(tmp_path / "x.py"), 3], ["/usr/local/lib/y/z.py", 8]]
     texts = [
         {"header": {"pid": 12, "nvtx": "none", "device_name": None}, "first_seq": 0},
@@ -105,13 +98,13 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
 
 def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
     """200 bytes a record at most; one that was cut is read as far as it goes."""
-    monkeypatch.setattr("nsysalign.record.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
+    monkeypatch.setattr("nsysalign.record.convert.PACKED_FROM", 64 * 8000 - 3 * slots.CHUNK_BYTES)
     raw = tmp_path / "raw"
     raw.mkdir()
-    slots = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]
+    rows = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]
     frames = [["/home/me/project/train.py", 31], ["/home/me/project/main.py", 8]]
     for pid, count in ((12, 9000), (13, 30)):
-        (raw / f"{pid}-0.rec").write_bytes(b"".join(slots[:count]))
+        (raw / f"{pid}-0.rec").write_bytes(b"".join(rows[:count]))
         texts = {"header": {"pid": 12}, "first_seq": 0}, {"ctx": 1, "frames": frames}
         (raw / f"{pid}-0.txt").write_text("".join(json.dumps(text) + "\n" for text in texts))
     logs = convert(raw, tmp_path, Path("/home/me/project"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from recordings import unpack
 
 from nsysalign.files import write_lines
 from nsysalign.record.convert import convert
@@ -88,8 +88,7 @@ def test_what_has_its_final_name_is_whole(tmp_path):
 
 def test_a_disk_that_is_full_when_the_analysis_is_stored(tmp_path):
     prefix = small_disk(tmp_path / "small", "60k")
-    trace = tmp_path / "trace.sqlite"
-    trace.write_bytes(lzma.decompress((ROOT / "tests/data/graph_loop_h100.sqlite.xz").read_bytes()))
+    trace, _ = unpack("graph_loop_h100", tmp_path)
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "nsysalign", "analyze", "-q", trace, "-o", "small/out"],
         cwd=tmp_path, capture_output=True, text=True,

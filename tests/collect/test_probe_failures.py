@@ -59,6 +59,10 @@ FAULTS = {
         "import builtins, torch\nfor n in 'abs any getattr id isinstance len min open str type'.split(): setattr(builtins, n, None)\n"
         + WORK, {}, "'NoneType' object is not callable", 0,
     ),
+    "a mistake of ours in the clocks": (
+        "import sys, time, torch\ntorch.cuda.init()\ndef broken(*a): raise RuntimeError('our mistake')\n"
+        "sys.modules['_nsysalign_probe']._timers.sites.learn = broken\ntime.perf_counter()\n" + WORK, {}, "our mistake", 12,
+    ),
     "another file system": (
         "import builtins, os\ndef broken(*a, **k): raise FileNotFoundError\nbuiltins.open = broken\n"
         "for n in 'close ftruncate listdir open posix_fallocate readlink'.split(): setattr(os, n, broken)\n" + WORK, {}, "", 12,
@@ -88,9 +92,11 @@ def test_of_what_the_probe_could_not_do_only_the_kind_is_told(probed, tmp_path):
     message."""
     broken = "import torch\ndef no(*a): raise KIND\ntorch.cuda._sleep = no\n"
     broken += "e = torch.cuda.Event(); e.record()"
-    for number, (kind, said) in enumerate(
-        {"ValueError('x\\n!ghp_s3cret')": "ValueError", "OSError(28, 'ghp_s3cret')": "OSError: No space left on device"}.items()
-    ):  # fmt: skip
+    kinds = {
+        "ValueError('x\\n!ghp_s3cret')": "ValueError",
+        "OSError(28, 'ghp_s3cret')": "OSError: No space left on device",
+    }
+    for number, (kind, said) in enumerate(kinds.items()):
         run = probed(broken.replace("KIND", kind), calibrate=True)
         assert "ghp_s3cret" in run.errors and "Traceback" in run.errors
         assert errors(tmp_path / f"run{number}" / "raw") == [said]
@@ -140,10 +146,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 def test_no_system_call_inside_a_timed_region(tmp_path):
     """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store
     fault."""
-    if (
-        not shutil.which("strace")
-        or subprocess.run(["strace", "-o", "/dev/null", "true"]).returncode
-    ):
+    traced = ["strace", "-o", "/dev/null", "true"]
+    if not shutil.which("strace") or subprocess.run(traced).returncode:
         pytest.skip("no strace here")
     (tmp_path / "raw").mkdir()
     (tmp_path / "script.py").write_text(TIMED)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from .test_transparent import interpreters
+
 
 def test_whatever_the_handler_is(probed):
     """A function, an object, a partial; raised in the very middle of our code: where it looks for
@@ -181,3 +183,33 @@ for number, kind in enumerate([TimeoutError, ValueError, Limit] * 4):
 print(arrived)
 """)
     assert run.out == "12\n" and run.errors == "", run.err + run.errors
+
+
+def test_a_step_limit_by_sys_monitoring_reaches_the_program(probed):
+    """Of a grader, who is given our code and no frame."""
+    python = interpreters().get("3.13") or interpreters().get("3.12")
+    if python is None:
+        pytest.skip("no Python with sys.monitoring here")
+    text = """
+from sys import monitoring
+def line(code, number):
+    global left
+    ours = code.co_filename.startswith("<nsysalign/")
+    left -= ours
+    if ours and left == 0:
+        raise RuntimeError("step limit")
+monitoring.use_tool_id(0, "limit")
+monitoring.register_callback(0, monitoring.events.LINE, line)
+arrived = 0
+for n in range(1, 40):
+    left = n
+    monitoring.set_events(0, monitoring.events.LINE)
+    try:
+        a.record(); b.record(); a.elapsed_time(b)
+    except RuntimeError as error:
+        arrived += str(error) == "step limit"
+    monitoring.set_events(0, 0)
+print(arrived)
+"""
+    run = probed(PAIR + text, python=python)
+    assert (run.status, run.out, run.err, run.errors) == (0, "True\n39\n", "", "")

@@ -70,7 +70,7 @@ def test_programs_that_look_closely(probed, version):
         dict(part.partition("\n")[::2] for part in out.split("## ")[1:])
         for out in (plain.out, run.out)
     ]
-    assert sections[1] == sections[0] and len(sections[0]) == 7
+    assert sections[1] == sections[0] and len(sections[0]) == 8
     assert len(run.lines("record")) > 20, "and all the while it was loaded"
     assert run.errors.count("RecursionError") == run.errors.count("Traceback")
     ((header, *_),) = run.logs.values()

@@ -60,9 +60,8 @@ class User:
         program = ["-m", "nsysalign"]
         if impatient is not None:
             program = [f"impatient-{script}"]
-            (self.folder / program[0]).write_text(
-                IMPATIENT.format(idle_s=impatient, grace_s=grace_s)
-            )
+            patience = IMPATIENT.format(idle_s=impatient, grace_s=grace_s)
+            (self.folder / program[0]).write_text(patience)
         self.started.append(
             subprocess.Popen(
                 [*prefix, sys.executable, *program, "run", *options, script],
@@ -138,10 +137,8 @@ def small_disk(folder: Path, size: str) -> tuple[str, ...]:
     folder.mkdir()
     mount = f'mount -t tmpfs -o size={size} none "{folder}" && exec "$@"'
     prefix = ("unshare", "-Urm", "sh", "-c", mount, "sh")
-    if (
-        not shutil.which("unshare")
-        or subprocess.run([*prefix, "true"], capture_output=True).returncode
-    ):
+    tried = [*prefix, "true"]
+    if not shutil.which("unshare") or subprocess.run(tried, capture_output=True).returncode:
         pytest.skip("no small file system can be mounted here")
     return prefix
 

@@ -39,7 +39,7 @@ def test_labels_as_long_as_a_book(export, log, tmp_path):
     assert name == label + "#0" and len(name) <= LONGEST_NAME
 
 
-@pytest.mark.parametrize("far", [(1 << 63) - 10**9, 1 << 62, 1 << 61, -(1 << 62)])
+@pytest.mark.parametrize("far", [(1 << 63) - 10**9, 1 << 61, -(1 << 62)])
 @pytest.mark.parametrize("table", [P + "RUNTIME", P + "KERNEL", "NVTX_EVENTS", None])
 def test_times_at_the_edge_of_what_a_number_holds(export, far, table):
     """Budgets add up, or the trace is refused: an AssertionError is neither."""

@@ -240,14 +240,6 @@ def test_what_is_no_file_is_said(tmp_path):
             read_trace(tmp_path / name)
 
 
-def test_reading_changes_nothing(export, log, tmp_path):
-    path = export(tiny())
-    path.chmod(0o444)
-    before = path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())
-    nsysalign.analyze(path, [log])
-    assert (path.read_bytes(), sorted(p.name for p in tmp_path.iterdir())) == before
-
-
 def test_a_record_on_a_threads_own_default_stream_bears_the_number_of_the_legacy_one(export):
     """Of programs compiled with a default stream per thread: thread 7 copies on stream 20 and
     records, thread 8 only records."""
