@@ -44,7 +44,7 @@ from nsysalign.split.budget import (
 )
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host import host_activity, on_host
-from nsysalign.split.labels import label_table
+from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
 from nsysalign.split.runs import (
     calls_without_work,
     idle_time,
@@ -53,8 +53,7 @@ from nsysalign.split.runs import (
     small_launches,
     with_runs,
 )
-from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals, split_timeline
-from nsysalign.split.work import Ran, kernel_table, variant_table
+from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
 from nsysalign.trace.info import read_gpus
@@ -305,12 +304,8 @@ def _answer(
         of_intervals = segments[segments["interval"].isin(measured["interval"])]
         activity = host_activity(split.trace, inputs.stacks, measured, of_intervals)
     if predicted is None:  # what the intervals that tables show would have measured without nsys
-        rows, variants = (
-            table["row_interval"].to_numpy(dtype=np.int64)
-            for table in (evidence.labels, evidence.variants)
-        )
-        rows = np.union1d(np.intersect1d(rows, drawn), variants[:MAX_INTERVALS])
-        predicted = predict_intervals(split, rows)
+        rows = evidence.labels["row_interval"].to_numpy(dtype=np.int64)
+        predicted = predict_intervals(split, np.intersect1d(rows, drawn))
     return Analysis(
         **vars(evidence)
         | {

@@ -49,13 +49,15 @@ from nsysalign.split.labels import name_intervals
 from nsysalign.split.pieces import (
     CAUSE,
     OPERATION_REFS,
+    REF_KINDS,
     Details,
     Pieces,
     Segments,
     join,
-    segment_arrays,
-    segments,
+    merged,
+    ref_ids,
     sums,
+    words,
 )
 
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
@@ -87,17 +89,34 @@ class SplitTrace:
         out[:, [CAUSE[cause] for cause in causes]] = ns
         return out
 
-    def segments(self, which: np.ndarray) -> pd.DataFrame:
-        """`frames.SEGMENTS` of some intervals."""
-        return segments(self.trace, self.alignment, self._pieces(which))
-
-    def segment_arrays(self, which: np.ndarray) -> Segments:
-        """The same without text, for rules."""
-        return segment_arrays(self.trace, self.alignment, self._pieces(which))
-
     def _pieces(self, which: np.ndarray) -> Pieces:
         w = Windows.of(self.alignment)
-        return _pieces_of(self.explainer, w, which, w.start[which], w.end[which])
+        return merged(_pieces_of(self.explainer, w, which, w.start[which], w.end[which]))
+
+    def segments(self, which: np.ndarray) -> pd.DataFrame:
+        """`frames.SEGMENTS` of some intervals."""
+        pieces = self._pieces(which)
+        table = {
+            "interval": pieces.window,
+            "start_ns": pieces.start,
+            "end_ns": pieces.end,
+            "cause": np.array(CAUSES, dtype=object)[pieces.cause],
+            "ref_kind": np.array(REF_KINDS, dtype=object)[pieces.ref_kind],
+            "ref_id": ref_ids(self.trace, self.alignment, pieces),
+            "detail": words(self.trace, self.alignment, pieces),
+        }
+        return frames.check(pd.DataFrame(table), frames.SEGMENTS)
+
+    def segment_arrays(self, which: np.ndarray) -> Segments:
+        """The same as arrays, for rules; the text is only made for the rows that are shown."""
+        pieces = self._pieces(which)
+        return Segments(
+            pieces.window,
+            pieces.end - pieces.start,
+            pieces.cause,
+            ref_ids(self.trace, self.alignment, pieces),
+            lambda index: words(self.trace, self.alignment, pieces.take(index)),
+        )
 
 
 def _pieces_of(

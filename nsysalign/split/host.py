@@ -25,7 +25,7 @@ from nsysalign.model import (
     process_of,
     tid_of,
 )
-from nsysalign.split.labels import common, plain_region
+from nsysalign.split.labels import grouped, plain_region
 from nsysalign.text import REPETITION
 from nsysalign.trace.samples import Stacks, read_stacks
 
@@ -82,7 +82,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         return OnHost(frames.empty(frames.HOST_RANGES), notes)
     code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
     labels = [plain_region(str(text)) for text in texts]
-    same = common(labels)
+    same = grouped(labels)
     names = np.array([same.get(label, label) for label in labels], dtype=object)
     rows = pd.DataFrame(
         {

@@ -144,23 +144,6 @@ def merged(p: Pieces) -> Pieces:
     return replace(p.take(first), end=p.end[np.append(first[1:], len(p)) - 1])
 
 
-def segments(trace: Trace, alignment: Alignment, pieces: Pieces) -> pd.DataFrame:
-    """`frames.SEGMENTS`: the pieces, merged, in words."""
-    pieces = merged(pieces)
-    table = pd.DataFrame(
-        {
-            "interval": pieces.window,
-            "start_ns": pieces.start,
-            "end_ns": pieces.end,
-            "cause": np.array(CAUSES, dtype=object)[pieces.cause],
-            "ref_kind": np.array(REF_KINDS, dtype=object)[pieces.ref_kind],
-            "ref_id": ref_ids(trace, alignment, pieces),
-            "detail": words(trace, alignment, pieces),
-        }
-    )
-    return frames.check(table, frames.SEGMENTS)
-
-
 @dataclass(frozen=True)
 class Segments:
     """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
@@ -190,18 +173,6 @@ class Segments:
         begins = idle.copy()
         begins[1:] &= ~idle[:-1] | (self.interval[1:] != self.interval[:-1])
         return np.where(idle, np.cumsum(begins) - 1, -1)
-
-
-def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segments:
-    """The same as arrays; the text is only made for the rows that are shown."""
-    pieces = merged(pieces)
-    return Segments(
-        pieces.window,
-        pieces.end - pieces.start,
-        pieces.cause,
-        ref_ids(trace, alignment, pieces),
-        lambda index: words(trace, alignment, pieces.take(index)),
-    )
 
 
 def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:

@@ -35,8 +35,8 @@ from nsysalign.model import (
     pid_of,
 )
 from nsysalign.place.ranges import own_calls, own_ranges
+from nsysalign.split.labels import Ran
 from nsysalign.split.pieces import call_names
-from nsysalign.split.work import Ran
 from nsysalign.trace.info import Gpu
 from nsysalign.trace.nccl import NCCL_KERNEL
 

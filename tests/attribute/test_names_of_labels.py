@@ -88,24 +88,3 @@ def test_host_timers_and_the_run_stand_apart():
     names, found = named(*rows)
     assert found == ["step", "step (host)", "alone", "run", "step (all)"]
     assert names[:3] == ["step#0", "step (host)#0", "alone#0"] and len(set(names)) == 5
-
-
-def json_name(op: str, shape: str, stream: str = "") -> str:
-    args = f'[{{"name": "x", "shape": {shape}}}, {{"name": "b", "shape": [64]}}]'
-    return f'{{"layer": {{"model": "resnet"}}, "op": "{op}", "args": {args}}}{stream}'
-
-
-@pytest.mark.parametrize(("texts", "short"), [
-    ([json_name("conv2d", "[64, 3]"), json_name("conv2d", "[64, 64]"), json_name("relu", "[64, 64]")],
-     ["conv2d shape=[64, 3]", "conv2d shape=[64, 64]", "relu shape=[64, 64]"]),
-    ([json_name("conv2d", "[64]", " (stream 7)"), json_name("relu", "[64]", " (stream 7)")],
-     ["conv2d (stream 7)", "relu (stream 7)"]),
-    (["{'mod': 'nn', 'op': 'add'}", "{'mod': 'nn', 'op': 'mul'}"], ["add", "mul"]),
-    ([json_name("relu", "[64]"), "step"], None),  # nothing to differ from
-    (['{"op": "add", "at": {}}', '{"op": "mul"}', "add"], ['{"op": "add", "at": {}}', "mul", "add"]),
-    (['{"op": "add"}', '{"op":  "add"}', "{}"], None),  # the fields do not tell them apart
-])  # fmt: skip
-def test_names_that_are_json_are_told_by_the_fields_in_which_they_differ(texts, short):
-    names, found = named(*({"region": text} for text in texts), kind="nvtx")
-    assert found == (short or texts)
-    assert names == [f"{text}#0" for text in texts], "an interval keeps its range's whole name"

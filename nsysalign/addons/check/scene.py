@@ -12,8 +12,7 @@ import pandas as pd
 
 from nsysalign.intervals import ragged
 from nsysalign.model import CALL, KIND, Alignment, Trace
-from nsysalign.split.labels import name_intervals
-from nsysalign.split.work import operation_codes
+from nsysalign.split.labels import name_intervals, operation_codes
 from nsysalign.text import subject
 from nsysalign.trace.info import Gpu
 
