@@ -1,14 +1,18 @@
-"""Placement against the GPU's own timestamps, with those timestamps taken away from the
-analysis."""
+"""Placement against the GPU's own timestamps, taken away from the analysis, and against what
+cudaEventElapsedTime told C++ programs under plain nsys; logs that name no thread."""
 
 from __future__ import annotations
 
+import json
+import lzma
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
-from recordings import unpack
+from recordings import DATA, unpack
 
+import nsysalign
 from nsysalign.place.align import align
 from nsysalign.split.budget import split_trace
 from nsysalign.trace.eventlog import read_event_logs
@@ -93,3 +97,49 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
         off += abs(expected - kernel_only) > 100
     # an edge of the window can cut a kernel only where the placement error reaches into it
     assert off <= 0.01 * event.sum() + 1
+
+
+@pytest.mark.parametrize(("name", "bar_ns"), [
+    ("StreamPriorities", 30_000),       # starts and ends created apart, on two streams
+    ("asyncAPI", 30_000),               # a start that nothing waits for
+    ("cudaGraphsPerfScaling", 30_000),  # of three events the last two
+    ("simpleMultiCopy", 30_000),        # events of the legacy default stream wait for blocking streams
+    ("simpleStreams", 30_000),
+    ("cdpAdvancedQuicksort", 3_000_000),  # kernels launched by kernels, which have no rows
+])  # fmt: skip
+def test_every_pair_is_found_and_lies_within_its_bar(name, bar_ns, tmp_path):
+    path = tmp_path / "trace.sqlite"
+    path.write_bytes(lzma.decompress((DATA / f"cpp/{name}.sqlite.xz").read_bytes()))
+    lines = (DATA / f"cpp/{name}.truth.tsv").read_text().splitlines()
+    truth = [float(line.split()[1]) * 1e6 for line in lines if line.startswith("0")]
+    aligned = align(read_trace(path), None)
+    unseen = [note for note in aligned.notes if "work that the GPU launches itself" in note]
+    assert len(unseen) == name.startswith("cdp"), aligned.notes
+    windows = aligned.windows
+    windows = windows[windows["kind"] == "event"].sort_values("start_ns")
+    assert len(windows) == len(truth)
+    off = np.abs(windows["elapsed_ns"].to_numpy() - truth)
+    assert (off <= 2 * windows["error_ns"].to_numpy() + 200).all()
+    assert windows["error_ns"].max() <= bar_ns
+
+
+def both(name, folder):
+    """The analysis of a recording, and the one without `tid` in its log."""
+    trace, log = unpack(name, folder)
+    bare = folder / "without.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    bare.write_text("".join(json.dumps({**x, "tid": None}) + "\n" for x in lines))
+    return nsysalign.analyze(trace, [log]), nsysalign.analyze(trace, [bare])
+
+
+def test_a_program_with_one_thread_is_analysed_as_with_thread_ids(tmp_path):
+    known, without = both("unprofiled_linears", tmp_path)
+    for table in ("intervals", "parts", "segments", "unaligned"):
+        pd.testing.assert_frame_equal(getattr(without, table), getattr(known, table))
+    assert len(known.intervals) == 181
+
+
+def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(tmp_path):
+    known, without = both("threads_h200", tmp_path)
+    assert without.measured.empty and len(without.unaligned) == len(known.measured)
+    assert without.unaligned["reason"].str.contains("names no thread").all()
