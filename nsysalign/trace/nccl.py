@@ -40,24 +40,18 @@ def read_shared(path: Path) -> Shared:
     """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any
     export."""
     with opened(path) as source:
-        environment = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
-        host = str(environment.get("Hostname") or "")
-        if host.startswith("localhost"):  # a name that every machine has for itself
-            host = ""
+        about = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
+        host = str(about.get("Hostname") or "")
+        # a name that every machine has for itself tells none apart
+        digest = hashlib.sha256(host.encode("utf-8", "replace")).hexdigest()[:16]
+        # nothing else in nsys's record of the environment (`A=1;RANK=3;...`) is read
+        environment = str(about.get("DeviceEnvironment") or "")
+        given = (re.search(rf"(?:^|;){n}=(\d{{1,6}})(?=;|$)", environment) for n in _RANKS)
         return Shared(
             collectives=_collectives(source),
-            host=hashlib.sha256(host.encode("utf-8", "replace")).hexdigest()[:16] if host else None,
-            rank=rank_of(str(environment.get("DeviceEnvironment") or "")),
+            host=digest if host and not host.startswith("localhost") else None,
+            rank=next((int(number[1]) for number in given if number), None),
         )
-
-
-def rank_of(environment: str) -> int | None:
-    """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else in it is
-    read."""
-    for name in _RANKS:
-        if found := re.search(rf"(?:^|;){name}=(\d{{1,6}})(?=;|$)", environment):
-            return int(found[1])
-    return None
 
 
 def operation_of(name: str) -> str:
@@ -68,21 +62,19 @@ def operation_of(name: str) -> str:
 
 def _collectives(source: Source) -> pd.DataFrame:
     column = source.column(schema.KERNEL, "name_id")
-    names = {
-        i: text.partition("(")[0].strip()
-        for i, text in source.strings().items()
-        if NCCL_KERNEL.search(text.partition("(")[0])
-    }
+    shown = {i: text.partition("(")[0].strip() for i, text in source.strings().items()}
+    names = {i: name for i, name in shown.items() if NCCL_KERNEL.search(name)}
     if column is None or not names:
         return frames.empty(frames.COLLECTIVES)
-    table = schema.Table(
-        schema.KERNEL.name,
-        tuple(f for f in schema.KERNEL_LAUNCH.fields if f.name in _COLUMNS),
-    )
+    fields = tuple(f for f in schema.KERNEL_LAUNCH.fields if f.name in _COLUMNS)
+    table = schema.Table(schema.KERNEL.name, fields)
     frame = source.read(table, f'"{column}" in ({", ".join(str(int(i)) for i in names)})')
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
-    frame["name"] = frame["name_id"].map(names).astype("str")
-    frame["operation"] = frame["name"].map(operation_of).astype("str")
-    frame["signature"] = frame["grid_x"] * 65536 + frame["block_x"]
+    name = frame["name_id"].map(names).astype("str")
+    frame = frame.assign(
+        name=name,
+        operation=name.map(operation_of).astype("str"),
+        signature=frame["grid_x"].astype("int64") * 65536 + frame["block_x"],
+    )
     return frames.check(frame, frames.COLLECTIVES)
