@@ -7,6 +7,7 @@ import sqlite3
 import numpy as np
 import pytest
 
+from nsysalign import frames
 from nsysalign.errors import TraceError
 from nsysalign.trace import schema
 from nsysalign.trace import sqlite as reading
@@ -88,8 +89,8 @@ def test_what_is_no_number_is_left_to_the_ordinary_reader(table, row, value):
 
 def test_a_column_takes_little_memory_and_a_time_stays_whole():
     for values in ([], [7, 7], [-5, 2**31 - 1], [0, 2**31], [-(2**63), 2**63 - 1]):
-        whole = reading.narrow(np.array(values, np.int64), "stream")
+        whole = frames.narrow(np.array(values, np.int64), "stream")
         assert whole.tolist() == values
         assert (not any(whole.strides)) == (values in ([], [7, 7]))
         assert whole.dtype == (np.int32 if values == [-5, 2**31 - 1] else np.int64)
-    assert reading.narrow(np.arange(3), "start_ns").dtype == np.int64
+    assert frames.narrow(np.arange(3), "start_ns").dtype == np.int64
