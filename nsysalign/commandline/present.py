@@ -242,9 +242,6 @@ def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
 
 def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
     """What this terminal shows: the first screen, with -v everything, with --kernels what ran."""
-    from rich.text import Text
-
-    from nsysalign import brief
     from nsysalign.show import screen
 
     shown, page, hint = console(), str(output / PAGE), ()
@@ -256,9 +253,10 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
         hint = (f"{processes} processes measured something; to compare them:", f"  {command}")
     with shown.capture() as capture:
         if view() == "brief":
+            from nsysalign.brief import of_answer
+
             command = click.get_current_context().info_name or ""
-            line = brief.of_answer(said, command, str(output))
-            shown.print(Text(line), soft_wrap=True)
+            shown.print(of_answer(said, command, str(output)), markup=False, soft_wrap=True)
         elif view() == "kernels":
             screen.kernels(analysis, shown)
         elif view() == "full":

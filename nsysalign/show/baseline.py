@@ -11,10 +11,9 @@ from nsysalign.answer import in_a_word
 from nsysalign.model import Analysis
 from nsysalign.show import table
 from nsysalign.text import fixed, safe_text, within
-from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND
 
-#: What the log proves of a label, in words.
-LIMITS = {GPU_BOUND: "GPU-bound", CPU_BOUND: "CPU-bound"}
+#: What the log proves of a label (`unprofiled_run`), in words.
+LIMITS = {"gpu_bound": "GPU-bound", "cpu_bound": "CPU-bound"}
 #: Of the columns, times in us; a narrow terminal leaves out those with a number, the least first.
 HEADS = {
     "label": None,
