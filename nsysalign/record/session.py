@@ -186,6 +186,7 @@ def _checked(command: Sequence[str]) -> list[str]:
     open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
+    commands.refuse_small_files()
     return argv
 
 
