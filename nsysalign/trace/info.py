@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, TraceInfo
 from nsysalign.paths import without_paths
@@ -19,7 +22,9 @@ _LOST = ("have been collected", "dropped", "lost", "incompatible", "permission")
 _GPUS = "TARGET_INFO_GPU"
 
 
-def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
+def trace_info(
+    source: Source, calls: pd.DataFrame, names: Mapping[int, str], more: Sequence[str]
+) -> TraceInfo:
     """What the export says of itself; `more`: notes on what was read."""
     meta: dict[str, str] = {}
     for table in reversed(schema.META_TABLES):
@@ -51,7 +56,7 @@ def trace_info(source: Source, more: Sequence[str]) -> TraceInfo:
         session_start_utc_ns=next((t for t in epochs if _number(t)), None),
         missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
         notes=tuple(notes),
-        failed_calls=_failed(source),
+        failed_calls=_failed(calls, names),
     )
 
 
@@ -99,23 +104,14 @@ def _devices(source: Source) -> tuple[str, ...]:
     return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
 
 
-def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:
+def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, int, int], ...]:
     """Calls that issue work or wait for it and returned an error: (name, code, count)."""
-    table = schema.RUNTIME.name
-    if not source.has(table, "nameId", "returnValue"):
-        return ()
-    wanted = {CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)}
-    rows = source.connection.execute(
-        f'select nameId, returnValue, count(*) from "{table}" where returnValue != 0 group by 1, 2'
-    ).fetchall()
-    names = source.strings() if rows else {}
-    return tuple(
-        (plain, code, count)
-        for name, code, count in rows
-        if isinstance(code, int) and code not in _NO_FAILURES
-        for plain in [schema.api_name(str(names.get(name, "")))]
-        if schema.call_kind(plain) in wanted
-    )
+    wanted = [CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)]
+    code = calls["return_value"].to_numpy()
+    some = (code != 0) & ~np.isin(code, _NO_FAILURES) & np.isin(calls["kind"].to_numpy(), wanted)
+    counts = calls.loc[some, ["name_id", "return_value"]].value_counts().sort_index()
+    rows = ((*map(int, ids), int(count)) for ids, count in counts.items())
+    return tuple((names.get(name, ""), code, count) for name, code, count in rows)
 
 
 class Gpu(NamedTuple):

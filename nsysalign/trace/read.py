@@ -97,7 +97,9 @@ def read_trace(path: Path) -> Trace:
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
-            info=trace_info(source, [f"{n} {what}" for what, n in counts.items() if n]),
+            info=trace_info(
+                source, calls, names, [f"{n} {what}" for what, n in counts.items() if n]
+            ),
             shapes=partial(_shapes, path),
         )
 
