@@ -31,7 +31,7 @@ from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
 from nsysalign.split.pieces import operation_names
-from nsysalign.text import REPETITION, bytes_text, plural, short_name, told_apart
+from nsysalign.text import REPETITION, bytes_text, middle, plural, short_name, told_apart
 
 _REPETITION = re.compile(REPETITION)
 #: torch's emit_nvtx numbers every operator: the same operator gets one label.
@@ -421,7 +421,7 @@ def _named(first: pd.DataFrame) -> list[str]:
     """Names for kinds of work, given one interval of each: the fewest words in which all of them
     differ."""
     kernels = [str(text) for text in first["main"]]
-    apart = told_apart({name: short_name(name) for name in kernels}, _LONGEST)
+    apart = told_apart({n: middle(short_name(n), _LONGEST) for n in kernels}, _LONGEST)
     words = {
         "bytes": [bytes_text(n) if n else "no copies" for n in first["work_bytes"].tolist()],
         "count": [plural(n, "operation") for n in first["work_count"].tolist()],
