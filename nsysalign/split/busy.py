@@ -161,7 +161,9 @@ class Threads:
     def calls(self, thread: int, low: int, high: int) -> Blocks:
         """The outermost calls of a thread that are open between two times; they never overlap."""
         rows, start = self._calls.get(thread, _NONE), self.trace.calls["start_ns"].to_numpy()
-        first, last = np.searchsorted(rows, np.searchsorted(start, [low, high]))
+        # of the type of `rows`: all of them would be converted, each time
+        among = np.searchsorted(start, [low, high]).astype(rows.dtype)
+        first, last = np.searchsorted(rows, among)
         return union_of(self.trace.calls, rows[max(first - 1, 0) : last])
 
     def __getitem__(self, thread: int) -> Thread:
