@@ -21,6 +21,7 @@ from nsysalign import verdicts
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
 from nsysalign.explain.rules import DOUBTS
 from nsysalign.intervals import union
+from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
     CLOCK_REASONS,
@@ -237,6 +238,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
     busy = matrix[:, working].sum(axis=1) - staged
     spent = _spent(analysis, busy, cold)
+    trim_memory()
     findings = _findings(analysis, spent)
     judge = verdicts.Judge(analysis)
     labels = _rows(analysis, analysis.labels, matrix, spent, findings, judge)
@@ -281,7 +283,7 @@ def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
     import pandas as pd
 
     intervals = analysis.intervals
-    others = intervals["label"][intervals["kind"] != "nvtx"]
+    others = intervals["label"][intervals["kind"] != "nvtx"].unique()
     ranges = intervals[~intervals["label"].isin(others)]
     windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns", "library"]
     hashed = pd.util.hash_pandas_object(ranges[windows], index=False)
@@ -436,7 +438,16 @@ def _lead(
 def _tells(analysis: Analysis, label: str) -> bool:
     """Whether the typical interval of a label shows something: not where most of its time is counted
     twice, as its intervals overlap; nor where none of its streams did anything while others worked."""
-    own = analysis.intervals[analysis.intervals["label"] == label]
+    columns = [
+        "flags",
+        "kernel_only_upper_ns",
+        "pid",
+        "end_stream",
+        "start_ns",
+        "end_ns",
+        "elapsed_ns",
+    ]
+    own = analysis.intervals.loc[analysis.intervals["label"] == label, columns]
     idle = (not OTHER_STREAMS.isdisjoint(flags) for flags in own["flags"])
     if not own["kernel_only_upper_ns"].any() and all(idle):
         return False
@@ -494,7 +505,7 @@ def cold_intervals(analysis: Analysis) -> np.ndarray:
     cold, labels = frozenset(COLD), analysis.intervals["label"]
     rules = analysis.intervals["findings"].tolist()
     named = np.array([bool(own) and not cold.isdisjoint(own) for own in rules], bool)
-    return named & labels.isin(labels[~named]).to_numpy()
+    return named & labels.isin(labels[~named].unique()).to_numpy()
 
 
 def _spent(analysis: Analysis, busy: np.ndarray, cold: np.ndarray) -> dict[str, Spent]:

@@ -298,7 +298,7 @@ def windows(count: int, columns: Mapping[str, Any]) -> pd.DataFrame:
     given |= dict.fromkeys(("region", "site", "end_site"), "")
     given |= {"error_ns": 0, "method": "exact", "library": False}
     given |= {c: pd.Series([()] * count, dtype=object) for c in ("callers", "remarks")}
-    given["clock_residual_ns"] = pd.array([pd.NA] * count, dtype="Int64")
+    given["clock_residual_ns"] = pd.Series(pd.NA, range(count), dtype="Int64")
     return lean(given | columns, WINDOWS, count)
 
 

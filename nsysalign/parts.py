@@ -57,14 +57,12 @@ def matrices(
 
     Rows of other intervals, and of unknown causes, are left out.
     """
-    rows, causes = positions(intervals, parts), known_as(parts["cause"], CAUSES)
-    placed = (rows >= 0) & (causes >= 0)
-    at = rows[placed] * len(CAUSES) + causes[placed]
-    found = []
-    for column in columns:
-        matrix = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
-        np.add.at(matrix.reshape(-1), at, parts[column].to_numpy(np.int64)[placed])
-        found.append(matrix)
+    place, causes = positions(intervals, parts), known_as(parts["cause"], CAUSES)
+    found = [np.zeros((len(intervals), len(CAUSES)), dtype=np.int64) for _ in columns]
+    for number in range(len(CAUSES)):  # one by one: a million intervals have many parts
+        rows = np.flatnonzero((causes == number) & (place >= 0))
+        for column, matrix in zip(columns, found, strict=True):
+            np.add.at(matrix[:, number], place[rows], parts[column].to_numpy()[rows])
     return found
 
 
@@ -77,11 +75,12 @@ def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
 
 
 def known_as(texts: pd.Series, order: Sequence[str]) -> np.ndarray:
-    """The position of every text in `order`, -1 for others.  Each is looked up once, however often
-    it occurs."""
-    codes, found = pd.factorize(texts)
+    """The position of every text in `order`, -1 for others: int8.  Each is looked up once, however
+    often it occurs."""
+    found = texts.astype("category").cat
     place = {text: number for number, text in enumerate(order)}
-    return np.array([*(place.get(text, -1) for text in found.tolist()), -1])[codes]
+    numbers = [*(place.get(text, -1) for text in found.categories.tolist()), -1]
+    return np.array(numbers, np.int8)[found.codes.to_numpy()]
 
 
 def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:

@@ -120,10 +120,12 @@ class Facts:
 
     def _detail_ns(self, cause: str, names: str) -> np.ndarray:
         """Nanoseconds of the details of a cause whose text matches, per interval."""
-        rows = self.details(cause)
-        code, texts = pd.factorize(rows["detail"].to_numpy(dtype=object))
-        fits = np.array([bool(re.search(names, str(text))) for text in texts], bool)
-        return self.per_interval(rows, np.where(fits[code], rows["ns"].to_numpy(), 0))
+        details = self._details
+        texts = details["detail"].astype("category").cat
+        fits = [bool(re.search(names, str(text))) for text in texts.categories]
+        of_cause = (details["cause"] == cause).to_numpy()
+        rows = np.flatnonzero(of_cause & np.array([*fits, False])[texts.codes.to_numpy()])
+        return self.per_interval(details[["interval", "ns"]].iloc[rows])
 
     @cached_property
     def synchronised(self) -> Synchronised:
@@ -228,7 +230,8 @@ class Label:
 
     def ns(self, *causes: str) -> np.ndarray:
         """Nanoseconds of the causes."""
-        return self.facts.parts[self.numbers][:, [CAUSES.index(c) for c in causes]].sum(axis=1)
+        columns = [CAUSES.index(c) for c in causes]
+        return self.facts.parts[np.ix_(self.numbers, columns)].sum(axis=1)
 
     def detail_ns(self, cause: str, names: str) -> np.ndarray:
         """Nanoseconds of details of one cause whose text matches."""

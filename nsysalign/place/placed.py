@@ -147,7 +147,8 @@ def _event_windows(
     low, high = (np.where(on, x, y) for x, y in zip(held, (low, high), strict=True))
     residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
     residual[~(stamped[start] & stamped[end])] = pd.NA
-    method = np.select([on, stamped[start] | stamped[end]], ["clock", "event-trace"], "bounds")
+    method = np.full(len(pairs), "bounds", dtype=object)
+    method[stamped[start] | stamped[end]], method[on] = "event-trace", "clock"
     # the log's records come first in `records`: positions there are positions here
     names = ("region", "site", "callers", "library")
     region, site, callers, library = (log.records[c].to_numpy() for c in names)
@@ -166,7 +167,7 @@ def _event_windows(
         "start_lower_ns": np.minimum(low, begin),
         "start_upper_ns": np.maximum(high, begin),
         "error_ns": error,
-        "method": method.astype(object),
+        "method": method,
         "clock_residual_ns": residual,
     }
     return frames.windows(len(pairs), columns)
@@ -174,20 +175,20 @@ def _event_windows(
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Who recorded pairs, when, and on which streams."""
-    first, last = (records.iloc[side] for side in (start, end))
     columns = {
-        "start": start,
-        "end": end,
-        "process": first["process"],
-        "thread": first["thread"],
-        "end_thread": last["thread"],
-        "start_lane": first["lane"],
-        "end_lane": last["lane"],
-        "open_ns": first["call_start_ns"],
-        "close_ns": last["call_start_ns"],
-        "close_end_ns": last["call_end_ns"],
+        "process": (start, "process"),
+        "thread": (start, "thread"),
+        "end_thread": (end, "thread"),
+        "start_lane": (start, "lane"),
+        "end_lane": (end, "lane"),
+        "open_ns": (start, "call_start_ns"),
+        "close_ns": (end, "call_start_ns"),
+        "close_end_ns": (end, "call_end_ns"),
     }
-    return {"kind": "event"} | {name: np.asarray(column) for name, column in columns.items()}
+    of_records = {
+        name: records[column].to_numpy()[side] for name, (side, column) in columns.items()
+    }
+    return {"kind": "event", "start": start, "end": end} | of_records
 
 
 def _record_places(

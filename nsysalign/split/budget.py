@@ -407,11 +407,11 @@ def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list
         begins, ends = (np.sort(rows[c].to_numpy()) for c in ("start_ns", "end_ns"))
         working = np.searchsorted(begins, end) > np.searchsorted(ends, start, side="right")
         disturbed |= (process == number) & (kind != "run") & working
-    ran = np.where(2 * others > idle, OTHERS_WORKED, np.where(100 * others > idle, OTHERS_RAN, ""))
+    ran = np.array(["", OTHERS_RAN, OTHERS_WORKED], dtype=object)
     flags = zip(
-        np.where(disturbed, DISTURBED, "").tolist(),
-        np.where(intervened, INTERVENED, "").tolist(),
-        ran.tolist(),
+        np.array(["", DISTURBED], dtype=object)[disturbed.astype(np.int8)],
+        np.array(["", INTERVENED], dtype=object)[intervened.astype(np.int8)],
+        ran[(100 * others > idle).astype(np.int8) + (2 * others > idle)],
         windows["remarks"].array,
         synchronisation_flags(split.trace, split.alignment),
         strict=True,

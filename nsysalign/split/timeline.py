@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, group, pick
+from nsysalign.intervals import distinct, group, index_type, pick
+from nsysalign.memory import trim_memory
 from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Evidence, Trace, pid_of, tid_of
 from nsysalign.parts import roles
 from nsysalign.split.budget import SplitTrace
@@ -91,6 +92,7 @@ def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> 
         wholes.append(_View(number, w.process, low, high, RUN_ROWS, merge=True))
     of_trace = _of_trace(split.trace)
     parts = [_drawn(source, views) for source in (*of_trace, _records(split), _waits(split))]
+    trim_memory()
     return _together(parts + [_drawn(source, wholes) for source in of_trace])
 
 
@@ -128,7 +130,7 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
     for view in views:
         some = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
         row = np.flatnonzero((end[some] >= view.low) & (process[some] == view.process))
-        row += some.start
+        row = (row + some.start).astype(index_type(len(end)))
         if view.most is not None and len(row) > view.most:
             of_all = len(row) == some.stop - some.start  # views take no memory
             begin, over = (t[some] if of_all else t[row] for t in (start, end))
@@ -137,6 +139,7 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
             fits = ns > least
             fits[np.flatnonzero(ns == least)[: view.most - fits.sum()]] = True
             if view.merge:
+                del ns
                 blocks, row = _merged(source, view, row, _Rows(begin, over, fits))
                 parts.append(blocks)
             else:

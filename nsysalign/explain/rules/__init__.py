@@ -23,6 +23,7 @@ from nsysalign import frames, registry
 from nsysalign.explain.facts import Facts, Label
 from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Findings, Remark
 from nsysalign.explain.rules import repetitions, validity, waiting, whole_run
+from nsysalign.memory import trim_memory
 from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
 
@@ -103,6 +104,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     """
     facts = Facts(evidence, segments_of)
     facts.repetitions = repetitions.repetitions(facts)
+    trim_memory()
     cold = np.zeros(facts.count, dtype=bool)
     for r in facts.repetitions:
         cold[r.label.numbers[r.cold]] = True
@@ -133,6 +135,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     )
     by_name = {label.name: label for label in facts.labels}
     table = frames.of_rows([_row(facts, by_name, *each) for each in said], frames.FINDINGS)
+    vars(facts).clear()  # its labels refer to it: arrays over all intervals would stay
     # tuples of rule names in the order of the findings, one object for all intervals with the same
     concerned: list[tuple[str, ...]] = [()] * len(evidence.intervals)
     same: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -141,7 +144,6 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             if rule_name not in concerned[number]:
                 rules = (*concerned[number], rule_name)
                 concerned[number] = same.setdefault(rules, rules)
-    vars(facts).clear()  # its labels refer to it: arrays over all intervals would stay
     notes.sort(key=lambda note: " was not checked: " in note)
     return Diagnosis(table, pd.Series(concerned, dtype=object), notes)
 
