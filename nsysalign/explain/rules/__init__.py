@@ -124,6 +124,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
                 some = ~cold[outcome.intervals] | (not outcome.about_row)
                 loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
                 outcome = replace(outcome, loss_ns=loss_ns)
+                trim_memory()  # arrays over all its intervals were made
             said.append((rule.name, outcome))
     said.sort(
         key=lambda item: (
