@@ -213,11 +213,9 @@ def variance(facts: Facts) -> Findings:
         if high - low <= 0.15 * median and values[-1] <= limit:
             continue
         # what the slowest quarter has more of than the faster half
-        parts = facts.parts[label.numbers[order]]
-        more = parts[-max(1, len(order) // 4) :].mean(axis=0) - parts[: len(order) // 2].mean(
-            axis=0
-        )
-        cause = CAUSES[int(more.argmax())]
+        slow, fast = order[-max(1, len(order) // 4) :], order[: len(order) // 2]
+        more, less = (facts.parts[label.numbers[some]].mean(axis=0) for some in (slow, fast))
+        cause = CAUSES[int((more - less).argmax())]
         yield label.finding(
             "info",
             f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
