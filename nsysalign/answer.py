@@ -30,7 +30,7 @@ from nsysalign.model import (
     SLOWED_BITS,
     Analysis,
 )
-from nsysalign.parts import DISPLAY, parts_matrix
+from nsysalign.parts import DISPLAY, parts_matrix, staging
 from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
 from nsysalign.verdicts import CANNOT_TELL, COLD, SIGNS, WRONG, Fix, Proof
 
@@ -231,9 +231,8 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     """The record of an analysis; the label of the interval `focus` has its row in any case."""
     analysis = _ranges_told_once(analysis, focus)
     matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
-    # no device runs while the CPU stages pageable memory
-    rows = analysis.details[analysis.details["detail"] == "staging"]
-    staged = rows.groupby("interval")["ns"].sum().reindex(analysis.intervals["interval"])
+    staged = staging(analysis.details).groupby("interval")["ns"].sum()
+    staged = staged.reindex(analysis.intervals["interval"])
     staged = staged.fillna(0).to_numpy(np.int64)
     working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
     busy = matrix[:, working].sum(axis=1) - staged
@@ -288,11 +287,12 @@ def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
     windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns", "library"]
     hashed = pd.util.hash_pandas_object(ranges[windows], index=False)
     alike = hashed.groupby(ranges["label"], sort=False).agg(["size", "sum"])
+    focused = set(ranges["label"][ranges["interval"] == focus])
     outer_of: dict[tuple[int, ...], str] = {}
     inner: dict[str, str] = {}
     for label, *same in alike.itertuples(name=None):
         outer = outer_of.setdefault(tuple(same), label)
-        if outer != label and label not in set(ranges["label"][ranges["interval"] == focus]):
+        if outer != label and label not in focused:
             inner[label] = outer
     if not inner:
         return analysis
@@ -474,11 +474,8 @@ def _sentence(
     if lead is None or lead.kind == "run":
         severe = [finding for finding in findings if finding.severity != "info"]
         if not analysis.labels.empty:
-            severe = [
-                f
-                for f in severe
-                if f.severity == "warning" and f.label in {run.label for run in runs}
-            ]
+            of_runs = {run.label for run in runs}
+            severe = [f for f in severe if f.severity == "warning" and f.label in of_runs]
         if severe and severe[0].rule == "set-up":
             besides = judge.sentence(lead, []) if lead else sentence
             sentence = f"{severe[0].title} {severe[1].title if severe[1:] else besides}"

@@ -128,8 +128,8 @@ def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
 
     ordered = sorted(set(words))
     number = {word: n for n, word in enumerate(ordered)}
-    narrow = np.int8 if len(ordered) < 128 else np.int32
-    renumbered = np.array([number[word] for word in words], narrow)[codes]
+    dtype = np.int8 if len(ordered) < 128 else np.int32
+    renumbered = np.array([number[word] for word in words], dtype)[codes]
     return pd.Categorical.from_codes(renumbered, pd.Index(ordered, dtype="str"))
 
 

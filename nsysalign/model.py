@@ -276,9 +276,9 @@ class Alignment:
 class Known:
     """What is known beside the tables.
 
-    Of runs, a mapping with `pid` and `device` for each: `split.runs`, `split.lost` and `explain.rules.whole_run` say what
-    it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`, `python`: the
-    versions that the probe's processes named, '' for none.
+    Of runs, a mapping with `pid` and `device` for each: `split.runs` and `explain.rules.whole_run`
+    say what it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`,
+    `python`: the versions that the probe's processes named, '' for none.
     """
 
     idle: Sequence[Mapping[str, Any]] = ()

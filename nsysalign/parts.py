@@ -66,6 +66,12 @@ def matrices(
     return found
 
 
+def staging(details: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `details` that tell of pageable memory which the CPU stages for a copy: no device runs
+    meanwhile.  A program's own range may have that name, too, so the cause is asked."""
+    return details[(details["cause"] == "memcpy") & (details["detail"] == "staging")]
+
+
 def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     """Which row of `intervals` each row of a table of intervals belongs to, -1 for none."""
     numbers, of = intervals["interval"].to_numpy(), table["interval"].to_numpy()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nsysalign.model import OPERATION_KINDS
-from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
+from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY, staging
 from nsysalign.text import bytes_text, duration, percent, safe_text, short_name
 
 if TYPE_CHECKING:
@@ -244,8 +244,7 @@ class Judge:
 
     def _busy(self, row: LabelRow, busy: int) -> str:
         """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
-        details = self._of("details", row)  # no copy runs while the CPU stages its memory
-        busy -= int(details.loc[details["detail"] == "staging", "ns"].sum())
+        busy -= int(staging(self._of("details", row))["ns"].sum())
         whole = max(row.elapsed_ns, 1)
         worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})."
         if 2 * busy >= whole:

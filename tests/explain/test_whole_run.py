@@ -128,6 +128,19 @@ def test_copies_of_a_run(pieces, title, severity, loss_us, pinned):
     assert (first["severity"], first["loss_ns"]) == (severity, loss_us * 1_000)
 
 
+def test_a_range_named_staging_is_no_copy():
+    def told(name):
+        called = piece("host", 600, name)
+        pieces = (("kernel", 100), called, copying(100, "pageable", what="staging"))
+        drawn = analysis(interval("work", *pieces), interval("run", *pieces, kind="run"))
+        whole = answer(diagnose(drawn))
+        rows = [*whole.labels, *whole.runs]
+        return whole.headline.text, [(row.spent, row.sentence.replace(name, "")) for row in rows]
+
+    assert told("staging") == told("loading")
+    assert "GPU busy 12 %" in told("staging")[0] and "staging of copies 12 %" in told("staging")[0]
+
+
 def test_a_copy_of_a_microsecond_is_no_warning():
     tiny = interval("run", copying(0.99, "pageable", 4), ("kernel", 1), kind="run")
     assert "whole-run" not in rules(analysis(tiny))

@@ -30,6 +30,7 @@ from nsysalign.model import (
     Trace,
     pid_of,
 )
+from nsysalign.parts import staging
 from nsysalign.split.runs import NOT_KNOWN
 from nsysalign.text import kernel_name, of, plural, quantity, span, subject, times_over
 
@@ -341,14 +342,14 @@ def whole_run(facts: Facts) -> Findings:
         named = named or measured_ns > 0.02 * run.elapsed
         kernels = run.ns("kernel", "graph")
         details, moved = run.details, run.known("page_migrations")
-        staging = int(details.loc[details["detail"] == "staging", "ns"].sum())
+        staged = int(staging(details)["ns"].sum())
         ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-        idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staging) - ours
+        idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staged) - ours
         touched = moved.get("touched_ns", 0)
         # pages that move are no copy of the program's
-        copying = run.parts["memcpy"] - staging - moved.get("alone_ns", 0)
+        copying = run.parts["memcpy"] - staged - moved.get("alone_ns", 0)
         run.parts["host"] -= min(run.parts["host"], touched)
-        run.parts["memcpy"] = staging
+        run.parts["memcpy"] = staged
         # where the program named what counts, the rest is set-up
         set_up = named and named_ns > TYPICAL_SHARE * kernels > 0
         yield from _idle(run, idle, touched, set_up)
