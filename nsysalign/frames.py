@@ -270,8 +270,7 @@ LOG_SPECS = (*LOG_SPECS, SOURCE_LINES)
 
 (CLOCK_SAMPLES, PLACED_RECORDS, LANES, UNPLACED, WINDOWS) = _internal("""
 clock_samples: what the runner read through NVML, one row per GPU and round; -1 is unknown
-    int64 monotonic_ns half_width_ns realtime_ns device sm_mhz mem_mhz reasons power_mw
-        temperature_c
+    int64 monotonic_ns realtime_ns device sm_mhz mem_mhz reasons
 
 placed_records: every record of the log, matched to its API call and stream
     int64 seq process call device lane stream timestamp_ns lower_ns upper_ns t_ns; str problem
@@ -507,8 +506,6 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
     sm_max_mhz     int64  the same
     mem_mhz        int64  memory clock
     reasons        int64  NVML's bits (nvmlClocksEventReason*): why the clock is not higher
-    power_mw       int64  highest power draw in milliwatt
-    temperature_c  int64  highest temperature in degrees Celsius
 """)  # fmt: skip
 
 # --- predictions, and the run without nsys: only a run with --baseline fills BASELINE

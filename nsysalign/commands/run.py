@@ -31,7 +31,7 @@ _OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "
 @click.option(
     "--no-clocks",
     is_flag=True,
-    help="Do not sample the GPU's clocks, power and throttling (through NVML, in this process).",
+    help="Do not sample the GPU's clocks and throttling (through NVML, in this process).",
 )
 @click.option(
     "--no-host-timers",

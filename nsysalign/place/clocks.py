@@ -26,8 +26,8 @@ FROM_MARKS = "NVTX marks"
 #: (range, step) of the searches for a shift: first for clocks that were read together, then for
 #: steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
-#: A stretch of clock samples ends after this much time without one, or when it is this long, because
-#: power and temperature drift.
+#: A stretch of clock samples ends after this much time without one, or when it is this long, so
+#: that a mean over stretches is one over time.
 _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
 #: Sorted times of one thread: begin and end of the Python calls (monotonic) and of the record calls
 #: (trace).
@@ -190,8 +190,6 @@ def place_samples(
         sm_min_mhz=("sm_mhz", "min"),
         sm_max_mhz=("sm_mhz", "max"),
         mem_mhz=("mem_mhz", "max"),
-        power_mw=("power_mw", "max"),
-        temperature_c=("temperature_c", "max"),
         reasons=("reasons", "first"),
     )
     several = shared and placed["device"].nunique() > 1

@@ -1,11 +1,10 @@
-"""GPU clocks, power and the reasons for slowing down, sampled through NVML while the script runs.
+"""GPU clocks and the reasons for slowing down, sampled through NVML while the script runs.
 
 A thread of the runner reads them: nothing runs in the timed process, and the sampling ends with the
 runner. NVML is only queried, nothing is set.  Its calls take the driver's lock for some
 microseconds, which can delay an allocation or a module load of the script, never a launch; so the
 sampler sleeps at least twenty times as long as its last round took, however slow the driver is and
-however many GPUs there are.  Clocks and reasons are the driver's current state; power and
-temperature are averages that it updates more slowly, so they are read in every fourth round only.
+however many GPUs there are.
 
 `clocks.jsonl`: a header line {"format": "nsysalign-clocks", "version": 1, "columns": [...], ...},
 then one array per GPU and round.  No UUID, serial number, process or host name.
@@ -14,7 +13,6 @@ then one array per GPU and round.  No UUID, serial number, process or host name.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import threading
@@ -28,19 +26,15 @@ FORMAT, VERSION = "nsysalign-clocks", 1
 #: What a line holds.  `device` is CUDA's number; values that the GPU does not report are null.
 COLUMNS = (
     "monotonic_ns",  # CLOCK_MONOTONIC, the middle of the reading
-    "half_width_ns",  # half of how long the reading took
     "realtime_ns",
     "device",
     "sm_mhz",
     "mem_mhz",
     "reasons",  # NVML's bits: nvmlClocksEventReason*
-    "power_mw",
-    "temperature_c",
 )
 PERIOD_S = 0.025
 #: The sampler may spend at most one part in this many of its time inside NVML.
 IDLE_FACTOR = 20
-SLOW_EVERY = 4
 #: How long a finished run waits for an NVML call that hangs.
 JOIN_S = 3.0
 _FLUSH_S = 1.0
@@ -87,7 +81,7 @@ def _sample(path: Path, stop: threading.Event, notes: list[str], flush_s: float)
         handles, order = visible(nvml, os.environ)
         if not handles:
             raise RuntimeError("no GPU")
-        if _row(nvml, 0, handles[0], slow=False)[4] is None:
+        if _row(nvml, 0, handles[0])[COLUMNS.index("sm_mhz")] is None:
             raise RuntimeError("the driver does not report it for this GPU")
         header = {"type": "header", "format": FORMAT, "version": VERSION, "columns": COLUMNS}
         header |= {"period_ns": round(PERIOD_S * 1e9), "devices": len(handles), "order": order}
@@ -97,11 +91,10 @@ def _sample(path: Path, stop: threading.Event, notes: list[str], flush_s: float)
         with open(descriptor, "w", encoding="ascii") as file:
             file.write(write(header) + "\n")
             flushed = time.monotonic()
-            for number in itertools.count():
+            while True:
                 began = time.monotonic()
                 for device, handle in enumerate(handles):
-                    row = _row(nvml, device, handle, slow=number % SLOW_EVERY == 0)
-                    file.write(write(row) + "\n")
+                    file.write(write(_row(nvml, device, handle)) + "\n")
                 took_s = time.monotonic() - began
                 if began - flushed > flush_s:
                     file.flush()
@@ -114,7 +107,7 @@ def _sample(path: Path, stop: threading.Event, notes: list[str], flush_s: float)
         notes.append(f"the clock samples end early: {why}" if begun else _LOST.format(why))
 
 
-def _row(nvml: Any, device: int, handle: Any, *, slow: bool) -> list[int | None]:
+def _row(nvml: Any, device: int, handle: Any) -> list[int | None]:
     """One line, by COLUMNS."""
 
     def ask(name: str, *arguments: int) -> int | None:
@@ -124,16 +117,14 @@ def _row(nvml: Any, device: int, handle: Any, *, slow: bool) -> list[int | None]
             return None
 
     before = time.monotonic_ns()
-    fast = [ask("ClockInfo", kind) for kind in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)]
+    sm_mhz, mem_mhz = (ask("ClockInfo", k) for k in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM))
     # the same query under its new and its old name: a new binding may meet an old driver
     reasons = ask("CurrentClocksEventReasons")
-    fast.append(ask("CurrentClocksThrottleReasons") if reasons is None else reasons)
+    if reasons is None:
+        reasons = ask("CurrentClocksThrottleReasons")
     after, real = time.monotonic_ns(), time.time_ns()
-    rest: list[int | None] = [None, None]
-    if slow:
-        rest = [ask("PowerUsage"), ask("Temperature", nvml.NVML_TEMPERATURE_GPU)]
     middle = (before + after) // 2
-    return [middle, (after - before + 1) // 2, real - (after - middle), device, *fast, *rest]
+    return [middle, real - (after - middle), device, sm_mhz, mem_mhz, reasons]
 
 
 def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:

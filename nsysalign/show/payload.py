@@ -377,6 +377,4 @@ def _of_device(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
         "low": np.minimum.reduceat(column["sm_min_mhz"], begin).tolist(),
         "high": np.maximum.reduceat(column["sm_max_mhz"], begin).tolist(),
         "why": np.bitwise_or.reduceat(np.maximum(column["reasons"], 0), begin).tolist(),
-        "power": np.maximum.reduceat(column["power_mw"], begin).tolist(),
-        "heat": np.maximum.reduceat(column["temperature_c"], begin).tolist(),
     }

@@ -14,20 +14,17 @@ from nsysalign.trace.samples import read_clock_samples
 MS = 1_000_000
 
 
-def table(*clocks, device=0, reasons=None, power=None):
+def table(*clocks, device=0, reasons=None):
     """One sample every 25 ms, from monotonic 1 s on."""
     n = len(clocks)
     frame = pd.DataFrame(
         {
             "monotonic_ns": 1_000 * MS + 25 * MS * np.arange(n),
-            "half_width_ns": 5_000,
             "realtime_ns": 501_000 * MS + 25 * MS * np.arange(n),
             "device": device,
             "sm_mhz": clocks,
             "mem_mhz": 2619,
             "reasons": reasons or [0] * n,
-            "power_mw": power or [-1] * n,
-            "temperature_c": -1,
         }
     )
     return frames.check(frame, frames.CLOCK_SAMPLES)
@@ -39,7 +36,7 @@ def shifted(offset_ns, width=1_000):
 
 def test_equal_samples_are_one_stretch_on_the_traces_clock():
     #            0     25    50  | 75    100 | 125
-    samples = table(1980, 1980, 1980, 1755, 1755, 1980, power=[400, -1, -1, -1, 700, -1])
+    samples = table(1980, 1980, 1980, 1755, 1755, 1980)
     placed, notes = place_samples(
         samples, {0: shifted(-999 * MS, 50_000), 1: shifted(-1_000 * MS)}, None
     )
@@ -50,7 +47,6 @@ def test_equal_samples_are_one_stretch_on_the_traces_clock():
         [125 * MS, 125 * MS, 1],
     ]
     assert placed["sm_max_mhz"].tolist() == [1980, 1755, 1980]
-    assert placed["power_mw"].tolist() == [400, 700, -1]
 
 
 def test_a_reason_a_pause_and_a_second_end_a_stretch():

@@ -60,8 +60,6 @@ def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
     assert abs(samples["realtime_ns"] - samples["monotonic_ns"] - apart).median() < 50_000_000
     assert samples["sm_mhz"].iloc[0] < 1000 and samples["sm_mhz"].max() == 1980
     assert (samples["mem_mhz"] == 2619).all() and samples["reasons"].iloc[0] == 1
-    slow = samples["power_mw"] >= 0
-    assert slow.tolist() == [k % 4 == 0 for k in range(len(samples))]
     text = (tmp_path / "clocks.jsonl").read_text()
     assert "secret" not in text and os.uname().nodename not in text
     assert (tmp_path / "clocks.jsonl").stat().st_mode & 0o077 == 0

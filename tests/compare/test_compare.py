@@ -116,7 +116,7 @@ def test_a_librarys_label_that_is_gone_is_not_missing():
 
 def clocked(analysis, *stretches):
     """`stretches`: (start, end, samples, MHz) of the SM clock."""
-    rows = [(0, a, b, count, mhz, mhz, 2619, 0, -1, -1) for a, b, count, mhz in stretches]
+    rows = [(0, a, b, count, mhz, mhz, 2619, 0) for a, b, count, mhz in stretches]
     return replace(analysis, gpu_clocks=frames.of_rows(rows, frames.GPU_CLOCKS))
 
 

@@ -21,7 +21,7 @@ def sampled(kernels_us, *stretches, device=0, every_ms=10.0):
     pieces = [(("launch_latency", 2), ("kernel", us), ("event", 2)) for us in kernels_us]
     drawn = [interval("x", *p, start=1000 * every_ms * k) for k, p in enumerate(pieces)]
     rows = [
-        (device, int(a * 1e6), int(b * 1e6), 1 + int((b - a) / 25), mhz, mhz, 2619, sum(why), 400_000, 60)
+        (device, int(a * 1e6), int(b * 1e6), 1 + int((b - a) / 25), mhz, mhz, 2619, sum(why))
         for a, b, mhz, *why in stretches
     ]  # fmt: skip
     table = pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names)

@@ -9,7 +9,7 @@ import threading
 import time
 
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 3, 4
-NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
 _STEP_S = 0.025  # the sampler's period
 _readings = 0
 _how = os.environ.get("FAKE_NVML", "")
@@ -77,14 +77,6 @@ def nvmlDeviceGetCurrentClocksEventReasons(handle):
 
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
     return 1 if _since() < 0.05 else 4 if _capped() else 0
-
-
-def nvmlDeviceGetPowerUsage(handle):
-    return 698_000 if _capped() else 420_000
-
-
-def nvmlDeviceGetTemperature(handle, sensor):
-    return 61
 
 
 def _log(text):

@@ -20,7 +20,7 @@ MS = 1_000_000
 def clocks(*stretches, device=0):
     """(from ms, to ms, MHz, reasons)"""
     rows = [
-        (device, a * MS, b * MS, 1 + (b - a) // 25, mhz, mhz, 3201, why, 690_000, -1)
+        (device, a * MS, b * MS, 1 + (b - a) // 25, mhz, mhz, 3201, why)
         for a, b, mhz, why in stretches
     ]
     return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)

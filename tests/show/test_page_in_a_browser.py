@@ -224,7 +224,7 @@ def test_the_clock_in_the_page(page, opened, analysis):
     assert "not sampled" in page.text("environment")
     stretches = [(0, 11, 1980, 0), (12, 13, 1755, 4), (13, 40, 1740, 4)]
     rows = [
-        (0, a * 10**6, b * 10**6, 1 + (b - a) // 25, mhz, mhz, 3201, why, 690_000, -1)
+        (0, a * 10**6, b * 10**6, 1 + (b - a) // 25, mhz, mhz, 3201, why)
         for a, b, mhz, why in stretches
     ]
     page = opened(replace(analysis, gpu_clocks=frames.of_rows(rows, frames.GPU_CLOCKS)))

@@ -26,7 +26,7 @@ from nsysalign.addons.measure.result import MEASUREMENT, Block, Measure, Run, ad
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.paths import without_paths
-from nsysalign.record.clock_sampler import sampling, start_nvml, visible
+from nsysalign.record.clock_sampler import COLUMNS, sampling, start_nvml, visible
 from nsysalign.record.lock import locked
 from nsysalign.rundir import make_run_dir
 from nsysalign.text import gibibytes, plural
@@ -274,7 +274,8 @@ class Session:
         self.outcomes.append(outcome)
         # the SM clock of the first device, as clock_sampler wrote it until now: (ns, MHz)
         lines = lines_of(self._work / "clocks.jsonl")
-        clock = [(r[0], r[4]) for r in lines if isinstance(r, list) and not r[3] and r[4]]
+        rows = [dict(zip(COLUMNS, r, strict=False)) for r in lines if isinstance(r, list)]
+        clock = [(r["monotonic_ns"], r["sm_mhz"]) for r in rows if not r["device"] and r["sm_mhz"]]
         empty = Run(spec["number"], spec["side"], batch, spec["role"])
         runs: list[Run] = []
         for fact in outcome.facts:

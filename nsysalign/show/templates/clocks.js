@@ -91,12 +91,9 @@ function plotClocks(label, runs, gpu, chosen, rows, limit) {
     top = bottom - 160, ns = (value) => bottom - 160 * Math.min(1, value / limit);
   const points = [];
   gpu.x.forEach((start, i) => {
-    const power = gpu.power[i] < 0 ? "" : `, ${(gpu.power[i] / 1e3).toFixed(0)} W`,
-      heat = gpu.heat[i] < 0 ? "" : `, ${gpu.heat[i]} °C`;
     points.push(`${x(start)} ${mhz(gpu.low[i])}`, `${x(gpu.end[i])} ${mhz(gpu.high[i])}`);
     hits.push({ x: x(start), y: 14, w: Math.max(1, x(gpu.end[i]) - x(start)), h: 176,
-      said: [`SM clock ${clockSpan(gpu, i)} MHz${power}${heat}`,
-      whyWords(gpu.why[i]).join(", ")] });
+      said: [`SM clock ${clockSpan(gpu, i)} MHz`, whyWords(gpu.why[i]).join(", ")] });
   });
   drawn.push(svg("polyline", { class: "clock", points: points.join(" ") }));
   for (const row of rows) {
