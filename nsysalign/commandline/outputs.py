@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its
 #: folder.
 _OF_A_RUN = ("analysis.db", "answer.json", "measure.json", "ranks.json", "confirm.json")
-_BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
+_BESIDE = ("analysis.db", "trace.sqlite", "ranks.json", "run.json")
 #: How our pages and documents begin.
 _OURS = re.compile(
     rb'\s*\{\s*"format":\s*"nsysalign-(analysis|answer|diff|measure|measure-diff|ranks|confirm)"'

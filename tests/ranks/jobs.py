@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
-from nsysalign.addons.ranks.records import SourceResult
-from nsysalign.addons.ranks.work import Job, one
+from nsysalign.addons.ranks.records import Source, SourceResult
 
 
-def dies_once(job: Job) -> SourceResult:
-    """The worker that first takes rank 1 is killed, as the kernel kills what takes too much
-    memory."""
-    mark = job.output.parent / f"{job.output.name}-killed"
-    if job.source.name.endswith("1") and not mark.exists():
-        mark.touch()
+def dies_on_bad(source: Source) -> SourceResult:
+    """Whoever takes `bad` is killed, as the kernel kills what takes too much memory."""
+    if source.name == "bad":
         os.kill(os.getpid(), signal.SIGKILL)
-    return one(job)
+    return SourceResult(source.name, "", report=str(os.getpid()))
 
 
-def always_dies(job: Job) -> SourceResult:
-    """Whoever takes `bad` dies, every time."""
-    if job.source.name == "bad":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return SourceResult(job.source.name, "")
+def begins_a_file(source: Source) -> SourceResult:
+    """One source answers at once, another begins a file and never ends it."""
+    if source.name == "quick":
+        return SourceResult(source.name, "")
+    try:
+        source.trace.write_text(str(os.getpid()))  # what stops us may come as soon as it is there
+        while True:
+            time.sleep(0.01)
+    finally:
+        source.trace.unlink()

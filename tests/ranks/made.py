@@ -73,7 +73,7 @@ def _rank(source, pid, device, labels, **more) -> RankSummary:
 
 def times(label: str, windows: np.ndarray, **parts: float) -> LabelTimes:
     mean = float(np.diff(windows).mean())
-    return LabelTimes(label, False, windows, parts or {"kernel": mean})
+    return LabelTimes(label, windows, parts or {"kernel": mean})
 
 
 def results(*ranks: RankSummary) -> list[SourceResult]:

@@ -191,4 +191,4 @@ def test_kernels_that_nobody_can_match_name_nobody_the_slowest():
     longer = replace(times, windows=times.windows + np.array([0, 500_000]))
     slow = replace(ranks[1], labels=(longer,))
     (label,) = compare(results(ranks[0], slow)).labels
-    assert (label.verdict, label.slowest) == ("unclear", None)
+    assert (label.verdict, label.slow) == ("unclear", None)

@@ -1,22 +1,20 @@
-"""A comparison of ranks in words: reviewed screens, the document, the page; hostile names."""
+"""A comparison of ranks in words: reviewed screens, the document; hostile names."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
-import browsing
 import pytest
 from made import measured, results, summary, times
 from rich.console import Console
 from simulator.ranks import run
 
 from nsysalign.addons.ranks.compare import compare, number_ranks
-from nsysalign.addons.ranks.page import conclusion, dumps, page, render, unrelated, verdict
 from nsysalign.addons.ranks.records import SourceResult
+from nsysalign.addons.ranks.words import conclusion, dumps, render, verdict
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 KEPT = Path(__file__).with_name("screens.txt")
@@ -35,6 +33,12 @@ def waiting(waits, **slow):
         for rank, own in zip((summary(LATE, 0), summary(LATE, 1)), (waits, slow), strict=True)
     ]
     return compare(results(*ranks))
+
+
+def with_labels(rank, count):
+    one = measured(rank, [100_000 * (rank + 1)] * 3)
+    labels = [replace(one.labels[0], label=f"label {n}") for n in range(count)]
+    return replace(one, labels=tuple(labels))
 
 
 def everything():
@@ -65,16 +69,27 @@ COMPARISONS = {
     "waits, for no known reason": waiting(
         {"kernel": 300_000.0, "queued": 850_000.0}, kernel=300_000.0, unknown=100.0
     ),
+    "nothing in common": compare(results(measured(0, [1_000] * 3), measured(1, [2_000] * 3, "b"))),
+    "many labels, many failures": compare(
+        [
+            *results(*(with_labels(n, 12) for n in range(2))),
+            *(SourceResult(f"bad{n}", "x", failure="damaged") for n in range(6)),
+        ]
+    ),
     "everything": everything(),
 }
+
+
+def screen(name: str, width: int, full: bool = False) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    render(COMPARISONS[name], console, "out", full=full)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def screens(width: int) -> str:
     out = []
     for name, comparison in COMPARISONS.items():
-        console = Console(file=io.StringIO(), width=width, highlight=False)
-        render(comparison, console, "out/ranks.html")
-        lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+        lines = screen(name, width)
         assert len(lines) <= 24 and not any("\x1b" in line for line in lines)
         assert all(len(line) <= width for line in lines)
         out += [f"=== {name}", *lines, *(f"{x.label!r}: {verdict(x)!r}" for x in comparison.labels)]
@@ -85,6 +100,9 @@ def test_the_screens_are_the_reviewed_ones_and_fit():
     """`python tests/ranks/test_words.py` writes them again: read the difference."""
     assert screens(80) == KEPT.read_text("utf-8")
     screens(120)
+    whole = screen("many labels, many failures", 120, full=True)
+    assert sum(line.startswith("label ") and "is slowest" in line for line in whole) == 12
+    assert sum(line.startswith("left out: bad") for line in whole) == 6
 
 
 @pytest.mark.parametrize(
@@ -109,46 +127,11 @@ def test_the_launcher_knows_best_and_devices_order_processes():
     assert [rank.device for rank in number_ranks(ranks).values()] == [0, 1, 2]
 
 
-def test_traces_with_nothing_in_common_are_no_ranks():
-    one, other = measured(0, [1_000] * 3), measured(1, [2_000] * 3, label="other")
-    words = "rank0, rank1 are no ranks of one job: no two of them measured the same label"
-    assert unrelated(compare(results(one, other))).startswith(words)
-    assert unrelated(compare(results(one, measured(1, [9_000] * 3)))) == ""
-    assert unrelated(compare(results(one, replace(other, source="rank0")))) == ""  # one trace
-    assert unrelated(waiting(KERNELS, **KERNELS)) == ""  # they meet
-
-
-def test_the_document_reads_back_and_the_page_is_one_file_whose_data_cannot_end_it():
+def test_the_document_reads_back():
     comparison = COMPARISONS["everything"]
     again = json.loads(dumps(comparison))
-    assert again["format"] == "nsysalign-ranks" and again["version"] == 4
+    assert again["format"] == "nsysalign-ranks" and again["version"] == 5
     assert (again["verdict"]["text"], again["verdict"]["advice"]) == conclusion(comparison)
-    whole = page(comparison)
-    assert not re.search(r"""(src|href)=["']https?:""", whole)
-    assert "onerror=alert(1)>" not in whole.replace("\\u003e", "")
-
-
-@pytest.mark.browser
-def test_in_a_browser(tmp_path):
-    path = tmp_path / "ranks.html"
-    path.write_text(page(COMPARISONS["everything"]))
-    driver = browsing.start()
-    try:
-        driver.get(path.as_uri())
-        browsing.until(driver, "document.body.dataset.ready", "the page")
-        link = driver.execute_script(
-            "const a = document.querySelector('#ranks a'); return [a.textContent, a.href]"
-        )
-        assert link == ["rank 0", (tmp_path / "rank 0#1/report.html").as_uri()]
-        rows = driver.execute_script(
-            "return [...document.querySelectorAll('#table tbody tr')].map((r) => "
-            "[...r.cells].map((c) => c.textContent))"
-        )
-        assert len(rows) == 2 and "in collectives for rank 1" in rows[0][-1]
-        assert "onerror=alert(1)" in rows[1][0]
-        browsing.quiet(driver)
-    finally:
-        driver.quit()
 
 
 if __name__ == "__main__":

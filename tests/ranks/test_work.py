@@ -7,10 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from concurrent.futures import Future
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jobs
@@ -20,59 +17,47 @@ from waiting import command_line, wait_until
 
 from nsysalign.addons.ranks import work
 from nsysalign.addons.ranks.compare import compare
-from nsysalign.addons.ranks.page import dumps
 from nsysalign.addons.ranks.records import Source
-from nsysalign.addons.ranks.work import Job, find, one, over, processes
+from nsysalign.addons.ranks.words import dumps
+from nsysalign.addons.ranks.work import find, here, one
 from nsysalign.errors import UsageError
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """(the traces of three ranks, the serial answer)."""
+    """(the traces of three ranks, the answer of this process)."""
     folder = tmp_path_factory.mktemp("job")
     write_ranks(run(3, 6, think=lambda r, s: 60_000 * (1 + (r + s) % 3)), folder)
     sources = find([folder])
-    with processes(1) as here:
-        return sources, answer(sources, tmp_path_factory.mktemp("serial"), here)
+    serial = tmp_path_factory.mktemp("serial")
+    return sources, answer(here(partial(one, output=serial), sources, 1))
 
 
-def answer(sources, output, executor, function=one):
-    return dumps(compare(list(over(function, [Job(s, output) for s in sources], executor))))
+def answer(results):
+    return dumps(compare(list(results)))
 
 
-def test_worker_processes_one_of_which_is_killed(job, tmp_path):
-    """The pool breaks with every job in it; all are done again, and the answer is the serial
-    one."""
-    with processes(2) as pool:
-        assert answer(job[0], tmp_path, pool, jobs.dies_once) == job[1]
-    assert Path(f"{tmp_path}-killed").exists()
-
-
-def test_only_the_job_that_kills_its_worker_is_lost():
-    todo = [Job(Source(name, Path(name)), Path()) for name in ("a", "bad", "b")]
-    with processes(2) as pool:
-        found = {r.source: r for r in over(jobs.always_dies, todo, pool)}
-    assert found["bad"].failure.startswith("its worker died (BrokenProcessPool")
-    assert not found["a"].failure and not found["b"].failure
-
-
-def test_a_dask_cluster_gives_the_same_answer(job, tmp_path):
-    pytest.importorskip("distributed")
-    with work.dask("local", 1) as workers:
-        assert answer(job[0], tmp_path, workers) == job[1]
-    with pytest.raises(UsageError, match="--dask nonsense"), work.dask("nonsense://x", 1):
+def test_worker_processes_and_a_dask_cluster_give_the_same_answer(job, tmp_path):
+    sources, serial = job
+    for folder in ("two", "cluster"):
+        (tmp_path / folder).mkdir()
+    assert answer(here(partial(one, output=tmp_path / "two"), sources, 2)) == serial
+    distributed = pytest.importorskip("distributed")
+    local = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+    with local, work.cluster(local.scheduler_address) as over:
+        assert answer(over(partial(one, output=tmp_path / "cluster"), sources)) == serial
+        failed = [r.failure for r in over(jobs.dies_on_bad, [Source("bad", Path("bad"))])]
+        assert len(failed) == 1 and failed[0].startswith("its worker died (KilledWorker")
+    with pytest.raises(UsageError, match="--dask nonsense"), work.cluster("nonsense://x"):
         pass
 
 
-def test_what_workers_cannot_deliver_is_a_failure_of_its_trace(job, tmp_path):
-    """A Dask worker that does not share the file system writes to a disk of its own."""
-    todo = Job(job[0][0], tmp_path)
-    future: Future = Future()
-    future.set_result(one(todo))
-    (tmp_path / future.result().report).unlink()
-    result = work._checked(todo, future)
-    assert result.ranks == () and "a disk that this machine cannot see" in result.failure
-    assert "this is 0.0.1" in one(replace(todo, version="0.0.1")).failure
+def test_a_process_that_is_killed_loses_its_trace_alone():
+    sources = [Source(name, Path(name)) for name in ("a", "bad", "b")]
+    found = {r.source: r for r in here(jobs.dies_on_bad, sources, 2)}
+    assert found["bad"].failure == "its process died (status -9)"
+    assert len({str(os.getpid()), found["a"].report, found["b"].report}) == 3
+    assert "this is 0.0.1" in one(sources[0], Path(), version="0.0.1").failure
 
 
 def test_workers_fit_into_memory(tmp_path, monkeypatch):
@@ -86,64 +71,40 @@ def test_workers_fit_into_memory(tmp_path, monkeypatch):
     assert work.workers(traces, wanted=99) == 6
 
 
-LEAVES_TWO_AT_WORK = """
-import os, time
-from nsysalign.addons.ranks.work import processes
+LEAVES_ONE_AT_WORK = """
+import sys
+from pathlib import Path
+
+import jobs
+from nsysalign.addons.ranks.records import Source
+from nsysalign.addons.ranks.work import here
 
 if __name__ == "__main__":
-    with processes(2) as busy, processes(2) as idle:
-        print(busy.submit(os.getpid).result())
-        print(idle.submit(os.getpid).result(), flush=True)
-        busy.submit(time.sleep, 1000)
-        time.sleep(1000)
+    list(here(jobs.begins_a_file, [Source("slow", Path(sys.argv[1]))] * 2, 2))
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
 def test_workers_end_with_whoever_started_them(tmp_path, number):
-    script = tmp_path / "script.py"
-    script.write_text(LEAVES_TWO_AT_WORK)
-    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    pids = [int(process.stdout.readline()) for _ in range(2)]
-    assert all(map(command_line, pids)) and len({*pids, process.pid}) == 3
+    script, file = tmp_path / "script.py", tmp_path / "file"
+    script.write_text(LEAVES_ONE_AT_WORK)
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    process = subprocess.Popen([sys.executable, str(script), str(file)], env=path)
+    wait_until(lambda: file.exists() and file.read_text(), "it begins no file")
+    pid = int(file.read_text())
+    assert command_line(pid) and pid != process.pid
     process.send_signal(number)
     process.communicate(timeout=60)
-    wait_until(lambda: not any(map(command_line, pids)), "one works on, for nobody")
+    wait_until(lambda: not command_line(pid), "it works on, for nobody")
+    assert not file.exists()
 
 
 def test_workers_end_when_their_work_is_in_vain_and_leave_no_half_a_file(tmp_path):
     half = tmp_path / "half"
-    with pytest.raises(ValueError, match="in vain"), processes(2) as pool:
-        pid = pool.submit(os.getpid).result()
-        pool.submit(begins_a_file, half)
-        wait_until(half.exists, "it begins no file")
-        raise ValueError("in vain")
+    sources = [Source("slow", half), Source("quick", half)]
+    with pytest.raises(ValueError, match="in vain"):
+        for _ in here(jobs.begins_a_file, sources, 2):
+            wait_until(lambda: half.exists() and half.read_text(), "it begins no file")
+            pid = int(half.read_text())
+            raise ValueError("in vain")
     wait_until(lambda: not half.exists() and not command_line(pid), "something is left")
-
-
-def begins_a_file(path: Path) -> None:
-    try:
-        path.touch()  # what stops us may come as soon as the file is there
-        while True:
-            time.sleep(0.01)
-    finally:
-        path.unlink()
-
-
-@pytest.mark.parametrize(
-    ("lacking", "error"),
-    [
-        ("context.SpawnContext.Lock", OSError(38, "Function not implemented")),  # no /dev/shm
-        ("context.SpawnProcess.start", BlockingIOError(11, "unavailable")),  # ulimit -u
-    ],
-)
-def test_where_no_process_is_allowed_this_one_does_it_all(monkeypatch, lacking, error):
-    def fails(*_, **__):
-        raise error
-
-    monkeypatch.setattr(f"multiprocessing.{lacking}", fails)
-    before = set(threading.enumerate())
-    with processes(4) as pool:
-        assert pool.submit(os.getpid).result() == os.getpid()
-    assert not set(threading.enumerate()) - before

@@ -82,40 +82,37 @@ def join(ranks: Sequence[RankSummary]) -> tuple[tuple[Clock, ...], list[list[Str
 
     Every trace counts nanoseconds from its own session start, and says when that was by the
     machine's clock.  Machines' clocks differ by up to milliseconds; collectives tell by how much.
-    The reference is the first trace with a session start.  A trace that fits no known one begins
-    anew, and others may join it.
+    The reference is the first trace with a session start.  A trace that fits no known one keeps its
+    session start, and others may fit it.
     """
     starts = {rank.source: rank.session_start_ns for rank in ranks}
-    root = min(starts, key=lambda name: starts[name] is None, default="")
+    reference = min(starts, key=lambda name: starts[name] is None, default="")
     # differences of nanoseconds since 1970: small, and 0 if nothing is known
-    coarse = {n: 0 if start is None else start - starts[root] for n, start in starts.items()}
+    coarse = {n: 0 if start is None else start - starts[reference] for n, start in starts.items()}
     streams = {name: _streams(ranks, name, coarse[name]) for name in starts}
     clocks: dict[str, Clock] = {}
-    placed: list[Stream] = []
-    leading: list[Stream] = []  # of these one per communicator
-    waiting = sorted(starts, key=lambda name: name != root)
+    groups: list[list[Stream]] = []
+    waiting = sorted(starts, key=lambda name: name != reference)
     while waiting:
         for name in [*waiting, waiting[0]]:  # if none fits, the first one, and why it does not
-            fit = _best(streams[name], leading)
+            fit = _best(streams[name], [group[0] for group in groups])
             if isinstance(fit, Fit):
                 break
         waiting.remove(name)
         if isinstance(fit, Fit):
             clocks[name] = Clock(
-                name, "collectives", coarse[name] - fit.offset_ns,
-                clocks[fit.first.source].root, -fit.drift,
-                fit.origin_ns - coarse[name], -fit.offset_ns,
-                fit.error_ns, len(fit.first.rows),
+                name, "collectives", coarse[name] - fit.offset_ns, -fit.drift,
+                fit.origin_ns - coarse[name], -fit.offset_ns, fit.error_ns, len(fit.first.rows),
             )  # fmt: skip
             streams[name] = [*map(fit.corrected, streams[name])]
+        elif name == reference:
+            clocks[name] = Clock(name, "reference")
         else:
-            method, why = "session start" if starts[name] is not None else "none", fit
-            if name == root:
-                method, why = "reference", ""
-            clocks[name] = Clock(name, method, coarse[name], root=name, reason=why)
-        placed += streams[name]
-        leading += [s for s in streams[name] if not _fitting(s, leading)]
-    return tuple(map(clocks.__getitem__, starts)), _groups(placed)
+            method = "none" if starts[name] is None else "session start"
+            clocks[name] = Clock(name, method, coarse[name], reason=fit)
+        for stream in streams[name]:
+            _add(stream, groups)
+    return tuple(map(clocks.__getitem__, starts)), [group for group in groups if len(group) > 1]
 
 
 def _streams(ranks: Sequence[RankSummary], source: str, coarse: int) -> list[Stream]:
@@ -189,20 +186,13 @@ def _scatter(fit: Fit, other: Stream) -> int:
     return int(np.percentile(np.abs(fit.corrected(other).end - fit.first.end), 95))
 
 
-def _fitting(stream: Stream, others: Sequence[Stream]) -> list[Fit]:
-    """How it fits onto streams of other ranks, all clocks being known: the best first."""
-    others = [s for s in others if s.name == stream.name and s.rank != stream.rank]
-    fits = [_fit(other, stream, free=False) for other in others]
-    return sorted((f for f in fits if isinstance(f, Fit)), key=lambda fit: fit.scatter_ns)
-
-
-def _groups(streams: Sequence[Stream]) -> list[list[Stream]]:
-    """Streams on the common clock that ran the same collectives, of two ranks or more."""
-    groups: list[list[Stream]] = []
-    for stream in sorted(streams, key=lambda s: (s.name, s.rank, s.start[0])):
-        open_to = [g for g in groups if all(s.rank != stream.rank for s in g)]
-        if fits := _fitting(stream, [group[0] for group in open_to]):
-            next(group for group in open_to if group[0] is fits[0].first).append(stream)
-        else:
-            groups.append([stream])
-    return [group for group in groups if len(group) > 1]
+def _add(stream: Stream, groups: list[list[Stream]]) -> None:
+    """Add a stream on the common clock to the communicator of other ranks that it fits best, or to
+    one of its own."""
+    others = [group for group in groups if all(s.rank != stream.rank for s in group)]
+    fits = [_fit(group[0], stream, free=False) for group in others if group[0].name == stream.name]
+    best = min((f for f in fits if isinstance(f, Fit)), key=lambda f: f.scatter_ns, default=None)
+    if best:
+        next(group for group in others if group[0] is best.first).append(stream)
+    else:
+        groups.append([stream])

@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import click
 
 from nsysalign.errors import TraceError, UsageError
 
-FOLDER, RANKS_PAGE = "nsysalign-ranks", "ranks.html"
+FOLDER = "nsysalign-ranks"
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,7 +40,7 @@ _OPTIONS = (
     ),
     click.option(
         "--dask",
-        metavar="ADDRESS|local",
+        metavar="ADDRESS",
         help="Several traces: use the workers of a Dask scheduler.",
     ),
 )
@@ -50,22 +51,18 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     `given` are the options of `analyze`.
 
     A trace that cannot be analysed is reported and left out.  Raises UsageError for options that do
-    not fit, TraceError if no trace can be analysed, or if they are no ranks of one job.
+    not fit, TraceError if no trace can be analysed.
     """
-    from nsysalign.addons.ranks import page, work
+    from nsysalign.addons.ranks import words, work
     from nsysalign.addons.ranks.compare import compare
+    from nsysalign.commandline.options import view
     from nsysalign.commandline.outputs import ProgressLine, console, deliver
     from nsysalign.files import write_text
     from nsysalign.record.session import recover
     from nsysalign.rundir import make_run_dir, numbered
 
     output, quiet, json_out, logs = (given[n] for n in ("output", "quiet", "json_out", "events"))
-    if not (given["ranks"] or len(traces) > 1 or work.is_many(traces[0])):
-        if given["dask"]:
-            raise UsageError(
-                f"--dask is for several traces; {traces[0]} is one",
-                "nsysalign analyze RUN1 RUN2 ... | FOLDER",
-            )
+    if not (given["ranks"] or given["dask"] or len(traces) > 1 or work.is_many(traces[0])):
         return False
     for name in ("fail_on", "baseline", "marks"):
         if given.get(name):
@@ -83,16 +80,18 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
         )
     if logs:
         sources = (replace(sources[0], logs=tuple(log.absolute() for log in logs)),)
-    count = work.workers([source.trace for source in sources], given["jobs"])
-    with work.dask(given["dask"], count) if given["dask"] else work.processes(count) as executor:
+    with contextlib.ExitStack() as stack:
+        if given["dask"]:
+            over = stack.enter_context(work.cluster(given["dask"]))
+        else:
+            count = work.workers([source.trace for source in sources], given["jobs"])
+            over = partial(work.here, count=count)
         target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-        jobs = [work.Job(source, target.absolute(), given["nsys"]) for source in sources]
-        results, step = [], f"analysing {len(jobs)} traces"
-        with ProgressLine(quiet) as tell:
-            tell(step, 0)
-            for result in work.over(work.one, jobs, executor):
-                results.append(result)
-                tell(step, 100 * len(results) // len(jobs))
+        results = []
+        tell = stack.enter_context(ProgressLine(quiet))
+        for result in over(partial(work.one, output=target, nsys=given["nsys"]), sources):
+            results.append(result)
+            tell(f"analysing {len(sources)} traces", 100 * len(results) // len(sources))
     if not any(result.ranks for result in results):
         with contextlib.suppress(OSError):
             target.rmdir()
@@ -103,20 +102,13 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
     comparison = compare(results)
-    if unlike := page.unrelated(comparison):
-        raise TraceError(
-            unlike,
-            f"see each by itself: nsysalign show {target}/NAME, or compare two runs of a program: "
-            "nsysalign diff A B",
-        )
-    document = page.dumps(comparison)
+    document = words.dumps(comparison)
     write_text(target / work.DOCUMENT, document)
-    write_text(target / RANKS_PAGE, page.page(comparison))
     deliver(document, json_out)
     if quiet or json_out == "-":
         for failure in comparison.failures:
             click.echo(f"left out: {failure.source}: {failure.failure}", err=True)
     else:
-        shown = str(target / RANKS_PAGE) if output else os.path.relpath(target / RANKS_PAGE)
-        page.render(comparison, console(), shown)
+        shown = str(target) if output else os.path.relpath(target)
+        words.render(comparison, console(), shown, full=view() == "full")
     return True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.addons.ranks.collectives import Stream, join
 from nsysalign.addons.ranks.records import (
@@ -36,18 +36,25 @@ CLEAR_SHARE, FEWEST_REPETITIONS = 0.6, 3
 WAIT_MATTERS = 0.05
 #: Two GPUs of one trace: the timestamps of each agree with the trace's clock to 0.5 us (95 %).
 GPU_CLOCK_NS = 1_000
+#: A collective as one of its ranks sees it: its start on the trace's clock, how long the rank waited
+#: there (0 if the clocks cannot tell), the rank that arrived last, and whether that is this one,
+#: later by more than the clocks' error.
+_NO_MEETINGS = pd.DataFrame(
+    columns=["rank", "start_ns", "wait_ns", "waits_for", "last"], dtype="int64"
+)
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
     """The processes of a trace that measured something or took part in collectives, ordered by
-    device and pid; one empty rank where there is none."""
+    device and pid; one empty rank where there is none.  What libraries time is left out."""
     pids = pid_of(shared.collectives["process"].to_numpy())
-    seen = sorted({*analysis.measured["pid"].tolist(), *pids.tolist()})
+    measured = analysis.measured[~analysis.measured["library"]]
+    seen = sorted({*measured["pid"].tolist(), *pids.tolist()})
     order = {label: n for n, label in enumerate(analysis.labels["label"])}
     ranks = []
     for pid in seen or [0]:
         collectives = shared.collectives[pids == pid].reset_index(drop=True)
-        intervals = analysis.measured[analysis.measured["pid"] == pid]
+        intervals = measured[measured["pid"] == pid]
         intervals = intervals.sort_values(["start_ns", "end_ns", "interval"], ignore_index=True)
         (parts,) = matrices(intervals[["interval"]], analysis.parts, ["ns"])
         labels = []
@@ -55,7 +62,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
             windows = intervals[["start_ns", "end_ns"]].to_numpy(np.int64)[own]
             means = dict(zip(CAUSES, parts[own].mean(axis=0).tolist(), strict=True))
             means = {cause: ns for cause, ns in means.items() if ns}
-            labels.append(LabelTimes(label, bool(intervals["library"][own[0]]), windows, means))
+            labels.append(LabelTimes(label, windows, means))
         devices = [*intervals["device"].tolist(), *collectives["device"].tolist()]
         ranks.append(
             RankSummary(
@@ -70,50 +77,29 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
 
 
-class Meeting(NamedTuple):
-    """The collectives of one communicator as one of its ranks sees them; arrays have one element
-    per collective.
-
-    rank 0   ....[#####=======]      wait #####
-    rank 1   .........[=======]      last
-    """
-
-    rank: int
-    start: np.ndarray  # on its trace's clock
-    wait: np.ndarray  # nanoseconds before the last one arrived, 0 if the clocks cannot tell
-    waits_for: np.ndarray  # the rank that arrived last
-    last: np.ndarray  # whether that is this one, later by more than the clocks' error
-
-
 def compare(results: Sequence[SourceResult]) -> RankComparison:
     """The whole comparison, whatever the order in which the results came."""
     results = sorted(results, key=lambda r: natural(r.source))
+    reports = {r.source: r.report for r in results}
     ranks = number_ranks([rank for r in results for rank in r.ranks])
     clocks, groups = join(list(ranks.values()))
-    meetings = [m for group in groups for m in _meetings(group, ranks, clocks)]
-    waits = []
-    for rank in ranks:
-        own = [m for m in meetings if m.rank == rank]
-        for other in ranks:
-            waited = [m.wait[(m.waits_for == other) & (m.wait > 0)] for m in own]
-            if number := sum(map(len, waited)):
-                waits.append(Wait(rank, other, number, int(sum(w.sum() for w in waited))))
-    reports = {r.source: r.report for r in results}
+    meetings = pd.concat([_NO_MEETINGS, *(_meetings(group, ranks, clocks) for group in groups)])
+    waits = meetings[meetings["wait_ns"] > 0].groupby(["rank", "waits_for"])["wait_ns"]
+    waits = waits.agg(["size", "sum"]).sort_values("sum", ascending=False, kind="stable")
     names = dict.fromkeys(times.label for rank in ranks.values() for times in rank.labels)
     return RankComparison(
         ranks=tuple(
-            Rank(
-                number, rank.source, rank.pid, rank.device,
-                sum(len(t.windows) for t in rank.labels), len(rank.collectives),
-                reports[rank.source],
-            )
+            Rank(number, rank.source, rank.pid, rank.device, reports[rank.source])
             for number, rank in ranks.items()
         ),
         clocks=clocks,
         labels=tuple(_label(name, ranks, meetings) for name in names),
-        waits=tuple(sorted(waits, key=lambda w: (-w.wait_ns, w.rank, w.waits_for))),
+        waits=tuple(
+            Wait(*pair, *row)
+            for pair, row in zip(waits.index, waits.to_numpy().tolist(), strict=True)
+        ),
         failures=tuple(r for r in results if r.failure),
-    )  # fmt: skip
+    )
 
 
 def number_ranks(ranks: Sequence[RankSummary]) -> dict[int, RankSummary]:
@@ -132,8 +118,12 @@ def number_ranks(ranks: Sequence[RankSummary]) -> dict[int, RankSummary]:
 
 def _meetings(
     group: Sequence[Stream], ranks: Mapping[int, RankSummary], clocks: Sequence[Clock]
-) -> list[Meeting]:
-    """Who waited for whom in every collective of a communicator."""
+) -> pd.DataFrame:
+    """Who waited for whom in every collective of a communicator: a row per collective and rank.
+
+    rank 0   ....[#####=======]      wait #####
+    rank 1   .........[=======]      last
+    """
     numbers = np.array(list(ranks))[[stream.rank for stream in group]]
     errors = np.full(len(group), GPU_CLOCK_NS)
     if len({stream.source for stream in group}) > 1:
@@ -144,56 +134,54 @@ def _meetings(
     latest, last = start.max(axis=0), start.argmax(axis=0)
     clear = latest - np.sort(start, axis=0)[-2] > errors[last]
     meetings = []
-    for member, stream in enumerate(group):
+    for member, (number, stream) in enumerate(zip(numbers, group, strict=True)):
         early = np.clip(np.minimum(latest, stream.end) - stream.start, 0, None)
-        # a wait shorter than the possible difference of the two clocks may not be one
-        wait = np.where(early > np.maximum(errors[member], errors[last]), early, 0)
-        own = ranks[numbers[member]].collectives["start_ns"].to_numpy()[stream.rows]
-        meetings.append(
-            Meeting(numbers[member], own, wait, numbers[last], clear & (last == member))
-        )
-    return meetings
+        columns = {
+            "rank": number,
+            "start_ns": ranks[number].collectives["start_ns"].to_numpy()[stream.rows],
+            # a wait shorter than the possible difference of the two clocks may not be one
+            "wait_ns": np.where(early > np.maximum(errors[member], errors[last]), early, 0),
+            "waits_for": numbers[last],
+            "last": clear & (last == member),
+        }
+        meetings.append(pd.DataFrame(columns).astype("int64"))
+    return pd.concat(meetings)
 
 
-def _label(
-    name: str, ranks: Mapping[int, RankSummary], meetings: Sequence[Meeting]
-) -> LabelComparison:
+def _label(name: str, ranks: Mapping[int, RankSummary], meetings: pd.DataFrame) -> LabelComparison:
     having = {n: t for n, rank in ranks.items() for t in rank.labels if t.label == name}
     repetitions = min(len(times.windows) for times in having.values())
     elapsed = np.stack([np.diff(times.windows[:repetitions])[:, 0] for times in having.values()])
     slowest_in = np.bincount(elapsed.argmax(axis=0), minlength=len(having)).tolist()
     rows = [
-        _rank_label(number, times, [m for m in meetings if m.rank == number], slowest)
+        _rank_label(number, times, meetings[meetings["rank"] == number], slowest)
         for (number, times), slowest in zip(having.items(), slowest_in, strict=True)
     ]
     together = max(row.collectives for row in rows)
-    longest, waits = (
-        max(rows, key=key) for key in (lambda r: r.median_ns, lambda r: r.wait_median_ns)
-    )
+    longest = max(rows, key=lambda row: row.median_ns)
+    waits = max(rows, key=lambda row: row.wait_median_ns)
     least = min(row.median_ns for row in rows)
     spread = longest.median_ns - least
     often = repetitions >= FEWEST_REPETITIONS and longest.slowest_in >= CLEAR_SHARE * repetitions
     even = spread <= max(EVEN_SHARE * least, RESOLUTION_NS)
-    slowest = longest.rank if often and not even and len(rows) > 1 else None
-    waiting = None
+    slow = waiting = None
     if len(rows) == 1:
         verdict = "alone"
     elif waits.waits_for_ns and waits.wait_median_ns > WAIT_MATTERS * waits.median_ns:
         # who meets in collectives measures the time of the slowest: what counts is who arrives last
         verdict, waiting = "waits", waits.rank
+        late, most = next(iter(waits.waits_for_ns.items()))
+        slow = late if most >= CLEAR_SHARE * sum(waits.waits_for_ns.values()) else None
     elif even:
         verdict = "even"
-    elif slowest is None or (
+    elif not often or (
         # a rank that waits inside its kernels takes longest, and it is not known which rank waits
         not together and any(_in_collectives(ranks[n], times) for n, times in having.items())
     ):
-        verdict, slowest = "unclear", None
+        verdict = "unclear"
     else:
-        verdict = "slowest"
-    return LabelComparison(
-        name, next(iter(having.values())).library, verdict, slowest, waiting, spread, repetitions,
-        together, tuple(rows),
-    )  # fmt: skip
+        verdict, slow = "slowest", longest.rank
+    return LabelComparison(name, verdict, slow, waiting, spread, repetitions, together, tuple(rows))
 
 
 def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -203,20 +191,13 @@ def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def _rank_label(
-    number: int, times: LabelTimes, meetings: Sequence[Meeting], slowest_in: int
+    number: int, times: LabelTimes, meetings: pd.DataFrame, slowest_in: int
 ) -> RankLabel:
+    interval = _interval_of(times.windows, meetings["start_ns"].to_numpy())
+    inside = meetings[interval >= 0]
     waited = np.zeros(len(times.windows), dtype=np.int64)
-    collectives = arrived_last = 0
-    waits_for: Counter = Counter()
-    for meeting in meetings:
-        interval = _interval_of(times.windows, meeting.start)
-        inside = interval >= 0
-        wait, whom = meeting.wait[inside], meeting.waits_for[inside]
-        np.add.at(waited, interval[inside], wait)
-        collectives += len(wait)
-        arrived_last += int(meeting.last[inside].sum())
-        for other in np.unique(whom[wait > 0]).tolist():
-            waits_for[other] += int(wait[whom == other].sum())
+    np.add.at(waited, interval[interval >= 0], inside["wait_ns"].to_numpy())
+    waits_for = inside[inside["wait_ns"] > 0].groupby("waits_for")["wait_ns"].sum()
     elapsed = np.diff(times.windows)[:, 0]
     return RankLabel(
         rank=number,
@@ -224,11 +205,11 @@ def _rank_label(
         median_ns=float(np.median(elapsed)),
         mean_ns=float(elapsed.mean()),
         parts_mean_ns=times.parts_mean_ns,
-        collectives=collectives,
+        collectives=len(inside),
         wait_ns=int(waited.sum()),
         wait_median_ns=int(np.median(waited)),
-        waits_for_ns=dict(waits_for.most_common()),
-        arrived_last=arrived_last,
+        waits_for_ns=waits_for.sort_values(ascending=False, kind="stable").to_dict(),
+        arrived_last=int(inside["last"].sum()),
         slowest_in=slowest_in,
     )
 

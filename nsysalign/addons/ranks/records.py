@@ -20,13 +20,16 @@ class Source:
     trace: Path
     logs: tuple[Path, ...] = ()
 
+    def failed(self, failure: str, next_step: str) -> SourceResult:
+        """The result of a trace that could not be analysed."""
+        return SourceResult(self.name, str(self.trace), failure=failure, next_step=next_step)
+
 
 @dataclass(frozen=True)
 class LabelTimes:
     """What one rank measured under one label."""
 
     label: str
-    library: bool
     windows: np.ndarray  # (intervals, 2): starts and ends on the trace's clock, by start
     parts_mean_ns: Mapping[str, float]  # causes that are not always zero
 
@@ -70,7 +73,6 @@ class Clock:
     source: str
     method: str
     offset_ns: int = 0
-    root: str = ""  # the trace that collectives join it to: errors are against that one's clock
     drift: float = 0.0
     origin_ns: int = 0
     correction_ns: int = 0  # what the collectives changed, 0 without them
@@ -110,9 +112,8 @@ class LabelComparison:
     """
 
     label: str
-    library: bool
     verdict: str
-    slowest: int | None  # rank with the largest median, None where they do not differ clearly
+    slow: int | None  # the slowest rank, or that the others wait for; None if it is not one rank
     waiting: int | None  # rank that waits most, if that matters
     spread_ns: float  # largest minus smallest median
     repetitions: int  # that every rank has
@@ -143,8 +144,6 @@ class Rank:
     source: str
     pid: int
     device: int
-    intervals: int
-    collectives: int
     report: str  # its page, relative to the output directory; '' where there is none
 
 

@@ -14,23 +14,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import glob
-import logging
 import os
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import (
-    BrokenExecutor,
-    Executor,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    as_completed,
-)
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from dataclasses import replace
+from multiprocessing import connection, get_context
 from pathlib import Path
-from typing import Any
 
 from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
@@ -46,9 +37,11 @@ DEPTH = 2
 #: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its
 #: export; a report's export is about seven times as large as the report.
 BASE_BYTES, BYTES_PER_BYTE, EXPORT_BYTES = 200 << 20, 10, 7
-#: Seconds: to wait for the first worker of a cluster; for a worker to clean up.
-WORKER_S, GRACE_S = 60, 0.5
+#: Seconds to wait for the first worker of a cluster.
+WORKER_S = 60
 _PR_SET_PDEATHSIG = 1
+#: Analyses one trace: `one` with its folder.
+Analyse = Callable[[Source], SourceResult]
 
 
 def is_many(path: Path) -> bool:
@@ -58,31 +51,27 @@ def is_many(path: Path) -> bool:
 
 
 def find(paths: Sequence[Path]) -> tuple[Source, ...]:
-    """The traces of a command line, each once.  Raises TraceError if a path contains none,
-    UsageError if a trace is named twice."""
-    sources: list[Source] = []
+    """The traces of a command line, each once.  Raises TraceError if a path contains none."""
+    found: dict[Path, Source] = {}
     for path in paths:
         if not path.exists():
             raise TraceError(
                 f"{path}: no such file or directory", "nsysalign analyze RUN1 RUN2 ... | FOLDER"
             )
-        below = list(_below(path, DEPTH))
+        below = {source.trace: source for source in _below(path, DEPTH)}
         if not below:
             raise TraceError(
                 f"{path}: neither a trace nor a folder of traces",
                 f"looked for {', '.join(TRACE_SUFFIXES)}",
             )
-        sources += below
-    traces = [source.trace for source in sources]
-    if twice := next((trace for n, trace in enumerate(traces) if trace in traces[:n]), None):
-        raise UsageError(f"{twice}: this trace was given twice", "name every trace once")
-    names = [file_name(source.name) for source in sources]
+        found |= below
+    names = [file_name(source.name) for source in found.values()]
     for depth in (1, 2):  # equal stems: with the names of their folders in front, else numbered
         if len(set(names)) < len(names):
-            names = [file_name("_".join((*t.parts[-1 - depth : -1], _stem(t)))) for t in traces]
+            names = [file_name("_".join((*t.parts[-1 - depth : -1], _stem(t)))) for t in found]
     if len({name.lower() for name in names}) < len(names):  # Rank0 may be rank0 on this disk
         names = [f"{name}-{n}" for n, name in enumerate(names)]
-    return tuple(replace(source, name=name) for source, name in zip(sources, names, strict=True))
+    return tuple(replace(s, name=name) for s, name in zip(found.values(), names, strict=True))
 
 
 def _below(path: Path, depth: int) -> Iterator[Source]:
@@ -110,36 +99,24 @@ def _stem(trace: Path) -> str:
     return trace.name.removesuffix(suffix)
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that a worker needs, wherever it runs: paths and words."""
-
-    source: Source
-    output: Path  # the comparison's folder, absolute: workers have working directories of their own
-    nsys: str | None = None
-    version: str = __version__
-
-    def failed(self, failure: str, next_step: str) -> SourceResult:
-        trace = str(self.source.trace)
-        return SourceResult(self.source.name, trace, failure=failure, next_step=next_step)
-
-
-def one(job: Job) -> SourceResult:
-    """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot
-    be analysed."""
+def one(
+    source: Source, output: Path, nsys: str | None = None, version: str = __version__
+) -> SourceResult:
+    """Analyse one trace into its folder in `output`, an absolute path: what a worker does.  Never
+    raises for a trace that cannot be analysed."""
     from nsysalign.addons.ranks.compare import summaries
     from nsysalign.commandline.present import exported, store
     from nsysalign.engine import analyze_inputs
     from nsysalign.record.session import baseline_logs
     from nsysalign.trace.nccl import read_shared
 
-    source, folder = job.source, job.output / job.source.name
-    if job.version != __version__:
-        failure = f"its worker has nsysalign {__version__}, this is {job.version}"
-        return job.failed(failure, "install one version on all machines")
+    folder = output / source.name
+    if version != __version__:
+        failure = f"its worker has nsysalign {__version__}, this is {version}"
+        return source.failed(failure, "install one version on all machines")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        trace = exported(source.trace, folder, nsys=job.nsys)
+        trace = exported(source.trace, folder, nsys=nsys)
         shared = read_shared(trace)
         # the trace's own run directory; a folder of several traces says nothing about a single one
         home = RunDirectory(source.trace.parent)
@@ -153,49 +130,9 @@ def one(job: Job) -> SourceResult:
         with contextlib.suppress(OSError):
             folder.rmdir()  # if it is empty
         if isinstance(error, NsysAlignError):
-            return job.failed(error.message, error.next_step or "")
+            return source.failed(error.message, error.next_step or "")
         again = f"nsysalign --debug analyze {source.trace}"
-        return job.failed(f"internal error: {type(error).__name__}: {error}", again)
-
-
-def over(
-    function: Callable[[Job], SourceResult], jobs: Sequence[Job], executor: Executor
-) -> Iterator[SourceResult]:
-    """The results of all jobs, in the order in which they end.
-
-    A worker process that dies takes its whole pool with it, and it is not known which job caused
-    it: the lost jobs run once more, one at a time and each in a process of its own, so that only
-    the one at fault is lost.
-    """
-    futures = {executor.submit(function, job): job for job in jobs}
-    lost = []
-    try:
-        for future in as_completed(futures):
-            if isinstance(future.exception(), BrokenExecutor):
-                lost.append(futures[future])
-            else:
-                yield _checked(futures[future], future)
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
-    for job in lost:
-        with processes(2) as alone:
-            yield _checked(job, alone.submit(function, job))
-
-
-def _checked(job: Job, future: Any) -> SourceResult:
-    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace
-    has failed."""
-    if error := future.exception():
-        failure = f"its worker died ({type(error).__name__}: {str(error)[:200]})"
-        alone = f"fewer workers (--jobs 1), or alone: nsysalign analyze {job.source.trace}"
-        return job.failed(failure, alone)
-    result = future.result()
-    if result.report and not (job.output / result.report).exists():
-        failure = "its worker wrote to a disk that this machine cannot see"
-        return job.failed(failure, "choose a folder for -o that all workers share")
-    return result
+        return source.failed(f"internal error: {type(error).__name__}: {error}", again)
 
 
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
@@ -213,74 +150,80 @@ def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
     return min(len(traces), wanted or max(1, min(len(os.sched_getaffinity(0)), fits)))
 
 
-@contextlib.contextmanager
-def processes(count: int) -> Iterator[Executor]:
-    """Worker processes of this machine; one job at a time needs no other process, only a thread, and
-    so does a machine that allows none (no shared memory for locks, no more processes).
-
-    They end with this one, however it ends, and at once if it leaves by an error: a worker of a
-    killed process would else wait for work for ever, because it holds both ends of its queue.
-    """
-    pool: Executor = ThreadPoolExecutor(1)
-    if count > 1:
-        with contextlib.suppress(OSError, ImportError, NotImplementedError):
-            # spawn: a fork would copy threads' locks (numpy's, a notebook's)
-            several = ProcessPoolExecutor(count, get_context("spawn"), _begin, (os.getpid(),))
-            several.submit(os.getpid)  # this starts the first one
-            pool = several
+def here(function: Analyse, sources: Sequence[Source], count: int) -> Iterator[SourceResult]:
+    """The results of all sources, in the order in which they end: `count` at once, each in a process
+    of its own, so that one that is killed (memory) loses its trace alone; a `count` of one in this
+    process.  The processes end with this one, however it ends."""
+    if count == 1:
+        yield from map(function, sources)
+        return
+    context = get_context("spawn")  # a fork would copy threads' locks (numpy's, a notebook's)
+    waiting, running = list(reversed(sources)), {}
     try:
-        yield pool
-    except BaseException:
-        for process in dict(getattr(pool, "_processes", None) or {}).values():
-            process.terminate()
-        raise
+        while waiting or running:
+            while waiting and len(running) < count:
+                source = waiting.pop()
+                receiver, sender = context.Pipe(duplex=False)
+                given = (function, source, sender, os.getpid())
+                process = context.Process(target=_send, args=given)
+                process.start()
+                sender.close()
+                running[receiver] = source, process
+            for receiver in connection.wait(list(running)):
+                source, process = running[receiver]
+                try:
+                    result = receiver.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    failure = f"its process died (status {process.exitcode})"
+                    result = source.failed(failure, "fewer at once: --jobs 1")
+                del running[receiver]
+                yield result
     finally:
-        pool.shutdown(cancel_futures=True)
+        for _, process in running.values():
+            process.terminate()
 
 
-def _begin(parent: int) -> None:
+def _send(function: Analyse, source: Source, sender: connection.Connection, parent: int) -> None:
     """In a worker: a terminal's Ctrl-C is for the process that started us; SIGTERM comes from it, or
-    from the kernel when it has ended."""
+    from the kernel when it has ended, and leaves the writer of a file time to remove it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _end(*_: object) -> None:
-    signal.setitimer(signal.ITIMER_REAL, GRACE_S)  # SIGALRM ends us at the latest
-    sys.exit(1)  # the writer of an incomplete file removes it
+    if os.getppid() == parent:
+        sender.send(function(source))
 
 
 @contextlib.contextmanager
-def dask(address: str, count: int) -> Iterator[Executor]:
-    """The cluster of the scheduler at `address`, or `local`, one of `count` processes here."""
+def cluster(address: str) -> Iterator[Callable[..., Iterator[SourceResult]]]:
+    """What gives the results of sources, like `here`, by the workers of the Dask scheduler at
+    `address`: a task per trace."""
     try:
         import distributed
     except ImportError as error:
         raise UsageError(
             "--dask needs Dask, which is not installed", "pip install 'nsysalign[dask]'"
         ) from error
-    # what a client logs when it loses its scheduler is a traceback; every trace says so in one line
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-    with contextlib.ExitStack() as stack:
-        target: Any = address
-        if address == "local":
-            target = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-                )
-            )
-        try:
-            client = stack.enter_context(distributed.Client(target, timeout=20))
-            client.wait_for_workers(1, timeout=WORKER_S)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise UsageError(
-                f"--dask {address}: no scheduler answers there, or no worker has joined it "
-                f"({error})",
-                "give local, or the address that dask scheduler printed: tcp://HOST:8786; and on "
-                "each machine: dask worker ADDRESS",
-            ) from error
+    try:
+        client = distributed.Client(address, timeout=20)
+        client.wait_for_workers(1, timeout=WORKER_S)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise UsageError(
+            f"--dask {address}: no scheduler answers there, or no worker has joined it ({error})",
+            "give the address that dask scheduler printed: tcp://HOST:8786; and on each machine: "
+            "dask worker ADDRESS",
+        ) from error
+
+    def results(function: Analyse, sources: Sequence[Source]) -> Iterator[SourceResult]:
         # pure: the same trace twice would be computed once, and a repeated analysis not at all
-        yield client.get_executor(pure=False)
+        futures = dict(zip(client.map(function, sources, pure=False), sources, strict=True))
+        for future in distributed.as_completed(futures):
+            if error := future.exception():
+                failure = f"its worker died ({type(error).__name__}: {str(error)[:200]})"
+                alone = f"alone: nsysalign analyze {futures[future].trace}"
+                yield futures[future].failed(failure, alone)
+            else:
+                yield future.result()
+
+    with client:
+        yield results

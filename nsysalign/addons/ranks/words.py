@@ -1,30 +1,27 @@
-"""A comparison of ranks in words, as its JSON document, as its page, and in the terminal."""
+"""A comparison of ranks in words, in the terminal and as its JSON document."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from rich.console import Console
 from rich.text import Text
 
-from nsysalign.addons.ranks.compare import CLEAR_SHARE, EVEN_SHARE
+from nsysalign.addons.ranks.compare import EVEN_SHARE
 from nsysalign.parts import DISPLAY
 from nsysalign.paths import short_path, without_paths
 from nsysalign.show import table
-from nsysalign.show.html import Page, assemble
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.addons.ranks.records import LabelComparison, RankComparison
 
-FORMAT, VERSION = "nsysalign-ranks", 4
-PAGE = Page("ranks.html", "format dom ranks", "nsysalign ranks: {}")
+FORMAT, VERSION = "nsysalign-ranks", 5
 HEADS = ["label", "n", "fastest us", "rank", "slowest us", "rank", "waits us", "rank", "for"]
-#: Rows and notes of the screen; the page and ranks.json have all.
-MOST_LABELS, MOST_NOTES = 10, 4
+#: Rows and notes of the first screen; -v has all.
+MOST_LABELS, MOST_NOTES = 8, 4
 _UNEQUAL = (
     "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks "
     "and power"
@@ -53,60 +50,43 @@ def dumps(comparison: RankComparison) -> str:
         }
         for f in comparison.failures
     ]
-    document = {"format": FORMAT, "version": VERSION, "verdict": _verdict(comparison)}
-    document |= asdict(comparison)
-    return to_json(document | {"failures": failures}) + "\n"
+    text, advice = conclusion(comparison)
+    document = {"format": FORMAT, "version": VERSION, "verdict": {"text": text, "advice": advice}}
+    return to_json({**document, **asdict(comparison), "failures": failures}) + "\n"
 
 
-def page(comparison: RankComparison) -> str:
-    """The whole page as text: the verdict, a row per label, links to the ranks' own pages."""
-    data = {
-        "title": size(comparison),
-        "verdict": _verdict(comparison),
-        "heads": HEADS,
-        "labels": [[*row(x), safe_text(verdict(x))] for x in ordered(comparison)],
-        "ranks": [
-            {"name": f"rank {r.rank}", "source": safe_text(r.source), "href": quote(r.report)}
-            for r in comparison.ranks
-        ],
-        "notes": [safe_text(without_paths(note)) for note in notes(comparison)],
-        "causes": [],
-    }
-    return assemble(PAGE, data)
+def render(comparison: RankComparison, console: Console, folder: str, *, full: bool) -> None:
+    """The first screen, of at most 24 lines: the sentence, what to change, one table, notes;
+    `full`: all labels, what the ranks say of each, and all notes.  `folder`: of the results."""
 
-
-def _verdict(comparison: RankComparison) -> dict[str, str]:
-    return dict(zip(("text", "advice"), conclusion(comparison), strict=True))
-
-
-def render(comparison: RankComparison, console: Console, report: str) -> None:
-    """The first screen, of at most 24 lines: the sentence, what to change, one table, notes."""
-
-    def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
-        console.print(Text(safe_text(text), style), soft_wrap=whole)
+    def write(text: str, style: str = "dim") -> None:
+        console.print(Text(safe_text(text), style))
 
     first, advice = conclusion(comparison)
     write(first, "bold")
     if advice:
         write(f"Change: {advice}", "")
-    # what a library timed on one rank says nothing about the others
-    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
-    if shown := labels[:MOST_LABELS]:
+    labels = ordered(comparison)
+    shown = labels if full else labels[:MOST_LABELS]
+    if shown:
         console.print()
         names, *cells = zip(*map(row, shown), strict=True)
         columns = [table.text(HEADS[0], names)]
         columns += [table.Column(h, c) for h, c in zip(HEADS[1:], cells, strict=True)]
         table.draw(columns, console)
         write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
-    if len(labels) > len(shown):
-        write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
+    if full:
+        for label in shown:
+            write(f"{label.label}: {verdict(label)}", "")
     every = notes(comparison)
-    for number, line in enumerate(every[:MOST_NOTES]):
+    said = every if full else every[:MOST_NOTES]
+    for number, line in enumerate(said):
         write(line, "bold red" if number < len(comparison.failures) else "dim")
-    if len(every) > MOST_NOTES:
-        write(f"{len(every) - MOST_NOTES} more notes in the report")
+    for what, left in (("label", len(labels) - len(shown)), ("note", len(every) - len(said))):
+        if left:
+            write(f"{plural(left, what)} more: analyze -v")
     write(size(comparison))
-    write(f"report: {report}", "", whole=True)
+    write(f"ranks.json and the report of each trace: {folder}/NAME/report.html", "")
 
 
 def row(label: LabelComparison) -> list[str]:
@@ -124,39 +104,20 @@ def row(label: LabelComparison) -> list[str]:
     ]  # fmt: skip
 
 
-# --- words ---
-
-
-def unrelated(comparison: RankComparison) -> str:
-    """Why several traces are no ranks of one job, '' if they may be: no label and no collective is
-    common to any two."""
-    of = {rank.rank: rank.source for rank in comparison.ranks}
-    sources = list(dict.fromkeys(of.values()))
-    shared = any(len({of[r.rank] for r in label.ranks}) > 1 for label in comparison.labels)
-    joined = any(clock.method == "collectives" for clock in comparison.clocks)
-    if len(sources) < 2 or shared or joined:
-        return ""
-    named = ", ".join(sources[:4]) + (f" and {len(sources) - 4} more" if sources[4:] else "")
-    return (
-        f"{named} are no ranks of one job: no two of them measured the same label, and no NCCL "
-        "collective of one fits those of another; ranks of a job do either"
-    )
-
-
 def conclusion(comparison: RankComparison) -> tuple[str, str]:
     """Who is slow, who waits and what that costs, by the label that loses most time, else by the
     collectives of the whole trace; and what to do about it, '' if nothing."""
-    own = [x for x in ordered(comparison) if not x.library and x.verdict != "alone"]
+    own = [x for x in ordered(comparison) if x.verdict != "alone"]
     total = sum(wait.wait_ns for wait in comparison.waits)
     cost = f"; all waits in collectives together: {duration(total)}" if total else ""
     for label in own:
         if label.verdict in ("waits", "slowest"):
-            late, text = slow_rank(label), f"{label.label}: {verdict(label)}{cost}"
-            if late is None:
+            text = f"{label.label}: {verdict(label)}{cost}"
+            if label.slow is None:
                 return f"No one rank is slow: {text}", _UNEQUAL
             cause, _ = excess(label)
             advice = next((text for causes, text in ADVICE.items() if cause in causes), _LOOK)
-            return f"Rank {late} is slow: {text}", advice.format(late)
+            return f"Rank {label.slow} is slow: {text}", advice.format(label.slow)
     if comparison.waits:
         most = comparison.waits[0]
         return (
@@ -164,7 +125,10 @@ def conclusion(comparison: RankComparison) -> tuple[str, str]:
             f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
         ), _LOOK.format(most.waits_for)
     if not own:
-        return "Nothing to compare: no label was measured by two ranks", ""
+        return (
+            "Nothing to compare: no label was measured by two ranks",
+            "for two runs of a program, nsysalign diff A B",
+        )
     if all(label.verdict == "even" for label in own):
         labels = plural(len(own), "label")
         return f"No rank is slow: medians of {labels} within {percent(EVEN_SHARE)}", ""
@@ -173,22 +137,13 @@ def conclusion(comparison: RankComparison) -> tuple[str, str]:
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
     """Labels by what the ranks' difference costs a repetition: the longest wait, or the spread;
-    even ones, and those timed by libraries, come last."""
+    even ones come last."""
 
-    def place(label: LabelComparison) -> tuple[bool, bool, float, str]:
+    def place(label: LabelComparison) -> tuple[bool, float, str]:
         lost = max([label.spread_ns, *(rank.wait_median_ns for rank in label.ranks)])
-        return label.library, label.verdict in ("even", "alone"), -lost, label.label
+        return label.verdict in ("even", "alone"), -lost, label.label
 
     return sorted(comparison.labels, key=place)
-
-
-def slow_rank(label: LabelComparison) -> int | None:
-    """The rank that is waited for most, or that is slowest; None if that is not one rank."""
-    if label.verdict != "waits":
-        return label.slowest
-    waits = label.row(label.waiting).waits_for_ns  # the longest first
-    late, ns = next(iter(waits.items()))
-    return late if ns >= CLEAR_SHARE * sum(waits.values()) else None
 
 
 def excess(label: LabelComparison) -> tuple[str, float]:
@@ -201,12 +156,12 @@ def excess(label: LabelComparison) -> tuple[str, float]:
         waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
         slow           kernel ############  NCCL ==                     kernel 14
     """
-    slow = label.row(slow_rank(label))
+    slow = label.row(label.slow)
     other = label.row(label.waiting) or min(label.ranks, key=lambda r: r.median_ns)
     if slow is None:
         return "", 0
-    more = {cause: slow.parts_mean_ns.get(cause, 0) for cause in DISPLAY}
-    more = {cause: ns - other.parts_mean_ns.get(cause, 0) for cause, ns in more.items()}
+    of_slow, of_other = slow.parts_mean_ns, other.parts_mean_ns
+    more = {cause: of_slow.get(cause, 0) - of_other.get(cause, 0) for cause in DISPLAY}
     elsewhere = -more.pop("queued") - more.pop("sync")
     waited = other.wait_ns / other.count - slow.wait_ns / slow.count
     lost = max(waited, slow.mean_ns - other.mean_ns)
@@ -222,23 +177,24 @@ def verdict(label: LabelComparison) -> str:
         return f"only rank {label.ranks[0].rank} measured it"
     if label.verdict == "even":
         return "even"
-    late = slow_rank(label)
     if label.verdict == "waits":
-        waiting, last = label.row(label.waiting), label.row(late)
+        waiting, last = label.row(label.waiting), label.row(label.slow)
         wait, whole = waiting.wait_median_ns, waiting.median_ns
         share = percent(wait / max(whole, 1))
         text = f"rank {waiting.rank} waits {duration(wait)} of {duration(whole)} ({share})"
-        if late is None:
+        if label.slow is None:
             return f"{text} in collectives for different ranks"
-        text += f" in collectives for rank {late}"
+        text += f" in collectives for rank {label.slow}"
         if last:
             text += f", the last to arrive in {last.arrived_last} of {label.collectives}"
     else:
         fastest, longest = (pick(label.ranks, key=lambda r: r.median_ns) for pick in (min, max))
-        text = f"rank {longest.rank} is slowest in {longest.slowest_in} of {label.repetitions}"
-        text += f": {duration(longest.median_ns)} there, {duration(fastest.median_ns)} on rank "
-        text += str(fastest.rank)
-        if late is None:
+        text = (
+            f"rank {longest.rank} is slowest in {longest.slowest_in} of {label.repetitions}: "
+            f"{duration(longest.median_ns)} there, {duration(fastest.median_ns)} on rank "
+            f"{fastest.rank}"
+        )
+        if label.verdict == "unclear":
             return f"unclear: {text}"
     cause, ns = excess(label)
     return f"{text}: {DISPLAY[cause]} +{duration(ns)} on average" if cause else text
