@@ -8,8 +8,7 @@ plain objects, and only those of intervals that rules look at are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -19,9 +18,9 @@ import pandas as pd
 
 from nsysalign.explain.finding import NO_ADVICE, Advice, Finding
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
-from nsysalign.parts import parts_matrix
+from nsysalign.parts import matrices
 from nsysalign.split.pieces import Segments
-from nsysalign.text import of, subject
+from nsysalign.text import subject
 
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5
@@ -57,34 +56,34 @@ _SHUT_DOWN, _NO_CONTEXT = 4, 201
 
 class Facts:
     """An analysis as its rules see it.  Arrays are over the measured intervals, whose numbers are
-    their positions; `whole` has the runs (intervals of whole processes) as well."""
+    their positions."""
 
     def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
         """`segments_of`: segments of intervals (rising numbers)."""
-        self.whole = evidence
-        self.analysis = replace(evidence, intervals=evidence.measured)
-        self.segments_of = segments_of
-        self.count = len(self.analysis.intervals)
-        self.column = cache(lambda name: self.analysis.intervals[name].to_numpy())
+        self.analysis, self.intervals = evidence, evidence.measured
+        self.segments_of, self.count = segments_of, len(self.intervals)
+        self.column = cache(lambda name: self.intervals[name].to_numpy())
         self.detail_ns = cache(self._detail_ns)
-        self.parts = parts_matrix(self.analysis)  # ns, (intervals, causes)
+        (self.parts,) = matrices(self.intervals, evidence.parts, ["ns"])  # (intervals, causes)
         details = evidence.details  # those of runs come last
-        self._details = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
+        self.details = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
         #: Work on other streams, launched inside the interval.
-        self.other_ns = self.per_interval(self.analysis.other_streams)
+        self.other_ns = self.per_interval(evidence.other_streams)
         self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
-        self._segments: dict[int, list[list[Any]]] = {}
-        # the program measured what it wanted to know, or its calls failed: nothing is said of the run
-        own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
+        self.read: dict[int, list[Segment]] = {}  # segments of intervals
         self.failed_calls = [  # (call, code, how often)
             row
             for row in evidence.trace.failed_calls
             if row[1] != _SHUT_DOWN and not (row[1] == _NO_CONTEXT and "Synchronize" in row[0])
         ]
-        failed = self.failed_calls or not evidence.unaligned.empty
-        self.measured_itself = bool(own.any() or failed)
+        # the program measured what it wanted to know, or its calls failed: nothing is said of runs
+        own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
+        silent = own.any() or self.failed_calls or not evidence.unaligned.empty
+        runs = evidence.runs.drop_duplicates(["pid", "device"])  # those of streams come behind
+        self.runs = [] if silent else [Run(self, row) for row in runs.itertuples()]
         # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
-        self.graphs = self.detail_ns("api_launch", GRAPH_LAUNCH) + self.ns("graph") > 0
+        whole_graphs = self.parts[:, CAUSES.index("graph")]
+        self.graphs = self.detail_ns("api_launch", GRAPH_LAUNCH) + whole_graphs > 0
         # the program is torch's: its events were logged, or its kernels or ranges are there; if
         # that is not known (a trace without kernels), torch is assumed
         kernels, table = evidence.kernels, evidence.labels
@@ -99,18 +98,6 @@ class Facts:
         rows = zip(table.itertuples(index=False), pairwise(edges), strict=True)
         self.labels = [Label(self, row, order[slice(*edge)]) for row, edge in rows]
 
-    def ns(self, *causes: str) -> np.ndarray:
-        """Nanoseconds of the causes, per interval."""
-        return self.parts[:, [CAUSES.index(c) for c in causes]].sum(axis=1)
-
-    def details(self, cause: str, number: int | None = None) -> pd.DataFrame:
-        """Details of a cause, of all intervals or of one."""
-        rows = self._details
-        if number is not None:
-            numbers = rows["interval"].to_numpy()
-            rows = rows.iloc[slice(*np.searchsorted(numbers, [number, number + 1]))]
-        return rows[rows["cause"] == cause]
-
     def per_interval(self, rows: pd.DataFrame, values: np.ndarray | None = None) -> np.ndarray:
         """Sums of values of detail rows, per interval; without values of their nanoseconds."""
         values = rows["ns"].to_numpy() if values is None else values
@@ -120,7 +107,7 @@ class Facts:
 
     def _detail_ns(self, cause: str, names: str) -> np.ndarray:
         """Nanoseconds of the details of a cause whose text matches, per interval."""
-        details = self._details
+        details = self.details
         texts = details["detail"].astype("category").cat
         fits = [bool(re.search(names, str(text))) for text in texts.categories]
         of_cause = (details["cause"] == cause).to_numpy()
@@ -138,8 +125,8 @@ class Facts:
         before, no more: if it sleeps for a second afterwards, the second is its own.
         """
         total, hosted = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        waits = (self.column("kind") != "host") & (self.ns("sync") > 0)
-        for segments in self._lots(np.flatnonzero(waits)):
+        waits = (self.column("kind") != "host") & (self.parts[:, CAUSES.index("sync")] > 0)
+        for segments in self.lots(np.flatnonzero(waits)):
             sync, stretch = segments.of_cause("sync"), pd.Series(segments.run)
             after = pd.Series(sync).groupby(stretch).cummax().to_numpy() & ~sync
             own = after & segments.of_cause("host", "api", "api_launch")
@@ -158,31 +145,13 @@ class Facts:
             np.add.at(total, idle["interval"], idle["sync"] + catching_up)
             np.add.at(hosted, idle["interval"], np.minimum(idle["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
-        rows = self.details("memcpy")
+        rows = self.details[self.details["cause"] == "memcpy"]
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
         pageable = self.per_interval(rows) > 0
         hosted[pageable] = 0
         return Synchronised(total, hosted, pageable)
 
-    def segments(self, number: int) -> list[Segment]:
-        """Those of one interval, in time.  Those of the labels' rows are read together: one by one,
-        a thousand labels would take longer than all else."""
-        if number not in self._segments:
-            rows = np.unique([number, *(label.row.number for label in self.labels)])
-            rows = rows[self.column("operations")[rows] <= MOST_OPERATIONS]
-            if self._segments:
-                rows = np.array([number])
-            for lot in self._lots(rows):
-                words = lot.words(np.arange(len(lot)))
-                edges = [*np.flatnonzero(np.diff(lot.interval, prepend=-1)).tolist(), len(lot)]
-                for begin, end in pairwise(edges):
-                    columns = (lot.cause, lot.ns, lot.ref_id, words)
-                    own = [column[begin:end].tolist() for column in columns]
-                    self._segments[int(lot.interval[begin])] = own
-        own = self._segments.get(number, [[]] * 4)
-        return [Segment(CAUSES[cause], *rest) for cause, *rest in zip(*own, strict=True)]
-
-    def _lots(self, numbers: np.ndarray) -> Iterator[Segments]:
+    def lots(self, numbers: np.ndarray) -> Iterator[Segments]:
         """Segments of many intervals, a bounded number at a time."""
         length = np.cumsum(self.column("operations")[numbers] + 1)
         cuts = np.flatnonzero(np.diff(length // MOST_OPERATIONS)) + 1
@@ -192,7 +161,7 @@ class Facts:
         """The sum over intervals in which no time counts twice: of intervals of one process and
         device that overlap (nested ranges, several streams), only the one with most is added."""
         columns = ["pid", "device", "start_ns", "end_ns", "error_ns"]
-        rows = self.analysis.intervals[columns].iloc[numbers].assign(ns=ns)
+        rows = self.intervals[columns].iloc[numbers].assign(ns=ns)
         rows = rows.sort_values(columns[:3], kind="stable")
         start, end, error = (rows[c] for c in columns[2:])
         reach = rows.groupby(columns[:2], sort=False)["end_ns"].cummax().shift(fill_value=0)
@@ -201,8 +170,7 @@ class Facts:
         return int(rows["ns"].groupby(apart.cumsum()).max().sum())
 
 
-@dataclass(frozen=True)
-class Synchronised:
+class Synchronised(NamedTuple):
     """Arrays over all intervals."""
 
     idle: np.ndarray  # because of synchronisations, ns, at most
@@ -210,45 +178,50 @@ class Synchronised:
     pageable: np.ndarray  # copies of pageable memory are in it, for which the host waits anyway
 
 
-class Label:
+class Chosen:
+    """Some intervals by their numbers, or one: what is asked is an array over them, or its value."""
+
+    def __init__(self, facts: Facts, numbers: np.ndarray | int) -> None:
+        self.facts, self.numbers = facts, numbers
+        self.kind, self.elapsed = self.column("kind"), self.column("elapsed_ns")
+        self.operations = self.column("operations")
+        self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
+
+    def column(self, name: str) -> Any:
+        """Of `frames.INTERVALS`."""
+        values = self.facts.column(name)[self.numbers]
+        return values.item() if isinstance(values, np.generic) else values
+
+    def ns(self, *causes: str, named: str = "") -> Any:
+        """Nanoseconds of the causes; of one cause also of details whose text matches."""
+        if named:
+            return self.facts.detail_ns(*causes, named)[self.numbers]
+        return sum(self.facts.parts[self.numbers, CAUSES.index(cause)] for cause in causes)
+
+
+class Label(Chosen):
     """One label: arrays over its intervals, in time (by process), and the interval of its row."""
 
     def __init__(self, facts: Facts, row: Any, numbers: np.ndarray) -> None:
         """`row`: of `frames.LABELS`."""
-        self.facts, self.numbers, self.count = facts, numbers, len(numbers)
+        super().__init__(facts, numbers)
         self.name, self.site, self.median_ns = str(row.label), str(row.site), row.median_ns
-        self.who = subject(self.name)  # as titles name it
-        self.row = Interval(self, int(row.row_interval))
-        self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
+        self.who, self.count = subject(self.name), len(numbers)  # as titles name it
+        self.row = Interval(self, int(np.flatnonzero(numbers == row.row_interval)[0]))
         self.whole = np.maximum(self.elapsed, 1)  # what shares are of
-        self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
-        self.kind = self.column("kind")
         self.on_stream = self.kind != "host"  # not a host timer
-
-    def column(self, name: str) -> np.ndarray:
-        return self.facts.column(name)[self.numbers]
-
-    def ns(self, *causes: str) -> np.ndarray:
-        """Nanoseconds of the causes."""
-        columns = [CAUSES.index(c) for c in causes]
-        return self.facts.parts[np.ix_(self.numbers, columns)].sum(axis=1)
-
-    def detail_ns(self, cause: str, names: str) -> np.ndarray:
-        """Nanoseconds of details of one cause whose text matches."""
-        return self.facts.detail_ns(cause, names)[self.numbers]
-
-    def flagged(self, flag: str) -> np.ndarray:
-        return np.array([flag in flags for flags in self.column("flags")], bool)
 
     def case(self, has: np.ndarray, *, at_least: float = TYPICAL_SHARE) -> Interval | None:
         """If at least this share of the intervals has a property, and one of them: the interval
         whose numbers are quoted, which is the label's row if that has it."""
         if not has.any() or has.sum() < at_least * self.count:
             return None
-        numbers = np.sort(self.numbers[has])
-        order = np.argsort(self.facts.column("elapsed_ns")[numbers], kind="stable")
-        number = int(numbers[order[(len(numbers) - 1) // 2]])
-        return Interval(self, self.row.number if self.row.number in numbers else number, has)
+        at = self.row.at
+        if not has[at]:  # the one in the middle
+            some = np.flatnonzero(has)
+            order = np.lexsort((self.numbers[some], self.elapsed[some]))
+            at = int(some[order[(len(some) - 1) // 2]])
+        return Interval(self, at, has)
 
     def finding(
         self,
@@ -305,39 +278,27 @@ class Stretch(NamedTuple):
     pieces: list[Segment]
     then: Segment | None
 
-    def ns(self, causes: Iterable[str]) -> int:
+    def ns(self, causes: tuple[str, ...]) -> int:
         return sum(piece.ns for piece in self.pieces if piece.cause in causes)
 
 
-class Interval:
-    """One interval of a label; `has`: the mask of the label's intervals whose common property it
-    shows."""
+class Interval(Chosen):
+    """One interval of a label, at this position in its arrays; `has`: the mask of the label's
+    intervals whose common property it shows."""
 
-    def __init__(self, label: Label, number: int, has: np.ndarray | None = None) -> None:
-        self.label, self.facts, self.number, self.has = label, label.facts, number, has
-        self.name, self.kind = str(self.column("name")), str(self.column("kind"))
-        self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
-        self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
+    def __init__(self, label: Label, at: int, has: np.ndarray | None = None) -> None:
+        self.number = int(label.numbers[at])
+        super().__init__(label.facts, self.number)
+        self.label, self.at, self.has = label, at, has
+        self.name = str(self.column("name"))
         self.others_worked = OTHERS_WORKED in self.column("flags")
-
-    def column(self, name: str) -> Any:
-        value = self.facts.column(name)[self.number]
-        return value.item() if isinstance(value, np.generic) else value
-
-    def value(self, values: np.ndarray) -> int:
-        """What an array over the label's intervals holds for this one."""
-        return int(values[self.label.numbers == self.number][0])
-
-    def ns(self, *causes: str) -> int:
-        return int(self.facts.parts[self.number, [CAUSES.index(c) for c in causes]].sum())
-
-    def of(self, ns: float) -> str:
-        """ "3 of 40 us"."""
-        return of(ns, self.elapsed)
 
     def details(self, cause: str, names: str = "") -> list[Detail]:
         """Rows of `details` whose text matches, the longest first."""
-        table = self.facts.details(cause, self.number)
+        table = self.facts.details
+        numbers = table["interval"].to_numpy()
+        table = table.iloc[slice(*np.searchsorted(numbers, [self.number, self.number + 1]))]
+        table = table[table["cause"] == cause]
         columns = (table[c].tolist() for c in Detail._fields)
         rows = [Detail(*row) for row in zip(*columns, strict=True)]
         return sorted((d for d in rows if re.search(names, str(d.detail))), key=lambda d: -d.ns)
@@ -353,8 +314,19 @@ class Interval:
 
     @property
     def segments(self) -> list[Segment]:
-        """In time; none of an interval with more than MOST_OPERATIONS."""
-        return self.facts.segments(self.number) if self.operations <= MOST_OPERATIONS else []
+        """In time; none of an interval with more than MOST_OPERATIONS.  Those of the labels' rows
+        are read together: one by one, a thousand labels would take longer than all else."""
+        read, facts = self.facts.read, self.facts
+        if self.number not in read:
+            rows = [] if read else [label.row.number for label in facts.labels]
+            numbers = np.unique([self.number, *rows])
+            read |= {number: [] for number in numbers.tolist()}
+            for lot in facts.lots(numbers[facts.column("operations")[numbers] <= MOST_OPERATIONS]):
+                words = lot.words(np.arange(len(lot)))
+                columns = (lot.interval, lot.cause, lot.ns, lot.ref_id, words)
+                for number, cause, *rest in zip(*(c.tolist() for c in columns), strict=True):
+                    read[number].append(Segment(CAUSES[cause], *rest))
+        return read[self.number]
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -382,3 +354,43 @@ class Interval:
         seen_in = None if always else f"{self.has.sum()} of {self.label.count}"
         more = {"of": of, "row": self, "elapsed_ns": self.elapsed, "seen_in": seen_in} | more
         return self.label.finding(severity, title, advice, loss, **{"about_row": True} | more)
+
+
+class Run:
+    """All work of a process on a device, from its first to its last, of which the program measured
+    nothing itself."""
+
+    def __init__(self, facts: Facts, row: Any) -> None:
+        """`row`: of `frames.INTERVALS`."""
+        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
+        parts, details = facts.analysis.parts, facts.analysis.details
+        parts = parts[parts["interval"] == row.interval]
+        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
+        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
+        self.details = details[details["interval"] == row.interval]
+
+    def known(self, what: str) -> Mapping[str, Any]:
+        """What is known of a run beside its parts; {} for nothing."""
+        rows = getattr(self.facts.analysis.known, what)
+        own = (self.row.pid, self.row.device)
+        return next((r for r in rows if (r["pid"], r["device"]) == own), {})
+
+    def ns(self, *causes: str) -> int:
+        return sum(self.parts[cause] for cause in causes)
+
+    def finding(
+        self,
+        title: str,
+        advice: Advice = NO_ADVICE,
+        loss_ns: float = 0,
+        severity: str = "warning",
+        **evidence: Any,
+    ) -> Finding:
+        """A finding about the run; one of several is named."""
+        name = self.row.label
+        title = title if name == "run" else f"{subject(name)}: {title}"
+        title = title[:1].upper() + title[1:]
+        evidence = {"elapsed_ns": self.elapsed, **evidence}
+        return Finding(
+            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
+        )  # fmt: skip

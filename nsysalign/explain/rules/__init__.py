@@ -29,11 +29,12 @@ from nsysalign.split.pieces import Segments
 
 
 class Rule(NamedTuple):
-    """An entry of the registry: `find` is asked with the `Facts`, or with each `Label`."""
+    """An entry of the registry: `find` is asked with the `Facts`, or with each of a list of
+    theirs."""
 
     name: str
     find: Callable[[Any], Findings]
-    each_label: bool = False
+    each: str = ""  # of `labels`, `repetitions` or `runs`
 
 
 #: In the order in which findings of equal weight are shown.
@@ -41,31 +42,31 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("failed-calls", whole_run.failed_calls),
     Rule("lost-records", whole_run.lost_records),
     Rule("no-gpu-work", whole_run.no_gpu_work),
-    Rule("wrong-stream", validity.wrong_stream, each_label=True),
-    Rule("different-streams", validity.different_streams, each_label=True),
-    Rule("enqueue-only", validity.enqueue_only, each_label=True),
+    Rule("wrong-stream", validity.wrong_stream, each="labels"),
+    Rule("different-streams", validity.different_streams, each="labels"),
+    Rule("enqueue-only", validity.enqueue_only, each="labels"),
     Rule("no-result", validity.no_result),
-    Rule("launch-blocking", waiting.launch_blocking, each_label=True),
+    Rule("launch-blocking", waiting.launch_blocking, each="labels"),
     Rule("host-gap", waiting.host_gap),
-    Rule("many-tiny-kernels", waiting.many_kernels, each_label=True),
-    Rule("api-launch", waiting.api_launch, each_label=True),
-    Rule("launch-latency", waiting.LAUNCH_LATENCY.find, each_label=True),
-    Rule("allocation-inside", waiting.ALLOCATION.find, each_label=True),
-    Rule("module-load", repetitions.module_load, each_label=True),
+    Rule("many-tiny-kernels", waiting.many_kernels, each="labels"),
+    Rule("api-launch", waiting.api_launch, each="labels"),
+    Rule("launch-latency", waiting.LAUNCH_LATENCY.find, each="labels"),
+    Rule("allocation-inside", waiting.ALLOCATION.find, each="labels"),
+    Rule("module-load", repetitions.module_load, each="labels"),
     Rule("copy-inside", waiting.copy),
     Rule("sync-inside", waiting.sync),
-    Rule("graph-opaque", waiting.GRAPH.find, each_label=True),
-    Rule("queued", waiting.queued, each_label=True),
-    Rule("host-timer", validity.host_timer, each_label=True),
-    Rule("set-up", whole_run.set_up),
-    Rule("few-blocks", whole_run.few_blocks),
-    Rule("page-migrations", whole_run.page_migrations),
-    Rule("whole-run", whole_run.whole_run),
-    Rule("event-floor", validity.event_floor, each_label=True),
+    Rule("graph-opaque", waiting.GRAPH.find, each="labels"),
+    Rule("queued", waiting.queued, each="labels"),
+    Rule("host-timer", validity.host_timer, each="labels"),
+    Rule("set-up", whole_run.set_up, each="runs"),
+    Rule("few-blocks", whole_run.few_blocks, each="runs"),
+    Rule("page-migrations", whole_run.page_migrations, each="runs"),
+    Rule("whole-run", whole_run.whole_run, each="runs"),
+    Rule("event-floor", validity.event_floor, each="labels"),
     Rule("profiler-inflation", validity.inflation),
-    Rule("unknown-time", waiting.UNKNOWN.find, each_label=True),
-    Rule("warm-up", repetitions.warm_up),
-    Rule("mixed-work", repetitions.mixed_work),
+    Rule("unknown-time", waiting.UNKNOWN.find, each="labels"),
+    Rule("warm-up", repetitions.warm_up, each="repetitions"),
+    Rule("mixed-work", repetitions.mixed_work, each="repetitions"),
     Rule("throttled", repetitions.throttled),
     Rule("clock-changed", repetitions.clock_changed),
     Rule("cold-l2", repetitions.cold_l2),
@@ -111,7 +112,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     said: list[tuple[str, Finding]] = []
     notes = []
     for rule in every_rule():
-        asked = map(rule.find, facts.labels) if rule.each_label else [rule.find(facts)]
+        asked = map(rule.find, getattr(facts, rule.each)) if rule.each else [rule.find(facts)]
         for outcome in chain.from_iterable(asked):
             if isinstance(outcome, Remark):
                 notes.append(outcome.text)

@@ -10,7 +10,7 @@ import numpy as np
 from nsysalign.explain.facts import LOADS, TYPICAL_SHARE, WARN_SHARE, Facts, Interval, Label
 from nsysalign.explain.finding import Advice, Findings, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
-from nsysalign.text import percent, plural, span, subject, times
+from nsysalign.text import of, percent, plural, span, subject, times
 
 #: A first repetition is warm-up when it takes this many times the median of the rest.
 WARMUP_FACTOR = 1.5
@@ -88,113 +88,111 @@ def _slow_first(elapsed: np.ndarray) -> int:
 def module_load(label: Label) -> Findings:
     """Code is loaded, compiled or chosen inside the interval: the first call is not like the
     others."""
-    spent, numbers = label.detail_ns("api", LOADS), label.numbers
+    spent = label.ns("api", named=LOADS)
     row = label.case(spent >= LOAD_NS, at_least=0)
     if row is None:
         return
-    typical = row.number == label.row.number and row.value(spent) > WARN_SHARE * row.elapsed
+    typical = row.at == label.row.at and spent[row.at] > WARN_SHARE * row.elapsed
     if not typical:  # not the slowest interval: that one may be slow for another reason
-        row = Interval(label, int(numbers[spent == spent.max()].min()), row.has)
+        row = Interval(label, int(spent.argmax()), row.has)
         slow = row.elapsed >= WARMUP_FACTOR * label.median_ns
         if label.count > 1 and not (slow and spent.max() > LOAD_SHARE * row.elapsed):
             return
     alone, where = label.count == 1 or typical, subject(row.name)
     if label.count == 1:
         where = "its measurement"
-    elif row.number == int(numbers[label.column("pid") == row.column("pid")][0]):
+    elif row.at == (label.column("pid") == row.column("pid")).argmax():
         where = "its first interval"
     idle = "" if row.kind == "host" else " while its stream was idle"
     usual = "" if alone else f", where the median is {span(label.median_ns)}"
     yield row.finding(
         "warning" if typical else "info",
-        f"{label.who} loads code in {where}: for {row.of(row.value(spent))} it loaded modules{idle}{usual}.",
+        f"{label.who} loads code in {where}: for {of(spent[row.at], row.elapsed)} it loaded modules{idle}{usual}.",
         Advice(
             "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
             "Load the code when the program starts, not when the first result is needed",
             "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
         ),
         spent,
-        of=row.has if alone else numbers == row.number,  # draw the one that the title is about
+        of=row.has if alone else [row.at],  # draw the one that the title is about
         about_row=typical,
-        loading_ns=row.value(spent),
+        loading_ns=spent[row.at],
         median_ns=None if alone else label.median_ns,
         seen_in=None,
     )
 
 
-def warm_up(facts: Facts) -> Findings:
+def warm_up(r: Repetitions) -> Findings:
     """The first repetitions are much slower than the rest: warm-up is mixed with warm
     repetitions."""
-    for r in facts.repetitions:
-        label, elapsed = r.label, r.label.elapsed
-        if len(r.comparable) < 3 or not len(r.cold):
-            continue
-        worst = int(r.cold[elapsed[r.cold].argmax()])
-        row = Interval(label, int(label.numbers[worst]))
-        if label.detail_ns("api", LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
-            continue  # module-load names the cause
-        which, pid = subject(row.name), label.column("pid")
-        first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
-        if set(np.concatenate(first)) == set(r.cold):
-            # among different work they need not be the first of their processes
-            several = f"the slowest of the first {len(r.cold)} intervals"
-            which = several if len(r.cold) > 1 else "the first interval"
-        warm, mean = float(np.median(elapsed[r.warm])), float(elapsed.mean())
-        factor = row.elapsed / max(warm, 1)
-        yield label.finding(
-            "info",
-            f"{label.who} warms up: {which} took {span(row.elapsed)}, {times(factor)} the median "
-            f"of the later ones ({span(warm)}); the mean of all is {span(mean)}.",
-            Advice("Run it a few times before timing:   for _ in range(3): f(x)"),
-            row=row,
-            of=r.cold,
-            cold_intervals=len(r.cold),
-            slowest_cold_ns=row.elapsed,
-            times_as_long=factor,
-            median_of_the_rest_ns=warm,
-            mean_of_all_ns=mean,
-        )
+    label, elapsed = r.label, r.label.elapsed
+    if len(r.comparable) < 3 or not len(r.cold):
+        return
+    worst = int(r.cold[elapsed[r.cold].argmax()])
+    row = Interval(label, worst)
+    if label.ns("api", named=LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
+        return  # module-load names the cause
+    which, pid = subject(row.name), label.column("pid")
+    first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
+    if set(np.concatenate(first)) == set(r.cold):
+        # among different work they need not be the first of their processes
+        several = f"the slowest of the first {len(r.cold)} intervals"
+        which = several if len(r.cold) > 1 else "the first interval"
+    warm, mean = float(np.median(elapsed[r.warm])), float(elapsed.mean())
+    factor = row.elapsed / max(warm, 1)
+    yield label.finding(
+        "info",
+        f"{label.who} warms up: {which} took {span(row.elapsed)}, {times(factor)} the median "
+        f"of the later ones ({span(warm)}); the mean of all is {span(mean)}.",
+        Advice("Run it a few times before timing:   for _ in range(3): f(x)"),
+        row=row,
+        of=r.cold,
+        cold_intervals=len(r.cold),
+        slowest_cold_ns=row.elapsed,
+        times_as_long=factor,
+        median_of_the_rest_ns=warm,
+        mean_of_all_ns=mean,
+    )
 
 
-def mixed_work(facts: Facts) -> Findings:
+def mixed_work(r: Repetitions) -> Findings:
     """Intervals of one label that hold different amounts of work: their statistics mix two
     questions."""
-    variants = facts.analysis.variants
-    for r in facts.repetitions:
-        label, own = r.label, variants[variants["label"] == r.label.name]
-        # an operator called with several shapes: the table tells them apart, and nothing is wrong
-        if not len(r.different) or (len(own) and label.row.kind == "nvtx"):
-            continue
-        if len(own):
-            kinds = dict(zip(own["variant"][:_KINDS_NAMED], own["count"].tolist(), strict=False))
-            named = "; ".join(f"{count:,} x {name}" for name, count in kinds.items())
-            more = "; …" if len(own) > _KINDS_NAMED else ""
-            held = f"{len(own)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
-            evidence = {"kinds_of_work": len(own), "intervals_of_each": kinds}
-        else:
-            usual = int(np.median(label.operations[r.comparable]))
-            counts = label.operations[r.different]
-            least, most = int(counts.min()), int(counts.max())
-            others = f"{least} to {most} operations" if least < most else plural(most, "operation")
-            held = (
-                f"{len(r.different)} of {label.count} intervals held {others}, the others about {usual}; statistics of spread leave "
-                "them out."
-            )
-            evidence = {
-                "intervals_with_other_work": len(r.different),
-                "intervals": label.count,
-                "operations_usually": usual,
-                "operations_otherwise_at_least": least,
-                "operations_otherwise_at_most": most,
-            }
-        title = f"{label.who} mixes different work: {held}"
-        yield label.finding(
-            "info",
-            title,
-            Advice('Give each kind its own name:   with nsysalign.region("name"): ...'),
-            of=r.different,
-            **evidence,
+    label, variants = r.label, r.label.facts.analysis.variants
+    own = variants[variants["label"] == label.name]
+    # an operator called with several shapes: the table tells them apart, and nothing is wrong
+    if not len(r.different) or (len(own) and label.row.kind == "nvtx"):
+        return
+    if len(own):
+        kinds = dict(zip(own["variant"][:_KINDS_NAMED], own["count"].tolist(), strict=False))
+        named = "; ".join(f"{count:,} x {name}" for name, count in kinds.items())
+        more = "; …" if len(own) > _KINDS_NAMED else ""
+        held = f"{len(own)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
+        evidence = {"kinds_of_work": len(own), "intervals_of_each": kinds}
+    else:
+        usual = int(np.median(label.operations[r.comparable]))
+        counts = label.operations[r.different]
+        least, most = int(counts.min()), int(counts.max())
+        others = f"{least} to {most} operations" if least < most else plural(most, "operation")
+        held = (
+            f"{len(r.different)} of {label.count} intervals held {others}, the others about {usual}; statistics of spread leave "
+            "them out."
         )
+        evidence = {
+            "intervals_with_other_work": len(r.different),
+            "intervals": label.count,
+            "operations_usually": usual,
+            "operations_otherwise_at_least": least,
+            "operations_otherwise_at_most": most,
+        }
+    title = f"{label.who} mixes different work: {held}"
+    yield label.finding(
+        "info",
+        title,
+        Advice('Give each kind its own name:   with nsysalign.region("name"): ...'),
+        of=r.different,
+        **evidence,
+    )
 
 
 def variance(facts: Facts) -> Findings:

@@ -8,13 +8,13 @@ import re
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.explain.facts import (
     SAY_SHARE,
     TYPICAL_SHARE,
     WARN_SHARE,
     Facts,
-    Interval,
     Label,
 )
 from nsysalign.explain.finding import Advice, Finding, Findings
@@ -34,7 +34,7 @@ def wrong_stream(label: Label) -> Findings:
     # other threads launch on their own streams, too: the work must be the timing thread's own, as
     # far as one can tell
     facts = label.facts
-    own = (label.ns("api_launch") > 0) | (facts.analysis.intervals["tid"].nunique() == 1)
+    own = (label.ns("api_launch") > 0) | (facts.intervals["tid"].nunique() == 1)
     compared = (label.kind == "event") & (label.column("method") != "inferred")
     elsewhere = facts.other_ns[label.numbers] >= 1_000
     if row := label.case(compared & own & (label.ns(*OPERATION_KINDS) == 0) & elsewhere):
@@ -114,29 +114,27 @@ def no_result(facts: Facts) -> Findings:
 
 
 class _Timers(NamedTuple):
-    """Host timers of a label: where each synchronises, which end while most of their work still
-    ran, and in which nothing waits, yet the GPU kept up with the launches."""
+    """Host timers of a label: where each synchronises (a loop's first repetition may differ), which
+    begin when all earlier work has ended, which end while most of their work still ran, and in which
+    nothing waits, yet the GPU kept up with the launches."""
 
-    pattern: np.ndarray
+    pattern: pd.Series
+    idle: np.ndarray
     late: np.ndarray
     unforced: np.ndarray
 
-    @classmethod
-    def of(cls, label: Label) -> _Timers:
-        before, after = label.flagged("synchronised-before"), label.flagged("synchronised-after")
-        pattern = np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
-        kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
-        issued = ~label.on_stream & (kernel > 0) & (label.ns("sync") == 0)
-        late = issued & (outside >= 0.5 * kernel)
-        open_ended = issued & ~late & (label.ns(*OPERATION_KINDS, "queued") == 0)
-        return cls(pattern, late, open_ended & np.isin(pattern, [NEVER, BEFORE]))
 
-    def usual(self, row: Interval) -> tuple[str, bool]:
-        """Where most of a case's intervals synchronise (a loop's first repetition may differ), and
-        whether all earlier work had ended at their first reading."""
-        names, count = np.unique(self.pattern[row.has], return_counts=True)
-        idle = row.label.flagged("idle-before")[row.has].mean() >= TYPICAL_SHARE
-        return str(names[int(count.argmax())]), bool(idle)
+def _timers(label: Label) -> _Timers:
+    idle, before, after = (
+        np.array([flag in flags for flags in label.column("flags")], bool)
+        for flag in ("idle-before", "synchronised-before", "synchronised-after")
+    )
+    pattern = np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
+    kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
+    issued = ~label.on_stream & (kernel > 0) & (label.ns("sync") == 0)
+    late = issued & (outside >= 0.5 * kernel)
+    open_ended = issued & ~late & (label.ns(*OPERATION_KINDS, "queued") == 0)
+    return _Timers(pd.Series(pattern), idle, late, open_ended & ~after)
 
 
 def enqueue_only(label: Label) -> Findings:
@@ -144,12 +142,12 @@ def enqueue_only(label: Label) -> Findings:
     enqueueing."""
     if label.row.kind != "host":
         return
-    timers = _Timers.of(label)
+    timers = _timers(label)
     for has in (timers.late, timers.unforced):
         row = label.case(has)
         if row is None:
             continue
-        pattern, idle = timers.usual(row)
+        pattern, idle = timers.pattern[row.has].mode()[0], timers.idle[row.has]
         before = pattern in (BEFORE, BOTH)
         kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
         ran_after = f"all {span(kernel)}" if outside == kernel else of(outside, kernel)
@@ -157,7 +155,7 @@ def enqueue_only(label: Label) -> Findings:
             why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
             if before:
                 why = "it synchronises only before the first reading, so it measures the API calls alone"
-            elif idle:
+            elif idle.mean() >= TYPICAL_SHARE:
                 why = "nothing waits for the work before the second reading"
             severity = "error"
             title = f"measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
@@ -167,7 +165,7 @@ def enqueue_only(label: Label) -> Findings:
             after = "the GPU had finished when the clock was read, but nothing ensures that"
             if outside:
                 after = f"{ran_after} of kernels ran after the clock was read"
-            title = f"{where} and measures the CPU's launching: kernels ran for {row.of(kernel - outside)} meanwhile, {after}."
+            title = f"{where} and measures the CPU's launching: kernels ran for {of(kernel - outside, row.elapsed)} meanwhile, {after}."
         yield row.finding(
             severity,
             f"{label.who} {title}",
@@ -190,7 +188,7 @@ def host_timer(label: Label) -> Findings:
     addition to the GPU's work."""
     if label.row.kind != "host":
         return
-    timers = _Timers.of(label)
+    timers = _timers(label)
     # the GPU's execution hides behind the launch's return and the synchronisation's: what was
     # issued inside counts
     gpu = label.kernel - label.column("kernel_outside_ns")
@@ -199,15 +197,15 @@ def host_timer(label: Label) -> Findings:
     if row is None:
         return
     rest = label.elapsed - gpu - label.ns("memcpy", "memset", "queued")
-    pattern, idle = timers.usual(row)
-    ran, copied, earlier = row.value(gpu), row.ns("memcpy", "memset"), row.ns("queued")
+    pattern, idle = timers.pattern[row.has].mode()[0], timers.idle[row.has]
+    ran, copied, earlier = gpu[row.at], row.ns("memcpy", "memset"), row.ns("queued")
     what, tail = "launches and the kernels beside them", ""
     if pattern in (BOTH, AFTER):
         what = "launch, kernel and synchronisation"
     if pattern == AFTER:  # it synchronises only at its end
         what = f"earlier work, {what}"
         tail = " or for earlier work, which was still running"
-        if idle:
+        if idle.mean() >= TYPICAL_SHARE:
             tail = " (nothing excludes earlier work; here it had ended)"
     # the parts say what the CPU did: a kernel that ran beside its calls is none of them
     seen, beside = row.ns("kernel", "graph"), ""
@@ -219,7 +217,7 @@ def host_timer(label: Label) -> Findings:
             beside += f", beside {span(ns)} of {text}"
     yield row.finding(
         "warning",
-        f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
+        f"{label.who} times {what} together: kernels ran for {of(ran, row.elapsed)}{beside}; for the "
         f"rest, the GPU waited for the CPU{tail}.",
         Advice(
             f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
@@ -246,7 +244,7 @@ def event_floor(label: Label) -> Findings:
         host = row.ns(*_HOST)
         yield row.finding(
             "info",
-            f"{label.who} contains no GPU work: for {row.of(host)} the CPU did "
+            f"{label.who} contains no GPU work: for {of(host, row.elapsed)} the CPU did "
             "something else before it recorded the end event.",
             Advice(
                 "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",

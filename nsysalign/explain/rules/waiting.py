@@ -4,6 +4,7 @@ copies, memsets, synchronisations, work of other streams, graphs that are one ro
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -22,8 +23,8 @@ from nsysalign.explain.facts import (
     Stretch,
 )
 from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Findings, Remark
-from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
-from nsysalign.text import kernel_name, span
+from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
+from nsysalign.text import kernel_name, of, span
 
 #: If the wait for the CPU is at least this share of the interval, the interval measures the CPU.
 MOSTLY_SHARE = 0.5
@@ -41,6 +42,8 @@ DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
 BUS_BYTES_PER_NS = 64.0
 
 _BLAMED = ("host", "api", "api_launch")
+#: The CPU's calls that launch nothing, but have rules of their own.
+_CALLS_APART = f"{LOADING_CALLS}|{ALLOCATION_CALLS}"
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
 
 
@@ -83,22 +86,22 @@ _SYNC = Advice(
 class Part(NamedTuple):
     """A part of an interval that is said by itself."""
 
-    evidence: str  # what its time is called
     causes: tuple[str, ...]
-    names: str  # what rows of `details` of the one cause say (a regular expression); '' for all
     text: str
     advice: Advice
+    names: str = ""  # what rows of `details` of the one cause say (a regular expression)
+    evidence: str = ""  # what its time is called, if not by its cause
     say: float = SAY_SHARE  # from this share on
     warn: float = WARN_SHARE
     lost: bool = False  # it would go away
     among: Callable[[Label], np.ndarray | bool] = lambda label: True  # intervals
 
     def find(self, label: Label) -> Findings:
-        ns = label.detail_ns(*self.causes, self.names) if self.names else label.ns(*self.causes)
+        ns = label.ns(*self.causes, named=self.names)
         row = label.case((ns >= self.say * label.whole) & self.among(label))
         if row is None:
             return
-        part, rows, advice = row.value(ns), row.details(self.causes[0], self.names), self.advice
+        part, rows, advice = ns[row.at], row.details(self.causes[0], self.names), self.advice
         streams, calls = {d.stream for d in rows}, list(dict.fromkeys(d.detail for d in rows))
         one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
         others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
@@ -106,7 +109,7 @@ class Part(NamedTuple):
             others += " (work that was launched in the interval itself)"
             advice = NO_ADVICE
         text = self.text.format(
-            time=row.of(part),
+            time=of(part, row.elapsed),
             streams=others,
             calls=" and ".join(calls[:2]) + (" and other such calls" if calls[2:] else ""),
             idle="" if row.kind == "host" else f", and {row.idled.rstrip(',')}",
@@ -116,40 +119,35 @@ class Part(NamedTuple):
             f"{label.who}{text}.",
             advice,
             ns if self.lost and advice is self.advice else None,
-            **{self.evidence: part},
+            **{self.evidence or f"{self.causes[0]}_ns": part},
             stream_waited_for=one if "{streams}" in self.text else None,
             the_wait="inferred from the order of calls" if "dependency-inferred" in calls else None,
         )
 
 
 GRAPH = Part(
-    "graph_ns",
     ("graph",),
-    "",
     " runs a CUDA graph that is traced as one row: {time}, in which gaps and copies cannot be told from kernels",
     Advice("Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"),
     say=WARN_SHARE,
     warn=math.inf,
 )
 UNKNOWN = Part(
-    "unknown_ns",
     ("unknown",),
-    "",
     ": the trace does not say what {time} were (calls missing, or a wait whose end is not recorded)",
     Advice(
         "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
     ),
 )
 LAUNCH_LATENCY = Part(
-    "pair_and_latency_ns",
     ("launch_latency", "event"),
-    "",
     " is too short for one pair of events: {time} are the pair's own cost and launch latency, although the CPU had run ahead",
     Advice(
         "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
         f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}",
         _COMPILE,
     ),
+    evidence="pair_and_latency_ns",
     say=0.20,
     warn=math.inf,
     lost=True,
@@ -161,9 +159,7 @@ LAUNCH_LATENCY = Part(
     ),
 )
 ALLOCATION = Part(
-    "allocating_ns",
     ("api",),
-    ALLOCATION_CALLS,
     " allocates or frees memory inside: for {time} the CPU was in {calls}{idle}",
     Advice(
         "Allocate before the start event, or run once so that a caching allocator keeps it:   out = torch.empty_like(x); "
@@ -171,14 +167,14 @@ ALLOCATION = Part(
         "Allocate once and reuse the memory",
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
     ),
+    names=ALLOCATION_CALLS,
+    evidence="allocating_ns",
     say=0.01,
     lost=True,
-    among=lambda label: label.detail_ns("api", ALLOCATION_CALLS) >= 20_000,
+    among=lambda label: label.ns("api", named=ALLOCATION_CALLS) >= 20_000,
 )
 _MEMSET = Part(
-    "memset_ns",
     ("memset",),
-    "",
     f" contains a memset: {{time}} are spent clearing memory {_CLEARS}",
     _CLEAR,
     lost=True,
@@ -187,46 +183,42 @@ _MEMSET = Part(
 _ORDERED = r"^(dependency(-inferred)?|default-stream-order|host-function)$"
 _WAITS = (
     Part(
-        "queued_ns",
         ("queued",),
-        _ORDERED,
         " waits for another stream: for {time} its work was issued but ordered behind {streams}",
         Advice(
             "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
             "Issue what it waits for earlier, or give it other work meanwhile",
         ),
+        names=_ORDERED,
         lost=True,
     ),
     Part(
-        "queued_ns",
         ("queued",),
-        "^contention$",
         " shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
         Advice(
             "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
             "Give one stream the GPU to itself while its work is urgent",
             "urgent = torch.cuda.Stream(priority=-1)",
         ),
+        names="^contention$",
         lost=True,
     ),
     Part(
-        "queued_ns",
         ("queued",),
-        "^full-queue$",
         " fills the launch queue: for {time} the CPU was blocked in a launch until the queue had room",
         Advice(
             "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
             "The CPU is ahead and the GPU is the limit: only faster kernels help",
         ),
+        names="^full-queue$",
     ),
     Part(
-        "queued_ns",
         ("queued",),
-        "^earlier-work$",
         " waits for earlier work: for {time} it waited for what had been launched before the first reading",
         Advice(
             "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
         ),
+        names="^earlier-work$",
     ),
 )
 
@@ -287,20 +279,14 @@ def launch_blocking(label: Label) -> Findings:
         )
 
 
-def _of_the_cpu(label: Label) -> np.ndarray:
-    """The CPU's own code and calls that launch nothing; those that load code or allocate have rules
-    of their own."""
-    calls = label.ns("api") - label.detail_ns("api", LOADING_CALLS)
-    return label.ns("host") + (calls - label.detail_ns("api", ALLOCATION_CALLS)).clip(0)
-
-
 def host_gap(facts: Facts) -> Findings:
     """The GPU waits, idle, for the CPU to issue the next operation."""
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
         yield Remark("host-gap was not checked: the trace has no CUDA API rows")
         return
     for label in facts.labels:
-        host, launch = _of_the_cpu(label), label.ns("api_launch")
+        host = label.ns("host", "api") - label.ns("api", named=_CALLS_APART)
+        launch = label.ns("api_launch")
         # what follows from a synchronisation has a rule of its own
         gap = (host + launch - facts.synchronised.hosted[label.numbers]).clip(0)
         waits = label.on_stream & (label.operations > 0) & (host >= launch)
@@ -310,13 +296,13 @@ def host_gap(facts: Facts) -> Findings:
 
 def _gap(row: Interval, gap: np.ndarray) -> Finding:
     """`gap`: ns of the label's intervals."""
-    whole = row.value(gap)
+    whole = gap[row.at]
     own = min(row.ns("host"), whole)
-    code = own > WARN_SHARE * row.elapsed  # the CPU's own code alone is blamed, not its calls
-    waited = own if code else whole
+    alone = own > WARN_SHARE * row.elapsed  # the CPU's own code is blamed, not its calls
+    waited = own if alone else whole
     stretches = row.stretches
     worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
-    longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if code else _BLAMED)
+    longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if alone else _BLAMED)
     then = kernel_name(worst.then.text) if worst.then else ""
     one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
     one = one and in_it > ONE_GAP_SHARE * waited
@@ -334,24 +320,21 @@ def _gap(row: Interval, gap: np.ndarray) -> Finding:
     if waited >= MOSTLY_SHARE * row.elapsed:
         kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
         lead = f"measures the CPU, not the {kernels}"
-    advice = Advice(
-        faster=f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
-        code=_COMPILE,
-    )._replace(measuring=gpu_alone(row))
+    faster = (
+        f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}"
+    )
+    code = _COMPILE
     if longest < MOSTLY_SHARE * waited and waited > 2 * LONG_GAP_NS * row.operations:
-        # not the cost of launching: nobody knows what it is
-        advice = advice._replace(faster="", code="")
+        faster, code = "", ""  # not the cost of launching: nobody knows what it is
     elif longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
         # launching less does not help: that stretch has to go
         where = f"before it launches {then}" if then else "before it records the end event"
-        advice = advice._replace(
-            faster=f"Look at what the CPU does {where}, {span(longest)} in one stretch: do it once, before the loop, or in another thread",
-            code="nsysalign run --sample-python SCRIPT.py  # names the functions",
-        )
+        faster = f"Look at what the CPU does {where}, {span(longest)} in one stretch: do it once, before the loop, or in another thread"
+        code = "nsysalign run --sample-python SCRIPT.py  # names the functions"
     return row.finding(
         "info" if row.others_worked else "warning",
-        f"{row.label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
-        advice,
+        f"{row.label.who} {lead}: for {of(waited, row.elapsed)} {row.idled} {place}.",
+        Advice(gpu_alone(row), faster, code),
         gap,
         waiting_ns=waited,
         operations=None if one else row.operations,
@@ -374,16 +357,14 @@ def many_kernels(label: Label) -> Findings:
     row = label.case(many & (cost > WARN_SHARE * label.whole))
     if row is None or _by_one_call(row):  # that is for rule api-launch
         return
-    launching = row.value(cost)
+    launching = cost[row.at]
     ran = row.ns(*OPERATION_KINDS) - sum(d.ns for d in row.details("memcpy", "^staging$"))
     if ran <= launching or ran / row.operations <= SMALL_NS:  # else these are not small
         yield row.finding(
             "warning",
-            f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
+            f"{label.who} pays for {row.operations:,} launches: {of(launching, row.elapsed)} go into launching operations "
             f"that run for {span(ran / row.operations)} each on average.",
-            Advice(faster=f"Fuse the small operations{WITH_GRAPHS}", code=_COMPILE)._replace(
-                measuring=gpu_alone(row)
-            ),
+            Advice(gpu_alone(row), f"Fuse the small operations{WITH_GRAPHS}", _COMPILE),
             cost,
             operations=row.operations,
             launching_ns=launching,
@@ -394,24 +375,23 @@ def many_kernels(label: Label) -> Findings:
 def api_launch(label: Label) -> Findings:
     """The launch call itself is what the GPU waits for (few operations; many have a rule of their
     own)."""
-    call, host = label.ns("api_launch"), _of_the_cpu(label)
+    host = label.ns("host", "api") - label.ns("api", named=_CALLS_APART)
+    call = label.ns("api_launch")
     waits = label.on_stream & (label.operations > 0) & (call > host)
     row = label.case(waits & (call + host > WARN_SHARE * label.whole))
     if row is None or (row.operations >= MANY_OPERATIONS and not _by_one_call(row)):
         return
-    by_name: dict[str, int] = {}
+    by_name: Counter[str] = Counter()
     for detail in row.details("api_launch"):
-        by_name[detail.detail] = by_name.get(detail.detail, 0) + detail.ns
-    name = max(by_name, key=by_name.__getitem__, default="")
-    inside = by_name[name] if name else row.ns("api_launch")
+        by_name[detail.detail] += detail.ns
+    ((name, inside),) = by_name.most_common(1)
     calls = "its launch call" if row.operations == 1 else "launch calls"
     yield row.finding(
         "warning",
-        f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the CPU was inside {name or 'the call'}.",
+        f"{label.who} waits for {calls}: for {of(inside, row.elapsed)} {row.idled} while the CPU was inside {name or 'the call'}.",
         Advice(
-            faster=f"Move what that call waits for out of the loop{WITH_GRAPHS}",
-            code=_COMPILE,
-        )._replace(measuring=gpu_alone(row)),
+            gpu_alone(row), f"Move what that call waits for out of the loop{WITH_GRAPHS}", _COMPILE
+        ),
         call,
         inside_the_call_ns=inside,
         call=name,
@@ -421,15 +401,15 @@ def api_launch(label: Label) -> Findings:
 def copy(facts: Facts) -> Findings:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
-    rows = facts.details("memcpy")
+    rows = facts.details[facts.details["cause"] == "memcpy"]
     copied = (rows["detail"] == "copy").to_numpy()
     # best bytes per nanosecond of pinned copies of 1 MiB and more, per direction
     pinned = rows[copied & (rows["memory"] == "pinned") & (rows["bytes"] >= (1 << 20))]
     rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
-    best = {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
-    saved = _saved(facts, rows, best)
+    best = rate.groupby(pinned["direction"].astype(str)).max().to_dict()
     size = facts.per_interval(rows, np.where(copied, rows["bytes"], 0))
     device_ns = facts.per_interval(rows[rows["direction"] == "D2D"])
+    saved = _saved(facts, rows, best)
     for label in facts.labels:
         # the result of an .item() belongs to the synchronisation rule
         ns = np.where(size[label.numbers] > ITEM_BYTES, label.ns("memcpy"), 0)
@@ -437,7 +417,7 @@ def copy(facts: Facts) -> Findings:
         beside = ns >= least * label.whole
         much = np.where(label.kernel > 0, beside, ns > WARN_SHARE * label.whole)
         if row := label.case(much & (ns > 0)):
-            warn = row.kernel and row.value(ns) > WARN_SHARE * row.elapsed
+            warn = row.kernel and ns[row.at] > WARN_SHARE * row.elapsed
             yield _copy(row, "warning" if warn else "info", best, saved[label.numbers])
         yield from _MEMSET.find(label)
         yield from _fill(label.row)
@@ -452,9 +432,9 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
     moved, rate = sum(d.bytes for d in copies), None
     pieces = moved < 0.01 * ns
     way, who = _WAYS.get(direction, _Way(direction)), row.label.who
-    title = f"{who} is a copy {way.words}: {row.of(ns)}"
+    title = f"{who} is a copy {way.words}: {of(ns, row.elapsed)}"
     if row.kernel:
-        title = f"{who} contains the copy: {row.of(ns)} go into copying {way.words}"
+        title = f"{who} contains the copy: {of(ns, row.elapsed)} go into copying {way.words}"
     if row.kind != "host" and not pieces:
         # a host timer sees only the part of a copy for which the CPU waited; staging is no transfer
         rate = moved / max(sum(d.ns for d in copies), 1)
@@ -494,7 +474,7 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
     hideable = facts.per_interval(rows, np.where(host, fast, 0.0))
     staged = facts.per_interval(rows, np.where(pageable, fast, 0.0)) > 0
     kernel = facts.column("kernel_only_upper_ns")  # where none runs, a copy is what is timed
-    beside = kernel + np.where(staged & (kernel > 0), facts.ns("host"), 0)
+    beside = kernel + np.where(staged & (kernel > 0), facts.parts[:, CAUSES.index("host")], 0)
     device = np.where(kernel > 0, facts.per_interval(rows, np.where(host, 0.0, ns)), 0)
     slower = facts.per_interval(rows, ns - fast)
     return (slower + np.minimum(hideable, beside) + device).astype(np.int64)
@@ -516,7 +496,7 @@ def _fill(row: Interval) -> Findings:
         if WARN_SHARE * row.elapsed < ns < 0.98 * row.column("kernel_only_ns"):
             yield row.finding(
                 "warning",
-                f"{row.label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
+                f"{row.label.who} contains a fill: {of(ns, row.elapsed)} are spent writing a constant {_CLEARS}.",
                 _CLEAR,
                 np.full(row.label.count, ns),
                 fill_ns=ns,
@@ -526,7 +506,7 @@ def _fill(row: Interval) -> Findings:
 def sync(facts: Facts) -> Findings:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the CPU
     has caught up."""
-    rows = facts.details("memcpy")
+    rows = facts.details[facts.details["cause"] == "memcpy"]
     rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
     item = facts.per_interval(rows) > 0
     how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
@@ -537,7 +517,7 @@ def sync(facts: Facts) -> Findings:
         row = label.case((idle > 0) & (idle >= say * label.whole) & ~copies)
         if row is None:
             continue
-        lost, calls, back = row.value(idle), row.details("sync"), bool(item[row.number])
+        lost, calls, back = idle[row.at], row.details("sync"), bool(item[row.number])
         name = str(calls[0].detail) if calls else "a synchronisation"
         what = f"a result is read back{how}" if back else f"{name} waits"
         warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
@@ -558,7 +538,7 @@ def sync(facts: Facts) -> Findings:
             )
         yield row.finding(
             "warning" if warn else "info",
-            f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
+            f"{label.who} synchronises inside: {what}, and for {of(lost, row.elapsed)} {row.idled} in that call "
             "and until the CPU had caught up.",
             advice,
             idle,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
+from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts, Run
 from nsysalign.explain.finding import (
     IN_GRAPHS,
     NO_ADVICE,
@@ -22,7 +22,6 @@ from nsysalign.explain.finding import (
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
 from nsysalign.intervals import disjoint
 from nsysalign.model import (
-    CAUSES,
     OPERATION_KINDS,
     OTHER_STREAMS,
     OURS,
@@ -32,7 +31,7 @@ from nsysalign.model import (
 )
 from nsysalign.parts import staging
 from nsysalign.split.runs import NOT_KNOWN
-from nsysalign.text import kernel_name, of, plural, quantity, span, subject, times_over
+from nsysalign.text import kernel_name, of, plural, quantity, span, times_over
 
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
@@ -111,51 +110,6 @@ _MORE_BLOCKS = Advice(
     faster="Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
     "or run other work beside it, on other streams"
 )
-
-
-class Run:
-    """All work of a process on a device, from its first to its last."""
-
-    def __init__(self, facts: Facts, row: Any) -> None:
-        """`row`: of `frames.INTERVALS`."""
-        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
-        parts, details = facts.whole.parts, facts.whole.details
-        parts = parts[parts["interval"] == row.interval]
-        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
-        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
-        self.details = details[details["interval"] == row.interval]
-
-    @classmethod
-    def all_of(cls, facts: Facts) -> list[Run]:
-        """None where the program measured what it wanted to know."""
-        table = facts.whole.runs.drop_duplicates(["pid", "device"])  # streams come behind
-        return [] if facts.measured_itself else [cls(facts, row) for row in table.itertuples()]
-
-    def known(self, what: str) -> Mapping[str, Any]:
-        """What is known of a run beside its parts; {} for nothing."""
-        rows = getattr(self.facts.analysis.known, what)
-        own = (self.row.pid, self.row.device)
-        return next((r for r in rows if (r["pid"], r["device"]) == own), {})
-
-    def ns(self, *causes: str) -> int:
-        return sum(self.parts[cause] for cause in causes)
-
-    def finding(
-        self,
-        title: str,
-        advice: Advice = NO_ADVICE,
-        loss_ns: float = 0,
-        severity: str = "warning",
-        **evidence: Any,
-    ) -> Finding:
-        """A finding about the run; one of several is named."""
-        name = self.row.label
-        title = title if name == "run" else f"{subject(name)}: {title}"
-        title = title[:1].upper() + title[1:]
-        evidence = {"elapsed_ns": self.elapsed, **evidence}
-        return Finding(
-            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
-        )  # fmt: skip
 
 
 def failed_calls(facts: Facts) -> Findings:
@@ -282,86 +236,85 @@ def before_and_after(trace: Trace) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def set_up(facts: Facts) -> Findings:
+def set_up(run: Run) -> Findings:
     """CUDA calls before the GPU's first work, and after its last, are what the process did; where
     they are not, what the CPU did outside of them may be as it should be."""
-    for run in Run.all_of(facts):
-        known = run.known("set_up")
-        whole, busy = known.get("whole_ns", 0), known.get("busy_ns", 0)
-        if not known or busy >= 0.05 * whole:
-            continue
-        least, before, until = SET_UP_SHARE * whole, known["before_ns"], known["until_ns"]
-        worked = f"the GPU works for {span(busy)}."
-        evidence = {"before_first_work_ns": before, "gpu_works_ns": busy}
-        if before + known["after_ns"] >= least:
-            after = ""
-            evidence["before_call_ns"] = known["before_call_ns"]
-            if known["after_ns"] >= 0.1 * whole:
-                after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
-                evidence["after_last_work_ns"] = known["after_ns"]
-                evidence["after_call_ns"] = known["after_call_ns"]
-            title = (
-                f"{of(before, whole)} pass in CUDA calls before the GPU's first work "
-                f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; {worked}"
-            )
-        elif until + known["since_ns"] < least or busy >= 0.02 * whole:
-            continue
-        elif until >= least:  # what creates a context need not be a recorded call
-            title = (
-                f"{of(until, whole)} pass between the process's first CUDA call and the GPU's "
-                f"first work, {span(before)} of them in CUDA calls; {worked}"
-            )
-            evidence["first_call_to_first_work_ns"] = until
-        else:
-            within, since = whole - until - known["since_ns"], known["since_ns"]
-            title = (
-                f"{span(whole)} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
-                f"within {span(within)}: {span(until)} before it, {span(since)} after it."
-            )
-            evidence = {"first_call_to_first_work_ns": until, "last_work_to_last_call_ns": since}
-            evidence["work_within_ns"] = within
-        yield run.finding(title, whole_ns=whole, **evidence)
+    known = run.known("set_up")
+    whole, busy = known.get("whole_ns", 0), known.get("busy_ns", 0)
+    if not known or busy >= 0.05 * whole:
+        return
+    least, before, until = SET_UP_SHARE * whole, known["before_ns"], known["until_ns"]
+    worked = f"the GPU works for {span(busy)}."
+    evidence = {"before_first_work_ns": before, "gpu_works_ns": busy}
+    if before + known["after_ns"] >= least:
+        after = ""
+        evidence["before_call_ns"] = known["before_call_ns"]
+        if known["after_ns"] >= 0.1 * whole:
+            after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
+            evidence["after_last_work_ns"] = known["after_ns"]
+            evidence["after_call_ns"] = known["after_call_ns"]
+        title = (
+            f"{of(before, whole)} pass in CUDA calls before the GPU's first work "
+            f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; {worked}"
+        )
+    elif until + known["since_ns"] < least or busy >= 0.02 * whole:
+        return
+    elif until >= least:  # what creates a context need not be a recorded call
+        title = (
+            f"{of(until, whole)} pass between the process's first CUDA call and the GPU's "
+            f"first work, {span(before)} of them in CUDA calls; {worked}"
+        )
+        evidence["first_call_to_first_work_ns"] = until
+    else:
+        within, since = whole - until - known["since_ns"], known["since_ns"]
+        title = (
+            f"{span(whole)} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
+            f"within {span(within)}: {span(until)} before it, {span(since)} after it."
+        )
+        evidence = {"first_call_to_first_work_ns": until, "last_work_to_last_call_ns": since}
+        evidence["work_within_ns"] = within
+    yield run.finding(title, whole_ns=whole, **evidence)
 
 
-def whole_run(facts: Facts) -> Findings:
+def whole_run(run: Run) -> Findings:
     """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
     for much of the time between its first and its last work, or copied."""
-    for run in Run.all_of(facts):
-        # a stream that ran nothing while others did, or one of several of a range, is not the GPU
-        others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
-        own = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
-        own &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
-        own &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
-        inside = np.flatnonzero(own & ~facts.column("library").astype(bool))
-        measured_ns = facts.once(inside, facts.column("elapsed_ns")[inside])
-        if measured_ns > TYPICAL_SHARE * run.elapsed:
-            continue
-        # pairs read from the trace that cover next to nothing are not all that counts
-        named = (facts.column("kind")[inside] == "nvtx").any()
-        named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-        named = named or measured_ns > 0.02 * run.elapsed
-        kernels = run.ns("kernel", "graph")
-        details, moved = run.details, run.known("page_migrations")
-        staged = int(staging(details)["ns"].sum())
-        ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-        idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staged) - ours
-        touched = moved.get("touched_ns", 0)
-        # pages that move are no copy of the program's
-        copying = run.parts["memcpy"] - staged - moved.get("alone_ns", 0)
-        run.parts["host"] -= min(run.parts["host"], touched)
-        run.parts["memcpy"] = staged
-        # where the program named what counts, the rest is set-up
-        set_up = named and named_ns > TYPICAL_SHARE * kernels > 0
-        yield from _idle(run, idle, touched, set_up)
-        if copying > max(WARN_SHARE * run.elapsed, 20_000):
-            yield _copying(run, copying, kernels)
+    facts = run.facts
+    # a stream that ran nothing while others did, or one of several of a range, is not the GPU
+    others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
+    own = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
+    own &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
+    own &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
+    inside = np.flatnonzero(own & ~facts.column("library").astype(bool))
+    measured_ns = facts.once(inside, facts.column("elapsed_ns")[inside])
+    if measured_ns > TYPICAL_SHARE * run.elapsed:
+        return
+    # pairs read from the trace that cover next to nothing are not all that counts
+    named = (facts.column("kind")[inside] == "nvtx").any()
+    named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
+    named = named or measured_ns > 0.02 * run.elapsed
+    kernels = run.ns("kernel", "graph")
+    details, moved = run.details, run.known("page_migrations")
+    staged = int(staging(details)["ns"].sum())
+    ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
+    idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staged) - ours
+    touched = moved.get("touched_ns", 0)
+    # pages that move are no copy of the program's
+    copying = run.parts["memcpy"] - staged - moved.get("alone_ns", 0)
+    run.parts["host"] -= min(run.parts["host"], touched)
+    run.parts["memcpy"] = staged
+    # where the program named what counts, the rest is set-up
+    set_up = named and named_ns > TYPICAL_SHARE * kernels > 0
+    yield from _idle(run, idle, touched, set_up)
+    if copying > max(WARN_SHARE * run.elapsed, 20_000):
+        yield _copying(run, copying, kernels)
 
 
 def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
     """The GPU ran nothing for `idle`: which gap that is.  `touched`: of that, the CPU touched managed
     memory, which has a rule of its own."""
     known, explained = run.known("idle"), idle - touched
-    table = run.facts.whole.gaps
+    table = run.facts.analysis.gaps
     table = table[table["interval"] == run.row.interval]
     gaps = sorted(table.itertuples(index=False), key=lambda gap: -gap.ns)
     gaps = [gap for gap in gaps if not touched or gap.next != "page migration D2H"]
@@ -516,86 +469,82 @@ def _copying(run: Run, copying: int, kernels: int) -> Finding:
     )
 
 
-def few_blocks(facts: Facts) -> Findings:
+def few_blocks(run: Run) -> Findings:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
-    for run in Run.all_of(facts):
-        half = run.known("few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed
-        for what, share, advice in (
-            ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
-            ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
-            (
-                "few_threads",
-                WARN_SHARE,
-                Advice(
-                    faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
-                ),
+    half = run.known("few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed
+    for what, share, advice in (
+        ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
+        ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
+        (
+            "few_threads",
+            WARN_SHARE,
+            Advice(
+                faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
             ),
-        ):
-            few = run.known(what)
-            ns = few.get(f"{what}_ns", 0)
-            if ns <= share * run.elapsed:
-                continue
-            ran = facts.whole.kernels
-            ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few["kernel"])]
-            if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
-                continue  # its launch takes longer than it: more blocks gain nothing
-            size, blocks, threads = (
-                few[c] for c in ("multiprocessors", "blocks", "threads_per_block")
-            )
-            evidence = {f"{what}_ns": ns, "blocks": blocks, "threads_per_block": threads}
-            name = kernel_name(few["kernel"])
-            if few.get("kinds", 1) > 1:  # it has only a part of the time
-                name += f" (of {few['kinds']} such kernels the one that runs longest: {span(few['longest_ns'])})"
-                evidence |= {c: few[c] for c in ("kinds", "longest_ns")}
-            launched = (
-                f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
-            )
-            gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
-            part = "half" if what == "few_blocks" else "a third"
-            title = f"at least {part} of the GPU had nothing to do: {launched}{gpu}"
-            if what == "few_threads":
-                title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
-                evidence["threads_of_a_warp"] = WARP
-            else:
-                evidence["multiprocessors"] = size or None
-            title = f"for {of(ns, run.elapsed)} {title}."
-            yield run.finding(title, advice, few["unused_ns"], **evidence)
+        ),
+    ):
+        few = run.known(what)
+        ns = few.get(f"{what}_ns", 0)
+        if ns <= share * run.elapsed:
+            continue
+        ran = run.facts.analysis.kernels
+        ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few["kernel"])]
+        if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
+            continue  # its launch takes longer than it: more blocks gain nothing
+        size, blocks, threads = (few[c] for c in ("multiprocessors", "blocks", "threads_per_block"))
+        evidence = {f"{what}_ns": ns, "blocks": blocks, "threads_per_block": threads}
+        name = kernel_name(few["kernel"])
+        if few.get("kinds", 1) > 1:  # it has only a part of the time
+            name += f" (of {few['kinds']} such kernels the one that runs longest: {span(few['longest_ns'])})"
+            evidence |= {c: few[c] for c in ("kinds", "longest_ns")}
+        launched = (
+            f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
+        )
+        gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
+        part = "half" if what == "few_blocks" else "a third"
+        title = f"at least {part} of the GPU had nothing to do: {launched}{gpu}"
+        if what == "few_threads":
+            title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
+            evidence["threads_of_a_warp"] = WARP
+        else:
+            evidence["multiprocessors"] = size or None
+        title = f"for {of(ns, run.elapsed)} {title}."
+        yield run.finding(title, advice, few["unused_ns"], **evidence)
 
 
-def page_migrations(facts: Facts) -> Findings:
+def page_migrations(run: Run) -> Findings:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the CPU."""
-    for run in Run.all_of(facts):
-        moved = run.known("page_migrations")
-        idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
-        if idle > WARN_SHARE * run.elapsed:
-            # what the CPU does between two touches remains, and faults are not in the trace: no loss
-            yield run.finding(
-                f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
-                f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
-                f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
-                Advice(
-                    faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
-                ),
-                idle_before_migrations_ns=idle,
-                migrations_to_the_host=moved["touched_count"],
-                bytes_to_the_host=moved["to_host_bytes"],
-                moving_to_the_host_ns=moved["to_host_ns"],
-            )
-        if moved.get("asked") or lost <= 0.1 * run.elapsed:
-            continue
-        alone, count = moved["alone_ns"], moved["to_device_count"] + moved["to_host_count"]
+    moved = run.known("page_migrations")
+    idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
+    if idle > WARN_SHARE * run.elapsed:
+        # what the CPU does between two touches remains, and faults are not in the trace: no loss
         yield run.finding(
-            f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
-            f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
-            "did; how long the page faults themselves took is not in the trace.",
+            f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
+            f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
+            f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
             Advice(
-                faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
-                "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
+                faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
             ),
-            lost,
-            migrations=count,
-            migrations_during_kernels_ns=lost - alone,
-            migrations_without_kernels_ns=alone,
+            idle_before_migrations_ns=idle,
+            migrations_to_the_host=moved["touched_count"],
+            bytes_to_the_host=moved["to_host_bytes"],
+            moving_to_the_host_ns=moved["to_host_ns"],
         )
+    if moved.get("asked") or lost <= 0.1 * run.elapsed:
+        return
+    alone, count = moved["alone_ns"], moved["to_device_count"] + moved["to_host_count"]
+    yield run.finding(
+        f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
+        f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
+        "did; how long the page faults themselves took is not in the trace.",
+        Advice(
+            faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
+            "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
+        ),
+        lost,
+        migrations=count,
+        migrations_during_kernels_ns=lost - alone,
+        migrations_without_kernels_ns=alone,
+    )
