@@ -161,12 +161,12 @@ class _Reader:
             if math.isnan(_ms(ms)):
                 reason = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
             item["error"] = reason
-            item["calibration"] = kind == "calibration" or _flag(item.get("calibration"))
+            item["calibration"] = kind == "calibration" or item.get("calibration")
         elif kind == "clock_reading" and not _whole(item.get("value_ns"), _TIME_BITS):
             item["value_ns"] = item["t_ns"]  # of clocks that read CLOCK_MONOTONIC
         if "reference" in item or "start_ms" in item:  # it and both distances from it, or nothing
             distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
-            if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
+            if _READ["int64"](item.get("reference")) < 0 or any(map(math.isnan, distances)):
                 item |= {"reference": -1, "start_ms": None, "end_ms": None}
         self.tables[line.spec.name].add(len(self.headers) - 1, item)
         return True
@@ -244,17 +244,8 @@ def _whole(value: object, bits: int = 63) -> bool:
     return type(value) is int and -1 << bits <= value < 1 << bits  # bool is an int, too
 
 
-def _int(value: object) -> int:
-    return value if _whole(value) else -1  # type: ignore[return-value]
-
-
 def _ms(value: Any) -> float:
     return float(value) if type(value) in (int, float) and abs(value) < _LONGEST_MS else math.nan
-
-
-def _flag(value: object) -> bool:
-    """Only numbers and booleans can be true: a redacted log keeps no text here."""
-    return isinstance(value, (int, float)) and bool(value)
 
 
 def _str(value: object) -> str:
@@ -266,19 +257,20 @@ def _site(value: object) -> str:
 
 
 @lru_cache(maxsize=1 << 12)  # a log names the same few places again and again: one tuple for each
-def _shared(texts: tuple[str, ...]) -> tuple[str, ...]:
+def _sites(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(_site, texts))
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    return _shared(tuple(map(str, value))) if isinstance(value, list) else ()
 
 
 #: Of columns that are arrays, the code of their items.
 _CODES = {"int64": "q", "float64": "d", "bool": "b"}
 _READ: dict[str, Callable[[Any], Any]] = {
-    "int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts,
-}  # fmt: skip
+    "int64": lambda value: value if _whole(value) else -1,
+    "float64": _ms,
+    # only numbers and booleans can be true: a redacted log keeps no text here
+    "bool": lambda value: isinstance(value, int | float) and bool(value),
+    "str": _str,
+    "object": lambda value: _sites(tuple(map(str, value))) if isinstance(value, list) else (),
+}
 
 
 def source_lines(log: EventLog | None) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from nsysalign.trace.sqlite import Source, opened
 
 #: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
 _NO_FAILURES = (4, 600, 704, 709)
-_LOST = ("have been collected", "dropped", "lost", "incompatible", "permission")
+_LOST = re.compile("have been collected|dropped|lost|incompatible|permission", re.IGNORECASE)
 _GPUS = "TARGET_INFO_GPU"
 
 
@@ -31,7 +31,7 @@ def trace_info(
         rows = source.rows(table, "name", "value")
         meta |= {str(name): str(value) for name, value in rows if value is not None}
     version = meta.get("EXPORT_SCHEMA_VERSION")
-    notes = [*sorted({text[:200] for text in _warnings(source) if _says_lost(text)}), *more]
+    notes = [*sorted({text[:200] for text in _warnings(source) if _LOST.search(text)}), *more]
     if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
         newest = ".".join(map(str, schema.NEWEST))
         notes.append(
@@ -62,7 +62,7 @@ def trace_info(
 
 def kept_diagnostic(severity: object, text: object) -> bool:
     """Whether a row of DIAGNOSTIC_EVENT says that something was lost."""
-    return isinstance(severity, int) and severity >= 2 and _says_lost(str(text))
+    return isinstance(severity, int) and severity >= 2 and bool(_LOST.search(str(text)))
 
 
 def cuda_messages(source: Source) -> list[str]:
@@ -78,10 +78,6 @@ def _warnings(source: Source) -> list[str]:
     rows = source.rows("DIAGNOSTIC_EVENT", "severity", "text")
     texts = (text for severity, text in rows if isinstance(severity, int) and severity >= 2)
     return [" ".join(without_paths(str(text)).split()) for text in texts]
-
-
-def _says_lost(text: str) -> bool:
-    return any(word in text.lower() for word in _LOST)
 
 
 def _number(value: object) -> int:

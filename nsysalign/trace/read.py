@@ -107,25 +107,21 @@ def read_trace(path: Path) -> Trace:
 # --- calls, and the operations that they issued
 
 
-def possible_rows(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Bool, per row: whether its times can be.  What the profiler lost comes as start = end = 0, as
-    end < start or as NULL (-1); a damaged time is so far away that a difference of two would not
-    fit into int64, or lasts for months."""
+def possible(columns: Columns) -> tuple[Columns, int]:
+    """The rows whose times can be, and how many others there are.  What the profiler lost comes as
+    start = end = 0, as end < start or as NULL (-1); a damaged time is so far away that a difference
+    of two would not fit into int64, or lasts for months."""
+    start, end = columns["start_ns"], columns["end_ns"]
     lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
-    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
-    return ~lost & (end - start < _LONGEST_NS)
-
-
-def _possible(columns: Columns) -> tuple[Columns, int]:
-    """The rows with plausible times, and how many others there are."""
-    good = possible_rows(columns["start_ns"], columns["end_ns"])
-    return (columns, 0) if good.all() else (taken(columns, good), int((~good).sum()))
+    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS) | (end - start >= _LONGEST_NS)
+    count = int(lost.sum())
+    return (taken(columns, ~lost) if count else columns), count
 
 
 def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     """`frames.CALLS` and their correlation ids, sorted; of calls that begin together the longest
     first.  How many rows were left out."""
-    columns, lost = _possible(columns)
+    columns, lost = possible(columns)
     start = columns["start_ns"]
     if not (start[1:] > start[:-1]).all():
         keys = (start, -columns["end_ns"], columns["thread"], columns["correlation"])
@@ -163,7 +159,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
     rows were left out."""
     parts, lost = [], 0
     for kind, columns in enumerate(tables):
-        columns, bad = _possible(columns)
+        columns, bad = possible(columns)
         lost += bad
         count, constants = len(columns["row"]), {"kind": kind, **_ABSENT}
         parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
@@ -198,18 +194,14 @@ def _joined(
     """Positions in `calls` (of the candidates, a mask) with the same process and correlation id,
     the first of several (merged exports), -1 for none."""
     position = np.flatnonzero(candidates)
-    known = distinct(calls["process"].to_numpy())
-
-    def keys(process: np.ndarray, correlation: np.ndarray) -> np.ndarray:
-        if not len(known):
-            return np.full(len(process), -1)
-        number = np.minimum(np.searchsorted(known, process), len(known) - 1)
-        good = (known[number] == process) & (correlation >= 0) & (correlation < 1 << 40)
-        return np.where(good, number << 40 | correlation, -1)
-
-    theirs = keys(*(calls[name].to_numpy()[position] for name in ("process", "correlation")))
-    wanted = keys(process, correlation)
-    return pick(position, np.where(wanted >= 0, positions(wanted, theirs), -1), -1)
+    theirs = group(calls["process"].to_numpy()[position], position)
+    ids, out = calls["correlation"].to_numpy(), np.full(len(process), -1)
+    for number, rows in group(process, np.arange(len(process))).items():
+        if (calls_of_it := theirs.get(number)) is not None:
+            wanted = correlation[rows]
+            found = positions(wanted, ids[calls_of_it])
+            out[rows] = pick(calls_of_it, np.where(wanted >= 0, found, -1), -1)
+    return out
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
@@ -266,7 +258,10 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
 def _event_rows(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The table, and how many of its time stamps cannot be those of their events: 0 as those that
     are absent (NULL)."""
-    frame = _in_order(_without_ids(source.read(schema.CUDA_EVENT), "event_sync"), "correlation")
+    frame = source.read(schema.CUDA_EVENT)
+    if frame.empty:
+        return frames.empty(frames.EVENT_ROWS), 0
+    frame = _in_order(_without_ids(frame, "event_sync"), "correlation")
     stamp = frame["timestamp_ns"]
     of_stream = ["process", "device", "context", "stream", "timestamp_ns"]
     wrong = (stamp == 0) | ((stamp > 0) & frame.duplicated(of_stream, keep=False))
@@ -340,9 +335,8 @@ def _streams(source: Source, operations: pd.DataFrame) -> pd.DataFrame:
 
 def _stretches(source: Source, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
-    frame = source.read(table)
-    good = possible_rows(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
-    frame = _in_order(frame[good], "start_ns")
+    columns, _ = possible(source.columns_of(table))
+    frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 
 
@@ -350,12 +344,11 @@ def read_launches(path: Path, pids: Collection[int]) -> pd.DataFrame:
     """Kernels of these processes with the columns to which marks inside kernels are joined
     (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
     with opened(path) as source:
-        columns = source.columns_of(schema.KERNEL_LAUNCH)
+        columns, _ = possible(source.columns_of(schema.KERNEL_LAUNCH))
         names = source.strings()
     unknown = columns["process"] < 0
     pid = np.where(unknown, -1, pid_of(columns["process"].astype(np.int64)))
-    good = possible_rows(columns["start_ns"], columns["end_ns"])
-    kept = good & (np.isin(pid, list(pids)) | unknown)
+    kept = np.isin(pid, list(pids)) | unknown
     table = pd.DataFrame(taken(columns | {"pid": pid}, kept)).astype("int64")
     texts = {i: presentable(names.get(i, "")) for i in table["name_id"].unique().tolist()}
     table["name"] = pd.Series([texts[i] for i in table["name_id"].tolist()], dtype="str")

@@ -13,7 +13,8 @@ import pandas as pd
 
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
-from nsysalign.intervals import INT32
+from nsysalign.frames import narrow
+from nsysalign.intervals import INT32, index_type
 from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
@@ -72,11 +73,11 @@ class Source:
             return {
                 name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))
             }
-        names, values, absent = ["row"], ["rowid"], {}
+        values, absent = {}, {}
         for field in table.fields:
             if (column := self.column(table, field.name)) is not None:
-                names.append(field.name)
-                values.append(f'coalesce("{column}", {-1 if field.default is None else field.default})')  # fmt: skip
+                default = -1 if field.default is None else field.default
+                values[field.name] = f'coalesce("{column}", {default})'
             elif field.default is None:
                 raise TraceError(
                     f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows",
@@ -84,30 +85,68 @@ class Source:
                 )
             else:
                 absent[field.name] = field.default
+        conditions = " and ".join(filter(None, (table.where, where)))
         # an index with all the columns would have another order
-        sql = f'select {", ".join(values)} from "{table.name}" not indexed'
-        if conditions := " and ".join(filter(None, (table.where, where))):
-            sql += f" where {conditions}"
-        batches, columns = self._batches(table.name, sql, len(names)), None
-        if self.path.stat().st_size >= _WORTH_BYTES and not where:
+        rows = f'from "{table.name}" not indexed' + (f" where {conditions}" if conditions else "")
+        columns: Columns | None = None
+        if self.path.stat().st_size >= _WORTH_BYTES and not conditions:
             try:
-                columns = self._gathered(names, _arrow_batches(self.path, sql))
-            except Exception:  # it is not installed, or stumbles: the other one says over what
+                columns = self._at_arrow_speed(values, rows)
+            except Exception:  # it is not installed, or stumbles: the other way says over what
                 columns = None
-        columns = columns or self._gathered(names, batches)
+        if columns is None:
+            everything = {"row": "rowid", **values}
+            sql = f"select {', '.join(everything.values())} {rows}"
+            columns = self._gathered([*everything], self._batches(table.name, sql, len(everything)))
         count = len(columns["row"])
         return columns | {n: np.broadcast_to(np.int64(v), count) for n, v in absent.items()}
 
+    def _at_arrow_speed(self, values: Mapping[str, str], rows: str) -> Columns:
+        """All of a table, of which no value is read in vain: not those of a column that holds only
+        one, and no numbers of rows that have no gaps."""
+        one = self._of_one_value(values, rows)
+        read = {name: sql for name, sql in values.items() if name not in one} or dict(values)
+        sql = f"select {', '.join(read.values())} {rows}"
+        columns = self._gathered([*read], _arrow_batches(self.path, sql))
+        count = len(columns[next(iter(read))])
+        columns |= {name: np.broadcast_to(np.int64(value), count) for name, value in one.items()}
+        ends = f"select (select min(rowid) {rows}), (select max(rowid) {rows})"
+        first, last = self.connection.execute(ends).fetchone()
+        if count and last - first + 1 == count:
+            return {"row": np.arange(first, last + 1, dtype=index_type(last))} | columns
+        return self._gathered(["row"], _arrow_batches(self.path, f"select rowid {rows}")) | columns
+
+    def _of_one_value(self, values: Mapping[str, str], rows: str) -> dict[str, int]:
+        """The columns that hold the same number in every row; what differs in one row is not looked
+        at in those behind it."""
+        one: dict[str, int | None] = dict.fromkeys(n for n in values if not n.endswith("_ns"))
+        row, differs = -1, ""
+        while one:
+            sql = f"select rowid, {', '.join(values[name] for name in one)} {rows} where rowid > {row}{differs} limit 1"
+            found = self.connection.execute(sql).fetchone()
+            if found is None:
+                break
+            row, *now = found
+            known = zip(one.items(), now, strict=True)
+            one = {n: v for (n, old), v in known if type(v) is int and old in (None, v)}
+            differs = f" and ({' or '.join(f'{values[n]} is not {v}' for n, v in one.items())})"
+        return {name: value for name, value in one.items() if value is not None}
+
     def _gathered(self, names: Sequence[str], batches: Iterable[Iterable[np.ndarray]]) -> Columns:
-        columns = [_Growing(name) for name in names]
+        """Columns that grow in place while they are read, never wider than their values need."""
+        columns = {n: np.empty(0, np.int64 if n.endswith("_ns") else np.int32) for n in names}
         left = self.path.stat().st_size // _BYTES_PER_ROW
         for batch in batches:
-            for column, values in zip(columns, batch, strict=True):
-                column.add(values)
-            left -= len(values)
+            for name, more in zip(names, batch, strict=True):
+                values = columns[name]
+                if more.min() < INT32.min or more.max() > INT32.max:
+                    values = columns[name] = values.astype(np.int64, copy=False)
+                values.resize(len(values) + len(more), refcheck=False)
+                values[-len(more) :] = more
+            left -= len(more)
             if left < 0:
                 raise sqlite3.DatabaseError("it holds more rows than a file of its size can")
-        return {name: column.whole() for name, column in zip(names, columns, strict=True)}
+        return {name: narrow(columns.pop(name), name) for name in names}
 
     def _batches(self, table: str, sql: str, count: int) -> Iterator[np.ndarray]:
         values = chain.from_iterable(self.connection.execute(sql))
@@ -172,37 +211,6 @@ def _arrow_batches(path: Path, sql: str) -> Iterator[list[np.ndarray]]:
                     if any(c.schema.format != "l" or c.view().null_count for c in columns):
                         raise ValueError("something else than whole numbers")
                     yield [np.asarray(c.view().buffer(1))[: len(c)] for c in columns]
-
-
-class _Growing:
-    """A column that is being read, always as narrow as `narrow` makes it: it grows in place."""
-
-    def __init__(self, name: str) -> None:
-        self.times, self.count = name.endswith("_ns"), 0
-        self.one = 0  # the only value so far, as long as there are no `values`
-        self.values: np.ndarray | None = None
-
-    def add(self, more: np.ndarray) -> None:
-        low, high = more.min(), more.max()
-        if not self.count:
-            self.one = low
-        begin, self.count = self.count, self.count + len(more)
-        fits = (
-            not self.times and INT32.min <= min(low, self.one) and max(high, self.one) <= INT32.max
-        )
-        if self.values is None:
-            if low == high == self.one:
-                return
-            self.values = np.full(begin, self.one, np.int32 if fits else np.int64)
-        if not fits and self.values.dtype == np.int32:
-            self.values = self.values.astype(np.int64)
-        self.values.resize(self.count, refcheck=False)
-        self.values[begin:] = more
-
-    def whole(self) -> np.ndarray:
-        if self.values is None:
-            return np.broadcast_to(np.int64(self.one), self.count)
-        return self.values
 
 
 def taken(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> Columns:
