@@ -41,7 +41,7 @@ class AddOn(NamedTuple):
     rules: str = ""  # a tuple of `explain.rules.Rule`
     statuses: str = ""  # (analysis) -> a `finding.Status` for each finding
     sections: tuple[Section, ...] = ()
-    results: str = ""  # a module with holds(path), report(path, output): results of its own
+    owns: str = ""  # (path) -> whether this is a result of its own, which no other command reads
 
 
 class Rerun(NamedTuple):

@@ -83,9 +83,9 @@ def diff(
     from nsysalign.store.objects import to_json
     from nsysalign.text import safe_text
 
-    for results in registry.each("results"):
+    for owns in registry.each("owns"):
         for path in (before, after):
-            if results.holds(path):
+            if owns(path):
                 raise UsageError(
                     f"{path}: a measurement, and diff compares analyses",
                     "nsysalign measure old.py:make new.py:make: both in turns",

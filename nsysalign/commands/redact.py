@@ -43,7 +43,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
     from nsysalign.trace import redaction
 
-    if any(results.holds(trace) for results in registry.each("results")):
+    if any(owns(trace) for owns in registry.each("owns")):
         raise UsageError(
             f"{trace}: a measurement is not redacted", "nsysalign redact one of the profiles in it"
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from nsysalign import registry
 from nsysalign.commandline import options as shared
 
 
@@ -20,7 +19,7 @@ from nsysalign.commandline import options as shared
 )
 @shared.quiet()
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
-    """Write the HTML page of RUN again: a run directory, an analysis.db, or a measurement's folder.
+    """Write the HTML page of RUN again: a run directory or an analysis.db.
 
     \b
     Example:  nsysalign report nsysalign-runs/train-001
@@ -34,12 +33,6 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     from nsysalign.show import html, waterfall
     from nsysalign.text import safe_text
 
-    for results in registry.each("results"):
-        if results.holds(analysis):
-            page = results.report(analysis, output)
-            if not quiet:
-                click.echo(str(page))
-            return
     loaded, focus, name = load(analysis), None, PAGE
     if interval is not None:
         focus = waterfall.find(loaded, name=interval)

@@ -29,7 +29,7 @@ def measured(tmp_path):
         more = {"processes": 2, "nsys": str(tmp_path / "none")} | more
         random.seed(1)
         session = Session(Options(targets, backend=SIMULATED, output=tmp_path / "out", **more))
-        session.run()
+        session.measure = session.run()
         return session
 
     return go

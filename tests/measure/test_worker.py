@@ -16,7 +16,7 @@ from tests.measure import simulated
 from .programs import calls
 
 SPEC = {
-    "path": [], "batches": [None], "l2": ["warm"], "role": "time", "seconds": 8.0, "rough": False,
+    "path": [], "batches": [None], "l2": ["warm"], "role": "time", "seconds": 8.0,
     "warm_up_s": 10.0,
 }  # fmt: skip
 

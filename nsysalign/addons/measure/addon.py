@@ -9,5 +9,5 @@ ADDON = AddOn(
             "Measure how long a call takes and how certain that is, and find the best batch.",
         )
     },
-    results="result",
+    owns="result:holds",
 )

@@ -44,7 +44,6 @@ class Options:
     modes: Sequence[str] = NAMES
     processes: int = 3
     budget_s: float | None = None
-    quick: bool = False
     clocks: bool = False  # by every clock, with a warm and a cold L2
     output: Path | None = None
     nsys: str | None = None
@@ -67,15 +66,12 @@ class Options:
         only_one = "search each, then compare both: --batch N"
         for wrong, message, next_step in (
             (unknown != ["''"] or not self.modes, f"there is no mode {unknown[0]}", known),
-            (self.processes < 1, f"processes is {self.processes!r}", "1 or more"),
-            (self.budget_s is not None and self.budget_s <= 0, "budget: no time", "90 (seconds)"),
             (len(self.targets) > 2, "at most two targets can be compared", "name one or two"),
             (self.search and len(self.targets) > 1, "the search is of one target", only_one),
             (self.clocks and self.search, "--clocks is about one batch", "--batch N"),
         ):
             if wrong:
                 raise UsageError(message, next_step)
-        self.processes = 1 if self.quick else self.processes
         if self.search and not self.budget_s:
             self.budget_s = SEARCH_BUDGET_S
         if self.clocks:
@@ -114,10 +110,11 @@ def benchmark(
     against: a second one to compare with; `r.changes()` is that of B (`against`) against A.
     batch: a size, several, "auto" to search for the best, None for the function's own.
     budget: seconds.
-    how: modes (names), processes (3), quick, clocks (by every clock, with a warm and a cold L2:
+    how: modes (names), processes (3), clocks (by every clock, with a warm and a cold L2:
         `r.points[0].ways("cold")`).
 
-    Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the best point.
+    Returns a Measure: `r.curve` and `r.samples` are DataFrames, `r.points` its batches, `r.best`
+    the best of them.
     Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
     """
     from nsysalign.addons.measure.session import Session
@@ -176,9 +173,11 @@ def _importable(make: Callable[..., Any] | str) -> Target:
 )
 @click.option(
     "--budget",
-    metavar="TIME",
-    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What "
-    "does not fit is left out, and the output says so.",
+    "budget_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Time limit for everything (default: 240 with --batch auto).  What does not fit is left "
+    "out, and the output says so.",
 )
 @click.option(
     "--clocks",
@@ -186,7 +185,6 @@ def _importable(make: Callable[..., Any] | str) -> Target:
     help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
     "call, and which answers which question.  Runs it once under nsys, too.",
 )
-@click.option("--quick", is_flag=True, help="One process, rough: a first look.")
 @click.option(
     "--brief",
     is_flag=True,
@@ -219,24 +217,18 @@ def measure(
     from nsysalign.record.command import refuse_nested
 
     refuse_nested(os.environ)
-    mode, budget, seconds = given.pop("mode"), given.pop("budget"), None
-    if budget:
-        parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|m|)\s*", budget)
-        seconds = float(parts[1]) * (60 if parts[2].startswith("m") else 1) if parts else 0.0
-        if seconds <= 0:
-            raise UsageError(f"--budget {budget}: not a time", "--budget 90s   or   --budget 4min")
+    mode, targets = given.pop("mode"), tuple(map(target, given.pop("targets")))
     if mode is not None:
         given["modes"] = tuple(dict.fromkeys(filter(None, mode.replace(" ", "").split(","))))
-    targets = tuple(map(target, given.pop("targets")))
-    options = Options(targets, budget_s=seconds, **given)
+    options = Options(targets, **given)
     with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
     screen.write_page(result, report)
     if brief and json_out != "-":
-        shown = f"nsysalign report {shlex.quote(str(result.folder))}"
-        click.echo(short("measure", screen.verdict(result), screen.headline(result), shown))
+        narrower = shlex.join(["nsysalign", "measure", *(t.spec for t in targets), "--processes=7"])
+        click.echo(short("measure", screen.verdict(result), screen.headline(result), narrower))
     elif not quiet and json_out != "-":
         screen.render(result, console(), str(report))
     if not result.complete:

@@ -1,24 +1,19 @@
-"""What a measurement found: samples, numbers, answers; to and from `measure.json`.
-
-Everything but the samples is computed again from them when a file is read, so that no number can
-disagree with the samples.  Terminal, page, JSON and DataFrames are drawn from this record.
-"""
+"""What a measurement found: samples, and the numbers and answers that follow from them.  Terminal,
+page, `measure.json` and DataFrames are drawn from this record."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign import untrusted
 from nsysalign.addons.measure.clocks import TRITON
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
-from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 
 if TYPE_CHECKING:
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
 
 #: The file, and the format that it names in its first bytes.
 MEASUREMENT, FORMAT, VERSION = "measure.json", "nsysalign-measure", 3
-LARGEST_FILE = 1 << 30
 #: The advice is the smallest batch whose throughput is within this share of the best.
 NEARLY = 0.05
 #: Ways of timing a call, and what each says: the modes, and what nsys says of the kernels.
@@ -211,18 +205,18 @@ class Measure:
                 )
             )  # fmt: skip
         points = [p for p in points if p.modes]
-        return tuple(replace(p, marks="; ".join(self._marks(p, points))) for p in points)
-
-    def _marks(self, p: Point, points: list[Point]) -> list[str]:
-        marks, batch = [], p.batch or 1
-        rates = {o.batch or 1: o.rate for o in points if o.target == p.target and o.rate}
-        if len(rates) > 1:
-            best = max(rates, key=rates.__getitem__)
-            marks += ["best"] * (batch == best)
-            marks += ["within 5 % of the best"] * (batch == advised(rates) != best)
-        if batch == self.search.get("largest") and self.search.get("failed_at"):
-            marks.append("largest that fits")
-        return marks
+        largest = self.search.get("largest") if self.search.get("failed_at") else None
+        for n, p in enumerate(points):
+            marks, batch = [], p.batch or 1
+            rates = {o.batch or 1: o.rate for o in points if o.target == p.target and o.rate}
+            if len(rates) > 1 and batch == max(rates, key=rates.__getitem__):
+                marks.append("best")
+            elif len(rates) > 1 and batch == advised(rates):
+                marks.append("within 5 % of the best")
+            if batch == largest:
+                marks.append("largest that fits")
+            points[n] = replace(p, marks="; ".join(marks))
+        return tuple(points)
 
     def rates(self) -> dict[int, float]:
         """Outputs per second of the first target, by batch."""
@@ -270,21 +264,6 @@ class Measure:
         return [{"target": self.targets[p.target], **p.row()} for p in self.points]
 
     @cached_property
-    def modes(self) -> pd.DataFrame:
-        """One row per target, batch, mode and L2: the fields of `statistics.Estimate`."""
-        return _frame(
-            {
-                "target": self.targets[p.target],
-                "batch": p.batch,
-                "mode": mode,
-                "l2": l2,
-                **asdict(e),
-            }
-            for p in self.points
-            for (mode, l2), e in p.modes.items()
-        )
-
-    @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per timed repetition: target, batch, role, and the fields of `Block`, of which
         `ns` is the repetition's."""
@@ -314,9 +293,6 @@ def _frame(rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return table.assign(batch=pd.array(table["batch"].tolist(), dtype="Int64"))
 
 
-# --- a measurement on disk: `holds` and `report` are what the core asks ---
-
-
 def holds(path: Path) -> bool:
     """Whether this is a measurement: a folder with measure.json, or such a file."""
     if path.is_dir():
@@ -328,68 +304,3 @@ def holds(path: Path) -> bool:
             return f'"{FORMAT}"'.encode() in file.read(200)
     except OSError:
         return False
-
-
-def report(path: Path, output: Path | None) -> Path:
-    """Write the page of a measurement, with numbers computed again from the samples."""
-    from nsysalign.addons.measure import screen
-
-    measure = load(path)
-    target = output or measure.folder / "measure.html"
-    screen.write_page(measure, target)
-    return target
-
-
-def load(path: Path) -> Measure:
-    """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, of
-    another version, or incomplete."""
-    file = path / MEASUREMENT if path.is_dir() else path
-    try:
-        data = json.loads(untrusted.contents(file, LARGEST_FILE))
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"not a measurement (format {FORMAT})")
-        if data.get("version") != VERSION:
-            raise ValueError(
-                f"version {data.get('version')!r}, and this nsysalign reads {VERSION} alone"
-            )
-        measure = _typed(data, Measure)
-        for name in ("largest", "failed_at"):
-            _typed(measure.search.get(name), int | None)
-        numbers, targets = {run.number for run in measure.runs}, range(len(measure.targets))
-        batches = {run.batch for run in measure.runs}
-        if not (
-            len(targets) in (1, 2)
-            and len(numbers) == len(measure.runs)
-            and all(run.target in targets for run in measure.runs)
-            and (batches == {None} or all(b is not None and b > 0 for b in batches))
-            and all(b.run in numbers and b.mode in WAYS for b in measure.blocks)
-        ):
-            raise ValueError("a target, a batch, a run or a mode that cannot be")
-        return replace(measure, folder=file.parent)
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        reason = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        again = "measure it again: nsysalign measure FILE.py:FUNCTION"
-        raise AnalysisError(f"{file.name}: {reason}", again) from error
-
-
-def _typed(value: Any, wanted: Any) -> Any:
-    """A value of JSON as this type, of records what they know; null is NaN where a number belongs.
-    Raises TypeError if it is something else: the file may come from anyone."""
-    parts, origin = get_args(wanted), get_origin(wanted)
-    if wanted is Any:
-        return value
-    if type(None) in parts:
-        return None if value is None else _typed(value, parts[0])
-    if is_dataclass(wanted) and isinstance(value, dict):
-        hints = get_type_hints(wanted)
-        return wanted(**{k: _typed(value[k], hints[k]) for k in hints if k in value})
-    if isinstance(value, list) and origin is tuple:
-        return tuple(_typed(v, parts[0]) for v in value)
-    if isinstance(value, dict) and origin is Mapping:
-        return {k: _typed(v, parts[1]) for k, v in value.items()}
-    if wanted is float and value is None:
-        return math.nan
-    types = {float: (int, float), int: (int,)}.get(wanted, (wanted,))
-    if type(value) not in types or (type(value) is not str and abs(value) >= 1 << 63):
-        raise TypeError(f"{value!r:.40} where {wanted} is expected")
-    return value

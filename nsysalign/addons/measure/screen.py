@@ -27,8 +27,6 @@ WAY_HEADS = ["mode", "us", "±", "cold L2", "SM MHz", "what it says"]
 CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
 #: An interval wider than this (half of it, as a share) is no answer; up to that it is stable.
 TOO_WIDE, STABLE = 0.25, 0.02
-#: A profiled sum this much above the timed device time contradicts it.
-CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 #: Rows of the screen: batches, changes, notes; the page has all.
 MOST_ROWS, MOST_CHANGES, MOST_NOTES = 6, 12, 3
 PAGE = Page("measure.html", "format dom draw measure", "nsysalign measure: {}")
@@ -278,14 +276,6 @@ def reading(point: Point) -> list[str]:
         faster = graph and steady.value_ns > 1.1 * graph.p90_ns
         remedy = f": a graph takes {duration(graph.value_ns)}" if faster else ""
         lines.append(f"launch-bound: the GPU needs {times} per call{remedy}")
-    for l2 in ("warm", "cold"):
-        ways = point.ways(l2)
-        timed, traced = ways.get("device", 0), ways.get("sum", 0)
-        if timed and traced > timed + max(CONTRADICTS * timed, CONTRADICTS_NS):
-            lines.append(
-                f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
-                f"that was timed ({duration(timed)}): its clocks or its caches were others"
-            )
     return lines
 
 

@@ -31,14 +31,12 @@ from nsysalign.record.lock import locked
 from nsysalign.rundir import make_run_dir
 from nsysalign.text import gibibytes, plural
 
-#: Seconds that a process of a search measures a batch, a quick look, each mode in a full one, and a
-#: profiled process.
-PROBE_S, QUICK_S, MODE_S, PROFILED_S = 0.2, 1.5, 10.0, 1.0
-#: Time to start a process and its CUDA, until one has been measured; for a profiled one with its
-#: analysis; and the least that is worth measuring.
-STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
-#: Share of the budget after which a search begins no further batch; share of the GPU's free memory
-#: that it may take; how often it doubles the batch.
+#: Seconds that a process of a search measures a batch, any other a mode, and a profiled one.
+PROBE_S, MODE_S, PROFILED_S = 0.2, 10.0, 1.0
+#: Of a budget, what starting a process and its CUDA takes; and the least that one measures.
+STARTING_S, LEAST_S = 8.0, 0.3
+#: Share of the budget after which a search ends; share of the GPU's free memory that it may take;
+#: how often it doubles the batch.
 CLIMBING, FREE_SHARE, MOST_DOUBLINGS = 0.5, 0.9, 23
 #: If more memory than this is in use, or more work than this is done, before the first worker
 #: starts, there are other processes.
@@ -67,12 +65,11 @@ class MeasureError(NsysAlignError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one process was told, its facts in order, how long it took.  `failure`: "" for none, oom,
-    wrong (no other batch can mend it), hang, budget, died, interrupted or error; in words."""
+    """What one process was told, its facts in order.  `failure`: "" for none, oom, wrong (no other
+    batch can mend it), hang, budget, died, interrupted or error; `text`: in words."""
 
     spec: Mapping[str, Any]
     facts: list[dict[str, Any]]
-    wall_s: float
     failure: str = ""
     text: str = ""
 
@@ -93,7 +90,6 @@ class Session:
         self.options = options
         self._tell = tell or (lambda step, percent: None)
         self._began = time.monotonic()
-        self._starting_s = STARTING_S  # what the last process took besides measuring
         self.folder = make_run_dir("measure", options.output)
         self._work = self.folder / "workers"
         self._work.mkdir(mode=0o700, exist_ok=True)
@@ -102,7 +98,6 @@ class Session:
         self._blocks: list[Block] = []
         self._notes: list[str] = []
         self._search: dict[str, Any] = {}
-        self._missing: list[str] = []  # what there was no time for
         self._complete = False
 
     def run(self) -> Measure:
@@ -141,7 +136,7 @@ class Session:
     def result(self) -> Measure:
         """What is known by now, with what a reader of the numbers must know."""
         o, runs, notes = self.options, self._runs, [*self._notes]
-        named = ("batches", "search", "modes", "processes", "budget_s", "quick", "clocks")
+        named = ("batches", "search", "modes", "processes", "budget_s", "clocks")
         hello = next((fact for x in self.outcomes for fact in x.all("hello")), {})
         if unsettled := [r for r in runs if r.unsettled and r.role == "time"]:
             warm_s, why = unsettled[0].warm_ns / 1e9, unsettled[0].unsettled
@@ -149,10 +144,6 @@ class Session:
         for run in runs:
             notes += [f"mode {mode} is not measured: {why}" for mode, why in run.refused.items()]
         notes += [ZEROS] * any(r.zero for r in runs)
-        if self._missing and runs:
-            what = ", ".join(dict.fromkeys(self._missing))
-            budget = f"the budget of {o.budget_s:g} s ran out"
-            notes.append(f"{budget}: a longer --budget would add {what}")
         return Measure(
             targets=tuple(t.name for t in o.targets),
             options={name: getattr(o, name) for name in named},
@@ -170,34 +161,30 @@ class Session:
         share of the budget ends."""
         batches = [1 << k for k in range(MOST_DOUBLINGS)]
         spec = self.spec("probe", 0, batches, ("latency", "steady"), PROBE_S)
+        spec["limit_s"] = CLIMBING * self._left_s
         outcome = self._worker(spec, 2)
         rates = self.result().rates()
-        largest = max(rates, default=0)
-        if outcome.failure not in ("", "oom", "budget"):
+        if outcome.failure not in ("", "oom"):
             where = f"the search ended at batch {outcome.batch:,}"
             self._notes.append(f"{where}: {without_paths(outcome.text)[:300]}")
-        elif outcome.failure != "oom":
-            self._missing.append(f"batches above {outcome.batch:,} to the search")
-        failed = outcome.batch if outcome.failure == "oom" else None
-        self._search = {"largest": largest, "failed_at": failed}
+        failed, largest = outcome.failure == "oom", max(rates, default=0)
+        self._search = {"largest": largest, "failed_at": outcome.batch if failed else None}
         if not rates:
             return []
         return sorted({advised(rates), max(rates, key=rates.__getitem__), min(rates), largest})
 
     def _timed(self, batches: Sequence[int | None]) -> None:
-        """Rounds of one process per target and batch, each in an order of its own."""
+        """Rounds of one process per target and batch, each in an order of its own; all share what
+        is left of the budget."""
         o = self.options
         pairs = [(target, batch) for batch in batches for target in range(len(o.targets))]
         jobs = [p for _ in range(o.processes) for p in random.sample(pairs, len(pairs))]
-        while jobs:
-            seconds = self._share_s(len(jobs))
-            if seconds is None:
-                named = ", ".join(f"{b:,}" for b in sorted({b for _, b in jobs if b is not None}))
-                what = "process" if len(jobs) == 1 else "processes"
-                self._missing.append(f"{len(jobs)} {what}{f' of batch {named}' if named else ''}")
-                return
+        usual = MODE_S * len(o.modes) * len(o.l2)
+        count = len(jobs)
+        while jobs and self._in_time(f"{len(jobs)} of {count} processes"):
+            share = max(LEAST_S, self._left_s / len(jobs) - STARTING_S)
             pair = jobs.pop(0)
-            spec = self.spec("time", pair[0], pair[1:], o.modes, seconds)
+            spec = self.spec("time", pair[0], pair[1:], o.modes, min(usual, share))
             outcome = self._worker(spec, len(jobs) + 1)
             if outcome.failure not in ("", "budget"):
                 jobs = [other for other in jobs if other != pair]
@@ -208,8 +195,7 @@ class Session:
         """One more worker per batch, under nsys.  A profile that fails is a note."""
         points = self.result().points
         for done, p in enumerate(points):
-            if self._left_s < 0.5 * PROFILING_S:
-                self._missing.append(plural(len(points) - done, "profile"))
+            if not self._in_time(f"{len(points) - done} of {len(points)} profiles"):
                 return
             name = f"profile-{'default' if p.batch is None else p.batch}"
             name += f"-{'AB'[p.target]}" if len(self.options.targets) > 1 else ""
@@ -227,18 +213,12 @@ class Session:
         whole = self.options.budget_s
         return math.inf if whole is None else whole - (time.monotonic() - self._began)
 
-    def _share_s(self, jobs: int) -> float | None:
-        """Seconds that one of this many processes may measure, None where there is no time for it:
-        for the first there is."""
-        o, left = self.options, self._left_s - 0.3
-        usual = QUICK_S if o.quick else MODE_S * len(o.modes) * len(o.l2)
-        if o.clocks:  # for a profile, which comes last
-            left -= min(PROFILING_S, (o.budget_s or 0) / 2)
-        share = left / jobs - self._starting_s
-        if share >= LEAST_S:
-            return min(usual, share)
-        # fewer processes are better than none
-        return LEAST_S if not self.outcomes or left - self._starting_s >= LEAST_S else None
+    def _in_time(self, missing: str) -> bool:
+        """Whether there is time left; a note if not."""
+        if self._left_s > 0:
+            return True
+        self._notes.append(f"the budget of {self.options.budget_s:g} s ran out: {missing} left out")
+        return False
 
     def spec(
         self,
@@ -248,18 +228,15 @@ class Session:
         modes: Sequence[str],
         seconds: float,
     ) -> dict[str, Any]:
-        """What a process is told: a target at one batch, or at several in that of a search, which
-        begins none after its share of the budget."""
+        """What a process is told: a target at one batch, or at several in that of a search."""
         o = self.options
-        rough = o.quick or role != "time"
         return {
             "number": len(self._runs), "side": target, "target": o.targets[target].spec,
             "path": o.targets[target].path, "role": role, "batches": batches, "modes": modes,
-            "l2": ("warm",) if role == "probe" else o.l2, "seconds": max(0.05, seconds),
-            "rough": rough, "warm_up_s": min(10.0, max(0.3, seconds * (1 if rough else 2))),
-            "batches_s": max(2.0, self._left_s - (1 - CLIMBING) * o.budget_s) if o.search else 0,
-            "free_share": FREE_SHARE if o.search else None, "backend": o.backend,
-            "limit_s": min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0))),
+            "l2": ("warm",) if role == "probe" else o.l2, "seconds": seconds,
+            "warm_up_s": min(10.0, max(0.3, 2 * seconds)), "backend": o.backend,
+            "free_share": FREE_SHARE if o.search else None,
+            "limit_s": min(o.job_limit_s, self._left_s),
         }  # fmt: skip
 
     def _worker(self, spec: dict[str, Any], jobs: int) -> Outcome:
@@ -296,10 +273,6 @@ class Session:
             raise KeyboardInterrupt
         if outcome.failure == "wrong":
             raise MeasureError(f"{self._which(outcome)}: {outcome.text}", _NEXT["wrong"])
-        blocks = outcome.all("block")
-        if blocks and not outcome.failure:
-            measuring_ns = blocks[-1]["t1"] - blocks[0]["t0"] if o.backend == "cuda" else 0
-            self._starting_s = 1.1 * max(0.1, outcome.wall_s - measuring_ns / 1e9)
         return outcome
 
     def _which(self, outcome: Outcome) -> str:
@@ -337,7 +310,7 @@ def _told(spec: Mapping[str, Any], folder: Path) -> tuple[Path, Path]:
 def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
     """Start a worker, wait for it, and end it if necessary."""
     path, out = _told(spec, folder)
-    began, failure, log = time.monotonic(), "", path.with_suffix(".log")
+    failure, log = "", path.with_suffix(".log")
     environ = {k: v for k, v in os.environ.items() if k not in _REMOVED}
     if re.search("nsys|ToolsInjection", environ.get("LD_PRELOAD", ""), re.IGNORECASE):
         del environ["LD_PRELOAD"]
@@ -378,7 +351,7 @@ def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         written = next((f" ({line.strip()[:200]})" for line in lines[::-1] if line.strip()), "")
         failure, text = "died", f"the process died while {stage}: {name}{written}"
-    return Outcome(spec, facts, time.monotonic() - began, failure, text)
+    return Outcome(spec, facts, failure, text)
 
 
 def lines_of(path: Path) -> Iterator[Any]:

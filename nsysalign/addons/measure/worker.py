@@ -19,7 +19,6 @@ import os
 import random
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from statistics import median
@@ -33,9 +32,8 @@ from nsysalign.region import region
 #: A mode is measured until its median is known to this share of it, or to the clock's resolution.
 PRECISION = 0.005
 MOST_SAMPLES, MOST_S = 20_000, 10.0
-#: Of one process, so that three have those of a 99th percentile; and for a rough look.
-ENOUGH_SAMPLES, ROUGH_SAMPLES = 100, 20
-LEAST_S, ROUGH_S = 0.5, 0.25
+#: Of one process, so that three have those of a 99th percentile.
+ENOUGH_SAMPLES, LEAST_S = 100, 0.5
 #: Of its own: the program may seed Python's.
 _orders = random.Random()
 #: Warm: the median of a stretch of calls (at least so many, so long) is that of the stretch before.
@@ -87,8 +85,8 @@ class Worker:
         self.emit({"type": "known", **fields})
 
     def _batches(self, function: Callable[..., Any] | None) -> None:
-        """One batch after the other while there is time: several only steer a search, and starting
-        a process for each would take most of its time."""
+        """One batch after the other: several only steer a search, and starting a process for each
+        would take most of its time."""
         spec = self.spec
         self._enter("loading the function")
         sys.path += [p for p in spec["path"] if p not in sys.path]
@@ -100,11 +98,8 @@ class Worker:
             backend = getattr(importlib.import_module(module), name) if name else Cuda
             self.gpu = backend(spec["free_share"])
         self.emit({"type": "hello", **self.gpu.describe()})
-        began = time.monotonic()
         for number, batch in enumerate(spec["batches"]):
             if number:
-                if time.monotonic() - began > spec["batches_s"]:
-                    return
                 self.gpu.forget()
             self.emit({"type": "batch", "batch": batch})
             if "steady" not in self._batch(function, batch):
@@ -191,16 +186,14 @@ class Worker:
 
     def _enough(self, mode: Mode) -> bool:
         """Whether a mode has been measured long enough, and its median is known well enough."""
-        rough, role = self.spec["rough"], self.spec["role"]
         count, spent_s = sum(map(len, mode.blocks)), mode.spent_ns / 1e9
-        if count >= MOST_SAMPLES or spent_s >= MOST_S or role == "probe":
+        if count >= MOST_SAMPLES or spent_s >= MOST_S or self.spec["role"] == "probe":
             return True
-        need = 8 if mode.name == "steady" else ROUGH_SAMPLES if rough else ENOUGH_SAMPLES
-        if count < need or spent_s < (ROUGH_S if rough else LEAST_S):
+        if count < (8 if mode.name == "steady" else ENOUGH_SAMPLES) or spent_s < LEAST_S:
             return False
         blocks = [b for b in mode.blocks if b]
         middle = median([v for b in blocks for v in b])
-        return rough or Z95 * standard_error(blocks) <= max(PRECISION * middle, RESOLUTION_NS)
+        return Z95 * standard_error(blocks) <= max(PRECISION * middle, RESOLUTION_NS)
 
     def _profiled(self, maker: Modes) -> None:
         """Event pairs under nsys, behind a delay where that is possible, in a region for each state
