@@ -26,7 +26,7 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.explain.rules.whole_run import before_and_after
 from nsysalign.memory import trim_memory
-from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace, measured_rows
+from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.clocks import place_samples
@@ -129,8 +129,16 @@ def analyze_inputs(
     by_log = by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
     if log is not None and not inputs.baseline:
-        log = log.without_events()
-    trace, alignment = trace.once_placed(alignment.windows), replace(alignment, clock=None)
+        log = replace(
+            log,
+            records=frames.empty(frames.RECORDS),
+            waits=frames.empty(frames.WAITS),
+            elapsed=frames.empty(frames.ELAPSED),
+        )
+    alignment = replace(alignment, clock=None)
+    trace = replace(trace, event_rows=frames.empty(frames.EVENT_ROWS))
+    if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
+        trace = replace(trace, syncs=frames.empty(frames.SYNCS))
     trim_memory()
     tell("splitting the intervals", 60)
     split = split_trace(trace, alignment, latency)
@@ -195,7 +203,8 @@ def _evidence(
     """The tables that rules read; what the intervals should have measured without nsys if a run
     without it says what they did."""
     trace, alignment = split.trace, split.alignment
-    measured = measured_rows(intervals)
+    # those of the run as a whole come last: a view takes no memory
+    measured = intervals.iloc[: int((intervals["kind"] != "run").sum())]
     labels = label_table(measured)
     ran = Ran(split.explainer, alignment.windows)
     idle = idle_time(ran)

@@ -40,6 +40,8 @@ class Spec(NamedTuple):
 
 #: Texts of which most rows have one of their own.
 _NAMES = ("name", "label")
+#: What a column holds where there is nothing to say.
+_NONE = {"int8": -1, "int64": -1, "Int64": None, "bool": False, "str": "", "object": ()}
 _NARROWER = {"int64": ("int8", "int16", "int32"), "str": ("category",)}
 
 
@@ -80,13 +82,17 @@ def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
 
 def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
     """A table of `count` rows from arrays and single values, in little memory (`check`): of a million
-    intervals most have one process, thread and stream, and few call sites."""
+    intervals most have one process, thread and stream, and few call sites.  Columns that are not
+    given hold the value for "none"."""
     import numpy as np
     import pandas as pd
 
     out = {}
     for name, dtype, _ in spec.columns:
-        values = columns[name]
+        if name in columns:
+            values = columns[name]
+        else:
+            values = pd.Series([_NONE[dtype]] * count, dtype=dtype)
         if dtype in ("int8", "int64", "bool"):
             values = np.asarray(values, dtype=dtype)
             # a copy: a view of one column of another table would hold all of it
@@ -137,9 +143,7 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     """A table from tuples in the order of the declared columns."""
     import pandas as pd
 
-    values = zip(*rows, strict=True) if rows else [()] * len(spec.columns)
-    columns = zip(spec.columns, values, strict=True)
-    return pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns})
+    return check(pd.DataFrame(list(rows), columns=spec.names), spec)
 
 
 @cache
@@ -287,18 +291,6 @@ windows: one row per interval with a place on the trace's clock
         str method; Int64 clock_residual_ns; str region site end_site; object callers; bool
         library; object remarks; int8 origin; int64 source
 """)
-
-
-def windows(count: int, columns: Mapping[str, Any]) -> pd.DataFrame:
-    """A table WINDOWS: columns that are not given hold the value for "none"."""
-    import pandas as pd
-
-    given = dict.fromkeys(("log_process", "start", "end", "start_lane", "end_lane", "source"), -1)
-    given |= dict.fromkeys(("region", "site", "end_site"), "")
-    given |= {"error_ns": 0, "method": "exact", "library": False}
-    given |= {c: pd.Series([()] * count, dtype=object) for c in ("callers", "remarks")}
-    given["clock_residual_ns"] = pd.Series(pd.NA, range(count), dtype="Int64")
-    return lean(given | columns, WINDOWS, count)
 
 
 # --- analysis

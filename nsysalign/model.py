@@ -186,13 +186,6 @@ class Trace:
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
-    def once_placed(self, windows: pd.DataFrame) -> Trace:
-        """The same without rows that say where events lie; those of synchronisations say what host
-        timers among the windows waited for."""
-        timed = (windows["kind"] == "host").any()
-        syncs = self.syncs if timed else frames.empty(frames.SYNCS)
-        return replace(self, syncs=syncs, event_rows=frames.empty(frames.EVENT_ROWS))
-
     @property
     def outermost(self) -> Any:
         """Bool, per call: it lies in no other."""
@@ -233,15 +226,6 @@ class EventLog:
         """Rows of `elapsed` that the program asked for and was told."""
         calibration = self.elapsed["calibration"].astype(bool)
         return self.elapsed[(self.elapsed["error"] == "") & ~calibration]
-
-    def without_events(self) -> EventLog:
-        """The same without the lines of events, which take as much memory as the trace."""
-        return replace(
-            self,
-            records=frames.empty(frames.RECORDS),
-            waits=frames.empty(frames.WAITS),
-            elapsed=frames.empty(frames.ELAPSED),
-        )
 
 
 class Unplaced(NamedTuple):
@@ -340,20 +324,16 @@ class Evidence:
     @property
     def measured(self) -> pd.DataFrame:
         """The intervals measured by the program or given by a range: all but those of the run as a
-        whole."""
-        return measured_rows(self.intervals)
+        whole, which come last.  A view, where they do."""
+        measured = (self.intervals["kind"] != "run").to_numpy()
+        count = int(measured.sum())
+        first = self.intervals.iloc[:count]
+        return first if measured[:count].all() else self.intervals[measured]
 
     @property
     def runs(self) -> pd.DataFrame:
         """The intervals of the run as a whole."""
         return self.intervals[self.intervals["kind"] == "run"]
-
-
-def measured_rows(intervals: pd.DataFrame) -> pd.DataFrame:
-    """All but those of the run as a whole, which come last: a view, where they do."""
-    measured = (intervals["kind"] != "run").to_numpy()
-    count = int(measured.sum())
-    return intervals.iloc[:count] if measured[:count].all() else intervals[measured]
 
 
 class Diagnosis(NamedTuple):

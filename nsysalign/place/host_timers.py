@@ -152,7 +152,7 @@ def host_timers(
         "kind": "host", "log_process": good["process"].to_numpy(), "process": process_of(thread),
         "thread": thread, "end_thread": thread, "open_ns": start, "close_ns": end,
         "close_end_ns": end, "elapsed_ns": end - start, "start_ns": start, "end_ns": end,
-        "start_lower_ns": start - width, "start_upper_ns": start + width, "error_ns": width,
+        "start_lower_ns": start - width, "start_upper_ns": start + width, "error_ns": width, "method": "exact",
     }  # fmt: skip
     last = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
     missed = alone.notna() & (last >= 0) & with_work(readings, last, readings["start"])
@@ -161,7 +161,8 @@ def host_timers(
         "are subtracted from could not be told; nsysalign.region names such a stretch"
         for name, count in sorted(Counter(alone[missed]).items())
     ]
-    return HostTimers(frames.windows(len(good), windows), unplaced, notes)
+    table = frames.lean(windows, frames.WINDOWS, len(good))
+    return HostTimers(table, unplaced, notes)
 
 
 def timed(log: EventLog) -> pd.DataFrame:

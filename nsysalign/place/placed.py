@@ -170,7 +170,7 @@ def _event_windows(
         "method": method,
         "clock_residual_ns": residual,
     }
-    return frames.windows(len(pairs), columns)
+    return frames.lean(columns, frames.WINDOWS, len(pairs))
 
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
@@ -256,4 +256,4 @@ def _read_windows(
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
-    return frames.windows(len(start), columns), notes
+    return frames.lean(columns, frames.WINDOWS, len(start)), notes

@@ -59,12 +59,13 @@ def nvtx_windows(
     columns |= dict.fromkeys(("close_ns", "close_end_ns"), closed)
     columns |= {"process": process, "open_ns": opened, "end_ns": end, "elapsed_ns": end - start}
     columns |= {"kind": "nvtx", "origin": ORIGIN["range"], "source": row}
+    columns |= {"method": "exact", "error_ns": 0}
     columns["library"] = [_OF_LIBRARIES.match(one) is not None for one in text]
     columns["region"] = [  # name (stream 7)#repetition
         re.sub(r"(#\d+)?\Z", rf" (stream {on})\1", one, count=1) if more else one
         for one, more, on in zip(text, several, stream, strict=True)
     ]
-    return frames.windows(len(spans), columns), notes
+    return frames.lean(columns, frames.WINDOWS, len(spans)), notes
 
 
 def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:

@@ -20,18 +20,21 @@ from nsysalign import frames
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.parts import scale_budget
 from nsysalign.place.streams import LaneOperations
-from nsysalign.predict.costs import (
+from nsysalign.predict.replay import (
     AFTER_ERROR,
     FITTED,
+    HIDDEN,
     HOST_ERROR,
     INSIDE_ERROR,
+    NOTHING,
     WORK_ERROR,
+    Call,
     Costs,
+    Item,
     overhead,
+    replay,
     waiting,
-    whole,
 )
-from nsysalign.predict.replay import HIDDEN, NOTHING, Call, Item, replay
 from nsysalign.split.budget import SplitTrace
 from nsysalign.trace.nccl import NCCL_KERNEL
 
@@ -75,13 +78,11 @@ REASONS = {
 
 
 class Scene(NamedTuple):
-    """What a replay takes: `calls`, positions in Trace.calls, by start, and what nsys added inside
-    and after each; `items`, sorted by lane, then start; which of them are the two records, -1 for
-    host intervals.  `reason`: the word of why there is nothing to replay; '' otherwise."""
+    """What a replay takes: `calls` by start; `items`, sorted by lane, then start; which of them are
+    the two records, -1 for host intervals.  `reason`: the word of why there is nothing to replay;
+    '' otherwise."""
 
-    calls: np.ndarray = np.empty(0, np.int64)
-    inside: np.ndarray = np.empty(0, np.int64)
-    after: np.ndarray = np.empty(0, np.int64)
+    calls: Sequence[Call] = ()
     items: Sequence[Item] = ()
     start: int = -1
     end: int = -1
@@ -126,14 +127,13 @@ class Predictor:
         costs: Costs = FITTED,
     ) -> None:
         calls, operations = trace.calls, trace.operations
-        self.alignment, self.lanes, self.costs, self.waits = alignment, lanes, costs, waiting(trace)
-        self.start, self.end, thread = (
-            calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread")
-        )
+        self.lanes, self.costs, self.waits = lanes, costs, waiting(trace)
+        columns = ("start_ns", "end_ns", "thread")
+        self.start, self.end, self.thread = (calls[c].to_numpy() for c in columns)
         self.op_kind, self.op_call = (operations[c].to_numpy() for c in ("kind", "call"))
-        self.call_thread = thread
+        self.record_call = alignment.records["call"].to_numpy()
         outer = trace.outermost
-        self.of_thread = cache(lambda number: np.flatnonzero(outer & (thread == number)))
+        self.of_thread = cache(lambda number: np.flatnonzero(outer & (self.thread == number)))
         self.overhead = lambda own: overhead(trace, own, self.waits, costs)
         # ordinary time from the end of the call to the start, per kind, on an idle stream
         kinds, late = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -159,39 +159,18 @@ class Predictor:
         scene = self.scene(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
-        whole_ns = int(window.elapsed_ns)
-        middle, less_inside, less_after = (
-            max(whole_ns - self._earlier(scene, *shares), 0)
-            for shares in ((1, 1), (1 - INSIDE_ERROR, 1), (1, 1 - AFTER_ERROR))
-        )
+        took = []
+        for shares in ((1, 1), (1 - INSIDE_ERROR, 1), (1, 1 - AFTER_ERROR)):
+            played = replay(scene.calls, scene.items, *shares)
+            earlier = played.host
+            if scene.start >= 0:
+                earlier = played.items[scene.end] - played.items[scene.start]
+            took.append(max(int(window.elapsed_ns) - earlier, 0))
+        middle, less_inside, less_after = took
         work = min(working_ns, middle)
         errors = (HOST_ERROR * (middle - work), WORK_ERROR * work)
         bar = round(math.hypot(less_inside - middle, less_after - middle, *errors)) + _TICK_NS
         return Prediction(middle, max(middle - bar, 0), middle + bar, "")
-
-    def _earlier(self, scene: Scene, inside: float, after: float) -> int:
-        """By how much it is shorter without these shares of the estimated cost; what the profiler
-        does on the GPU belongs to `inside`."""
-        columns = (
-            self.start[scene.calls],
-            self.end[scene.calls],
-            whole(scene.inside * inside),
-            whole(scene.after * after),
-            self.waits[scene.calls],
-        )
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        calls = [Call(*row)._replace(back=self.back) for row in rows]
-        items = [
-            i._replace(
-                gap=i.gap - min(round(inside * i.device), max(i.gap, 0)),
-                trim=min(round(inside * i.trim), (i.end - i.start) // 2),
-            )
-            for i in scene.items
-        ]
-        played = replay(calls, items)
-        if scene.start < 0:
-            return played.host
-        return played.items[scene.end] - played.items[scene.start]
 
     def scene(self, window) -> Scene:
         """The calls of the threads that issue the work of a window, the operations that these calls
@@ -214,7 +193,7 @@ class Predictor:
         for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
             ops = self.lanes[lane]
             issued = slice(*np.searchsorted(ops.issue_ns, [begin, window.close_ns]))
-            threads |= set(self.call_thread[self.op_call[ops.position[issued]]].tolist())
+            threads |= set(self.thread[self.op_call[ops.position[issued]]].tolist())
         parts = []
         for number in threads:
             own = self.of_thread(number)
@@ -225,26 +204,35 @@ class Predictor:
         order = np.argsort(calls)
         if not event:
             order = order[self.end[calls[order]] <= close]
-        calls, inside, after = calls[order], inside[order], after[order]
+        calls = calls[order]
         if len(calls) > MOST_CALLS:
             return Scene(reason="long")
         within = calls[self.start[calls] >= opened]
-        overlapping = self.call_thread[within][1:] != self.call_thread[within][:-1]
+        overlapping = self.thread[within][1:] != self.thread[within][:-1]
         overlapping &= self.start[within][1:] < self.end[within][:-1]
         # a thread that waits for another one (a synchronisation, autograd) does not compete with it
         overlapping &= ~(self.waits[within][1:] | self.waits[within][:-1])
         if overlapping.sum() > max(2, _OVERLAPPING_SHARE * len(within)):
             return Scene(reason="threads")
         work = self._work(window, calls, begin)
-        items = [self._item(work, number, calls) for number in range(len(work))]
+        columns = (
+            self.start[calls],
+            self.end[calls],
+            inside[order],
+            after[order],
+            self.waits[calls],
+        )
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        made = [Call(*row)._replace(back=self.back) for row in rows]
+        items = [self._item(work, number, made) for number in range(len(work))]
         if not event:
-            return Scene(calls, inside, after, items)
+            return Scene(made, items)
         places = {(w.lane, w.start): n for n, w in enumerate(work) if w.kind == _RECORD}
         start = places[int(window.start_lane), int(window.start_ns)]
         end = places[int(window.end_lane), int(window.end_ns)]
         if items[start].call < 0 or items[end].call < 0:
             return Scene(reason="unissued")
-        return Scene(calls, inside, after, items, start, end)
+        return Scene(made, items, start, end)
 
     def _work(self, window, calls: np.ndarray, begin: int) -> list[_Work]:
         """What these calls issued, the records, and what is unfinished when the scene begins;
@@ -252,12 +240,11 @@ class Predictor:
         number = {call: n for n, call in enumerate(calls.tolist())}
         work = []
         if window.kind == "event":
-            of_record = self.alignment.records["call"].to_numpy()
             for place, record, lane in (
                 (window.start_ns, window.start, window.start_lane),
                 (window.end_ns, window.end, window.end_lane),
             ):
-                call = number.get(int(of_record[record]), -1)
+                call = number.get(int(self.record_call[record]), -1)
                 work.append(_Work(int(lane), int(place), int(place), call, _RECORD))
         edges = self.start[calls[[0, -1]]] if len(calls) else np.zeros(2, np.int64)
         lanes = {w.lane for w in work}
@@ -278,7 +265,7 @@ class Predictor:
                 work.append(_Work(lane, int(ops.start_ns[n]), int(ops.end_ns[n]), -1, kind))
         return sorted(work, key=lambda w: (w.lane, w.start, w.end))
 
-    def _item(self, work: list[_Work], number: int, calls: np.ndarray) -> Item:
+    def _item(self, work: list[_Work], number: int, calls: Sequence[Call]) -> Item:
         """Latency and gap: the observed value for the one that determined its start, the usual
         value for the other.  The one that did accounts for the whole start, so that nothing moves
         if no cost is removed.  What started much later than launches usually do waited for another
@@ -288,7 +275,7 @@ class Predictor:
         trim = self.costs.graph_ns if w.kind == KIND["graph"] else 0
         if w.call < 0:
             return Item(w.lane, w.start, w.end, -1, 0, 0, trim=trim)
-        issue, issued = int(self.start[calls[w.call]]), int(self.end[calls[w.call]])
+        issue, issued = calls[w.call].start, calls[w.call].end
         latency, gap, usual, tight = w.start - issue, 0, RECORD_LATENCY_NS, _TIGHT_RECORD_NS
         if w.kind != _RECORD:
             usual, tight = self.latency.get(w.kind, _LATENCY_NS) + issued - issue, _TIGHT_NS
@@ -361,22 +348,21 @@ def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
         )
         waited_ns = np.maximum(waited, 0)[of == window.process].sum()
         if window.method in ("inferred", "event-trace"):
-            predicted = Prediction(-1, -1, -1, window.method)
+            reason = window.method
         elif len(trace.os_calls):
-            predicted = Prediction(-1, -1, -1, "osrt")
+            reason = "osrt"
         elif parts[CAUSES.index("unknown")] > _UNKNOWN_SHARE * window.elapsed_ns:
-            predicted = Prediction(-1, -1, -1, "unknown")
+            reason = "unknown"
         elif waited_ns > _WAITING_SHARE * window.elapsed_ns:
-            predicted = Prediction(-1, -1, -1, "collectives")
+            reason = "collectives"
         else:
             lanes = source.explainer.per_lane
             predictor = predictor or Predictor(trace, source.alignment, lanes)
             predicted = predictor.predict(window, int(parts[: len(KIND)].sum()))
-            if predicted.predicted_ns > window.elapsed_ns:
-                predicted = Prediction(-1, -1, -1, "longer")
-        if predicted.reason:
-            reason = f"{predicted.reason}: {REASONS[predicted.reason]}"
-            rows.append((number, pd.NA, pd.NA, pd.NA, reason))
+            longer = predicted.predicted_ns > window.elapsed_ns
+            reason = "longer" if longer else predicted.reason
+        if reason:
+            rows.append((number, pd.NA, pd.NA, pd.NA, f"{reason}: {REASONS[reason]}"))
             continue
         rows.append((number, *predicted))
         budget = scale_budget(parts, predicted.predicted_ns)

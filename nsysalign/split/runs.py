@@ -97,7 +97,9 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
     columns |= dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), begin)
     columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
-    windows = pd.concat([alignment.windows, frames.windows(len(rows), columns)], ignore_index=True)
+    columns |= {"method": "exact", "error_ns": 0}
+    of_runs = frames.lean(columns, frames.WINDOWS, len(rows))
+    windows = pd.concat([alignment.windows, of_runs], ignore_index=True)
     return replace(
         alignment,
         lanes=frames.check(

@@ -3,7 +3,7 @@ records and waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ _ALL_ROWS = 120_000
 #: drawn.
 RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
 _MARGIN_NS = 10_000
+#: What pictures show of a trace, by what its rows are called, and tables of `Trace`.
+_SOURCES = {"CUDA calls": "calls", "NVTX ranges": "ranges", "operations": "operations"}
+_LANE = ("thread", "device", "stream")
 
 
 class _View(NamedTuple):
@@ -36,18 +39,8 @@ class _View(NamedTuple):
     process: int
     low: int
     high: int
-    most: int | None
+    most: int
     merge: bool = False  # rows that do not fit become blocks instead of being counted only
-
-
-class _Source(NamedTuple):
-    """What pictures show.  `table`: process, start_ns, end_ns and row, sorted by start, and the
-    columns of a lane; `columns`: those of `frames.TIMELINE` for rows at some positions."""
-
-    what: str
-    table: pd.DataFrame
-    lane: list[str]
-    columns: Callable[[np.ndarray], dict[str, Any]]
 
 
 def chosen_intervals(
@@ -90,10 +83,13 @@ def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> 
         # the call that launched the first operation of a run lies before it
         low, high = w.start_ns - 100 * _MARGIN_NS, w.end_ns + _MARGIN_NS
         wholes.append(_View(number, w.process, low, high, RUN_ROWS, merge=True))
-    of_trace = _of_trace(split.trace)
-    parts = [_drawn(source, views) for source in (*of_trace, _records(split), _waits(split))]
+    trace = split.trace
+    sources = [(what, getattr(trace, name)) for what, name in _SOURCES.items()]
+    events = [("records", _records(split)), ("waits", _waits(split))]
+    parts = [_drawn(trace, *source, views) for source in (*sources, *events)]
     trim_memory()
-    return _together(parts + [_drawn(source, wholes) for source in of_trace])
+    parts += [_drawn(trace, *source, wholes) for source in sources]
+    return pd.concat(parts, ignore_index=True)
 
 
 def everything(trace: Trace) -> pd.DataFrame:
@@ -101,37 +97,32 @@ def everything(trace: Trace) -> pd.DataFrame:
     tables = (trace.calls, trace.operations, trace.ranges)
     processes = np.unique(np.concatenate([distinct(t["process"].to_numpy()) for t in tables[:2]]))
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
-    parts = []
+    most = max(map(len, tables))
+    parts = [frames.empty(frames.TIMELINE)]
     for process in processes.tolist():
         pid = f" (pid {pid_of(process)})" if len(processes) > 1 else ""
-        for source in _of_trace(trace):
-            part = _drawn(source, [_View(-1, process, 0, end + 1, None)])
-            if len(part):  # else its columns have no type
-                parts.append(part.assign(lane=part["lane"] + pid))
-    return _together(parts)
+        for what, name in _SOURCES.items():
+            view = _View(-1, process, 0, end + 1, most)
+            part = _drawn(trace, what, getattr(trace, name), [view])
+            parts.append(part.assign(lane=part["lane"] + pid))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return frames.empty(frames.TIMELINE)
-    return frames.check(pd.concat(parts, ignore_index=True), frames.TIMELINE)
-
-
-def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
+def _drawn(trace: Trace, what: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
     """The rows of a table in every picture: the longest, of equal ones the first, and what is said
-    of the others."""
+    of the others.  `table`: process, start_ns, end_ns and row, sorted by start, and `thread` or
+    device and stream."""
     start, end, process, ref = (
-        source.table[c].to_numpy() for c in ("start_ns", "end_ns", "process", "row")
+        table[c].to_numpy() for c in ("start_ns", "end_ns", "process", "row")
     )
     # rows that began before a picture may still reach into it
     reach = np.maximum.accumulate(end)
-    parts, shown = [], [(np.empty(0, np.int64), 0)]
+    blocks, omitted, rows = [], [], [np.empty(0, np.int64)]
     for view in views:
         some = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
         row = np.flatnonzero((end[some] >= view.low) & (process[some] == view.process))
         row = (row + some.start).astype(index_type(len(end)))
-        if view.most is not None and len(row) > view.most:
+        if len(row) > view.most:
             of_all = len(row) == some.stop - some.start  # views take no memory
             begin, over = (t[some] if of_all else t[row] for t in (start, end))
             ns = over - begin
@@ -140,23 +131,26 @@ def _drawn(source: _Source, views: Sequence[_View]) -> pd.DataFrame:
             fits[np.flatnonzero(ns == least)[: view.most - fits.sum()]] = True
             if view.merge:
                 del ns
-                blocks, row = _merged(source, view, row, _Rows(begin, over, fits))
-                parts.append(blocks)
+                merged, row = _merged(trace, what, table, view, row, _Rows(begin, over, fits))
+                blocks.append(merged)
             else:
                 row, ns = row[fits], ns[~fits]
                 said = {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
-                where = {"interval": [view.interval], "start_ns": view.low, "end_ns": view.high}
-                parts.append(_table(**where, lane_kind="omitted", name=source.what, detail=[said]))
-        shown.append((row, view.interval))
-    row = np.concatenate([some for some, _ in shown])
-    interval = np.repeat([number for _, number in shown], [len(some) for some, _ in shown])
+                omitted.append((view.interval, view.low, view.high, said))
+        rows.append(row)
+    if omitted:
+        number, low, high, details = zip(*omitted, strict=True)
+        where = {"interval": number, "start_ns": low, "end_ns": high}
+        blocks.append(_table(**where, lane_kind="omitted", name=what, detail=details))
+    row = np.concatenate(rows)
+    interval = np.repeat([-1, *(view.interval for view in views)], [len(some) for some in rows])
     times = {"start_ns": start[row], "end_ns": end[row], "ref_id": ref[row]}
-    parts.append(_table(interval=interval, **times, **source.columns(row)))
-    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    own = _table(interval=interval, **times, **_described(trace, what, table, row))
+    return pd.concat([*blocks, own], ignore_index=True)
 
 
 def _merged(
-    source: _Source, view: _View, row: np.ndarray, rows: _Rows
+    trace: Trace, what: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Blocks of neighbours of one lane among the rows that do not fit, and the rows outside of
     them.  A row that fits ends a block.
@@ -165,9 +159,9 @@ def _merged(
     """
     start, end, fits = rows
     lane = np.zeros(len(row), np.int8)
-    several = [c for c in source.lane if any(source.table[c].to_numpy().strides)]
+    several = [c for c in table if c in _LANE and any(table[c].to_numpy().strides)]
     if several:
-        lane = source.table[several].iloc[row].groupby(several).ngroup().to_numpy()
+        lane = table[several].iloc[row].groupby(several).ngroup().to_numpy()
         order = np.argsort(lane.astype(np.min_scalar_type(lane.max())), kind="stable")
         lane, row, start, end, fits = (c[order] for c in (lane, row, start, end, fits))
     joined = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
@@ -175,10 +169,11 @@ def _merged(
     first = np.flatnonzero(np.append(True, ~joined))
     count = np.diff(first, append=len(row))
     together = np.add.reduceat(end - start, first)[count > 1]
-    words = source.columns(row[first[count > 1]])
+    words = _described(trace, what, table, row[first[count > 1]])
     words |= {"ref_kind": "", "link": -1, "detail": [{"together_ns": n} for n in together.tolist()]}
+    words["name"] = [f"{n:,} {what}" for n in count[count > 1].tolist()]
     blocks = _table(
-        **words | {"name": [f"{n:,} {source.what}" for n in count[count > 1].tolist()]},
+        **words,
         interval=np.full(len(together), view.interval),
         start_ns=start[first[count > 1]],
         end_ns=np.maximum.reduceat(end, first)[count > 1],
@@ -187,47 +182,59 @@ def _merged(
 
 
 def _table(**columns: Any) -> pd.DataFrame:
-    """Columns of frames.TIMELINE, arrays or one value for all rows; none where not given."""
+    """`frames.TIMELINE` from arrays, or one value for all rows; none where not given."""
     none = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
     detail = columns.pop("detail", [{}] * len(columns["interval"]))
-    return pd.DataFrame(none | columns | {"detail": pd.Series(detail, dtype=object)})
+    table = pd.DataFrame(none | columns | {"detail": pd.Series(detail, dtype=object)})
+    return frames.check(table, frames.TIMELINE)
 
 
-def _of_trace(trace: Trace) -> list[_Source]:
-    calls, ranges, operations = trace.calls, trace.ranges, trace.operations
+def _described(trace: Trace, what: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
+    """Columns of `frames.TIMELINE` for some rows of a table: where they are drawn, and in which
+    words."""
+    rows = table.iloc[row]
+    if "thread" in rows:
+        lane = [f"thread {tid}" for tid in tid_of(rows["thread"].to_numpy()).tolist()]
+    else:
+        several = len(distinct(trace.operations["device"].to_numpy())) > 1
+        lane = [
+            f"GPU {device} stream {stream}" if several and device >= 0 else f"stream {stream}"
+            for device, stream in zip(rows["device"], rows["stream"], strict=True)
+        ]
+    if what == "CUDA calls":
+        kind = np.array(CALL_KINDS, object)[rows["kind"]]
+        words = {"lane_kind": "host", "kind": kind, "ref_kind": "api"}
+        words["name"] = call_names(trace, row)
+    elif what == "NVTX ranges":
+        words = {"lane_kind": "nvtx", "kind": "range", "ref_kind": "nvtx"}
+        words["name"] = rows["text"].to_numpy(dtype=object)
+    elif what == "operations":
+        kind = np.array(OPERATION_KINDS, object)[rows["kind"]]
+        words = {"lane_kind": "stream", "kind": kind, "ref_kind": kind}
+        words["name"] = operation_names(trace, row)
+        words["detail"] = _operation_details(trace, rows)
+    elif what == "records":
+        words = {"lane_kind": "event", "kind": "record", "ref_kind": "event"}
+        words["name"] = [f"event record {s}" if s >= 0 else "event record" for s in rows["seq"]]
+        bars = zip(rows["t_ns"] - rows["lower_ns"], rows["upper_ns"] - rows["t_ns"], strict=True)
+        words["detail"] = [
+            {"at_most_earlier_ns": low, "at_most_later_ns": high} for low, high in bars
+        ]
+    else:
+        words = {"lane_kind": "event", "kind": "wait", "ref_kind": "api"}
+        words["link"] = rows["seq"].to_numpy()
+        of = [f"record {s}" if s >= 0 else "a record" for s in rows["seq"]]
+        on = rows["on"].tolist()
+        words["name"] = [f"waits for {r} of stream {s}" for r, s in zip(of, on, strict=True)]
+        words["detail"] = [{"inferred": True} if inferred else {} for inferred in rows["inferred"]]
+    if what in ("operations", "records"):  # the call that issued each
+        words["link"] = pick(trace.calls["row"].to_numpy(), rows["call"].to_numpy(), -1)
+    return words | {"lane": lane}
 
-    def of_calls(row: np.ndarray) -> dict[str, Any]:
-        kind = np.array(CALL_KINDS, dtype=object)[calls["kind"].to_numpy()[row]]
-        lane, name = _threads(calls, row), call_names(trace, row)
-        return {"lane_kind": "host", "lane": lane, "kind": kind, "name": name, "ref_kind": "api"}
 
-    def of_ranges(row: np.ndarray) -> dict[str, Any]:
-        name, lane = ranges["text"].to_numpy(dtype=object)[row], _threads(ranges, row)
-        return {"lane_kind": "nvtx", "lane": lane, "kind": "range", "name": name, "ref_kind": "nvtx"}  # fmt: skip
-
-    def of_operations(row: np.ndarray) -> dict[str, Any]:
-        kind = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[row]]
-        return {
-            "lane_kind": "stream",
-            "lane": _streams(trace, operations.iloc[row]),
-            "kind": kind,
-            "name": operation_names(trace, row),
-            "ref_kind": kind,
-            "link": pick(calls["row"].to_numpy(), operations["call"].to_numpy()[row], -1),
-            "detail": _operation_details(trace, row),
-        }
-
-    return [
-        _Source("CUDA calls", calls, ["thread"], of_calls),
-        _Source("NVTX ranges", ranges, ["thread"], of_ranges),
-        _Source("operations", operations, ["device", "stream"], of_operations),
-    ]
-
-
-def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
+def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str, Any]]:
     """Grid, block, registers and shared memory of kernels, bytes and bandwidth of copies."""
-    operations = trace.operations.iloc[row]
-    shapes = np.zeros((len(row), 9), np.int64)
+    shapes = np.zeros((len(operations), 9), np.int64)
     kernels = np.flatnonzero(operations["kind"] == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
         known = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
@@ -246,31 +253,16 @@ def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
     return details
 
 
-def _records(split: SplitTrace) -> _Source:
-    """Records where they were placed: start = end = likeliest place; an arrow from the call that
-    made each."""
+def _records(split: SplitTrace) -> pd.DataFrame:
+    """Records where they were placed: start = end = likeliest place."""
     table = split.alignment.records
-    table = table[["process", "device", "stream", "lane", "call", "seq", "t_ns", "lower_ns", "upper_ns"]][table["problem"] == ""]  # fmt: skip
-    table = table[table["lane"] >= 0].sort_values("t_ns", kind="stable")
-    table = table.assign(start_ns=table["t_ns"], end_ns=table["t_ns"], row=table["seq"])
-
-    def columns(row: np.ndarray) -> dict[str, Any]:
-        some = table.iloc[row]
-        bars = zip(some["t_ns"] - some["lower_ns"], some["upper_ns"] - some["t_ns"], strict=True)
-        return {
-            "lane_kind": "event",
-            "lane": _streams(split.trace, some),
-            "kind": "record",
-            "name": [f"event record {s}" if s >= 0 else "event record" for s in some["seq"]],
-            "ref_kind": "event",
-            "link": pick(split.trace.calls["row"].to_numpy(), some["call"].to_numpy(), -1),
-            "detail": [{"at_most_earlier_ns": low, "at_most_later_ns": high} for low, high in bars],
-        }
-
-    return _Source("records", table, ["device", "stream"], columns)
+    columns = ["process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns"]
+    table = table[columns][(table["problem"] == "") & (table["lane"] >= 0)]
+    table = table.sort_values("t_ns", kind="stable")
+    return table.assign(start_ns=table["t_ns"], end_ns=table["t_ns"], row=table["seq"])
 
 
-def _waits(split: SplitTrace) -> _Source:
+def _waits(split: SplitTrace) -> pd.DataFrame:
     """Event waits on the stream that waits, from when it reaches the wait to when the record
     releases it.
 
@@ -297,29 +289,4 @@ def _waits(split: SplitTrace) -> _Source:
         on=record["stream"],
         inferred=waits["inferred"].to_numpy(),
     )
-    table = table[record["problem"] == ""].sort_values("start_ns")
-
-    def columns(row: np.ndarray) -> dict[str, Any]:
-        some = table.iloc[row]
-        of = [f"record {s}" if s >= 0 else "a record" for s in some["seq"]]
-        return {
-            "lane_kind": "event",
-            "lane": _streams(split.trace, some),
-            "kind": "wait",
-            "name": [f"waits for {r} of stream {s}" for r, s in zip(of, some["on"], strict=True)],
-            "ref_kind": "api",
-            "link": some["seq"].to_numpy(),
-            "detail": [{"inferred": True} if inferred else {} for inferred in some["inferred"]],
-        }
-
-    return _Source("waits", table, ["device", "stream"], columns)
-
-
-def _threads(table: pd.DataFrame, row: np.ndarray) -> list[str]:
-    return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
-
-
-def _streams(trace: Trace, rows: pd.DataFrame) -> list[str]:
-    several = len(distinct(trace.operations["device"].to_numpy())) > 1
-    where = zip(rows["device"], rows["stream"], strict=True)
-    return [f"GPU {d} stream {s}" if several and d >= 0 else f"stream {s}" for d, s in where]
+    return table[record["problem"] == ""].sort_values("start_ns")

@@ -23,7 +23,7 @@ from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync
 from nsysalign import engine
 from nsysalign.place.align import align
 from nsysalign.place.streams import lane_operations
-from nsysalign.predict.costs import FITTED, Overhead
+from nsysalign.predict.replay import FITTED, Overhead
 from nsysalign.predict.unprofiled import Predictor
 
 INSIDE, AFTER = 1_700, 900

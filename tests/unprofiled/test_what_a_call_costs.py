@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 
 from nsysalign.model import CALL, KIND
-from nsysalign.predict.costs import Costs, overhead, waiting
+from nsysalign.predict.replay import Costs, overhead, waiting
 from nsysalign.split.gaps import launch_latency
 
 COSTS = Costs(launch_share=0.5, attributes_share=0.4, memory_share=0.6, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,

@@ -62,7 +62,6 @@ def scene(w: World, folder: Path, kind: str = "event") -> Found:
     predictor = unprofiled.Predictor(trace, alignment, lanes)
     (window,) = alignment.windows[alignment.windows["kind"] == kind].itertuples(index=False)
     s = predictor.scene(window)
-    starts = trace.calls["start_ns"].to_numpy()[s.calls]
     items = [
         (
             i.lane,
@@ -76,7 +75,7 @@ def scene(w: World, folder: Path, kind: str = "event") -> Found:
         )
         for i in s.items
     ]
-    return Found(calls=((starts - ZERO) / 1000).tolist(), items=items, device=[i.device for i in s.items], trim=[i.trim for i in s.items], start=s.start,
+    return Found(calls=[(c.start - ZERO) / 1000 for c in s.calls], items=items, device=[i.device for i in s.items], trim=[i.trim for i in s.items], start=s.start,
                  end=s.end, reason=s.reason, back=predictor.back)  # fmt: skip
 
 
@@ -181,4 +180,4 @@ def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
     assert scene(ordinary(), tmp_path / "a").reason == ""
     monkeypatch.setattr(unprofiled, "MOST_CALLS", 5)
     s = scene(ordinary(), tmp_path / "b")
-    assert s.reason == "long" and s.items == [] and s.start == s.end == -1
+    assert s.reason == "long" and not s.items and s.start == s.end == -1
