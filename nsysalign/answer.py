@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,28 +22,17 @@ from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, status
 from nsysalign.explain.rules import DOUBTS
 from nsysalign.intervals import union
 from nsysalign.memory import trim_memory
-from nsysalign.model import (
-    CAUSES,
-    CLOCK_REASONS,
-    OPERATION_KINDS,
-    OTHER_STREAMS,
-    SLOWED_BITS,
-    Analysis,
-)
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, SLOWED_BITS, Analysis
 from nsysalign.parts import DISPLAY, parts_matrix, staging
 from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
-from nsysalign.verdicts import CANNOT_TELL, COLD, SIGNS, WRONG, Fix, Proof
+from nsysalign.verdicts import CANNOT_TELL, COLD, WRONG, Fix, Proof
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing
-#: faster. Not about the GPU's time: the first interval is left out whatever is measured; an
-#: interval without GPU work is host time.
+#: Rules whose advice on measuring is not about the GPU's time: the first interval is left out
+#: whatever is measured; an interval without GPU work is host time.
 _MEASURED_OTHERWISE = ("module-load", "event-floor")
-MEASURE_GPU = "To measure GPU time only"
-MEASURE_RIGHT = "To measure it right"
-SPEED_UP = "To make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
@@ -62,17 +51,15 @@ _WORTH_NAMING, _MATTERS = 0.02, 0.1
 _WORTH_SAMPLING_NS = 5_000_000
 
 
-@dataclass(frozen=True)
-class Spent:
-    """Nanoseconds over the intervals of a label; those that a rule calls cold are not among the
-    first three."""
+class Spent(NamedTuple):
+    """Nanoseconds over some intervals of a label."""
 
-    count: int = 0  # intervals
+    count: int = 0
     total_ns: int = 0  # what they measured
     idle_ns: int = 0  # of that, without work on the stream
-    cold: int = 0  # cold intervals
-    cold_ns: int = 0
-    cold_idle_ns: int = 0
+
+
+_NONE = (Spent(), Spent())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +69,10 @@ class LabelRow:
 
     label: str
     kind: str
-    count: int = 1
-    site: str = ""
-    callers: tuple[str, ...] = ()
-    library: bool = False
+    count: int
+    site: str
+    callers: tuple[str, ...]
+    library: bool
     interval: int  # number of the interval shown
     name: str  # its name
     elapsed_ns: int
@@ -93,26 +80,36 @@ class LabelRow:
     parts_ns: dict[str, int]  # every cause, zero included
     #: Kernels and graphs; of a host timer what it issued and ran before its second timer call.
     gpu_ns: int
-    others_ns: int = 0  # of a pair of events: what it launched on other streams took there
-    findings: tuple[str, ...] = ()  # rules that concern the label
-    flagged: bool = False  # one of them is a warning or an error
+    others_ns: int  # of a pair of events: what it launched on other streams took there
+    findings: tuple[str, ...]  # rules that concern the label
+    flagged: bool  # one of them is a warning or an error
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
     no_prediction: str = ""  # why there is none: "word: sentence"
-    host: str = ""  # what the CPU did while the stream waited for it, if that matters
-    spent: Spent = Spent()
+    host: str  # what the CPU did while the stream waited for it, if that matters
+    warm: Spent  # over its intervals, but for those that a rule calls cold
+    cold: Spent
     verdict: str = CANNOT_TELL
     words: str = ""  # the verdict in words, at most 24 letters
     sentence: str = ""  # of the first labels
-    columns_ns: Mapping[str, int] | None = None  # by `parts.COLUMNS`; they add up to elapsed_ns
     saving_ns: int = 0  # over its intervals, at most
     saving: float = 0.0  # the same as a share of all that was measured
+
+    @property
+    def columns_ns(self) -> dict[str, int]:
+        """The parts by `parts.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
+        overlap in a host timer: what is neither a kernel of its own nor waiting is the CPU's."""
+        sums = verdicts.columns_of(self)
+        if self.kind != "host" or self.gpu_ns <= sums["kernel"]:
+            return sums
+        waiting = min(sums["waiting"], self.elapsed_ns - self.gpu_ns)
+        others = self.elapsed_ns - self.gpu_ns - waiting
+        shown = {"kernel": self.gpu_ns, "waiting": waiting, "CPU": others}
+        return dict.fromkeys(sums, 0) | shown
 
     def without_nsys(self) -> str:
         """The time predicted without nsys (us) and how far that may be off, else why there is none
         in a word."""
-        if self.unprofiled_ns:
-            return within(*self.unprofiled_ns, 1_000)
-        return in_a_word(self.no_prediction)
+        return within(*self.unprofiled_ns) if self.unprofiled_ns else in_a_word(self.no_prediction)
 
 
 @dataclass(frozen=True)
@@ -124,8 +121,7 @@ class Finding:
     interval: int  # the interval that shows it, -1 for none
     rule: str
     evidence: tuple[tuple[str, str], ...] = ()  # (what, number with its unit)
-    #: (heading, sentence, lines of code): how to measure, how to make it faster.
-    advice: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    advice: tuple[Fix, ...] = ()  # how to measure, how to make it faster
     loss_ns: int = 0  # over the run, at most
     library: bool = False  # about what a library measured, not the program
     confirmation: str = ""  # the result of a re-run, '' without one
@@ -160,30 +156,8 @@ class Headline:
     """The run as a whole if the analysis has it, else all intervals of the user's own code."""
 
     text: str
-    of: str = ""  # what its times are of, in words
     elapsed_ns: int = 0
     parts_ns: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Trust:
-    """What the numbers rest on; '' for what is not known."""
-
-    gpu: str
-    driver: str
-    nsys: str
-    torch: str
-    clock: str  # of the SMs
-    measured: str  # how many intervals in how many labels
-    #: 95th percentile of `error_ns` over event intervals, None if there are none.
-    placed_within_ns: float | None
-
-    def __str__(self) -> str:
-        """The same in a few words."""
-        known = [self.gpu.removeprefix("NVIDIA ") or "no GPU named", "profiled"]
-        if self.placed_within_ns is not None:
-            known.append(f"±{duration(self.placed_within_ns)}")
-        return ", ".join(known)
 
 
 @dataclass(frozen=True)
@@ -210,13 +184,14 @@ class Answer:
     unplaced: tuple[Unplaced, ...]  # the most frequent reason first
     remarks: tuple[str, ...]  # what a first screen says below its table
     notes: tuple[str, ...]
-    trust: Trust
+    about: Mapping[str, str]  # what the numbers rest on: GPU, nsys, SM clock, ..., as far as known
     source: Mapping[str, str]  # call site -> that line of the program
 
     @property
-    def warnings(self) -> int:
-        """Labels whose verdict has the sign "!"."""
-        return sum(SIGNS[row.verdict] == "!" for row in self.labels)
+    def trust(self) -> str:
+        """What the numbers rest on, in a few words."""
+        bar = self.about.get("timestamp uncertainty")
+        return f"{self.about['GPU'].removeprefix('NVIDIA ')}, profiled{f', ±{bar}' if bar else ''}"
 
     @property
     def lost(self) -> str:
@@ -232,8 +207,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     analysis = _ranges_told_once(analysis, focus)
     matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
     staged = staging(analysis.details).groupby("interval")["ns"].sum()
-    staged = staged.reindex(analysis.intervals["interval"])
-    staged = staged.fillna(0).to_numpy(np.int64)
+    staged = staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
     working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
     busy = matrix[:, working].sum(axis=1) - staged
     spent = _spent(analysis, busy, cold)
@@ -241,7 +215,8 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     findings = _findings(analysis, spent)
     judge = verdicts.Judge(analysis)
     labels = _rows(analysis, analysis.labels, matrix, spent, findings, judge)
-    runs = _rows(analysis, analysis.runs, matrix, {}, findings, judge)
+    runs = analysis.runs.assign(row_interval=analysis.runs["interval"], count=1, library=False)
+    runs = _rows(analysis, runs, matrix, spent, findings, judge)
     lead = _lead(analysis, labels, runs, findings)
     proof = judge.proof(lead) if lead else None
     sentence, about = _sentence(analysis, judge, lead, findings, runs)
@@ -265,7 +240,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
         unplaced=tuple(_unplaced(analysis)),
         remarks=_remarks(analysis, cold, findings),
         notes=tuple(dict.fromkeys(notes)),
-        trust=_trust(analysis),
+        about=_about(analysis),
         source={
             safe_text(site): safe_text(text)
             for site, text in analysis.source_lines.itertuples(index=False)
@@ -308,37 +283,47 @@ def _rows(
     analysis: Analysis,
     shown: pd.DataFrame,
     matrix: np.ndarray,
-    spent: Mapping[str, Spent],
+    spent: Mapping[str, tuple[Spent, Spent]],
     findings: Sequence[Finding],
     judge: verdicts.Judge,
 ) -> list[LabelRow]:
-    """A row per label of `shown`, which is `labels` or the intervals of runs, as they are shown."""
+    """A row per label of `shown` (some columns of `frames.LABELS`), in the order in which they are
+    shown."""
     import pandas as pd
 
-    predicted, did = predictions(analysis), _host_sentences(analysis, spent)
+    predicted = {u.interval: u for u in analysis.unprofiled.itertuples(index=False)}
     others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
-    of_labels, by_label = "row_interval" in shown, dict[str, list[Finding]]()
+    did, by_label = _host_sentences(analysis, spent), dict[str, list[Finding]]()
     for finding in findings:
         by_label.setdefault(finding.label, []).append(finding)
-    own_ns = [
-        spent[row.label].total_ns for row in shown.itertuples() if of_labels and not row.library
-    ]
-    measured_ns = sum(own_ns) if of_labels else shown["elapsed_ns"].max()
-    numbers = shown["row_interval" if of_labels else "interval"]
-    positions = pd.Index(analysis.intervals["interval"]).get_indexer(numbers)
-    intervals = analysis.intervals.iloc[positions].itertuples(index=False)
+    positions = pd.Index(analysis.intervals["interval"]).get_indexer(shown["row_interval"])
+    intervals = analysis.intervals.iloc[positions]
+    own = shown["label"][~shown["library"].astype(bool)]
+    measured_ns = sum(spent[label][0].total_ns for label in own if label in spent)
+    measured_ns = measured_ns or intervals["elapsed_ns"].max() or 1  # of runs the longest
     rows = []
     for label, interval, ns in zip(
-        shown.itertuples(index=False), intervals, matrix[positions].tolist(), strict=True
+        shown.itertuples(index=False),
+        intervals.itertuples(index=False),
+        matrix[positions].tolist(),
+        strict=True,
     ):
         parts, about = dict(zip(CAUSES, ns, strict=True)), by_label.get(label.label, [])
         gpu_ns = parts["kernel"] + parts["graph"]
         if label.kind == "host" and interval.kernel_only_ns:
             inside_ns = interval.kernel_only_ns - interval.kernel_outside_ns
             gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
+        warm, cold = spent.get(label.label, _NONE)
+        without = predicted.get(interval.interval)
+        known = without is not None and not without.reason
+        bounds = (without.predicted_ns, without.lower_ns, without.upper_ns) if known else ()
         row = LabelRow(
             label=label.label,
             kind=label.kind,
+            count=label.count,
+            site=label.site,
+            callers=tuple(interval.callers),
+            library=label.library,
             interval=interval.interval,
             name=interval.name,
             elapsed_ns=interval.elapsed_ns,
@@ -346,58 +331,29 @@ def _rows(
             parts_ns=parts,
             gpu_ns=gpu_ns,
             others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
-            host=did.get(label.label, "")
-            if parts["host"] >= _MATTERS * interval.elapsed_ns
-            else "",
-            spent=spent.get(label.label, Spent()),
+            findings=tuple(finding.rule for finding in about),
+            flagged=any(finding.severity != "info" for finding in about),
+            unprofiled_ns=tuple(map(int, bounds)) or None,
+            no_prediction=safe_text(without.reason) if without is not None else "",
+            host=did.get(label.label, "") * (parts["host"] >= _MATTERS * interval.elapsed_ns),
+            warm=warm,
+            cold=cold,
         )
-        if of_labels:
-            row = replace(
-                row,
-                count=label.count,
-                site=label.site,
-                callers=tuple(interval.callers),
-                library=label.library,
-                findings=tuple(finding.rule for finding in about),
-                flagged=any(finding.severity != "info" for finding in about),
-                **predicted.get(interval.interval, {}),
-            )
         word, text = judge.verdict(row, about)
         losses = [f.loss_ns for f in about if f.rule not in COLD and f.severity != "error"]
         saving_ns = 0 if word == WRONG else max(losses, default=0)
-        rows.append(
-            replace(
-                row,
-                verdict=word,
-                words=text,
-                columns_ns=verdicts.shown_columns(row),
-                saving_ns=saving_ns,
-                saving=min(saving_ns / (measured_ns or 1), 1.0),
-            )
-        )
+        share = min(saving_ns / measured_ns, 1.0)
+        rows.append(replace(row, verdict=word, words=text, saving_ns=saving_ns, saving=share))
 
     def place(row: LabelRow) -> tuple[Any, ...]:
         saves = row.saving_ns if row.saving >= LEADS else 0
         return row.library, row.verdict == WRONG, -saves, -row.elapsed_ns * row.count
 
     rows.sort(key=place)
-    return [
-        replace(row, sentence=judge.sentence(row, by_label.get(row.label, [])))
-        for row in rows[:MOST_SENTENCES]
-    ] + rows[MOST_SENTENCES:]
-
-
-def predictions(analysis: Analysis) -> dict[int, dict[str, Any]]:
-    """By interval: what it would have measured without nsys, or why that is unknown."""
-    return {
-        u.interval: {
-            "unprofiled_ns": None
-            if u.reason
-            else (*map(int, (u.predicted_ns, u.lower_ns, u.upper_ns)),),
-            "no_prediction": safe_text(u.reason),
-        }
-        for u in analysis.unprofiled.itertuples(index=False)
-    }
+    for number, row in enumerate(rows[:MOST_SENTENCES]):
+        sentence = judge.sentence(row, by_label.get(row.label, []))
+        rows[number] = replace(row, sentence=sentence)
+    return rows
 
 
 def in_a_word(no_prediction: str) -> str:
@@ -438,24 +394,22 @@ def _lead(
 def _tells(analysis: Analysis, label: str) -> bool:
     """Whether the typical interval of a label shows something: not where most of its time is counted
     twice, as its intervals overlap; nor where none of its streams did anything while others worked."""
-    columns = [
-        "flags",
-        "kernel_only_upper_ns",
-        "pid",
-        "end_stream",
-        "start_ns",
-        "end_ns",
-        "elapsed_ns",
-    ]
+    columns = ["pid", "end_stream", "start_ns", "end_ns", "elapsed_ns", "flags"]
+    columns += ["kernel_only_upper_ns"]
     own = analysis.intervals.loc[analysis.intervals["label"] == label, columns]
     idle = (not OTHER_STREAMS.isdisjoint(flags) for flags in own["flags"])
     if not own["kernel_only_upper_ns"].any() and all(idle):
         return False
     once = 0
     for _, of_stream in own.groupby(["pid", "end_stream"]):
-        begin, end = union(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
-        once += int((end - begin).sum())
+        once += _covered(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
     return 2 * once >= own["elapsed_ns"].sum()
+
+
+def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
+    """The time (ns) in which at least one of these intervals was open."""
+    begin, end = union(starts, ends)
+    return int((end - begin).sum())
 
 
 def _sentence(
@@ -466,33 +420,31 @@ def _sentence(
     runs: Sequence[LabelRow],
 ) -> tuple[str, Sequence[Finding]]:
     """The sentence, and the findings that say how to fix what it says."""
+    first = {finding.rule: finding for finding in reversed(findings)}
+    if lost := first.get("lost-records"):
+        # then nothing that is said of the GPU is the whole of it
+        return lost.title, [lost]
     nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
-    sentence, about = next(nothing, _nothing_measured(analysis)), []
-    if lead:
-        sentence = lead.sentence
-        about = [finding for finding in findings if finding.label == lead.label]
+    sentence = lead.sentence if lead else next(nothing, _nothing_measured(analysis))
+    about = [finding for finding in findings if lead and finding.label == lead.label]
     if lead is None or lead.kind == "run":
-        severe = [finding for finding in findings if finding.severity != "info"]
+        about = [finding for finding in findings if finding.severity != "info"]
         if not analysis.labels.empty:
             of_runs = {run.label for run in runs}
-            severe = [f for f in severe if f.severity == "warning" and f.label in of_runs]
-        if severe and severe[0].rule == "set-up":
+            about = [f for f in about if f.severity == "warning" and f.label in of_runs]
+        if about:
             besides = judge.sentence(lead, []) if lead else sentence
-            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else besides}"
-        elif severe:
-            sentence = severe[0].title
-        about = severe[:1]
-    first = {finding.rule: finding for finding in reversed(findings)}
+            sentence = about[0].title
+            if about[0].rule == "set-up":
+                sentence += f" {about[1].title if about[1:] else besides}"
+        about = about[:1]
     if failed := first.get("failed-calls"):
-        # comes before everything else: what should have been timed did not happen
+        # comes before all else: what should have been timed did not happen
         if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
             others = (analysis.other_streams["interval"] == lead.interval).any()
             where = "on the stream of" if others else "in"
             sentence = f"No kernel ran {where} {safe_text(lead.label)}."
         sentence, about = f"{failed.title} {sentence}", [failed]
-    if lost := first.get("lost-records"):
-        # then nothing that is said of the GPU is the whole of it
-        sentence, about = lost.title, [lost]
     return sentence, about
 
 
@@ -505,23 +457,25 @@ def cold_intervals(analysis: Analysis) -> np.ndarray:
     return named & labels.isin(labels[~named].unique()).to_numpy()
 
 
-def _spent(analysis: Analysis, busy: np.ndarray, cold: np.ndarray) -> dict[str, Spent]:
-    """Per label."""
+def _spent(
+    analysis: Analysis, busy: np.ndarray, cold: np.ndarray
+) -> dict[str, tuple[Spent, Spent]]:
+    """Per label, of its intervals that are not cold, and of those that are."""
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     spent = {}
     for label, positions in analysis.measured.groupby("label", sort=False).indices.items():
-        sums: list[int] = []
+        sums = []
         for some in (positions[~cold[positions]], positions[cold[positions]]):
             total = int(elapsed[some].sum())
-            sums += [len(some), total, total - int(busy[some].sum())]
-        spent[label] = Spent(*sums)
+            sums.append(Spent(len(some), total, total - int(busy[some].sum())))
+        spent[label] = (sums[0], sums[1])
     return spent
 
 
 # --- what the CPU did ---
 
 
-def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str, str]:
+def _host_sentences(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]) -> dict[str, str]:
     """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle
     for long in warm intervals, how to record them."""
     sampled = bool(analysis.host_activity["samples"].any())
@@ -543,7 +497,7 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
             gaps = duration(whole["ns"])
             parts.append(f"not sampled: none of the samples fell into its {gaps} of gaps")
         parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
-        idle_ns = spent.get(label, Spent()).idle_ns
+        idle_ns = spent.get(label, _NONE)[0].idle_ns
         if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
             parts = ["not recorded; nsysalign run --sample-python SCRIPT.py names its functions"]
         sentences[label] = "; ".join(parts)
@@ -553,22 +507,24 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
 # --- findings ---
 
 
-def _findings(analysis: Analysis, spent: Mapping[str, Spent]) -> list[Finding]:
+def _findings(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]) -> list[Finding]:
     """All of them: the program's own first, the most severe first."""
     findings = []
     libraries = set(analysis.labels["label"][analysis.labels["library"].astype(bool)])
     table = analysis.findings.itertuples(index=False)
     for f, status in zip(table, statuses(analysis), strict=True):
-        rule, own = safe_text(f.rule), spent.get(f.label, Spent())
-        # A finding with a remedy for the program also says how to measure the GPU without that
-        # effect; others are about the measurement itself.
+        rule, (warm, cold) = safe_text(f.rule), spent.get(f.label, _NONE)
+        is_open, of_cold = status.verdict == NOT_CONFIRMED, rule in COLD and cold.count
+        # Two kinds of advice: a delay before the start event isolates the GPU's time, and makes
+        # nothing faster.
         gpu = f.faster and rule not in _MEASURED_OTHERWISE
+        purposes = {"measure the GPU only" if gpu else "measure it right": f.advice}
+        purposes["make it faster"] = f.faster
         advice = []
-        for head, text in ((MEASURE_GPU if gpu else MEASURE_RIGHT, f.advice), (SPEED_UP, f.faster)):
+        for purpose, text in purposes.items():
             sentence, *code = re.split(r" {3,}", safe_text(text))  # "Do this:   code"
-            advice += [(head, sentence, tuple(code))] if text else []
+            advice += [Fix(purpose, sentence, tuple(code))] if text else []
         evidence = f.evidence if isinstance(f.evidence, dict) else {}
-        is_open, of_cold = status.verdict == NOT_CONFIRMED, rule in COLD and own.cold
         findings.append(
             Finding(
                 severity=f.severity if f.severity in SEVERITIES else "info",
@@ -586,9 +542,9 @@ def _findings(analysis: Analysis, spent: Mapping[str, Spent]) -> list[Finding]:
                 library=f.label in libraries,
                 confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
                 to_confirm=safe_text(status.text) if is_open else None,
-                count=own.cold if of_cold else own.count,
-                total_ns=own.cold_ns if of_cold else own.total_ns,
-                which="cold" if of_cold else "warm" if own.cold else "",
+                count=(cold if of_cold else warm).count,
+                total_ns=(cold if of_cold else warm).total_ns,
+                which="cold" if of_cold else "warm" if cold.count else "",
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
@@ -617,8 +573,7 @@ def _remarks(analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]) 
     """What happened once, in a line: the time in which a first call was open, however nested; and
     whether there was a run without nsys."""
     own = analysis.intervals[cold & ~analysis.intervals["library"].to_numpy(dtype=bool)]
-    begin, end = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-    once, remarks = int((end - begin).sum()), []
+    once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
     loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
     if once:
         loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
@@ -654,7 +609,6 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
     intervals = analysis.intervals
     start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
-    counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
     runs = np.flatnonzero((intervals["kind"] == "run").to_numpy())
     run = int(runs[elapsed[runs].argmax()]) if len(runs) else None
     # If a trace was cut from a longer one, most of the run is unknown: its intervals say more.
@@ -671,29 +625,29 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
     idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
     listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
     shares = ", ".join([f"GPU busy {percent(worked / total)}", *listed])
+    counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
     if run is None:
-        text = f"{counted}, {duration(total)} profiled: {shares}."
-        return Headline(text, "all intervals together", total, parts)
+        return Headline(f"{counted}, {duration(total)} profiled: {shares}.", total, parts)
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
     if not len(timed):
         if len(of_devices(analysis)) > 1:
             text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
-        return Headline(text, "the run", total, parts)
-    begins, ends = union(
-        *(np.clip(at[timed], start[run], start[run] + total) for at in (start, start + elapsed))
-    )
+        return Headline(text, total, parts)
+    end = start[run] + total
+    covered = _covered(*(np.clip(at[timed], start[run], end) for at in (start, start + elapsed)))
     text += f" {counted}"
-    if covered := int((ends - begins).sum()):  # else all of them are in other processes
+    if covered:  # else all of them are in other processes
         verb = "covers" if len(timed) == 1 else "cover"
         rest = "; the rest was not timed" if covered < _UNTIMED * total else ""
         text += f" {verb} {duration(covered)} of it ({percent(covered / total)}){rest}"
-    return Headline(f"{text}.", "the run", total, parts)
+    return Headline(f"{text}.", total, parts)
 
 
 # --- what the numbers rest on ---
 
 
-def _trust(analysis: Analysis) -> Trust:
+def _about(analysis: Analysis) -> dict[str, str]:
+    """What is known of it, by what it is called."""
     info, measured, clocks = analysis.trace, analysis.measured, analysis.gpu_clocks
     library = measured["library"].to_numpy(bool)
     if library.all():  # the program asked a library to time: these are its own
@@ -710,25 +664,18 @@ def _trust(analysis: Analysis) -> Trust:
         clock += f", {int(clocks['samples'].sum()):,} samples"
         clock += ", slowed down at times" if slowed else ""
     errors = measured.loc[measured["kind"] == "event", "error_ns"].to_numpy()
-    return Trust(
-        gpu=", ".join(dict.fromkeys(map(safe_text, info.devices))),
-        driver=safe_text(info.driver_version or ""),
-        nsys=safe_text(info.nsys_version or ""),
-        torch=safe_text(analysis.known.torch),
-        clock=clock,
-        measured=counted,
-        placed_within_ns=float(np.percentile(errors, 95)) if len(errors) else None,
-    )
-
-
-def reason_words(bits: int) -> str:
-    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or
-    unknown."""
-    if bits <= 0:
-        return ""
-    known = [text for bit, text in CLOCK_REASONS.items() if bits & bit]
-    rest = bits & ~sum(CLOCK_REASONS)
-    return ", ".join([*known, *([f"reason {rest:#x}"] if rest else [])])
+    methods = measured["method"].value_counts().items()
+    about = {
+        "GPU": ", ".join(dict.fromkeys(map(safe_text, info.devices))) or "no GPU named",
+        "driver": safe_text(info.driver_version or ""),
+        "nsys": safe_text(info.nsys_version or "unknown version"),
+        "torch": safe_text(analysis.known.torch),
+        "SM clock": clock,
+        "measured": counted,
+        "timestamp uncertainty": duration(np.percentile(errors, 95)) if len(errors) else "",
+        "placed by": ", ".join(f"{safe_text(method)} ({count:,})" for method, count in methods),
+    }
+    return {name: text for name, text in about.items() if text}
 
 
 def _unplaced(analysis: Analysis) -> list[Unplaced]:

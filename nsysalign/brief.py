@@ -8,14 +8,15 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.text import duration, safe_text
-from nsysalign.verdicts import CANNOT_TELL
+from nsysalign.text import safe_text
+from nsysalign.verdicts import CANNOT_TELL, CPU
 
 if TYPE_CHECKING:
     from nsysalign.answer import Answer
     from nsysalign.unprofiled_run import UnprofiledRun
 
 SCHEMA, MOST_BYTES = "nsysalign-answer/1", 2_000
+_LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_ns")
 _MOST = {"labels": 5, "fixes": 3, "wrong": 5}
 #: What leaves where it does not fit, from its end, down to so many.
 _LEAVES = {"remarks": 0, "labels": 1, "wrong": 0, "fixes": 0}
@@ -29,10 +30,7 @@ def of_answer(said: Answer, command: str, run: str) -> str:
         chosen = f" --label {shlex.quote(proof.label)}" if proof.kind != "run" else ""
         shown = f"nsysalign show {shlex.quote(run)}{chosen}"
     labels = [
-        _label(
-            row.label, row.verdict, row.words, row.count, row.elapsed_ns,
-            row.columns_ns["kernel"], row.saving_ns,
-        )
+        (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns)
         for row in said.labels
     ]  # fmt: skip
     fixes = [
@@ -56,13 +54,9 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
 
     rows = [row for _, row in shown.by_weight(run.labels).iterrows()]
     words = [row["verdict"] for row in rows]
-    verdict = "cpu_bound" if "cpu_bound" in words else next(iter(words), CANNOT_TELL)
-    floor = "" if run.floor_ns is None else f", an empty pair reads {duration(run.floor_ns)}"
+    verdict = CPU if CPU in words else next(iter(words), CANNOT_TELL)
     labels = [
-        _label(
-            row["label"], row["verdict"], shown.words(row), int(row["count"]),
-            round(row["steady_median_ns"]),
-        )
+        (row["label"], row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None)
         for row in rows
     ]  # fmt: skip
     return _fitted(
@@ -72,7 +66,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
         fixes=[],
         labels=labels,
         remarks=[cut(note, 120) for note in run.notes[:3]],
-        trust=cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
+        trust=cut(shown.trust(run)),
     )
 
 
@@ -92,16 +86,6 @@ def _short(command: str, verdict: str, sentence: str, next_command: str) -> dict
     }
 
 
-def _label(
-    label: str, verdict: str, words: str, n: int, elapsed_ns: int,
-    kernel_ns: int | None = None, saving_ns: int | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "label": cut(label), "verdict": verdict, "words": words, "n": n, "elapsed_ns": elapsed_ns,
-        "kernel_ns": kernel_ns, "saving_ns": saving_ns,
-    }  # fmt: skip
-
-
 def cut(text: object, most: int = 60) -> str:
     """At most so many bytes, whole characters."""
     encoded = safe_text(text).encode()
@@ -116,8 +100,10 @@ def _line(brief: dict[str, Any]) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
 
 
-def _fitted(brief: dict[str, Any], **more: str | Sequence[Any]) -> str:
-    brief |= more
+def _fitted(brief: dict[str, Any], labels: Sequence[tuple], **more: str | Sequence[Any]) -> str:
+    """The line, with as many labels (values of `_LABEL`), fixes and remarks as fit."""
+    rows = [dict(zip(_LABEL, (cut(label), *values), strict=True)) for label, *values in labels]
+    brief |= more | {"labels": rows}
     every = {name: len(brief[name]) for name in _MOST}
     brief |= {name: brief[name][:most] for name, most in _MOST.items()}
     for name, least in _LEAVES.items():

@@ -53,46 +53,45 @@ def safe_text(text: Any) -> str:
     return _SURROGATES.sub("\ufffd", _CONTROLS.sub("", _ESCAPES.sub("", line)))
 
 
-def fixed(ns: float | None, *, unit_ns: int = 1_000, decimals: int = 2) -> str:
+def fixed(ns: float | None, decimals: int = 2) -> str:
     """A table cell: 1234720 -> "1,234.72" (microseconds); exactly zero is a dot, unknown is a question
     mark."""
-    if ns is None or (isinstance(ns, float) and math.isnan(ns)):
+    if ns is None or math.isnan(ns):
         return "?"
-    if ns == 0:
-        return ZERO
-    return f"{ns / unit_ns:,.{decimals}f}"
+    return f"{ns / 1_000:,.{decimals}f}" if ns else ZERO
 
 
 def duration(ns: float | None) -> str:
     """A time in prose, three significant digits with its unit: "32 ns", "24.8 us", "217 us", "1.79
     ms"."""
-    if ns is None or (isinstance(ns, float) and math.isnan(ns)):
+    if ns is None or math.isnan(ns):
         return "unknown"
     size, unit = _unit(ns)
-    return f"{_three_digits(ns / size, whole=size == 1)} {unit}"
+    return f"{_digits(ns / size, whole=size == 1)} {unit}"
 
 
 def span(ns: float) -> str:
     """A time in a title, in which whole numbers stay whole: "24.8 us", "24 us"."""
     size, unit = _unit(ns)
-    return f"{_title_digits(ns / size)} {unit}"
+    return f"{_digits(ns / size)} {unit}"
 
 
 def of(part_ns: float, whole_ns: float) -> str:
     """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its
     own."""
-    size, unit = _unit(whole_ns)
-    if part_ns / size < 0.5:
-        return f"{span(part_ns)} of {span(whole_ns)}"
-    return f"{_title_digits(part_ns / size)} of {_title_digits(whole_ns / size)} {unit}"
-
-
-def _title_digits(value: float) -> str:
-    return _three_digits(value, whole=value == int(value))
+    part = part_ns / _unit(whole_ns)[0]
+    return f"{span(part_ns) if part < 0.5 else _digits(part)} of {span(whole_ns)}"
 
 
 def _unit(ns: float) -> tuple[float, str]:
     return next(((size, unit) for limit, size, unit in _TIMES if abs(ns) < limit), (1e9, "s"))
+
+
+def _digits(value: float, whole: bool | None = None) -> str:
+    """Three significant digits; of a whole number none behind the point, if nothing else is said."""
+    size, whole = abs(value), value == int(value) if whole is None else whole
+    places = 0 if whole or size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{value:.{places}f}"
 
 
 def microseconds(ns: float) -> str:
@@ -100,24 +99,16 @@ def microseconds(ns: float) -> str:
     return f"{ns / 1e3:,.1f} us"
 
 
-def _three_digits(value: float, *, whole: bool) -> str:
-    size = abs(value)
-    if whole or size >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
-
-
 def bytes_text(count: float) -> str:
     """Bytes in decimal units, as bandwidths are: "512 B", "2.10 MB"."""
-    for limit, unit_size, unit in ((1e3, 1, "B"), (1e6, 1e3, "kB"), (1e9, 1e6, "MB")):
-        if count < limit:
-            return f"{_three_digits(count / unit_size, whole=unit_size == 1)} {unit}"
-    return f"{_three_digits(count / 1e9, whole=False)} GB"
+    sizes = ((1e3, 1, "B"), (1e6, 1e3, "kB"), (1e9, 1e6, "MB"), (math.inf, 1e9, "GB"))
+    size, unit = next((size, unit) for limit, size, unit in sizes if count < limit)
+    return f"{_digits(count / size, whole=size == 1)} {unit}"
 
 
 def bandwidth(count: float, ns: float) -> str:
     """Bytes per nanosecond are GB/s."""
-    return f"{_three_digits(count / ns, whole=False)} GB/s" if ns > 0 else ""
+    return f"{_digits(count / ns, whole=False)} GB/s" if ns > 0 else ""
 
 
 def percent(share: float) -> str:
@@ -187,7 +178,7 @@ def quantity(key: str, value: Any) -> str:
         return percent(value)
     for ending, unit in _UNITS.items():
         if key.endswith(ending):
-            return f"{_three_digits(value, whole=unit != 'W')} {unit}"
+            return f"{_digits(value, whole=unit != 'W')} {unit}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
@@ -199,25 +190,24 @@ def words(key: str) -> str:
 def short_name(kernel: str) -> str:
     """ "void at::native::reduce_kernel<512, 1>(...)" -> "reduce_kernel": what a line has room for
     (format.js, `shortName`)."""
+    return _outside(kernel).removeprefix("void ").rpartition("::")[2].strip() or kernel
+
+
+def _outside(name: str) -> str:
+    """What stands outside of all brackets, '' if these do not match."""
     depth, plain = 0, ""
-    for letter in kernel.removeprefix("void "):
-        if letter == "(" and not depth and plain:
-            break
-        depth = max(0, depth + (letter == "<") - (letter == ">"))
-        plain += letter if not depth and letter != ">" else ""
-    return plain.rpartition("::")[2].strip() or kernel
+    for character in name:
+        depth -= character in ">)"
+        plain += character if depth == 0 and character not in "<>()" else ""
+        depth += character in "<("
+    return plain.strip() if depth == 0 else ""
 
 
 def kernel_name(detail: str, width: int = 48) -> str:
     """A kernel as findings name it: without return type, namespaces, parameters and template
     arguments, but with its functor; whole if its brackets do not match."""
     name = detail.split("on the way: ", 1)[-1]
-    depth, plain = 0, ""
-    for character in name:
-        depth -= character in ">)"
-        plain += character if depth == 0 and character not in "<>()" else ""
-        depth += character in "<("
-    plain = plain.strip() if depth == 0 and plain.strip() else name
+    plain = _outside(name) or name
     if "::" in plain or plain.startswith("void "):
         *space, head = plain.split()[-1].split("::")
         # some libraries call every kernel "kernel": then its namespace names it
@@ -253,8 +243,8 @@ def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
     return out
 
 
-def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> str:
-    """ "191 ±25": no more digits than the bar allows."""
+def within(middle_ns: float, lower_ns: float, upper_ns: float) -> str:
+    """ "191 ±25" (microseconds): no more digits than the bar allows."""
     reach = max(upper_ns - middle_ns, middle_ns - lower_ns)
-    places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
-    return f"{middle_ns / unit_ns:,.{places}f} ±{reach / unit_ns:,.{places}f}"
+    places = 0 if reach >= 10_000 else 1 if reach >= 1_000 else 2
+    return f"{middle_ns / 1_000:,.{places}f} ±{reach / 1_000:,.{places}f}"

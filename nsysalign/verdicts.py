@@ -38,11 +38,6 @@ COLD = ("module-load", "warm-up")
 _MOST_PIECES = 1_000
 _IDLE = ("launch", "CPU", "sync", "rest")
 _STREAM = re.compile(r" \(stream \d+\)$")
-_PURPOSE = {
-    "To measure GPU time only": "measure the GPU only",
-    "To measure it right": "measure it right",
-    "To make it faster": "make it faster",
-}
 _BEGIN = {"event": "start.record()", "host": "the first timer call"}
 
 
@@ -85,24 +80,16 @@ def columns_of(row: LabelRow) -> dict[str, int]:
     return sums
 
 
-def shown_columns(row: LabelRow) -> dict[str, int]:
-    """The columns of a row as they are printed.  GPU and CPU overlap in a host timer: what is
-    neither a kernel of its own nor waiting is the CPU's."""
-    sums = columns_of(row)
-    if row.kind != "host" or row.gpu_ns <= sums["kernel"]:
-        return sums
-    waiting = min(sums["waiting"], row.elapsed_ns - row.gpu_ns)
-    others = row.elapsed_ns - row.gpu_ns - waiting
-    return dict.fromkeys(COLUMNS, 0) | {"kernel": row.gpu_ns, "waiting": waiting, "CPU": others}
-
-
 class Judge:
     """Words, sentence and proof of rows, from the tables of an analysis."""
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
         kernels = analysis.kernels[analysis.kernels["kind"].isin(["kernel", "graph"])]
-        self._kernels = dict(iter(kernels.groupby("label", sort=False)))
+        self._kernel_ns = kernels.groupby("label")["total_ns"].sum()
+        self._top = kernels.drop_duplicates("label").set_index(
+            "label"
+        )  # the most expensive is first
         ranges = analysis.host_ranges  # how long the CPU was in them, their median
         self._ranges = dict(zip(ranges["label"], ranges["median_ns"], strict=True))
 
@@ -139,13 +126,16 @@ class Judge:
             return word, f"{what} late, {percent(late / of)}"
         if row.parts_ns["unknown"] >= 0.5 * whole:
             return CANNOT_TELL, "cannot tell"
-        (_, first), (_, second) = _largest(row)
-        return MIXED, f"{first}, {second}"
+        return MIXED, ", ".join(part for _, part in _largest(row))
 
     def sentence(self, row: LabelRow, findings: Sequence[Finding]) -> str:
         """At most two sentences: the number and its cause."""
-        word, whole = row.verdict, max(row.elapsed_ns, 1)
-        parts, kernels = shown_columns(row), row.gpu_ns
+        word, whole, parts, kernels = (
+            row.verdict,
+            max(row.elapsed_ns, 1),
+            row.columns_ns,
+            row.gpu_ns,
+        )
         reads = f"{safe_text(row.label)} reads {duration(row.elapsed_ns)}"
         if row.kind == "nvtx":
             reads = f"{safe_text(row.label)}: its GPU work spans {duration(row.elapsed_ns)}"
@@ -154,28 +144,23 @@ class Judge:
                 reads += f" of the {duration(inside_ns)} that the CPU was in the range"
         if row.kind == "run":
             reads = f"From its first to its last GPU work the run takes {duration(row.elapsed_ns)}"
+        share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
         if word == WRONG:
             return next(f.title for f in findings if f.severity == "error")
         if word == CANNOT_TELL:
             unknown = percent(row.parts_ns["unknown"] / whole)
             return f"{reads}. The trace does not say what ran in {unknown} of it."
         if word == MIXED:
-            (one, first), (two, second) = _largest(row)
+            largest = [f"{part} {percent(ns / whole)}" for ns, part in _largest(row)]
             most = self._top_kernel(row) if row.kind == "run" else ""
-            return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}. {most}".strip()
+            return f"{reads}: {', '.join(largest)}. {most}".strip()
         if word == COPY:
-            copied, speed = "Setting memory takes most of it", self._bandwidth(row)
-            if (copy := self._largest_detail(row, "memcpy", "bytes")) is not None:
-                copied = f"The largest part: {bytes_text(int(copy['bytes']))} {safe_text(copy['direction'])}"
-                copied += f" ({safe_text(copy['memory'])} memory)" if copy["memory"] else ""
-            copied += f" at {speed}" if speed else ""
-            return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {copied}."
-        if word == WAITING:
-            waited = (
-                f"{reads}; for {duration(parts['waiting'])} of it its work was launched and waited"
+            return (
+                f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {self._copied(row)}."
             )
-            return f"{waited}{self._waited_for(row, parts['waiting'])}"
-        share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
+        if word == WAITING:
+            waited = f"for {duration(parts['waiting'])} of it its work was launched and waited"
+            return f"{reads}; {waited}{self._waited_for(row, parts['waiting'])}"
         if word == GPU:
             graph = " (a CUDA graph)" if row.parts_ns["graph"] else ""
             said = f"{reads}: {percent(kernels / whole)} kernels{graph}."
@@ -184,18 +169,19 @@ class Judge:
             return f"{said} {next(warned, '') or self._top_kernel(row)}".strip()
         if row.kind == "run":
             return f"{reads}; {self._busy(row, kernels + parts['copy'])}"
-        others_ns = self._of("other_streams", row)["ns"].max()
-        others_work, takes = others_ns > 0, "no kernel runs in it"
+        proof, others_ns = self.proof(row), self._of("other_streams", row)["ns"].max()
+        idler, takes = "The GPU", "no kernel runs in it"
+        if others_ns > 0:
+            idler = "Its stream"
+            takes = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
         if kernels:
-            alone = sum(piece.column == "kernel" for piece in self.proof(row).pieces) == 1
+            alone = sum(piece.column == "kernel" for piece in proof.pieces) == 1
             verb = "kernel takes" if alone and word != FLOOR else "kernels take"
             takes = f"its {verb} {duration(kernels)}"
-        elif others_work:
-            takes = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
         if word == FLOOR:
             return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
         takes = share if row.kind == "host" and kernels else takes
-        return f"{reads}; {takes}. {_why(row, self.proof(row), 'Its stream' if others_work else 'The GPU')}"
+        return f"{reads}; {takes}. {_why(row, proof, idler)}"
 
     def proof(self, row: LabelRow) -> Proof:
         """The row's interval with its pieces: neighbours of one column are joined, and named by the
@@ -212,18 +198,16 @@ class Judge:
             start, end, details = edges[:-1], edges[1:], [""] * _MOST_PIECES
         every = zip(start.tolist(), end.tolist(), columns, details, strict=True)
         segments = [Piece(*one) for one in every if one[1] > one[0]]
-        pieces = []
+        pieces, launches, longest_ns = [], list[Piece](), 0
         for column, touching in groupby(segments, key=lambda piece: piece.column):
             same = [*touching]
-            longest = max(same, key=lambda piece: piece.end_ns - piece.start_ns)
-            pieces.append(Piece(same[0].start_ns, same[-1].end_ns, column, safe_text(longest.what)))
-        idle = [
-            [*stretch]
-            for waits, stretch in groupby(segments, key=lambda piece: piece.column in _IDLE)
-            if waits
-        ]
-        longest_idle = max(idle, key=lambda some: some[-1].end_ns - some[0].start_ns, default=[])
-        launches = [p for p in longest_idle if p.column == "launch" and p.what]
+            named = max(same, key=lambda piece: piece.end_ns - piece.start_ns)
+            pieces.append(Piece(same[0].start_ns, same[-1].end_ns, column, safe_text(named.what)))
+        for idle, touching in groupby(segments, key=lambda piece: piece.column in _IDLE):
+            same = [*touching]
+            if idle and same[-1].end_ns - same[0].start_ns > longest_ns:
+                longest_ns = same[-1].end_ns - same[0].start_ns
+                launches = [piece for piece in same if piece.column == "launch" and piece.what]
         last = launches[-1] if launches else Piece(0, 0, "launch", "")
         return Proof(
             row.label, row.interval, row.name, row.kind, row.elapsed_ns, tuple(pieces),
@@ -232,14 +216,12 @@ class Judge:
 
     def _top_kernel(self, row: LabelRow) -> str:
         """The kernel that takes most of a label's GPU time."""
-        kernels = self._kernels.get(row.label)
-        total = 0 if kernels is None else int(kernels["total_ns"].sum())
-        top = kernels.loc[kernels["total_ns"].idxmax()] if total else None
+        top = self._top.loc[row.label] if row.label in self._top.index else None
         if top is None or top["kind"] != "kernel":
             return ""
         name = short_name(safe_text(top["kernel"]))
         name = name if len(name) <= 48 else name[:47] + "…"
-        share = percent(int(top["total_ns"]) / total)
+        share = percent(top["total_ns"] / max(self._kernel_ns[row.label], 1))
         return f"{name} is {share} of its kernel time: look at it with ncu."
 
     def _busy(self, row: LabelRow, busy: int) -> str:
@@ -261,7 +243,17 @@ class Judge:
 
     def _bandwidth(self, row: LabelRow) -> str:
         copy = self._largest_detail(row, "memcpy", "bandwidth_gb_s")
-        return "" if copy is None else f"{copy['bandwidth_gb_s']:.3g} GB/s"
+        speed = 0 if copy is None else copy["bandwidth_gb_s"]
+        return f"{speed:,.0f} GB/s" if speed >= 1_000 else f"{speed:.3g} GB/s" if speed else ""
+
+    def _copied(self, row: LabelRow) -> str:
+        copied, speed = "Setting memory takes most of it", self._bandwidth(row)
+        if (copy := self._largest_detail(row, "memcpy", "bytes")) is not None:
+            copied = (
+                f"The largest part: {bytes_text(int(copy['bytes']))} {safe_text(copy['direction'])}"
+            )
+            copied += f" ({safe_text(copy['memory'])} memory)" if copy["memory"] else ""
+        return f"{copied} at {speed}" if speed else copied
 
     def _waited_for(self, row: LabelRow, ns: int) -> str:
         others, wait = self._of("other_streams", row), self._largest_detail(row, "queued")
@@ -287,7 +279,7 @@ def _largest(row: LabelRow) -> list[tuple[int, str]]:
 
 def _why(row: LabelRow, proof: Proof, idler: str) -> str:
     """Of a label that the CPU limits: what its stream waited for; `idler`: what was idle then."""
-    parts, api_ns = shown_columns(row), row.parts_ns["api"]
+    parts, api_ns = row.columns_ns, row.parts_ns["api"]
     idle = parts["launch"] + parts["CPU"]
     if row.verdict == LAUNCH:
         calls = {piece.what for piece in proof.pieces if piece.column == "launch"}
@@ -316,9 +308,8 @@ def fixes(findings: Sequence[Finding]) -> tuple[Fix, ...]:
     serious = [f for f in lasting if f.severity != "info"] or [f for f in lasting if f.loss_ns]
     found: dict[str, Fix] = {}
     for finding in sorted(serious, key=lambda f: (order.index(f.severity), -f.loss_ns)):
-        for head, sentence, code in finding.advice:
-            purpose = _PURPOSE.get(head, head)
-            found.setdefault(purpose.partition(" ")[0], Fix(purpose, sentence, code))
+        for fix in finding.advice:
+            found.setdefault(fix.purpose.partition(" ")[0], fix)
     return tuple(found.values())[:2]
 
 

@@ -43,7 +43,7 @@ def _row(both: Any) -> list[str]:  # of frames.BASELINE
     _, there, reason = str(both.remark).partition("no prediction: ")
     predicted = in_a_word(reason) if there else "-"
     if not math.isnan(both.predicted_ns):
-        predicted = within(both.predicted_ns, low, high, 1_000)
+        predicted = within(both.predicted_ns, low, high)
     error = "-"
     if not math.isnan(both.error):
         outside = both.baseline_ns < low or both.baseline_ns > high

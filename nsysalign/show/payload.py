@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,12 @@ from nsysalign import registry
 from nsysalign.answer import (
     VIEWS,
     Answer,
-    Finding,
     LabelRow,
     answer,
     cold_intervals,
     of_devices,
-    reason_words,
 )
-from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
+from nsysalign.model import CAUSE_MEANING, CAUSES, CLOCK_REASONS, Analysis
 from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
 from nsysalign.show.palette import LOOKS
@@ -95,24 +94,19 @@ def payload(
             "interval": said.proof.interval if said.proof else None,
             "remarks": [text for text in (*said.remarks, said.lost) if text],
             "wrong": len(said.wrong),
-            "warnings": said.warnings,
+            "warnings": sum(SIGNS[row.verdict] == "!" for row in said.labels),
             "right": sum(row.verdict == GPU for row in said.labels),
         },
         "headline": {
-            **{"text": headline.text, "of": headline.of},
-            **{"elapsed": headline.elapsed_ns, "parts": headline.parts_ns},
+            "text": headline.text,
+            "elapsed": headline.elapsed_ns,
+            "parts": headline.parts_ns,
         },
-        "environment": _environment(analysis, said),
+        "environment": [*said.about.items()],
         "notes": said.notes,
         "causes": cause_looks(present or ["kernel"]),
         "cards": [
-            {
-                "rule": group.rule,
-                "severity": group.severity,
-                "lost": group.loss_ns,
-                "library": group.library,
-                "entries": [*map(_finding, group.findings)],
-            }
+            asdict(group) | {"lost": group.loss_ns, "library": group.library}
             for group in said.groups
         ],
         "next": said.next,
@@ -154,19 +148,10 @@ def plain_texts(value: Any) -> Any:
     return [*map(plain_texts, value)] if isinstance(value, (list, tuple)) else value
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return vars(finding) | {
-        "lost": finding.loss_ns,
-        "total": finding.total_ns,
-        "cold": finding.which,
-    }
-
-
 def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
     tail."""
     names = ("label", "words", "sentence", "count", "site", "callers", "library", "flagged")
-    spent = row.spent
     return {name: getattr(row, name) for name in (*names, "findings")} | {
         "sign": SIGNS[row.verdict],
         "saving": row.saving_ns,
@@ -180,10 +165,10 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "min": int(elapsed.min()),
         "max": int(elapsed.max()),
         "p95": float(np.percentile(elapsed, 95)),
-        "cold": spent.cold,
-        "cold_ns": spent.cold_ns,
-        "total": spent.total_ns + spent.cold_ns,
-        "idle": spent.idle_ns + spent.cold_idle_ns,
+        "cold": row.cold.count,
+        "cold_ns": row.cold.total_ns,
+        "total": row.warm.total_ns + row.cold.total_ns,
+        "idle": row.warm.idle_ns + row.cold.idle_ns,
     }
 
 
@@ -312,27 +297,6 @@ def _title(analysis: Analysis, run: str) -> str:
     return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
-def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
-    trust, intervals = said.trust, analysis.measured
-    methods = intervals["method"].value_counts()
-    missing = (m.split(":")[0].removeprefix("CUPTI_ACTIVITY_KIND_") for m in analysis.trace.missing)
-    strip = {
-        "GPU": trust.gpu or "not named",
-        "driver": trust.driver,
-        "nsys": trust.nsys or "unknown version",
-        "torch": trust.torch,
-        "SM clock": trust.clock or "not sampled",
-        "measured": trust.measured if len(intervals) else "",
-        "timestamp uncertainty": ""
-        if trust.placed_within_ns is None
-        else duration(trust.placed_within_ns),
-        "placed by": ", ".join(f"{method} ({count:,})" for method, count in methods.items()),
-        "not placed": f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else "",
-        "missing from the trace": ", ".join(missing),
-    }
-    return [[key, value] for key, value in strip.items() if value]
-
-
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped silently."""
     runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
@@ -360,7 +324,8 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
     origin = int(table["start_ns"].min())
     devices = [_of_device(*rows, origin) for rows in table.groupby("device", sort=True)]
     every = int(np.bitwise_or.reduce(np.maximum(table["reasons"].to_numpy(), 0)))
-    why = {str(bit): reason_words(bit) for bit in (1 << k for k in range(63)) if every & bit}
+    held = (bit for bit in (1 << k for k in range(63)) if every & bit)
+    why = {str(bit): CLOCK_REASONS.get(bit, f"reason {bit:#x}") for bit in held}
     return {"origin": origin, "devices": devices, "why": why}
 
 

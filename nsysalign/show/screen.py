@@ -132,11 +132,14 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
     lines += [Text()] if said.notes else []
     for note in said.notes:
         lines += _hanging("note:", note, width, "dim")
-    trust = said.trust
-    rests = [trust.gpu or "no GPU named", f"nsys {trust.nsys}".strip(), trust.measured]
-    if trust.placed_within_ns is not None:
-        rests.append(f"timestamp uncertainty ±{duration(trust.placed_within_ns)}")
-    rests += [f"SM clock {trust.clock}"] if trust.clock else []
+    heads = {
+        "GPU": "",
+        "nsys": "nsys ",
+        "measured": "",
+        "timestamp uncertainty": "timestamp uncertainty ±",
+    }
+    heads |= {"SM clock": "SM clock "}
+    rests = [head + said.about[name] for name, head in heads.items() if name in said.about]
     lines += [Text(), *_wrapped(", ".join(rests), width, "dim")]
     if page:  # a link if the terminal has links
         link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
@@ -443,9 +446,10 @@ def _finding(said: Answer, group: Group, width: int) -> list[Text]:
         lines += _hanging(f"  {head + ':':11}", text, width, "dim") if text else []
     if remark:
         return lines
-    for head, sentence, codes in finding.advice:
-        lines += _hanging(" ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", width)
-        lines += [Text(f"      {each}", "cyan") for each in codes]
+    for fix in finding.advice:
+        advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
+        lines += _hanging(" ", advice, width)
+        lines += [Text(f"      {each}", "cyan") for each in fix.code]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
         lines += _hanging(f"  {verdict}:", result, width, "dim")

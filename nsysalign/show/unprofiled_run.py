@@ -34,7 +34,7 @@ def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
     console.print()
     for note in (*run.conditions, *run.notes[:3]):
         console.print(Text(f"note: {safe_text(note)}", "dim"))
-    console.print(Text(_trust(run), "dim"))
+    console.print(Text(trust(run), "dim"))
     console.print(Text("next: ", "bold") + Text(next_command))
 
 
@@ -106,7 +106,8 @@ def _table(labels: pd.DataFrame, console: Console) -> None:
     draw(columns, console)
 
 
-def _trust(run: UnprofiledRun) -> str:
+def trust(run: UnprofiledRun) -> str:
+    """What the numbers rest on, in a line."""
     known = [run.device or "no GPU named", "not profiled"]
     if run.floor_ns is not None:
         known.append(f"an empty event pair measures {duration(run.floor_ns)}")

@@ -22,7 +22,7 @@ from nsysalign.model import Analysis
 from nsysalign.parts import DISPLAY
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.table import GAP, Column, draw
-from nsysalign.text import duration, fixed, middle, percent, safe_text
+from nsysalign.text import duration, middle, percent, safe_text
 
 MOST_LINES = 40
 
@@ -117,7 +117,7 @@ def render(
 def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
-    lengths = [fixed(line.ns, unit_ns=unit_ns, decimals=places) for line in shown]
+    lengths = [f"{line.ns / unit_ns:,.{places}f}" for line in shown]
     causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
     looks = [LOOKS[line.cause].terminal if line.cause in LOOKS else "dim" for line in shown]
     columns = [Column(f"at {unit}", starts), Column(unit, lengths)]

@@ -135,7 +135,9 @@ def test_a_range_named_staging_is_no_copy():
         drawn = analysis(interval("work", *pieces), interval("run", *pieces, kind="run"))
         whole = answer(diagnose(drawn))
         rows = [*whole.labels, *whole.runs]
-        return whole.headline.text, [(row.spent, row.sentence.replace(name, "")) for row in rows]
+        return whole.headline.text, [
+            (row.warm, row.cold, row.sentence.replace(name, "")) for row in rows
+        ]
 
     assert told("staging") == told("loading")
     assert "GPU busy 12 %" in told("staging")[0] and "staging of copies 12 %" in told("staging")[0]

@@ -8,7 +8,6 @@ import pandas as pd
 from recordings import unpack
 
 from nsysalign import frames
-from nsysalign.answer import reason_words
 from nsysalign.commandline.present import present
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.rules.repetitions import interval_clocks
@@ -26,16 +25,19 @@ def clocks(*stretches, device=0):
     return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)
 
 
-def test_words():
-    assert reason_words(0x24) == "software power cap, software thermal slowdown"
-    assert reason_words(0x1000) == "reason 0x1000" and reason_words(0) == reason_words(-1) == ""
-
-
 def test_the_page_holds_a_bounded_number_of_stretches(analysis):
     stretches = [(k, k, 1980 - 15 * (k % 2), 4 * (k == 777)) for k in range(3 * MOST_DRAWN)]
     gpu = page_clocks(replace(analysis, gpu_clocks=clocks(*stretches)))["devices"][0]
     assert len(gpu["x"]) <= MOST_DRAWN and gpu["joined"] == 3 and gpu["samples"] == 3 * MOST_DRAWN
     assert set(gpu["low"]) == {1965} and sum(gpu["why"]) == 4
+
+
+def test_what_held_a_clock_down_is_said_in_words(analysis):
+    shown = page_clocks(
+        replace(analysis, gpu_clocks=clocks((0, 9, 1500, 0x1024), (9, 10, 1500, -1)))
+    )
+    words = ["software power cap", "software thermal slowdown", "reason 0x1000"]
+    assert list(shown["why"].values()) == words
 
 
 def test_samples_of_a_real_run_meet_its_intervals(tmp_path):

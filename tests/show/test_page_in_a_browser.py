@@ -205,7 +205,7 @@ def test_cards_have_both_kinds_of_advice_the_line_of_code_and_a_link(opened, bui
     page = opened(replace(analysis, source_lines=source))
     card = page.driver.find_element("css selector", "#cards .card")
     heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
-    assert heads == ["To measure GPU time only:", "To make it faster:"]
+    assert heads == ["To measure the GPU only:", "To make it faster:"]
     assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
     assert card.find_element("css selector", ".source").text.split("\n")[-1].endswith("# <b>")
     assert page("document.querySelector('#cards a').hash") == "#interval-2"

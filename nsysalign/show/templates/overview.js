@@ -8,7 +8,6 @@ function drawWhole() {
   $("whole-reading").textContent = DATA.headline.text;
   if (!DATA.headline.elapsed) return;
   const bar = budgetBar(DATA.headline, DATA.headline.elapsed, 900);
-  bar.setAttribute("aria-label", `${DATA.headline.of}: ${budgetText(DATA.headline)}`);
   fill($("headline-bar"), bar);
 }
 

@@ -10,7 +10,7 @@ function byName(name) {
 }
 
 function card(item) {
-  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries,
+  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.findings,
     label = byName(entry.label);
   return make(
     "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
@@ -22,14 +22,14 @@ function card(item) {
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
       label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
-      `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ` +
+      `, ${plural(entry.count, `${entry.which} interval`.trim())}, ${duration(entry.total_ns)} ` +
         `${entry.count > 1 ? "in all " : ""}profiled`) :
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && entry.cold !== "cold" && DATA.predicted[label.label]?.said ?
+    label && entry.which !== "cold" && DATA.predicted[label.label]?.said ?
       make("p", { class: "without" }, DATA.predicted[label.label].said) : null,
-    DATA.host[entry.label] && entry.cold !== "cold" ?
+    DATA.host[entry.label] && entry.which !== "cold" ?
       make("p", { class: "without" }, "The CPU meanwhile: " + DATA.host[entry.label]) : null,
     ...advice(entry),
     rerun(entry),
@@ -48,9 +48,10 @@ function sourceLine(site) {
 // Two kinds of advice, each a sentence and code to copy: to measure the GPU's time, to make the
 // program faster.
 function advice(entry) {
-  return entry.advice.map(([head, words, code]) =>
-    make("div", { class: "advice" + (head.endsWith("faster") ? " faster" : "") },
-    make("p", null, make("strong", null, head + ": "), words[0].toLowerCase() + words.slice(1)),
+  return entry.advice.map(({ purpose, sentence, code }) =>
+    make("div", { class: "advice" + (purpose.endsWith("faster") ? " faster" : "") },
+    make("p", null, make("strong", null, `To ${purpose}: `),
+      sentence[0].toLowerCase() + sentence.slice(1)),
       code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
 }
 
@@ -74,7 +75,7 @@ function sameIn(entries) {
     ? make("button", { type: "button", class: "link",
       onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
       entry.label) : entry.label,
-  entry.lost ? ` could save ${duration(entry.lost)}` : "");
+  entry.loss_ns ? ` could save ${duration(entry.loss_ns)}` : "");
   const rest = entries.length - MOST_SAME;
   return make("div", { class: "same" }, make("span", null, "The same in:"),
     make("ul", null, entries.slice(0, MOST_SAME).map(item),
@@ -95,7 +96,7 @@ function intervalLink(entry, label) {
 
 // To the first card that speaks of a label, opened if it is folded.
 function bringFinding(name) {
-  const item = DATA.cards.find((one) => one.entries.some((entry) => entry.label === name));
+  const item = DATA.cards.find((one) => one.findings.some((entry) => entry.label === name));
   const place = document.querySelector(`[data-card="${DATA.cards.indexOf(item)}"]`);
   if (!place) return;
   remember(true);
@@ -108,7 +109,7 @@ function folded(item) {
     details = make("details", { class: "folded " + word, "data-card": DATA.cards.indexOf(item) },
     make("summary", null, make("span", { class: "kicker" },
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
-      make("span", { class: "title" }, item.entries[0].title),
+      make("span", { class: "title" }, item.findings[0].title),
       make("span", { class: "lost" }, item.lost ? `could save ${duration(item.lost)}` : "")));
   details.addEventListener("toggle",
     () => { if (details.open && details.children.length === 1) details.append(card(item)); });
