@@ -322,7 +322,7 @@ class Interval(Chosen):
             numbers = np.unique([self.number, *rows])
             read |= {number: [] for number in numbers.tolist()}
             for lot in facts.lots(numbers[facts.column("operations")[numbers] <= MOST_OPERATIONS]):
-                words = lot.words(np.arange(len(lot)))
+                words = lot.words(np.arange(len(lot.ns)))
                 columns = (lot.interval, lot.cause, lot.ns, lot.ref_id, words)
                 for number, cause, *rest in zip(*(c.tolist() for c in columns), strict=True):
                     read[number].append(Segment(CAUSES[cause], *rest))

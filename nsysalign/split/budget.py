@@ -15,7 +15,7 @@ a window like all others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, covered, distinct, group, index_type, one_of, pick
+from nsysalign.intervals import FAR, covered, distinct, group, index_type, pick, tile
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -38,7 +38,6 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.lag import compared_pairs
-from nsysalign.split.busy import CALLS_AT_ONCE, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
     host_pieces_of,
@@ -54,15 +53,13 @@ from nsysalign.split.pieces import (
     Pieces,
     Segments,
     join,
-    merged,
     ref_ids,
-    sums,
     words,
 )
 
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
-#: Blocks of a stream that are explained at once: they bound the memory.
-_BLOCKS = 1 << 13
+#: Blocks of a stream, and calls of threads, that are explained at once: they bound the memory.
+_BLOCKS, _CALLS = 1 << 13, 1 << 17
 
 
 @dataclass(frozen=True)
@@ -89,33 +86,41 @@ class SplitTrace:
         out[:, [CAUSE[cause] for cause in causes]] = ns
         return out
 
-    def _pieces(self, which: np.ndarray) -> Pieces:
-        w = Windows.of(self.alignment)
-        return merged(_pieces_of(self.explainer, w, which, w.start[which], w.end[which]))
-
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         """`frames.SEGMENTS` of some intervals."""
-        pieces = self._pieces(which)
+        arrays = self.segment_arrays(which)
         table = {
-            "interval": pieces.window,
-            "start_ns": pieces.start,
-            "end_ns": pieces.end,
-            "cause": np.array(CAUSES, dtype=object)[pieces.cause],
-            "ref_kind": np.array(REF_KINDS, dtype=object)[pieces.ref_kind],
-            "ref_id": ref_ids(self.trace, self.alignment, pieces),
-            "detail": words(self.trace, self.alignment, pieces),
+            "interval": arrays.interval,
+            "start_ns": arrays.start,
+            "end_ns": arrays.start + arrays.ns,
+            "cause": np.array(CAUSES, dtype=object)[arrays.cause],
+            "ref_kind": np.array(REF_KINDS, dtype=object)[arrays.ref_kind],
+            "ref_id": arrays.ref_id,
+            "detail": arrays.words(np.arange(len(arrays.ns))),
         }
         return frames.check(pd.DataFrame(table), frames.SEGMENTS)
 
     def segment_arrays(self, which: np.ndarray) -> Segments:
-        """The same as arrays, for rules; the text is only made for the rows that are shown."""
-        pieces = self._pieces(which)
+        """The same as arrays: pieces, joined where they touch and are the same.  The text is only
+        made for the rows that are shown."""
+        w = next(Windows.places(self.alignment))
+        pieces = _pieces_of(self.explainer, w, which, w.start[which], w.end[which])
+        same = pieces.end[:-1] == pieces.start[1:]
+        for name in ("window", "cause", "ref_kind", "ref", "detail"):
+            column = getattr(pieces, name)
+            same &= column[1:] == column[:-1]
+        count = len(pieces.window)
+        first = np.flatnonzero(np.append(True, ~same)[:count])
+        last = np.flatnonzero(np.append(~same, True)[:count])
+        end, pieces = pieces.end[last], pieces.take(first)
         return Segments(
-            pieces.window,
-            pieces.end - pieces.start,
-            pieces.cause,
-            ref_ids(self.trace, self.alignment, pieces),
-            lambda index: words(self.trace, self.alignment, pieces.take(index)),
+            interval=pieces.window,
+            start=pieces.start,
+            ns=end - pieces.start,
+            cause=pieces.cause,
+            ref_kind=pieces.ref_kind,
+            ref_id=ref_ids(self.trace, self.alignment, pieces),
+            words=lambda index: words(self.trace, self.alignment, pieces.take(index)),
         )
 
 
@@ -142,7 +147,7 @@ def split_trace(
     windows, count = alignment.windows, len(alignment.windows)
     explainer = Explainer(trace, alignment, launch_latency(trace) if latency is None else latency)
     trim_memory()
-    details, places = Details(trace, alignment), list(_places(alignment))
+    details, places = Details(trace, alignment), list(Windows.places(alignment))
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros((2, count), np.int64)
     own, host = [place.end.copy() for place in places], places[0].host
@@ -156,25 +161,24 @@ def split_trace(
         begun = np.searchsorted(explainer.op_start[positions], end)
         operations[those] = np.where(end > start, begun - ended, 0)
         size[those] = 1 + 2 * operations[those]
-        details.add_moved(those, start, end, positions)
+        details.add_moved(positions, spans=(those, start, end))
     executed = [np.empty(0, np.int64)]  # window and operation of what host timers wait for
     for number, (place, begin, total) in enumerate(zip(places, own, totals, strict=True)):
         # a host reading's error bar is too small to matter: the same at every place
         begin[host] = place.start[host] if number == 0 else place.end[host]
-        left = np.flatnonzero(begin < place.end)
-        for lot in in_lots(explainer.call_start, begin[left], place.end[left]):
-            pieces = _pieces_of(explainer, place, left[lot.owner], lot.start, lot.end)
-            total += sums(pieces, count)
+        for pieces in _own(explainer, place, begin):
+            slot = pieces.window * len(CAUSES) + pieces.cause
+            np.add.at(total.reshape(-1), slot, pieces.end - pieces.start)
             if number == 0:
-                details.add_pieces(pieces)
+                details.add(pieces)
                 of_host = np.flatnonzero(host[pieces.window])
                 size += np.bincount(pieces.window[of_host], minlength=count)
-                on = one_of(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
+                on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
                 on = of_host[(on & (pieces.detail == 0))[of_host]]
                 executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
         total[host] = totals[0][host]
     both = np.unique(np.concatenate(executed))
-    details.add_executed(both >> 32, both & 0xFFFFFFFF)
+    details.add_moved(both & 0xFFFFFFFF, both >> 32)
     operations += np.bincount(both >> 32, minlength=count)
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
     wrong = np.flatnonzero(totals[0].sum(axis=1) != length)
@@ -186,17 +190,6 @@ def split_trace(
     parts = _parts_table(totals)
     trim_memory()
     return SplitTrace(trace, alignment, explainer, parts, size, details.table(), operations)
-
-
-def _places(alignment: Alignment) -> Iterator[Windows]:
-    """The windows as measured, and at either end of their error bars if any window has one."""
-    windows, w = alignment.windows, Windows.of(alignment)
-    yield w
-    error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
-    for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
-        reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - w.start), 0))
-        if reach.any():
-            yield replace(w, start=w.start + sign * reach, end=w.end + sign * reach)
 
 
 def _add_shared(
@@ -236,7 +229,7 @@ def _add_shared(
                 total[window[s][here]] += sign * ns[here]
         begun, stop = np.searchsorted(begin_ns, edges)
         open_now = np.append(open_now[own[0][open_now] > edges[0]], coming[begun:stop])
-        details.add_within(open_now, places[0].start[open_now], own[0][open_now], pieces)
+        details.add(pieces, (open_now, places[0].start[open_now], own[0][open_now]))
 
 
 def _own_from(explainer: Explainer, lane: int, w: Windows) -> np.ndarray:
@@ -253,11 +246,23 @@ def _own_from(explainer: Explainer, lane: int, w: Windows) -> np.ndarray:
     return np.where(shared, w.end, np.clip(pick(b.end, until - 1, NEVER), w.start, w.end))
 
 
+def _own(explainer: Explainer, w: Windows, start: np.ndarray) -> Iterator[Pieces]:
+    """Pieces of windows from `start` on, in lots during which about as many calls begin; a window
+    with more calls than that is cut where some of them begin."""
+    calls, left = explainer.call_start, np.flatnonzero(start < w.end)
+    edges = calls[::_CALLS]
+    cut = tile(start[left], w.end[left], edges[:-1], edges[1:])
+    held = np.searchsorted(calls, cut.end) - np.searchsorted(calls, cut.start)
+    lot = np.cumsum(held + 1) // _CALLS
+    for some in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
+        yield _pieces_of(explainer, w, left[cut.piece[some]], cut.start[some], cut.end[some])
+
+
 def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator[Pieces]:
     """Sorted disjoint pieces of a lane from `low` to `high`, as windows see them that no record
     closes, in lots of a bounded number of blocks, and of calls that were made meanwhile."""
     starts = explainer.streams.blocks(lane).start
-    edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::CALLS_AT_ONCE], [low, high]])
+    edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::_CALLS], [low, high]])
     edges = np.unique(edges[(edges >= low) & (edges <= high)])
     whole = (-FAR, FAR, lane, -1, -1, False, FAR, FAR, -1, -1, -1)
     endless = Windows(*(np.array([value]) for value in whole))

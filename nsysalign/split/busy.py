@@ -6,8 +6,7 @@ union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ _CAUSE_OF_CALL = {
     **dict.fromkeys(ISSUING_CALLS, "api_launch"),
     **dict.fromkeys(("record", "query_event"), "event"),
 }
-#: Calls of threads that are laid out at once.
-CALLS_AT_ONCE = 1 << 17
 _NONE = np.empty(0, np.int64)
 
 
@@ -66,33 +63,26 @@ def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
     return Blocks(start, end, rows[which])
 
 
-def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
-    """Lanes that stand for a process's whole device, and the lanes of its streams."""
-    whole = ((lanes["stream"] < 0) & (lanes["context"] < 0)).to_numpy()
-    process, device = (lanes[c].to_numpy() for c in ("process", "device"))
-    return {
-        lane: np.flatnonzero(~whole & (process == process[lane]) & (device == device[lane]))
-        for lane in np.flatnonzero(whole).tolist()
-    }
-
-
 class Streams:
     """Execution by lane, built when it is asked for."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
-        self.operations = trace.operations
-        #: For lanes that stand for several, the lanes they stand for.
-        self.members = devices(alignment.lanes)
-        self.lane_of = alignment.operation_lane
-        self._device = alignment.lanes["device"].to_numpy()
+        self.operations, self.lane_of = trace.operations, alignment.operation_lane
+        names = ("process", "device", "context", "stream")
+        process, self._device, context, stream = (alignment.lanes[c].to_numpy() for c in names)
+        whole = (stream < 0) & (context < 0)
+        #: For lanes that stand for a process's whole device, the lanes of its streams.
+        self.members = {
+            lane: np.flatnonzero(
+                ~whole & (process == process[lane]) & (self._device == self._device[lane])
+            )
+            for lane in np.flatnonzero(whole).tolist()
+        }
+        count = len(self.lane_of)
+        #: Positions of each lane's operations, by start.
+        self.by_lane = group(self.lane_of, np.arange(count, dtype=index_type(count)))
         self._blocks: dict[int, Blocks] = {}
         self._others: dict[tuple[int, int], Blocks] = {}
-
-    @cached_property
-    def by_lane(self) -> dict[int, np.ndarray]:
-        """Positions of each lane's operations, by start."""
-        count = len(self.lane_of)
-        return group(self.lane_of, np.arange(count, dtype=index_type(count)))
 
     def positions(self, lane: int) -> np.ndarray:
         """Positions of the operations of a lane, or of those that it stands for, by start."""
@@ -177,25 +167,6 @@ class Threads:
                 innermost(start[order], end[order], ranges[order]),
             )
         return self._built[thread]
-
-
-class Lot(NamedTuple):
-    """Stretches of time: `owner`, a position in those that were given, start, end."""
-
-    owner: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-
-
-def in_lots(calls: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[Lot]:
-    """Stretches of time in lots during which about as many calls begin (at `calls`, rising); one
-    with more calls than that is cut where some of them begin."""
-    edges = calls[::CALLS_AT_ONCE]
-    cut = tile(start, end, edges[:-1], edges[1:])
-    held = np.searchsorted(calls, cut.end) - np.searchsorted(calls, cut.start)
-    lot = np.cumsum(held + 1) // CALLS_AT_ONCE
-    for some in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
-        yield Lot(cut.piece[some], cut.start[some], cut.end[some])
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:

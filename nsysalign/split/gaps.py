@@ -10,12 +10,13 @@ P ran before, N runs next; N is the end record where nothing else was issued bef
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.intervals import FAR, Columns, distinct, group, one_of, pick, ragged, tile
+from nsysalign.intervals import FAR, Columns, distinct, group, pick, ragged, tile
 from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
@@ -25,11 +26,9 @@ from nsysalign.split.pieces import (
     DETAIL,
     REF,
     Pieces,
-    concatenated,
     host_side,
     join,
     make,
-    none,
 )
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
@@ -64,9 +63,9 @@ class Windows(Columns):
     record: np.ndarray
 
     @classmethod
-    def of(cls, alignment: Alignment) -> Windows:
-        """Of all windows; the work of a range ends with its own last operation: no record closes
-        it."""
+    def places(cls, alignment: Alignment) -> Iterator[Windows]:
+        """All windows as measured, and at either end of their error bars if any has one.  The work
+        of a range ends with its own last operation: no record closes it."""
         w, calls = alignment.windows, np.append(alignment.records["call"].to_numpy(), -1)
         kind = w["kind"].to_numpy()
         names = ("start_ns", "end_ns", "end_lane", "thread", "process")
@@ -78,7 +77,13 @@ class Windows(Columns):
             close, close_end = (np.where(event, t, FAR) for t in (close, close_end))
             record = np.where(event, record, -1)
         who = (kind == "host", close, close_end, thread, calls[record], record)
-        return cls(start, end, lane, of_timer, process, *who)
+        measured = cls(start, end, lane, of_timer, process, *who)
+        yield measured
+        error = np.where(kind == "event", w["error_ns"].to_numpy(), 0)
+        for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
+            reach = np.minimum(error, np.maximum(sign * (w[edge].to_numpy() - start), 0))
+            if reach.any():
+                yield replace(measured, start=start + sign * reach, end=end + sign * reach)
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,9 @@ class Gaps(Columns):
     """Idle stretches: arrays of equal length.
 
     window, start, end; lane; next, previous (positions in operations, -1: the end record / none);
+    stream, before: the same lane and P, but of a whole device N's own stream and P there;
     issue_start, issue_end, issue_thread: the call that issues N; known: the trace has that call;
-    record: position of the end record in the alignment's records.
+    ref: what N is, an operation or the end record (its position in the alignment's records).
     """
 
     window: np.ndarray
@@ -96,17 +102,14 @@ class Gaps(Columns):
     lane: np.ndarray
     next: np.ndarray
     previous: np.ndarray
+    stream: np.ndarray
+    before: np.ndarray
     issue_start: np.ndarray
     issue_end: np.ndarray
     issue_thread: np.ndarray
     issue_call: np.ndarray
     known: np.ndarray
-    record: np.ndarray
-
-    @property
-    def ref(self) -> np.ndarray:
-        """What N is: an operation, or the end record."""
-        return np.where(self.next >= 0, self.next, self.record)
+    ref: np.ndarray
 
 
 class _Behind(NamedTuple):
@@ -161,21 +164,16 @@ class Explainer:
             kind = np.full(len(order), REF["event"])
             behind = _Behind(until, kind, record, detail, of_record)
             self._waits[int(lane)] = _Waits(issue[order], behind)
-        #: Calls that put something between a stream's operations which the trace does not show.
-        self._veils = np.flatnonzero(
-            one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
-        )
-
-    def ref_kind(self, operation: np.ndarray) -> np.ndarray:
-        """Ref kinds run parallel to operation kinds, one later; -1 is a record."""
-        kind = pick(self.kind, operation, 0) + 1
-        return np.where(operation >= 0, kind, REF["event"]).astype(np.int8)
+        veils = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
+        #: Per thread, starts of calls that put something between a stream's operations which the
+        #: trace does not show.
+        self._veils = group(self.call_thread[veils], self.call_start[veils])
 
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one
         before ended."""
         parts, since = [], gaps.start
-        own = self.ref_kind(gaps.next)
+        own = pick(self.kind, gaps.next, REF["event"])
 
         def give(until, cause, ref_kind, ref, detail=0, lane=-1) -> None:
             """What is left of every gap, up to `until`, has this cause."""
@@ -192,8 +190,7 @@ class Explainer:
         staged = pick(self.pageable, gaps.previous, False)
         staged &= pick(self.call_start, call, FAR) <= since
         until = np.where(staged, pick(self.call_end, call, NEVER), NEVER)
-        what = (CAUSE["memcpy"], self.ref_kind(gaps.previous), gaps.previous)
-        give(until, *what, DETAIL["staging"])
+        give(until, CAUSE["memcpy"], REF["memcpy"], gaps.previous, DETAIL["staging"])
         # rule 16
         give(
             np.where(gaps.known, NEVER, FAR), CAUSE["unknown"], own, gaps.ref, DETAIL["no-api-row"]
@@ -230,13 +227,13 @@ class Explainer:
         cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
         give(np.where(operation, late, FAR), cause, own, gaps.ref)
         left = since < gaps.end
-        return concatenated([*parts, *self._contended(replace(gaps, start=since).take(left))])
+        return Pieces.joined([*parts, *self._contended(replace(gaps, start=since).take(left))])
 
     def _contended(self, gaps: Gaps) -> list[Pieces]:
         """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
         graph), or the copy engine (copies of its own direction for a copy)."""
         parts = []
-        own, kind = self.ref_kind(gaps.next), pick(self.kind, gaps.next, -1)
+        own, kind = pick(self.kind, gaps.next, REF["event"]), pick(self.kind, gaps.next, -1)
         copies = np.where(kind == KIND["memcpy"], pick(self.copy_kind, gaps.next, 0), NO_RIVAL)
         rival_of = np.where(np.isin(kind, [KIND["kernel"], KIND["graph"]]), RIVAL_KERNELS, copies)
         for lane, what in set(zip(gaps.lane.tolist(), rival_of.tolist(), strict=True)):
@@ -247,28 +244,13 @@ class Explainer:
             busy = rival >= 0
             columns = (
                 np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
-                np.where(busy, self.ref_kind(rival), own[gap]),
+                np.where(busy, pick(self.kind, rival, -1), own[gap]),
                 np.where(busy, rival, gaps.next[gap]),
                 np.where(busy, DETAIL["contention"], 0),
                 pick(self.alignment.operation_lane, rival, -1),
             )
             parts.append(make(gaps.window[gap], cut.start, cut.end, *columns))
         return parts
-
-    def _of_streams(self, gaps: Gaps) -> Gaps:
-        """Gaps of a whole device as gaps of N's stream: waits apply to the stream on which N was
-        issued."""
-        if not self.streams.members or not len(gaps.window):
-            return gaps
-        whole = np.isin(gaps.lane, list(self.streams.members)) & (gaps.next >= 0)
-        lane, previous = gaps.lane.copy(), gaps.previous.copy()
-        lane[whole] = self.alignment.operation_lane[gaps.next[whole]]
-        for number in np.unique(lane[whole]):
-            those = np.flatnonzero(whole & (lane == number))
-            blocks = self.streams.blocks(int(number))
-            before = np.searchsorted(blocks.end, gaps.start[those], side="right") - 1
-            previous[those] = pick(blocks.ref, before, -1)
-        return replace(gaps, lane=lane, previous=previous)
 
     def _behind_host_function(self, gaps: Gaps) -> np.ndarray:
         """Whether a host function or stream memory operation was issued between P and N on N's
@@ -277,26 +259,22 @@ class Explainer:
         The trace has no stream for these calls and no end for what they hold up.  A call counts for
         the stream if its thread's previous and next operations were both issued to that stream.
         """
-        gaps = self._of_streams(gaps)
         out = np.zeros(len(gaps.window), dtype=bool)
-        begin, thread = self.call_start[self._veils], self.call_thread[self._veils]
-        previous = pick(self.call, gaps.previous, -1)
-        previous_issue = pick(self.call_start, previous, NEVER)
-        same = pick(self.call_thread, previous, -1) == gaps.issue_thread
-        for number in distinct(thread).tolist():
-            veils = np.sort(begin[thread == number])
-            those = np.flatnonzero((gaps.issue_thread == number) & (same | (gaps.previous < 0)))
-            issued, first = gaps.issue_start[those], previous_issue[those]
-            out[those] = np.searchsorted(veils, issued) > np.searchsorted(veils, first)
+        for number, veils in self._veils.items():
+            those = np.flatnonzero(gaps.issue_thread == number)
+            previous = pick(self.call, gaps.before[those], -1)
+            same = pick(self.call_thread, previous, -1) == number
+            first = np.searchsorted(veils, pick(self.call_start, previous, NEVER))
+            between = np.searchsorted(veils, gaps.issue_start[those]) > first
+            out[those] = between & (same | (gaps.before[those] < 0))
         return out
 
     def _dependency(self, gaps: Gaps) -> _Behind:
         """Rule 6: behind what each N is ordered, the latest of all."""
-        gaps = self._of_streams(gaps)
         out = _Behind(*np.array([[NEVER], [0], [-1], [0], [-1]]).repeat(len(gaps.window), axis=1))
-        previous_issue = pick(self.call_start, pick(self.call, gaps.previous, -1), NEVER)
-        for number in distinct(gaps.lane).tolist():
-            those = np.flatnonzero(gaps.lane == number)
+        previous_issue = pick(self.call_start, pick(self.call, gaps.before, -1), NEVER)
+        for number in distinct(gaps.stream).tolist():
+            those = np.flatnonzero(gaps.stream == number)
             if waits := self._waits.get(int(number)):
                 first = np.searchsorted(waits.issue, previous_issue[those], side="right")
                 last = np.searchsorted(waits.issue, gaps.issue_start[those], side="left")
@@ -312,7 +290,7 @@ class Explainer:
                 later = reach > out.until[those]
                 ref = ops.position[ops.reach_from[issued[later] - 1]]
                 detail = DETAIL["default-stream-order"]
-                behind = (reach[later], self.ref_kind(ref), ref, detail, rival)
+                behind = (reach[later], self.kind[ref], ref, detail, rival)
                 for column, values in zip(out, behind, strict=True):
                     column[those[later]] = values
         return out
@@ -335,16 +313,17 @@ def stream_pieces(
     end: np.ndarray,
 ) -> Pieces:
     """Tile spans of windows on streams with pieces, exactly, each as its window sees its stream."""
-    parts, gaps = [none()], []
+    parts, gaps = [], []
     for lane, those in group(w.lane[window], np.arange(len(window))).items():
         blocks = explainer.streams.blocks(lane)
         cut = tile(start[those], end[those], blocks.start, blocks.end)
         busy, idle, whose = cut.block >= 0, np.flatnonzero(cut.block < 0), window[those[cut.piece]]
         ref = blocks.ref[cut.block[busy]]
-        what = (CAUSE_OF_KIND[explainer.kind[ref]], explainer.ref_kind(ref), ref)
-        parts.append(make(whose[busy], cut.start[busy], cut.end[busy], *what))
+        kind = explainer.kind[ref]
+        spans = (whose[busy], cut.start[busy], cut.end[busy])
+        parts.append(make(*spans, CAUSE_OF_KIND[kind], kind, ref))
         gaps.append(_gaps(explainer, w, lane, whose[idle], cut.start[idle], cut.end[idle]))
-    return join([*parts, explainer.explain(Gaps.joined(gaps))]) if gaps else none()
+    return join([*parts, explainer.explain(Gaps.joined(gaps))] if gaps else [])
 
 
 def _gaps(
@@ -372,19 +351,31 @@ def _gaps(
     fault = np.where(use, pick(explainer.faulting, following, -1), -1)
     sure = from_call | (fault >= 0)
     thread = np.where(fault >= 0, fault, w.close_thread[window])
+    operation = np.where(use, following, -1)
+    stream, on_stream = np.full(len(window), lane), previous
+    if lane in explainer.streams.members:
+        # waits apply to the stream on which N was issued
+        on_stream = previous.copy()
+        stream[use] = explainer.alignment.operation_lane[operation[use]]
+        for number, those in group(stream[use], np.flatnonzero(use)).items():
+            own = explainer.streams.blocks(number)
+            before = np.searchsorted(own.end, start[those], side="right") - 1
+            on_stream[those] = pick(own.ref, before, -1)
     return Gaps(
         window=window,
         start=start,
         end=end,
         lane=np.full(len(window), lane),
-        next=np.where(use, following, -1),
+        next=operation,
         previous=previous,
+        stream=stream,
+        before=on_stream,
         issue_start=np.where(sure, issue, w.close_ns[window]),
         issue_end=np.where(sure, pick(explainer.call_end, call, FAR), w.close_end_ns[window]),
         issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), thread),
         issue_call=np.where(from_call, call, w.close_call[window]),
         known=sure | (~use & (w.close_call[window] >= 0)),
-        record=w.record[window],
+        ref=np.where(use, following, w.record[window]),
     )
 
 
@@ -426,7 +417,7 @@ def host_pieces(
         what = (cause, REF[ref_kind], ref)
         parts.append(make(window[cut.piece[busy]], cut.start[busy], cut.end[busy], *what))
         start, end, window = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
-    return concatenated([*parts, make(window, start, end, CAUSE["host"])])
+    return Pieces.joined([*parts, make(window, start, end, CAUSE["host"])])
 
 
 def launch_latency(trace: Trace) -> dict[int, int]:

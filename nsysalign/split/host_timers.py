@@ -33,7 +33,6 @@ from nsysalign.split.pieces import (
     Pieces,
     join,
     make,
-    none,
 )
 
 #: A launch this many times slower than the median of its name, with this many operations
@@ -48,7 +47,7 @@ def host_pieces_of(
     explainer: Explainer, w: Windows, window: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> Pieces:
     """Tile spans of windows with pieces, exactly."""
-    calls, parts = explainer.trace.calls, [none()]
+    calls, parts = explainer.trace.calls, []
     some = np.flatnonzero(end > start)
     for thread, those in group(w.thread[window[some]], some).items():
         spans = (window[those], start[those], end[those])
@@ -94,12 +93,12 @@ def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     """Launches, and those among them that a full queue blocks."""
     duration = explainer.call_end - explainer.call_start
     name = explainer.trace.calls["name_id"].to_numpy()
-    usual = np.zeros(len(p))
+    usual = np.zeros(len(p.ref))
     for number in np.unique(name[p.ref]):
         usual[name[p.ref] == number] = max(np.median(duration[name == number]), 1)
     slow = duration[p.ref] > _SLOW * usual
     lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
-    blocked = np.zeros(len(p), dtype=bool)
+    blocked = np.zeros(len(p.ref), dtype=bool)
     for number in np.unique(lane[lane >= 0]).tolist():
         ops, those = explainer.per_lane[number], np.flatnonzero(lane == number)
         begin = explainer.call_start[p.ref[those]]
@@ -147,7 +146,7 @@ def _waits(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> Pie
         cut.start - shift[cut.piece],
         cut.end - shift[cut.piece],
         np.where(busy, of_rank[rank], idle),
-        np.where(busy, explainer.ref_kind(ref), REF["api"]),
+        np.where(busy, pick(explainer.kind, ref, -1), REF["api"]),
         np.where(busy, ref, call),
         np.where(before, DETAIL["earlier-work"], detail),
         np.where(before, pick(explainer.alignment.operation_lane, ref, -1), -1),

@@ -4,14 +4,14 @@ segments, and words with references into nsys's own tables."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import Columns, distinct, one_of, ragged
+from nsysalign.intervals import Columns, distinct, ragged
 from nsysalign.model import (
     CAUSES,
     KIND,
@@ -26,10 +26,11 @@ CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: The cause of the time in which an operation of each kind executes.
 CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
-#: What a piece points to: nsys tables by their short names, the log's records, or nothing.
-REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead", "event")
+#: What a piece points to: nsys tables by their short names, the log's records, or nothing.  The code
+#: of an operation is that of its kind.
+REF_KINDS = (*OPERATION_KINDS, "api", "nvtx", "overhead", "event", "")
 REF = {name: code for code, name in enumerate(REF_KINDS)}
-OPERATION_REFS = tuple(REF[kind] for kind in OPERATION_KINDS)
+OPERATION_REFS = tuple(KIND.values())
 
 #: How a cause came about, where the cause alone does not say it; and how the words of such a piece
 #: begin.
@@ -86,14 +87,13 @@ class Pieces(Columns):
     detail: np.ndarray
     lane: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.window)
-
 
 _TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 
 
-def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
+def make(
+    window, start, end, cause, ref_kind=REF[""], ref=-1, detail=0, lane=-1, *, where=None
+) -> Pieces:
     """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays
     that this mask, or these positions, select."""
     given = (window, start, end, cause, ref_kind, ref, detail, lane)
@@ -109,58 +109,28 @@ def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, wh
     return Pieces(**columns)
 
 
-def none() -> Pieces:
-    """No piece at all."""
-    return make(*(np.empty(0, np.int64),) * 3, 0)
-
-
-def concatenated(parts: list[Pieces]) -> Pieces:
-    """All pieces of at least one part, one part after the other."""
-    return Pieces.joined([p for p in parts if len(p)] or parts[:1])
-
-
 def join(parts: list[Pieces]) -> Pieces:
-    """The same, sorted by window and time."""
-    whole = concatenated(parts)
+    """All pieces of some parts, sorted by window and time."""
+    nothing = np.empty(0, np.int64)
+    whole = Pieces.joined(parts or [make(nothing, nothing, nothing, cause=0)])
     return whole.take(np.lexsort((whole.start, whole.window)))
-
-
-def sums(pieces: Pieces, windows: int) -> np.ndarray:
-    """Nanoseconds per window and cause: int64 array (windows, causes)."""
-    out = np.zeros((windows, len(CAUSES)), np.int64)
-    slot = pieces.window * len(CAUSES) + pieces.cause
-    np.add.at(out.reshape(-1), slot, pieces.end - pieces.start)
-    return out
-
-
-def merged(p: Pieces) -> Pieces:
-    """Joins touching pieces with the same cause, reference and detail: these are the segments."""
-    if not len(p):
-        return p
-    same = p.end[:-1] == p.start[1:]
-    for column in (p.window, p.cause, p.ref_kind, p.ref, p.detail):
-        same &= column[1:] == column[:-1]
-    first = np.flatnonzero(np.append(True, ~same))
-    return replace(p.take(first), end=p.end[np.append(first[1:], len(p)) - 1])
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
-    time."""
+    """Segments of some intervals: arrays of equal length, sorted by interval and time."""
 
     interval: np.ndarray
+    start: np.ndarray
     ns: np.ndarray
     cause: np.ndarray  # code into CAUSES
+    ref_kind: np.ndarray  # code into REF_KINDS
     ref_id: np.ndarray
     words: Callable[[np.ndarray], np.ndarray]  # the segments at these positions in words
 
-    def __len__(self) -> int:
-        return len(self.ns)
-
     def of_cause(self, *causes: str) -> np.ndarray:
         """Mask of the segments with one of these causes."""
-        return one_of(self.cause, [CAUSE[c] for c in causes])
+        return np.isin(self.cause, [CAUSE[c] for c in causes])
 
     @cached_property
     def run(self) -> np.ndarray:
@@ -177,7 +147,7 @@ class Segments:
 
 def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """What pieces point to: rowids of the nsys tables (seq for records), -1 for nothing."""
-    out = np.full(len(pieces), -1, dtype=np.int64)
+    out = np.full(len(pieces.ref), -1, dtype=np.int64)
     for kinds, rowid in (
         (OPERATION_REFS, trace.operations["row"]),
         ((REF["api"],), trace.calls["row"]),
@@ -185,7 +155,7 @@ def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
         ((REF["overhead"],), trace.overhead["row"]),
         ((REF["event"],), alignment.records["seq"]),
     ):
-        those = np.flatnonzero(one_of(pieces.ref_kind, kinds) & (pieces.ref >= 0))
+        those = np.flatnonzero(np.isin(pieces.ref_kind, kinds) & (pieces.ref >= 0))
         out[those] = rowid.to_numpy()[pieces.ref[those]]
     return out
 
@@ -232,7 +202,7 @@ def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """Each piece in words."""
     kind, ref = pieces.ref_kind, pieces.ref
     name = np.full(len(ref), "", dtype=object)
-    operations = np.flatnonzero(one_of(kind, OPERATION_REFS) & (ref >= 0))
+    operations = np.flatnonzero(np.isin(kind, OPERATION_REFS) & (ref >= 0))
     name[operations] = operation_names(trace, ref[operations])
     api, nvtx, overhead = (
         np.flatnonzero((kind == REF[of]) & (ref >= 0)) for of in ("api", "nvtx", "overhead")
@@ -263,41 +233,47 @@ _LOOK[[CAUSE["queued"], CAUSE["unknown"]]] = _ANYWAY
 
 
 class Details:
-    """Collects nanoseconds of windows by kind, which is one number until the table is made."""
+    """Collects nanoseconds of windows by kind, which is one number until the table is made.
+
+    What is added is in windows already, or it is what all windows of a stream share: then the spans
+    of these (their numbers, starts and ends) are given beside it.
+    """
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
-        self.operations, self.lanes = trace.operations, alignment.lanes
-        self.moves = one_of(trace.operations["kind"].to_numpy(), [KIND["memcpy"], KIND["memset"]])
+        names, operations = trace.names, trace.operations
+        kind = operations["kind"].to_numpy()
+        self.operations, self.lanes = operations, alignment.lanes
+        self.moves = np.isin(kind, [KIND["memcpy"], KIND["memset"]])
         #: Rows of window, kind, ns, bytes, and duration of what moved these.
         self._rows = [np.empty((5, 0), np.int64)]
         #: Detail, direction and memory by number, and for what pieces point to, these numbers.
         self._texts = [("", "", "")]
-        self._numbers = {REF["memset"]: np.broadcast_to(np.int32(0), len(self.moves))}
-        names = trace.names
-        for ref, table, unnamed in (("api", trace.calls, "CUDA call"), ("overhead", trace.overhead, "profiler")):  # fmt: skip
-            code, ids = pd.factorize(table["name_id"].to_numpy())
-            self._name(REF[ref], code, [(names.get(n, unnamed), "", "") for n in ids.tolist()])
-        code, texts = pd.factorize(trace.ranges["text"].to_numpy(dtype=object))
-        self._name(REF["nvtx"], code, [(text, "", "") for text in texts])
-        copies = np.flatnonzero(trace.operations["kind"].to_numpy() == KIND["memcpy"])
-        way, ways = pd.factorize(trace.operations["copy_kind"].to_numpy()[copies])
-        side, sides = pd.factorize(host_side(trace.operations, copies))
-        code = np.zeros(len(self.moves), np.int32)
-        code[copies] = way * len(sides) + side
-        words = [
+        self._numbers = {}
+        for ref, column, name in (
+            ("api", trace.calls["name_id"], lambda n: names.get(n, "CUDA call")),
+            ("overhead", trace.overhead["name_id"], lambda n: names.get(n, "profiler")),
+            ("nvtx", trace.ranges["text"], str),
+        ):
+            code, values = pd.factorize(column)
+            self._numbers[REF[ref]] = (code + len(self._texts)).astype(np.int32)
+            self._texts += [(name(value), "", "") for value in values.tolist()]
+        copies = np.flatnonzero(kind == KIND["memcpy"])
+        way, ways = pd.factorize(operations["copy_kind"].to_numpy()[copies])
+        side, sides = pd.factorize(host_side(operations, copies))
+        #: The same for operations that move something.
+        self._moved = np.zeros(len(kind), np.int32)
+        self._moved[copies] = len(self._texts) + way * len(sides) + side
+        self._numbers |= dict.fromkeys((REF["memcpy"], REF["memset"]), self._moved)
+        self._texts += [
             ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
             for way in ways.tolist()
             for side in sides.tolist()
         ]
-        self._name(REF["memcpy"], code, words)
         self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts))
 
-    def _name(self, ref_kind: int, code: np.ndarray, texts: list[tuple[str, str, str]]) -> None:
-        self._numbers[ref_kind] = (code + len(self._texts)).astype(np.int32)
-        self._texts += texts
-
-    def _listed(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
-        """Which pieces are details, and the number of the kind of each."""
+    def add(self, pieces: Pieces, spans: tuple[np.ndarray, ...] = ()) -> None:
+        """Nanoseconds of pieces.  With `spans`: what of these pieces, sorted and disjoint, lies in
+        each."""
         look = _LOOK[pieces.cause, pieces.ref_kind]
         rows = np.flatnonzero((look != 0) & ((pieces.ref >= 0) | (look == _ANYWAY)))
         look, ref, text = look[rows], pieces.ref[rows], np.zeros(len(rows), np.int64)
@@ -305,38 +281,34 @@ class Details:
             own = np.flatnonzero(look == ref_kind)
             text[own] = numbers[ref[own]]
         columns = (c[rows] for c in (pieces.cause, pieces.detail, pieces.lane + 1))
-        return rows, np.ravel_multi_index((*columns, text), self._shape)
+        kind = np.ravel_multi_index((*columns, text), self._shape)
+        window, begin, over = (c[rows] for c in (pieces.window, pieces.start, pieces.end))
+        if spans:
+            window, start, end = spans
+            first, last = np.searchsorted(over, start, side="right"), np.searchsorted(begin, end)
+            owner, piece = ragged(first, np.maximum(last - first, 0))
+            window, kind = window[owner], kind[piece]
+            begin, over = (
+                np.maximum(begin[piece], start[owner]),
+                np.minimum(over[piece], end[owner]),
+            )
+        self._sum(window, kind, over - begin)
 
-    def add_pieces(self, pieces: Pieces) -> None:
-        """What these pieces of windows are."""
-        rows, kind = self._listed(pieces)
-        self.add(pieces.window[rows], kind, (pieces.end - pieces.start)[rows])
-
-    def add_within(self, window, start, end, pieces: Pieces) -> None:
-        """What of these pieces, sorted and disjoint, lies in each window."""
-        rows, kind = self._listed(pieces)
-        begin, over = pieces.start[rows], pieces.end[rows]
-        first, last = np.searchsorted(over, start, side="right"), np.searchsorted(begin, end)
-        owner, piece = ragged(first, np.maximum(last - first, 0))
-        ns = np.minimum(over[piece], end[owner]) - np.maximum(begin[piece], start[owner])
-        self.add(window[owner], kind[piece], ns)
-
-    def add(self, window, kind, ns, size=0, took=0) -> None:
-        """Nanoseconds of windows; and bytes that were moved, and how long what moved them took."""
-        kinds, values = pd.factorize(kind)
-        row, pairs = pd.factorize(window * len(values) + kinds)
-        sums = np.zeros((5, len(pairs)), np.int64)
-        sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
-        for total, column in zip(sums[2:], (ns, size, took), strict=True):
-            if np.ndim(column):
-                np.add.at(total, row, column)
-        self._rows.append(sums)
-
-    def add_moved(self, window, start, end, operation) -> None:
-        """What the copies and memsets among these operations, sorted by start, moved that touch the
-        windows: those that began before its end, without those that were over at its start."""
-        operation = operation[self.moves[operation]]
-        kinds, size, begun, over = self._moved(operation)
+    def add_moved(self, operation, window=None, spans: tuple[np.ndarray, ...] = ()) -> None:
+        """Bytes that the copies and memsets among these operations moved in the window beside each,
+        and how long that took.  With `spans`: of operations sorted by start, those that touch each:
+        which began before its end, without those that were over at its start."""
+        some = np.flatnonzero(self.moves[operation])
+        operation = operation[some]
+        names = ("kind", "bytes", "start_ns", "end_ns")
+        code, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
+        nothing = np.zeros_like(operation)  # no detail, no lane
+        columns = (CAUSE_OF_KIND[code], nothing, nothing, self._moved[operation])
+        kinds = np.ravel_multi_index(columns, self._shape)
+        if not spans:
+            self._sum(window[some], kinds, 0, size, over - begun)
+            return
+        window, start, end = spans
         for kind in distinct(kinds).tolist():
             those = np.flatnonzero(kinds == kind)
             ended = those[np.argsort(over[those])]
@@ -347,26 +319,29 @@ class Details:
                 for v in (size, over - begun)
             )
             some = np.flatnonzero((end > start) & ((moved > 0) | (took > 0)))
-            self.add(window[some], np.full(len(some), kind), 0, moved[some], took[some])
+            self._sum(window[some], np.full(len(some), kind), 0, moved[some], took[some])
 
-    def add_executed(self, window: np.ndarray, operation: np.ndarray) -> None:
-        """The same where it is known which operation executes in which window."""
-        some = self.moves[operation]
-        kinds, size, begun, over = self._moved(operation[some])
-        self.add(window[some], kinds, 0, size, over - begun)
-
-    def _moved(self, operation: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Of copies and memsets: kind, bytes, start, end."""
-        names = ("kind", "bytes", "start_ns", "end_ns")
-        kind, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
-        pieces = make(operation, begun, over, CAUSE_OF_KIND[kind], kind + 1, operation)
-        return self._listed(pieces)[1], size, begun, over
+    def _sum(self, window, kind, ns, size=0, took=0) -> None:
+        kinds, values = pd.factorize(kind)
+        row, pairs = pd.factorize(window * len(values) + kinds)
+        sums = np.zeros((5, len(pairs)), np.int64)
+        sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
+        for total, column in zip(sums[2:], (ns, size, took), strict=True):
+            if np.ndim(column):
+                np.add.at(total, row, column)
+        self._rows.append(sums)
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added, once."""
         rows, self._rows = np.concatenate(self._rows, axis=1), []
         kinds = distinct(rows[1])
-        words = [self._words(kind) for kind in kinds.tolist()]
+        streams, words = np.append(self.lanes["stream"], -1), []
+        for cause, detail, lane, text in np.transpose(
+            np.unravel_index(kinds, self._shape)
+        ).tolist():
+            name, direction, memory = self._texts[text]
+            name = DETAILS[detail] if (direction and detail) or not text else name
+            words.append((CAUSES[cause], name, direction, memory, int(streams[lane - 1])))
         ordered = sorted(set(words))
         place = {word: n for n, word in enumerate(ordered)}
         rank = np.array([place[word] for word in words], np.int64)
@@ -389,11 +364,3 @@ class Details:
         table |= {name: frames.narrow(values) for name, values in numbers.items()}
         table |= {"ns": ns[some], "bandwidth_gb_s": rate}
         return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)
-
-    def _words(self, kind: int) -> tuple[str, str, str, str, int]:
-        """Cause, detail, direction, memory, stream."""
-        cause, detail, lane, text = (int(n) for n in np.unravel_index(kind, self._shape))
-        words, direction, memory = self._texts[text]
-        stream = int(self.lanes["stream"].iloc[lane - 1]) if lane else -1
-        words = DETAILS[detail] if (direction and detail) or not text else words
-        return CAUSES[cause], words, direction, memory, stream

@@ -18,7 +18,7 @@ from nsysalign.explain import rules
 from nsysalign.explain.facts import Facts
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.split.labels import label_table
-from nsysalign.split.pieces import Segments
+from nsysalign.split.pieces import REF, Segments
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 #: Causes whose pieces become rows of `details`, and what they are called when the drawing does not
@@ -124,10 +124,14 @@ def segments_of(drawn: Analysis, numbers: np.ndarray) -> Segments:
     """The drawn segments of some intervals."""
     rows = drawn.segments[drawn.segments["interval"].isin(numbers)]
     texts = rows["detail"].to_numpy(dtype=object)
-    cause = np.array([CAUSES.index(c) for c in rows["cause"]], np.int8)
-    ns = (rows["end_ns"] - rows["start_ns"]).to_numpy()
     return Segments(
-        rows["interval"].to_numpy(), ns, cause, rows["ref_id"].to_numpy(), lambda at: texts[at]
+        interval=rows["interval"].to_numpy(),
+        start=rows["start_ns"].to_numpy(),
+        ns=(rows["end_ns"] - rows["start_ns"]).to_numpy(),
+        cause=np.array([CAUSES.index(c) for c in rows["cause"]], np.int8),
+        ref_kind=np.array([REF[kind] for kind in rows["ref_kind"]], np.int8),
+        ref_id=rows["ref_id"].to_numpy(),
+        words=lambda at: texts[at],
     )
 
 

@@ -18,7 +18,7 @@ from simulator.export import Style
 import nsysalign
 from nsysalign import engine, registry
 from nsysalign.cli import cli
-from nsysalign.split import budget, busy
+from nsysalign.split import budget
 from nsysalign.store import database
 from tests.properties.programs import host_programs, loops, programs
 
@@ -80,7 +80,7 @@ def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows
             whole = nsysalign.analyze(trace, events=logs)
             consistent(whole)
             patch.setattr(budget, "_BLOCKS", chunk)
-            patch.setattr(busy, "CALLS_AT_ONCE", chunk)
+            patch.setattr(budget, "_CALLS", chunk)
             same(whole, nsysalign.analyze(trace, events=logs))
             patch.undo()
 
