@@ -108,5 +108,5 @@ def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
     for mark in half(begin, 640, 1_920, "r", 0xFFFF) + half(begin, 3_200, 4_480, "r", 0xFFFF0000):
         gpu.stray(0, *mark)
     _, found = looked_into(gpu, tmp_path)
-    assert phases(found) == [[2, 2_560, 0]] and found.kernels["marks"].tolist() == [4]
+    assert phases(found) == [[1, 1_280, 0]] and found.kernels["marks"].tolist() == [4]
     assert abs(parts(found)["phase"] - 1_280) <= 1  # of the first lane's half

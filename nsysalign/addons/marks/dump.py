@@ -20,6 +20,7 @@ import numpy as np
 
 from nsysalign.addons.marks import layout
 from nsysalign.errors import NsysAlignError, UsageError
+from nsysalign.text import plural
 
 _LONGEST_JSON, _MOST_NAMES, _LONGEST_NAME = 1 << 20, 10_000, 200
 #: Of a head: a chunk's first line, or a stray mark.
@@ -31,6 +32,8 @@ HEAD = np.dtype(
         ("lanes", "<u4"), ("previous", "<u4"), ("threads", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
+#: Of a warp.
+_PLACE = ["warp", "x", "y", "z", "grid"]
 MARK = np.dtype([("time", "<u8"), ("clock", "<u4"), ("id", "<u4")])
 CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) // MARK.itemsize)])
 SLOT = np.dtype(
@@ -75,13 +78,13 @@ class Dump:
     dropped: int
     counts_dropped: int
     damaged: int
-    #: Of every head: its launch, its run of a warp, whether its warp's first lane is among its
-    #: lanes.  Of every launch: its grid id, and which launch with that id it is.
+    repeated: int  # grid ids that were launched more than once: what they left is left out
+    #: Of every head: its launch, its warp's run, whether that warp's first lane is among its lanes.
+    #: Of every launch: its grid id.
     launch: np.ndarray
     run: np.ndarray
     first_lane: np.ndarray
     grid: np.ndarray
-    replay: np.ndarray
 
     @property
     def written(self) -> int:
@@ -103,6 +106,11 @@ class Dump:
             )
         if self.damaged:
             notes.append(f"{self.damaged:,} impossible records were left out")
+        if self.repeated:
+            notes.append(
+                f"{plural(self.repeated, 'kernel')} ran several times under one grid id, as a CUDA "
+                "graph's do: their marks are left out (launch them outside of the graph)"
+            )
         if self.dropped:
             mib = math.ceil(64 * 1.3 * executed / 3_600_000)
             notes.append(
@@ -161,9 +169,11 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     good = _possible(chunks["head"], layout.HEAD)
     alone = _possible(strays, layout.STRAY) & (strays["id"] != 0)
     damaged = ((chunks["head"]["kind"] != 0) & ~good).sum() + ((strays["kind"] != 0) & ~alone).sum()
-    chunks, strays = chunks[good], strays[alone]
+    repeated = _repeated(chunks["head"][good])
+    chunks = chunks[good & ~np.isin(chunks["head"]["grid"], repeated)]
+    strays = strays[alone & ~np.isin(strays["grid"], repeated)]
     heads = np.concatenate([chunks["head"], strays])
-    order = np.lexsort([heads[key] for key in ("time", "warp", "x", "y", "z", "grid")])
+    order = np.lexsort([heads[key] for key in ("time", *_PLACE)])
     place = np.argsort(order)  # of every head, among the sorted ones
     heads, chunks = heads[order], chunks[order[order < len(chunks)]]
     marks = np.zeros((len(chunks), 1 + CHUNK["marks"].shape[0]), MARK)
@@ -177,9 +187,9 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     sound = there & (marks["time"] >= since) & (marks["time"] < _LATEST_NS)
     damaged += (there & ~sound).sum()
     sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
-    counters, impossible = _counters(
-        slots.view(SLOT), chunks["head"][np.nonzero(summed)[0]], marks[summed]
-    )
+    table = slots.view(SLOT)
+    table = table[~np.isin(table["grid"], repeated)]
+    counters, impossible = _counters(table, chunks["head"][np.nonzero(summed)[0]], marks[summed])
     runs = _runs(heads, counters["grid"])
     its_head = np.sort(place[: len(chunks)])
     in_order = {
@@ -200,7 +210,7 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
         refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
         names=layout.by_hash(names[:_MOST_NAMES]), heads=heads, **in_order, counters=counters,
         dropped=int(of_sms["dropped"].sum()), counts_dropped=int(of_sms["counts"].sum()),
-        damaged=int(damaged + impossible), **runs,
+        damaged=int(damaged + impossible), repeated=len(repeated), **runs,
     )  # fmt: skip
 
 
@@ -209,6 +219,14 @@ def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
     ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
     ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
     return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)
+
+
+def _repeated(heads: np.ndarray) -> np.ndarray:
+    """Grid ids that were launched more than once: a warp's first chunk, which has none before it,
+    comes once in a launch."""
+    first = heads[heads["previous"] == 0]
+    first = first[np.lexsort([first[key] for key in _PLACE])][_PLACE]
+    return np.unique(first["grid"][1:][first[1:] == first[:-1]])
 
 
 def _counters(table: np.ndarray, heads: np.ndarray, records: np.ndarray) -> tuple[np.ndarray, int]:
@@ -234,27 +252,16 @@ def _counters(table: np.ndarray, heads: np.ndarray, records: np.ndarray) -> tupl
 
 
 def _runs(heads: np.ndarray, counted: np.ndarray) -> dict[str, np.ndarray]:
-    """The runs of warps and the launches of sorted heads; `counted`: grid ids of counters.
-
-    A run's first chunk has no predecessor: a warp's k-th first chunk under one grid id belongs to
-    the k-th launch with that id."""
+    """The runs of warps and the launches of sorted heads; `counted`: grid ids of counters."""
+    place = heads[_PLACE]
+    run = np.cumsum(np.append(True, place[1:] != place[:-1])[: len(heads)]) - 1
     chunk = heads["kind"] & ~np.uint32(0xFF) == layout.HEAD
-    begins = chunk & (heads["previous"] == 0)
-    place = heads[["grid", "z", "y", "x", "warp"]]
-    other = np.append(True, place[1:] != place[:-1])[: len(heads)]
-    count = np.cumsum(begins)
-    before = np.maximum.accumulate(np.where(other, count - begins, 0))
-    replay = np.maximum(count - before - 1, 0)
-    run = np.cumsum(other | (begins & (replay > 0))) - 1
     lanes = heads["lanes"].astype(np.int64)
     lowest = np.zeros(int(run.max(initial=-1)) + 1, np.int64)
     lowest[run[chunk]] = lanes[chunk] & -lanes[chunk]
-    grids, which = np.unique(heads["grid"], return_inverse=True)
-    most = int(replay.max(initial=0)) + 1
-    pairs, launch = np.unique(which * most + replay, return_inverse=True)
+    grids, launch = np.unique(heads["grid"], return_inverse=True)
     only_counted = np.setdiff1d(counted, grids)
     return {
         "launch": launch, "run": run, "first_lane": chunk | (lanes & lowest[run] != 0),
-        "grid": np.append(grids[pairs // most], only_counted).astype(np.int64),
-        "replay": np.append(pairs % most, np.zeros(len(only_counted), np.int64)),
+        "grid": np.append(grids, only_counted).astype(np.int64),
     }  # fmt: skip

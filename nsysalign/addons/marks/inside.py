@@ -6,9 +6,7 @@ the trace's time; both read the same timer, through a conversion that CUPTI corr
     trace   start ......................... end
     timer     |  first stamp ... last stamp  |        start - first <= offset <= end - last
 
-What has no row takes the offset of the nearest kernel that has one, widened by what the two clocks
-can drift apart meanwhile.  Rows of programmatic dependent launches end 1 ns before the dependent
-one's blocks begin (nsys 2024.2, H100): such an end is no bound, the kernel ends with its last mark.
+What has no row keeps the timer's time.
 
 SMs x duration is split exactly:
 
@@ -30,33 +28,30 @@ import pandas as pd
 from nsysalign.addons.marks import layout
 from nsysalign.addons.marks.dump import Dump
 
-#: How fast the two clocks can drift apart.
-_DRIFT = 60e-6
 _MOST_STAMPS = 200_000
 _UNKNOWN = {
-    "stream": -1, "row": -1, "blocks": -1, "registers": -1, "local_bytes": -1, "start_ns": 0,
+    "stream": -1, "row": -1, "blocks": -1, "registers": -1, "local_bytes": -1, "start_ns": -1,
     "end_ns": -1, "name": "",
 }  # fmt: skip
 PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
-#: A stream whose ranges are nested deeper has none.
+#: A warp whose ranges are nested deeper has none.
 _DEEPEST = 63
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A dump whose launches are on the trace's clock.  `launches`: grid_id, replay, first, last
-    (timer stamps), pid, device, start_ns, end_ns, error_ns and the columns of their kernel rows, -1
-    where there is none.  `shift`: trace time is timer + shift, of a launch."""
+    """A dump whose launches are on the trace's clock.  `launches`: grid_id, pid, device, start_ns,
+    end_ns, error_ns, shift (trace time is timer + shift) and the columns of their kernel rows, -1
+    where there is none."""
 
     dump: Dump
     launches: pd.DataFrame
-    shift: np.ndarray
-    tick_ns: int
     notes: tuple[str, ...]
 
     def relative(self, launch: np.ndarray, timer: np.ndarray) -> np.ndarray:
         """Timer stamps as ns after their launch's start_ns."""
-        return timer + (self.shift - self.launches["start_ns"].to_numpy())[launch]
+        since = self.launches["shift"] - self.launches["start_ns"]
+        return timer + since.to_numpy()[launch]
 
 
 def join(dump: Dump, rows: pd.DataFrame) -> Marked:
@@ -66,6 +61,7 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     # every device counts its grids from the beginning; the trace may number devices differently
     if (own := rows["device"] == dump.device).any() or rows["device"].nunique() > 1:
         rows = rows[own]
+    rows = rows.drop_duplicates("grid_id", keep=False)
     many, stamps = len(dump.grid), dump.heads["time"].astype(np.int64)
     first, last = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
     np.minimum.at(first, dump.launch, stamps)
@@ -75,76 +71,34 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     some = np.append(stamps[:_MOST_STAMPS], dump.time[:_MOST_STAMPS])
     tick = max(1, int(np.gcd.reduce(some - some.min()))) if len(some) > 1 else 32
 
-    row = _rows_of(dump, rows)
+    row = pd.Index(rows["grid_id"]).get_indexer(dump.grid)
     table = rows.iloc[row].reset_index(drop=True) if len(rows) else rows.reindex(range(many))
-    # a row that ends 1 ns before the next one of its stream begins: the kernel may have continued
-    ordered = rows.sort_values("start_ns", kind="stable")
-    gap = ordered.groupby("stream")["start_ns"].shift(-1) - ordered["end_ns"]
-    cut = np.append(gap.between(0, 1).reindex(rows.index).to_numpy(bool), False)[row]
     duration = (table["end_ns"] - table["start_ns"]).to_numpy()
-    misfit = (row >= 0) & stamped & ~cut & (last - first > duration + 2 * tick + 1000)
-    row[misfit] = -1
-    known = row >= 0
+    misfit = (row >= 0) & stamped & (last - first > duration + 2 * tick + 1000)
+    known = (row >= 0) & ~misfit
     for name, value in _UNKNOWN.items():
         table[name] = table[name].where(known, value).astype("str" if name == "name" else np.int64)
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-    bounding, cut = known & stamped, known & stamped & cut
-    # a stamp is the beginning of its tick
-    bounds = pd.DataFrame({"first": first, "low": start - first - tick, "high": end - last})
-    shift, error = _clock(bounds, bounding, cut, tick)
-    overrun = cut & (last + shift > end + error)
-    alone = ~known & stamped  # by the clock, or, without one, in the timer's own time
+    # a stamp is the beginning of its tick; a row may be a little shorter than its marks say
+    bounds = np.sort([start - first - tick, end - last], axis=0)
+    shift = np.where(known & stamped, (bounds.sum(axis=0) + tick) // 2, 0)
+    error = np.where(stamped, np.ceil((bounds[1] - bounds[0] + tick) / 2).astype(np.int64), 0)
+    alone = ~known & stamped
     table = table.assign(
-        grid_id=dump.grid, replay=dump.replay, first=first, last=last, pid=dump.pid,
-        device=dump.device, start_ns=np.where(alone, first + shift, np.where(known, start, -1)),
-        end_ns=np.select([cut, alone], [np.maximum(end, last + shift), last + shift], end),
-        error_ns=np.where(known, np.maximum(error, 0), error),
+        grid_id=dump.grid, pid=dump.pid, device=dump.device, shift=shift,
+        start_ns=np.where(alone, first, start), end_ns=np.where(alone, last, end),
+        error_ns=np.where(known, error, -1),
     )  # fmt: skip
     notes = {
         f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks than "
         "according to their kernel rows: they are not joined (is this dump of another "
         "run?)": misfit.any(),
-        f"{int(overrun.sum()):,} launches of {dump.path} still worked when a dependent launch "
-        "began, where nsys ends their rows: here they end with their last mark": overrun.any(),
         f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely "
         "than that": tick >= 500,
-        f"{dump.path}: none of its {many:,} launches has a kernel row in the trace: its "
-        "marks keep the GPU's own time": many and not bounding.any(),
+        f"{dump.path}: {int((~known).sum()):,} of its {many:,} launches have no kernel row in the "
+        "trace: their marks keep the GPU's own time": not known.all(),
     }
-    return Marked(dump, table, shift, tick, tuple(note for note, so in notes.items() if so))
-
-
-def _rows_of(dump: Dump, rows: pd.DataFrame) -> np.ndarray:
-    """Position in `rows` (sorted by start) of every launch, -1 for none.  A grid id that was
-    launched several times (a graph's) is joined only if every launch has its row."""
-    order = np.argsort(rows["grid_id"].to_numpy(), kind="stable")
-    ids = rows["grid_id"].to_numpy()[order]
-    low, high = (np.searchsorted(ids, dump.grid, side) for side in ("left", "right"))
-    _, which, times = np.unique(dump.grid, return_inverse=True, return_counts=True)
-    place = np.where(high - low == times[which], low + dump.replay, len(order))
-    return np.append(order, -1)[place]
-
-
-def _clock(
-    bounds: pd.DataFrame, known: np.ndarray, cut: np.ndarray, tick: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(trace time minus timer of every launch; half the width of what is possible; ns), from the
-    first stamp and the bounds of each.  A launch without a row, or with one that was `cut`, takes
-    those of the nearest that has one; 0 and -1 if nothing was joined."""
-    sure = known & ~cut if (known & ~cut).any() else known
-    if not known.any():
-        return np.zeros(len(known), np.int64), np.full(len(known), -1, np.int64)
-    anchors = bounds[sure].assign(its=bounds["first"]).sort_values("first", kind="stable")
-    others = bounds.loc[~sure, ["first"]].reset_index().sort_values("first", kind="stable")
-    near = pd.merge_asof(others, anchors, on="first", direction="nearest").set_index("index")
-    near = pd.concat([anchors, near]).sort_index().astype(np.int64)
-    loose = np.ceil(_DRIFT * (near["first"] - near["its"]).abs()).to_numpy().astype(np.int64)
-    lower, upper = near["low"].to_numpy() - loose, near["high"].to_numpy() + loose
-    # a row's start is a bound, wherever it ends
-    lower = np.where(cut, np.clip(bounds["low"].to_numpy(), lower, upper), lower)
-    lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
-    half = np.ceil((upper - lower) / 2 + tick / 2).astype(np.int64)
-    return (lower + upper + tick) // 2, half
+    return Marked(dump, table, tuple(note for note, so in notes.items() if so))
 
 
 # --- SM time ---
@@ -188,14 +142,17 @@ def inside(marked: Marked) -> Inside:
     kernels = {"marked_blocks": blocks, "warps": warps, "marks": marks, "complete": complete}
 
     groups, group = np.unique(launch << 12 | heads["sm"], return_inverse=True)
-    shares = _Shares(group, begin, end, int(duration.max(initial=1)).bit_length() + 1)
+    ranges = _ranges(marked, duration)
+    until, ours = ranges["time"].shift(-1), ranges["lasts"] & (ranges["inner"] >= 0)
+    inner = ranges[ours].assign(until=until[ours].astype(np.int64))
+    bits = int(duration.max(initial=1)).bit_length() + 1
+    busy, inner["share"] = _shared(group, begin, end, bits, group[inner["run"]], inner)
     spans = pd.DataFrame({"kernel": groups >> 12, "sm": groups & 4095}).assign(
         blocks=np.bincount(group[one], minlength=len(groups)),
         first_ns=pd.Series(begin).groupby(group).min(),
         last_ns=pd.Series(end).groupby(group).max(),
-        busy_ns=shares.busy,
+        busy_ns=busy,
     )
-    ranges = _ranges(marked, duration)
     passages = ranges[ranges["ns"] > -2].rename(columns={"launch": "kernel", "name": "phase"})
     whole = passages[passages["ns"] >= 0].groupby(["kernel", "phase"])["ns"]
     phases = passages.groupby(["kernel", "phase"])["ns"].agg(passed="size")
@@ -204,11 +161,7 @@ def inside(marked: Marked) -> Inside:
     phases = phases.fillna(0).astype(np.int64).reset_index()
     phases["unclosed"] = phases.pop("passed") - phases["count"]
 
-    until, ours = ranges["time"].shift(-1), ranges["lasts"] & (ranges["inner"] >= 0)
-    inner, of = ranges[ours], group[ranges.loc[ours, "run"]]
-    share = shares.until(of, until[ours].to_numpy(np.int64))
-    share = share - shares.until(of, inner["time"].to_numpy())
-    in_phase = inner.assign(share=share).groupby(["launch", "inner"])["share"].sum()
+    in_phase = inner.groupby(["launch", "inner"])["share"].sum()
     parts = spans.assign(
         before=spans["first_ns"], between=spans["last_ns"] - spans["first_ns"] - spans["busy_ns"],
         busy=spans["busy_ns"], after=duration[spans["kernel"]] - spans["last_ns"], here=1,
@@ -217,49 +170,51 @@ def inside(marked: Marked) -> Inside:
     return Inside(pd.DataFrame(kernels), phases, _budget(parts, in_phase, complete), spans)
 
 
-class _Shares:
-    """Warps on SMs.  `busy`: ns in which each group has one."""
+def _shared(
+    group: np.ndarray,
+    begin: np.ndarray,
+    end: np.ndarray,
+    bits: int,
+    of: np.ndarray,
+    pieces: pd.DataFrame,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ns in which each group, an SM in a launch, has a warp; the share of each piece of a warp's
+    run, `time` to `until` in group `of`, if all warps that are there share each instant).  `group`,
+    `begin`, `end`: of the warps' runs; times have this many `bits`."""
+    groups, times = np.append(group, group), np.append(begin, end)
+    order = np.argsort(groups << bits | times, kind="stable")
+    key, sorted_times = (groups << bits | times)[order], times[order]
+    there = np.cumsum(np.where(order < len(group), 1, -1))  # 0 at the end of every group
+    length = np.where(there > 0, np.diff(sorted_times, append=0), 0)
+    busy = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.add.at(busy, groups[order], length)
+    rate = np.where(there > 0, 1 / np.maximum(there, 1), 0.0)
+    integral = np.append(0.0, np.cumsum(length * rate))
 
-    def __init__(self, group: np.ndarray, begin: np.ndarray, end: np.ndarray, bits: int) -> None:
-        groups, times = np.append(group, group), np.append(begin, end)
-        key = groups << bits | times
-        order = np.argsort(key, kind="stable")
-        self.bits, self.key, self.times = bits, key[order], times[order]
-        there = np.cumsum(np.where(order < len(group), 1, -1))  # 0 at the end of every group
-        length = np.where(there > 0, np.diff(self.times, append=0), 0)
-        self.busy = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
-        np.add.at(self.busy, groups[order], length)
-        self.rate = np.where(there > 0, 1 / np.maximum(there, 1), 0.0)
-        self.integral = np.append(0.0, np.cumsum(length * self.rate))
-
-    def until(self, group: np.ndarray, time: np.ndarray) -> np.ndarray:
+    def until(time: np.ndarray) -> np.ndarray:
         """The integral of 1 / warps there up to that time."""
-        place = np.searchsorted(self.key, group << self.bits | time, "right") - 1
-        place = np.maximum(place, 0)
-        return self.integral[place] + (time - self.times[place]) * self.rate[place]
+        place = np.maximum(np.searchsorted(key, of << bits | time, "right") - 1, 0)
+        return integral[place] + (time - sorted_times[place]) * rate[place]
+
+    return busy, until(pieces["until"].to_numpy()) - until(pieces["time"].to_numpy())
 
 
 def _ranges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
-    """The marks that begin or end ranges, stream by stream: launch, run, time (ns after the
-    launch's start), name (a hash); `ns`: of one that begins a range how long it takes, -1 where
-    begin or end are missing, -2 for what ends one; `inner`: the range that its warp is in from
-    then on, -1 none, and whether that `lasts` until the next row.
+    """The marks with which warps, their first lanes, begin or end ranges, warp by warp: launch,
+    run, time (ns after the launch's start), name (a hash); `ns`: of one that begins a range how
+    long it takes, -1 where begin or end are missing, -2 for what ends one; `inner`: the range that
+    the warp is in from then on, -1 none, and whether that `lasts` until the next row.
 
-    Lanes that came apart from their warp's first lane form a stream of their own: they have
-    passages, but no SM time.  A stream that ends more than it began has no ranges."""
+    A warp that ends more than it began has no ranges."""
     dump = marked.dump
-    some = np.flatnonzero(np.isin(dump.id & 3, [layout.BEGIN, layout.END]))
+    is_edge = np.isin(dump.id & 3, [layout.BEGIN, layout.END])
+    some = np.flatnonzero(is_edge & dump.first_lane[dump.of])
     of = dump.of[some]
-    stray = ~dump.first_lane[of]
-    stream = dump.run[of] << 33
-    stream[stray] |= (1 << 32) | dump.heads["lanes"][of[stray]].astype(np.int64)
-    if stray.any():
-        again = np.argsort(stream, kind="stable")
-        some, of, stray, stream = some[again], of[again], stray[again], stream[again]
+    run = dump.run[of]
     launch, begins = dump.launch[of], dump.id[some] & 3 == layout.BEGIN
     name, time = (dump.id[some] >> 2).astype(np.int64), dump.time[some]
     time = np.clip(marked.relative(launch, time), 0, duration[launch])
-    begun = np.diff(stream, prepend=-1) != 0
+    begun = np.diff(run, prepend=-1) != 0
     edges, number, change = np.flatnonzero(begun), np.cumsum(begun) - 1, np.where(begins, 1, -1)
     depth = np.cumsum(change)  # after the mark
     depth -= (depth[edges] - change[edges])[number]
@@ -267,7 +222,7 @@ def _ranges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
     sound = np.flatnonzero(((low >= 0) & (high <= _DEEPEST))[number])
 
     def by(level: np.ndarray) -> np.ndarray:
-        """The sound ones by stream and level."""
+        """The sound ones by warp and level."""
         return sound[np.argsort(number[sound] << 7 | level[sound], kind="stable")]
 
     ns, inner = np.full(len(some), -1), np.full(len(some), -1)
@@ -278,11 +233,9 @@ def _ranges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
     inside_of = by(depth)
     last = np.maximum.accumulate(np.where(begins[inside_of], np.arange(len(inside_of)), 0))
     inner[inside_of] = np.where(depth[inside_of] > 0, name[inside_of[last]], -1)
-    lasts = np.append(stream[1:] == stream[:-1], False)[: len(stream)] & ~stray
-    return pd.DataFrame(
-        {"launch": launch, "run": dump.run[of], "time": time, "name": name, "ns": ns,
-         "inner": inner, "lasts": lasts}
-    )  # fmt: skip
+    lasts = np.append(run[1:] == run[:-1], False)[: len(run)]
+    columns = {"launch": launch, "run": run, "time": time, "name": name}
+    return pd.DataFrame(columns | {"ns": ns, "inner": inner, "lasts": lasts})
 
 
 def _budget(parts: pd.DataFrame, in_phase: pd.Series, complete: np.ndarray) -> pd.DataFrame:

@@ -63,8 +63,7 @@ def mark_tables(
     plain: pd.DataFrame | None = None,
 ) -> tuple[Tables, list[str]]:
     """The tables of `MARKS_SPECS` by name, and notes.  `plain`: the kernels of the same program
-    without marks, where `rows` are of a run of their own; `intervals` are then of the run
-    without."""
+    without marks, where `rows` are of a run of their own: kernels are then in no interval."""
     parts: dict[str, list[pd.DataFrame]] = {spec.name: [frames.empty(spec)] for spec in MARKS_SPECS}
     notes, count = [note for marked in joined for note in marked.notes], 0
     for marked in joined:
@@ -74,16 +73,10 @@ def mark_tables(
     tables = {n: pd.concat(of[1:] or of, ignore_index=True) for n, of in parts.items()}
     if count:
         kernels = tables["marked_kernels"]
-        number = np.argsort(np.lexsort((kernels["start_ns"], kernels["error_ns"] < 0)))
-        for name, table in tables.items():  # kernels are numbered in time
-            if "kernel" in table:
-                of = number[table["kernel"].to_numpy(dtype=np.int64)]
-                table = table.assign(kernel=of).sort_values("kernel", kind="stable")
-                tables[name] = table.reset_index(drop=True)
-        kernels = tables["marked_kernels"]
-        kernels["interval"] = _intervals(kernels, rows, intervals, plain)
         tables["mark_changes"] = _changes(kernels, rows, plain)
+        kernels["interval"] = -1
         if plain is None:
+            kernels["interval"] = _intervals(kernels, intervals)
             notes.append(
                 "kernels were marked in the run that was measured: what that changes is not known "
                 "(nsysalign run --marks measures it, and shows times without marks)"
@@ -153,32 +146,18 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
 
 
 def _counters(marked: Marked, named: dict[int, str]) -> pd.DataFrame:
-    """`path_counts` of a dump.  Counts of launches that share a grid id (a graph's) are one sum:
-    they stand at the first."""
-    slots, firsts = marked.dump.counters, marked.launches.query("replay == 0")
+    """`path_counts` of a dump."""
+    slots, launches = marked.dump.counters, marked.launches
     table = pd.DataFrame({name: slots[name].astype(np.int64) for name in ("sm", "warps", "lanes")})
     return table.assign(
-        kernel=pd.Series(firsts.index, firsts["grid_id"]).loc[slots["grid"].astype(np.int64)].array,
+        kernel=pd.Index(launches["grid_id"]).get_indexer(slots["grid"].astype(np.int64)),
         counter=[named[number] for number in (slots["id"] >> 2).tolist()],
     ).sort_values(["kernel", "counter", "sm"], ignore_index=True)
 
 
-def _intervals(
-    kernels: pd.DataFrame, rows: pd.DataFrame, intervals: pd.DataFrame, plain: pd.DataFrame | None
-) -> np.ndarray:
-    """Number of the shortest interval on whose stream each kernel began, -1 for none.  Where the
-    intervals are of the run without marks, a kernel stands for the one of the same name and turn
-    there, if both runs launched as many."""
-    began = kernels[["row", "pid", "stream", "start_ns"]]
-    if plain is not None:
-        by = ["name", "turn", "many"]
-        here, there = (
-            t.assign(turn=of.cumcount(), many=of["row"].transform("size"))
-            for t, of in ((t, t.groupby("name")) for t in (rows, plain))
-        )
-        pairs = here[["row", *by]].merge(there[["pid", "stream", "start_ns", *by]], on=by)
-        began = began[["row"]].merge(pairs, on="row", how="left").fillna(-1)
-    began, out = began[began["row"] >= 0].sort_values("start_ns"), np.full(len(kernels), -1)
+def _intervals(kernels: pd.DataFrame, intervals: pd.DataFrame) -> np.ndarray:
+    """Number of the shortest interval on whose stream each kernel began, -1 for none."""
+    began, out = kernels[kernels["row"] >= 0].sort_values("start_ns"), np.full(len(kernels), -1)
     keys = ["stream", "pid"] if intervals["pid"].nunique() > 1 else ["stream"]
     by_stream = dict(iter(began.groupby(keys)))
     on_gpu = intervals[(intervals["kind"] != "run") & (intervals["device"] >= 0)]

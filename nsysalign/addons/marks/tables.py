@@ -11,20 +11,19 @@ MARKS_SPECS = (
     PATH_COUNTS,
     MARK_CHANGES,
 ) = specs("""
-marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns
+marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), by dump and grid id:
+        in the order of their launches
     kernel         int64  its number, the key of the tables of marks
     name           str    the kernel's name, '' unknown
     pid            int64  process id
     device         int64  CUDA device
     stream         int64  CUPTI stream id, -1 unknown
     grid_id        int64  PTX %gridid, nsys's gridId
-    replay         int64  which launch of that grid id: a graph's kernels may keep theirs
-    interval       int64  number of the interval whose stream it ran on, -1 none (with `run
-                          --marks`: of the run without marks)
-    row            int64  rowid of its kernel row, -1 where the trace has none: placed by the clock
-                          alone
-    start_ns       int64  start; without a kernel row that of its first mark
-    end_ns         int64  end; without a kernel row that of its last mark
+    interval       int64  number of the interval whose stream it ran on, -1 none, and with `run
+                          --marks`, whose intervals are of the run without marks
+    row            int64  rowid of its kernel row, -1 where the trace has none
+    start_ns       int64  start; without a kernel row that of its first mark, by the GPU's timer
+    end_ns         int64  end; without a kernel row that of its last mark, by the GPU's timer
     error_ns       int64  its marks lie within this of where they are said to be, -1: not placed,
                           times are the GPU timer's
     sms            int64  SMs of the device
