@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.text import safe_text
@@ -100,10 +99,11 @@ def _line(brief: dict[str, Any]) -> str:
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
 
 
-def _fitted(brief: dict[str, Any], labels: Sequence[tuple], **more: str | Sequence[Any]) -> str:
+def _fitted(brief: dict[str, Any], **more: Any) -> str:
     """The line, with as many labels (values of `_LABEL`), fixes and remarks as fit."""
-    rows = [dict(zip(_LABEL, (cut(label), *values), strict=True)) for label, *values in labels]
-    brief |= more | {"labels": rows}
+    brief |= more
+    rows = ((cut(label), *values) for label, *values in brief["labels"])
+    brief["labels"] = [dict(zip(_LABEL, row, strict=True)) for row in rows]
     every = {name: len(brief[name]) for name in _MOST}
     brief |= {name: brief[name][:most] for name, most in _MOST.items()}
     for name, least in _LEAVES.items():

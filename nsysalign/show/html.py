@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsysalign import registry
-from nsysalign.answer import Answer, answer
+from nsysalign.answer import Answer
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.show.payload import payload
@@ -57,7 +57,6 @@ def page(
     analysis: Analysis, focus: int | None = None, run: str = "", said: Answer | None = None
 ) -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
-    said = said or answer(analysis, focus)
     data = payload(analysis, said, focus, run)
     return assemble(ANALYSIS, data, {"headline": html.escape(data["screen"]["sentence"])})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from dataclasses import fields
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -102,22 +101,17 @@ class Analysis(model.Analysis):
         return find(self, label=name) if is_label else find(self, name=name)
 
 
-def shown(analysis: model.Analysis) -> Analysis:
-    """The same analysis, able to show itself."""
-    return Analysis(**{f.name: getattr(analysis, f.name) for f in fields(analysis)})
-
-
 @wraps(engine.analyze)
 def analyze(*args: Any, **options: Any) -> Analysis:
     """`engine.analyze`, whose result shows itself."""
-    return shown(engine.analyze(*args, **options))
+    return Analysis(**vars(engine.analyze(*args, **options)))
 
 
 @wraps(engine.load)
 def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
     """`engine.load`, whose result shows itself; of a run without nsys, what its event log proves."""
     run = RunDirectory(Path(path))
-    return analyze_run(run) if run.unprofiled else shown(engine.load(path))
+    return analyze_run(run) if run.unprofiled else Analysis(**vars(engine.load(path)))
 
 
 def fragment(analysis: model.Analysis) -> str:
@@ -128,7 +122,8 @@ def fragment(analysis: model.Analysis) -> str:
     def text(value: str) -> str:
         return html.escape(safe_text(value))
 
-    columns = [c for c in COLUMNS if any(row.columns_ns[c] for row in said.labels)]
+    shown = [row.columns_ns for row in said.labels]
+    columns = [column for column in COLUMNS if any(own[column] for own in shown)]
     predicted = any(row.unprofiled_ns for row in said.labels)
     heads = ["label", "", "n", "event us", *(f"{column} us" for column in columns)]
     heads += ["unprofiled us"] * predicted + ["verdict"]
@@ -139,9 +134,9 @@ def fragment(analysis: model.Analysis) -> str:
     ]
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
     lines.append("</tr></thead><tbody>")
-    for row in said.labels:
+    for row, own in zip(said.labels, shown, strict=True):
         numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
-        numbers += [fixed(row.columns_ns[column]) for column in columns]
+        numbers += [fixed(own[column]) for column in columns]
         numbers += [row.without_nsys()] * predicted
         cells = [("left", text(row.label)), ("left", _bar(row))]
         cells += [("right", text(cell)) for cell in numbers]

@@ -64,11 +64,13 @@ def payload(
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     labels, runs = [], []
+    any_predicted = any(row.unprofiled_ns for row in said.labels)
     for row in said.labels:
         positions = groups[row.label]
         warm = elapsed[positions[~cold[positions]]]
         about = _label(row, warm if len(warm) else elapsed[positions])
-        labels.append(about | {"roles": of_labels[row.label]._asdict()})
+        about |= {"roles": of_labels[row.label]._asdict()}
+        labels.append(about | {"predicted": _predicted(row, any_predicted)})
         runs.append(_run(analysis, row.label, positions, matrix, present or ["kernel"], origin))
     # By priority: the requested one, those that the sentence and cards point at, whole runs, the
     # medians, the slowest, the first, all others.
@@ -83,7 +85,6 @@ def payload(
     wanted += every.head(MOST_PICTURES).tolist()
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
-    measured, headline = _measured(analysis), said.headline
     parts_of_run = {row.interval: row.parts_ns for row in said.runs}
     data = {
         "title": _title(analysis, run),
@@ -98,9 +99,9 @@ def payload(
             "right": sum(row.verdict == GPU for row in said.labels),
         },
         "headline": {
-            "text": headline.text,
-            "elapsed": headline.elapsed_ns,
-            "parts": headline.parts_ns,
+            "text": said.headline.text,
+            "elapsed": said.headline.elapsed_ns,
+            "parts": said.headline.parts_ns,
         },
         "environment": [*said.about.items()],
         "notes": said.notes,
@@ -112,12 +113,9 @@ def payload(
         "next": said.next,
         "focus": focus,
         "labels": labels,
-        "predicted": _predicted(said, measured),
-        "measured": measured,
         "runs": runs,
         "kernels": _kernels(analysis),
         "source": said.source,
-        "host": {row.label: row.host for row in said.labels if row.host},
         "answers": _answers(analysis),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in said.unplaced],
@@ -152,7 +150,7 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
     tail."""
     names = ("label", "words", "sentence", "count", "site", "callers", "library", "flagged")
-    return {name: getattr(row, name) for name in (*names, "findings")} | {
+    return {name: getattr(row, name) for name in (*names, "findings", "host")} | {
         "sign": SIGNS[row.verdict],
         "saving": row.saving_ns,
         "elapsed": row.elapsed_ns,
@@ -222,38 +220,20 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
-def _predicted(said: Answer, measured: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """By label, of the interval in its row: what it would have measured without nsys and its
-    bounds, or why that is unknown; as a cell and as a sentence."""
-    any_known = any(row.unprofiled_ns for row in said.labels)
-    found = {}
-    for row in said.labels:
-        words, both = [], measured.get(row.label)
-        if row.unprofiled_ns:
-            ns, low, high = map(duration, row.unprofiled_ns)
-            words.append(f"{ns} predicted ({low} to {high})")
-        if both:
-            under, without = map(duration, both)
-            words.append(f"{without} measured ({under} profiled; means of the middle half)")
-        if not words and row.no_prediction and any_known:
-            words.append(f"no prediction ({row.no_prediction})")
-        known = row.unprofiled_ns or row.no_prediction
-        if known or words:
-            found[row.label] = {
-                "ns": row.unprofiled_ns,
-                "reason": row.no_prediction,
-                "cell": row.without_nsys() if known else "?",
-                "said": f"Without nsys: {'; '.join(words)}." if words else "",
-            }
-    return found
-
-
-def _measured(analysis: Analysis) -> dict[str, list[float]]:
-    """Label -> [profiled, unprofiled] in two runs, each the mean of the middle half of its
-    intervals."""
-    columns = ["label", "profiled_ns", "baseline_ns"]
-    both = analysis.baseline.dropna(subset=columns)[columns].itertuples(index=False)
-    return {label: times for label, *times in both}
+def _predicted(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
+    """What the interval in a row would have measured without nsys and its bounds, or why that is
+    unknown; as a cell and, if any label's is known, as a sentence."""
+    if not (row.unprofiled_ns or row.no_prediction):
+        return None
+    text = f"Without nsys: no prediction ({row.no_prediction})." if any_predicted else ""
+    if row.unprofiled_ns:
+        text = "Without nsys: {} predicted ({} to {}).".format(*map(duration, row.unprofiled_ns))
+    return {
+        "ns": row.unprofiled_ns,
+        "reason": row.no_prediction,
+        "cell": row.without_nsys(),
+        "said": text,
+    }
 
 
 def _kernels(analysis: Analysis) -> dict[str, Any]:
@@ -299,9 +279,9 @@ def _title(analysis: Analysis, run: str) -> str:
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped silently."""
-    runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
     if not len(analysis.measured):
-        return [f"This page holds the timeline of {plural(runs, 'run')}."] if runs else []
+        return []
+    runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
     also = " and of the run as a whole" if runs else ""
     said = [
         f"This page holds the timeline of {len(held.intervals) - runs:,} of "

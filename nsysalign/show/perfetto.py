@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.show.palette import LOOKS
+from nsysalign.show.timeline_rows import nested_rows
 from nsysalign.store.objects import plain, to_json
 from nsysalign.text import safe_text as _safe_text
 
@@ -171,26 +172,3 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
             common = {"cat": "issue", "name": "issues", "id": number}
             for end, place in (({"ph": "s"}, calls[call]), ({"ph": "f", "bp": "e"}, event)):
                 yield {**end, **common, **{key: place[key] for key in ("pid", "tid", "ts")}}
-
-
-def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:
-    """A row for every item (sorted by start, then longest first) such that the items of a row nest
-    or do not touch; without `nest` they must not overlap at all.
-
-        row 0   |------------|  |----|
-                  |--| |--|                 inside: same row with `nest`
-        row 1          |---------|          partly outside: another row
-    """
-    stacks: list[list[int]] = []
-    rows = []
-    for start, end in zip(starts, ends, strict=True):
-        for stack in stacks:
-            while stack and stack[-1] <= start:
-                stack.pop()
-        free = (row for row, stack in enumerate(stacks) if not stack or (nest and end <= stack[-1]))
-        row = next(free, len(stacks))
-        if row == len(stacks):
-            stacks.append([])
-        stacks[row].append(end)
-        rows.append(row)
-    return rows

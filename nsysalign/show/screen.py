@@ -24,7 +24,7 @@ from nsysalign.model import Analysis
 from nsysalign.parts import COLUMNS, apportion
 from nsysalign.show import baseline
 from nsysalign.text import duration, middle, percent, plural, safe_text, short_name, told_apart
-from nsysalign.verdicts import SIGNS, Proof, dominant
+from nsysalign.verdicts import SIGNS, dominant
 
 LINES, MOST_ROWS, LEAST_ROWS = 24, 10, 3
 #: Labels that a finding names, kernels of `--kernels`, letters of a kernel's name.
@@ -63,10 +63,8 @@ def render(
     """Print the first screen.  `page`: path of the report; `listed`: lines in place of the rows of
     labels, where nothing was timed; `extra`: lines that stand above the last one."""
     width = console.width
-    sentence, wrong = _sentence(said, width), _wrong(said, width)
-    picture = [Text(), *_bar(said.proof, width)] if _pictured(said.proof) else []
-    lost = _wrapped(said.lost, width, "yellow")
-    fixes = [_fix(said, number, width) for number in range(len(said.fixes))]
+    sentence, wrong, picture = (part(said, width) for part in (_sentence, _wrong, _picture))
+    lost, fixes = _wrapped(said.lost, width, "yellow"), _fixes(said, width)
     remarks = [_wrapped(remark, width, "dim") for remark in said.remarks]
     below = [Text(line) for line in extra]  # commands, which are copied whole
     rows = min(len(said.labels) or len(listed), MOST_ROWS)
@@ -103,9 +101,8 @@ def render(
 def everything(analysis: Analysis, said: Answer, console: Console, page: str = "") -> None:
     """Print all labels with a sentence each, the run, the findings, the run without nsys, notes."""
     width = console.width
-    lines = [*_sentence(said, width)]
-    lines += [Text(), *_bar(said.proof, width)] if _pictured(said.proof) else []
-    advice = [line for number in range(len(said.fixes)) for line in _fix(said, number, width)]
+    lines = [*_sentence(said, width), *_picture(said, width)]
+    advice = [line for fix in _fixes(said, width) for line in fix]
     about = [*_wrong(said, width), *_wrapped(said.lost, width, "yellow")]
     for block in (about, advice, _table(said.labels or said.runs, width, sentences=True)):
         lines += [Text(), *block] if block else []
@@ -223,34 +220,34 @@ def _wrong(said: Answer, width: int) -> list[Text]:
     return _wrapped(f"✖ {what}: {', '.join(names)}{more}", width, "bold red", "  ")
 
 
-def _fix(said: Answer, number: int, width: int) -> list[Text]:
-    """Its code if there is any, else its sentence."""
-    fix = said.fixes[number]
-    room = max(len(fix.purpose) for fix in said.fixes) + 2
-    head = f"{fix.purpose}:".ljust(room)
-    if fix.code and len(fix.code[0]) + room <= width:
-        return [Text(head, "bold") + Text(fix.code[0], "cyan")]
-    code = [Text("    " + code, "cyan") for code in fix.code[:1] if len(code) + 4 <= width]
-    sentence = fix.sentence if code else re.sub(":$", ".", fix.sentence)
-    if width < 3 * room:  # no room beside the heads
-        lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
-        lines[0].stylize("bold", 0, len(fix.purpose) + 1)
-    else:
-        lines = [Text(" " * room) + line for line in _wrapped(sentence, width - room)]
-        lines[0] = Text(head, "bold") + lines[0][room:]
-    return [*lines, *code]
+def _fixes(said: Answer, width: int) -> list[list[Text]]:
+    """The lines of each: its code if there is any, else its sentence."""
+    room = max((len(fix.purpose) for fix in said.fixes), default=0) + 2
+    fixes = []
+    for fix in said.fixes:
+        head = f"{fix.purpose}:".ljust(room)
+        if fix.code and len(fix.code[0]) + room <= width:
+            fixes.append([Text(head, "bold") + Text(fix.code[0], "cyan")])
+            continue
+        code = [Text("    " + code, "cyan") for code in fix.code[:1] if len(code) + 4 <= width]
+        sentence = fix.sentence if code else re.sub(":$", ".", fix.sentence)
+        if width < 3 * room:  # no room beside the heads
+            lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
+            lines[0].stylize("bold", 0, len(fix.purpose) + 1)
+        else:
+            lines = _hanging(head[:-1], sentence, width, "bold")
+        fixes.append([*lines, *code])
+    return fixes
 
 
 # --- the picture ---
 
 
-def _pictured(proof: Proof | None) -> bool:
-    return proof is not None and bool(proof.pieces) and proof.elapsed_ns > 0
-
-
-def _bar(proof: Proof, width: int) -> list[Text]:
-    """Times, blocks to scale, and what begins where."""
-    cells = width - 2
+def _picture(said: Answer, width: int) -> list[Text]:
+    """Below an empty line times, blocks to scale, and what begins where."""
+    proof, cells = said.proof, width - 2
+    if proof is None or not proof.pieces or proof.elapsed_ns <= 0:
+        return []
     start = np.array([piece.start_ns for piece in proof.pieces])
     end = np.array([piece.end_ns for piece in proof.pieces])
     column = np.array([COLUMNS.index(piece.column) for piece in proof.pieces])
@@ -278,7 +275,7 @@ def _bar(proof: Proof, width: int) -> list[Text]:
     begin, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {begin}"}
     if proof.launch and proof.launch_ns > 0:
-        marks[round(proof.launch_ns / max(proof.elapsed_ns, 1) * cells)] = f"└ {proof.launch}"
+        marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
     scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _placed({cells: f"{last} ┘"}, marks, width)
     # where the line of marks has room, the fills without a word in the bar are named there
@@ -287,7 +284,7 @@ def _bar(proof: Proof, width: int) -> list[Text]:
     if legend and gap and len(gap.group()) >= len(legend) + 4:
         place = gap.start() + 2
         below = below[:place] + legend + below[place + len(legend) :]
-    return [Text(scale, "dim"), bar, Text(below, "dim")]
+    return [Text(), Text(scale, "dim"), bar, Text(below, "dim")]
 
 
 def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
@@ -312,7 +309,7 @@ def _table(rows: Sequence[LabelRow], width: int, sentences: bool = False) -> lis
     if not rows:
         return []
     unit, size, places = _unit(rows)
-    exact = np.array([[row.columns_ns[c] for c in COLUMNS] for row in rows], np.int64)
+    exact = np.array([[*row.columns_ns.values()] for row in rows], np.int64)
     whole = np.array([row.elapsed_ns for row in rows])
     steps = size // 10**places
     rounded = [round(ns / steps) for ns in whole.tolist()]

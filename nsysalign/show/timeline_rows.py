@@ -160,13 +160,14 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
 
 
 def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
-    depths = _depths(items)
+    starts, ends = [item.start_ns for item in items], [item.end_ns for item in items]
+    depths = nested_rows(starts, ends, nest=False)
     return {
         "kind": kind,
         "name": LANE_WORDS.get(kind, "") + safe_text(name),
         "rows": max(depths, default=0) + 1,
-        "x": [item.start_ns - origin for item in items],
-        "d": [item.end_ns - item.start_ns for item in items],
+        "x": [start - origin for start in starts],
+        "d": [end - start for start, end in zip(starts, ends, strict=True)],
         "r": depths if any(depths) else 0,
         "n": [strings.number(item.name) for item in items],
         "t": [strings.number(hover(item.detail, item.end_ns - item.start_ns)) for item in items],
@@ -187,19 +188,27 @@ def _look(lane_kind: str, kind: str) -> str:
     return CALL_LOOK[kind] if kind in CALL_KINDS else "api"
 
 
-def _depths(items: Sequence[Any]) -> list[int]:
-    """Rows for items that overlap: each takes the first row that is free when it begins.
+def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:
+    """A row for every item (sorted by start, then longest first) such that the items of a row nest
+    or do not touch; without `nest` they must not overlap at all.
 
-    0:  |--------------|  |---|
-    1:     |---|  |---|
+        row 0   |------------|  |----|
+                  |--| |--|                 inside: same row with `nest`
+        row 1          |---------|          partly outside: another row
     """
-    free_from: list[int] = []
-    depths = []
-    for item in items:
-        row = next((n for n, free in enumerate(free_from) if free <= item.start_ns), len(free_from))
-        free_from[row : row + 1] = [item.end_ns]
-        depths.append(row)
-    return depths
+    stacks: list[list[int]] = []
+    rows = []
+    for start, end in zip(starts, ends, strict=True):
+        for stack in stacks:
+            while stack and stack[-1] <= start:
+                stack.pop()
+        free = (row for row, stack in enumerate(stacks) if not stack or (nest and end <= stack[-1]))
+        row = next(free, len(stacks))
+        if row == len(stacks):
+            stacks.append([])
+        stacks[row].append(end)
+        rows.append(row)
+    return rows
 
 
 def hover(detail: Mapping[str, Any], duration_ns: int) -> str:

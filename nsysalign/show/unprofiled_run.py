@@ -10,10 +10,10 @@ from rich.text import Text
 from nsysalign.show.screen import shortened
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import duration, percent, plural, safe_text
-from nsysalign.unprofiled_run import CANNOT_TELL, CPU_BOUND, GPU_BOUND, UnprofiledRun
+from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND, UnprofiledRun
+from nsysalign.verdicts import SIGNS
 
 MOST_LABELS = 12
-_SIGNS = {GPU_BOUND: ("✓", "green"), CPU_BOUND: ("!", "bold yellow"), CANNOT_TELL: ("?", "dim")}
 
 
 def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
@@ -95,7 +95,7 @@ def _table(labels: pd.DataFrame, console: Console) -> None:
     ]
     room = max(console.width - 52, 18)  # beside the numbers and the verdict, which is never cut
     columns = [
-        Column("", [_SIGNS[row["verdict"]][0] for row in rows], left=True),
+        Column("", [SIGNS[row["verdict"]] for row in rows], left=True),
         text("label", [shortened(safe_text(row["label"]), room) for row in rows]),
         Column("n", [f"{row['count']:,}" for row in rows], leaves=0.2),
         Column("median", [duration(row["steady_median_ns"]) for row in rows]),

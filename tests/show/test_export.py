@@ -21,6 +21,7 @@ from nsysalign.errors import UsageError
 from nsysalign.files import file_name
 from nsysalign.model import CAUSES
 from nsysalign.show import perfetto
+from nsysalign.show.timeline_rows import nested_rows
 from nsysalign.store import document
 
 
@@ -80,8 +81,8 @@ def test_rows_for_items_that_overlap():
     #  b          |-----|
     #  c      |-|
     starts, ends = [0, 1, 5, 12], [9, 3, 11, 13]
-    assert perfetto.nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
-    assert perfetto.nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
+    assert nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
+    assert nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
 
 
 def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):

@@ -9,12 +9,12 @@ import pytest
 from browsing import until
 
 from nsysalign.errors import UsageError
-from nsysalign.show.notebook import shown
+from nsysalign.show.notebook import Analysis
 
 
 @pytest.fixture(name="analysis")
 def in_a_notebook(analysis):
-    return shown(analysis)
+    return Analysis(**vars(analysis))
 
 
 def test_repr_is_one_short_line(analysis):

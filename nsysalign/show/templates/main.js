@@ -52,7 +52,7 @@ function choose(name, interval, show) {
   drawLanes();
   fill($("label-fall"), waterfall(asRun(label, selected.interval)));
   $("label-without").textContent =
-    [DATA.predicted[name]?.said, byOperations(view.picture)].filter(Boolean).join(" ");
+    [label.predicted?.said, byOperations(view.picture)].filter(Boolean).join(" ");
   if (fresh) {
     fill($("source"), [label.site, ...label.callers].map(sourceLine));
     sayRuns();

@@ -1,7 +1,7 @@
 // The label table: sorted by any column, filtered by text, each row with its budget bar.
 
 // Whether any label's time without nsys is predicted: if none is, it is said once.
-const PREDICTED = Object.values(DATA.predicted).some((found) => found.ns);
+const PREDICTED = DATA.labels.some((label) => label.predicted?.ns);
 // Kernels ran, but beside what a host timer measured: not a part of its budget.
 const aside = ({ ran, parts }) => ran && !parts.kernel && !parts.graph;
 const COLUMNS = [
@@ -18,15 +18,10 @@ const COLUMNS = [
   { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed,
     show: (l) => micro(l.elapsed), hint: "measured time of the median interval, profiled" },
   ...(PREDICTED ? [{ key: "predicted", text: "unprofiled", unit: "us", number: true,
-    value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1,
-    show: (l) => DATA.predicted[l.label]?.cell ?? "?",
+    value: (l) => l.predicted?.ns?.[0] ?? -1,
+    show: (l) => l.predicted?.cell ?? "?",
     hint: "the same interval without nsys, predicted from this trace, and how far that may be off",
   }] : []),
-  ...(Object.keys(DATA.measured).length ?
-    [{ key: "measured", text: "measured", unit: "us", number: true,
-    value: (l) => DATA.measured[l.label]?.[1] ?? -1,
-    show: (l) => (DATA.measured[l.label] ? micro(DATA.measured[l.label][1]) : "?"),
-    hint: "measured in the run without nsys: mean of the middle half of its intervals" }] : []),
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name],
@@ -53,9 +48,9 @@ function bodyRow(label) {
       flag(label));
     if (column.key === "bar") return make("td", { class: "budget" },
       budgetBar(label, label.elapsed || 1, 150));
-    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td",
-      { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason },
-      DATA.predicted[label.label].cell);
+    if (column.key === "predicted" && label.predicted?.reason) return make("td",
+      { class: "number", title: "no prediction: " + label.predicted.reason },
+      label.predicted.cell);
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
@@ -72,7 +67,7 @@ const ROWS_AT_ONCE = 10;
 function tableStages() {
   let body = null;
   const begin = () => {
-    const [reason] = Object.values(DATA.predicted).map((found) => found.reason);
+    const reason = DATA.labels.find((label) => label.predicted)?.predicted.reason;
     $("without").textContent = (PREDICTED || !reason ? "" :
       `; no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
       "; in brackets: how long kernels ran beside the CPU's time" : "");

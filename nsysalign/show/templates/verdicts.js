@@ -27,10 +27,10 @@ function card(item) {
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && entry.which !== "cold" && DATA.predicted[label.label]?.said ?
-      make("p", { class: "without" }, DATA.predicted[label.label].said) : null,
-    DATA.host[entry.label] && entry.which !== "cold" ?
-      make("p", { class: "without" }, "The CPU meanwhile: " + DATA.host[entry.label]) : null,
+    label && entry.which !== "cold" && label.predicted?.said ?
+      make("p", { class: "without" }, label.predicted.said) : null,
+    label?.host && entry.which !== "cold" ?
+      make("p", { class: "without" }, "The CPU meanwhile: " + label.host) : null,
     ...advice(entry),
     rerun(entry),
     evidence(entry),
