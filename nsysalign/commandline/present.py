@@ -67,7 +67,7 @@ def assembled(
     A trace given by itself brings no logs, only the other files of its run.  Raises TraceError,
     UsageError or NsysError with what to do next.
     """
-    from nsysalign.record import session
+    from nsysalign.record.session import recover
 
     run, trace = RunDirectory.around(path), path
     if not path.exists():
@@ -75,11 +75,10 @@ def assembled(
             f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
         )
     if path.is_dir():
-        if not events:
-            session.recover(path)
+        recover(path)
         trace = trace_of(run)
         events = events or run.event_logs()
-        baseline = baseline or session.baseline_logs(path)
+        baseline = baseline or run.baseline_logs()
     else:
         for suffix, (what, instead) in _NO_TRACE.items():
             if path.name.endswith(suffix):
@@ -99,10 +98,10 @@ def assembled(
 def trace_of(run: RunDirectory) -> Path:
     """The trace of a run directory.  Raises TraceError if the run is still going on."""
     from nsysalign.record.nsys import find_nsys, import_stream
-    from nsysalign.record.session import going_on
+    from nsysalign.record.processes import of_run
 
     if not run.traces():
-        if going_on(run.path):
+        if of_run(run.path):
             raise TraceError(
                 f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
             )

@@ -30,9 +30,6 @@ class _Finder:
                 return spec
         return None
 
-    def invalidate_caches(self) -> None:
-        """Part of the finder protocol; nothing is cached."""
-
 
 def _after_exec(loader: object, callback: object) -> None:
     def exec_module(module: object) -> None:

@@ -16,7 +16,7 @@ import threading
 
 from .blame import pass_on
 from .rawtime import Files, Untraced
-from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
+from .slots import CHUNK_BITS, CHUNK_BYTES, TEXT_CHUNK
 
 _MOST_CHUNKS = 16  # of 0.6 MB
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
@@ -46,8 +46,6 @@ class Store:
     `seq`."""
 
     def __init__(self, folder: str, first_seq: int, chunks: dict[int, mmap.mmap]) -> None:
-        if first_seq % CHUNK_SLOTS:
-            raise ValueError("first_seq must begin a chunk")
         self.lock = threading.RLock()  # a signal handler of the user's may run and call us
         self.chunks = chunks
         self._first = first_seq >> CHUNK_BITS

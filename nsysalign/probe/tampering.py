@@ -21,13 +21,11 @@ def keep(owner: object, where: str, *names: str) -> None:
 
 def look() -> None:
     """Remember what is something else now."""
-    _seen.update(
-        (f"{REPLACED}{where}.{name}", None)
-        for owner, where, name, own in _kept
-        for now in (vars(owner).get(name),)
+    for owner, where, name, own in _kept:
+        now = vars(owner).get(name)
         # a clock may be the builtin again, which ours stood for
-        if now is not own and now is not getattr(own, "builtin", own)
-    )
+        if now is not own and now is not getattr(own, "builtin", own):
+            _seen[f"{REPLACED}{where}.{name}"] = None
 
 
 def replaced() -> list[str]:

@@ -136,7 +136,7 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     selects by number or UUID; a selection that cannot be followed (MIG) leaves all GPUs.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
-    equal = len({name_of(nvml, handle) for handle in every}) <= 1
+    equal = len({nvml.nvmlDeviceGetName(handle) for handle in every}) <= 1
     order = "pci" if equal or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else "assumed"
     asked = environ.get("CUDA_VISIBLE_DEVICES")
     if asked is None:
@@ -144,7 +144,7 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     if "MIG" in asked:
         return every, "assumed"
     chosen = []
-    uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
     for item in filter(None, map(str.strip, asked.split(","))):
         if item.isdecimal():
             same = [int(item)] if int(item) < len(every) else []
@@ -156,15 +156,3 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
             break
         chosen.append(every[same[0]])
     return chosen, order
-
-
-def name_of(nvml: Any, handle: Any) -> str:
-    """What NVML calls the GPU, "" if it does not tell."""
-    try:
-        return _text(nvml.nvmlDeviceGetName(handle))
-    except Exception:
-        return ""
-
-
-def _text(said: str | bytes) -> str:
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

@@ -32,16 +32,18 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.record import processes
-from nsysalign.record.processes import ENDING, end_all, kill, marked, say, stat, wait_for
+from nsysalign.record.processes import ENDING, cpu_s, end_all, kill, marked, say, wait_for
 
 #: How long a process may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
 #: How long processes that the script started may outlive it, recorded: until the user is told, and
 #: until they go on without nsys.
 SERVER_SAID_S, SERVER_S = 5.0, 60.0
-#: How long nsys may do nothing while no script runs: until it is asked for its report, and until it
-#: is ended; before it has started the script it is started again, once.
-ASK_S, IDLE_S, START_IDLE_S = 5.0, 60.0, 20.0
+#: How long nsys may take to start the script.
+START_S = 60.0
+#: How long it may do nothing after the script: until it is asked for its report, and until it is
+#: ended.
+ASK_S, IDLE_S = 5.0, 60.0
 _LOOK_S = 0.1
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
@@ -206,11 +208,9 @@ class _Script:
         """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
         written none is passed on."""
         number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
-        process = self.process
-        ended = process is not None and process.poll() is not None
-        own = stat(process.pid) if process is not None and not ended else None
-        lives = (own is not None and own.state != "Z") or bool(marked(self.mark))
-        if process is not None and self.profiled() and (self.going_on or not lives):
+        ended = self.process is not None and self.process.poll() is not None
+        over = self.going_on or (ended and not marked(self.mark))
+        if over and self.profiled():
             say("the report is still being written, please wait")
         elif not self.sent:
             self.sent.append(number)
@@ -249,35 +249,29 @@ class _Profiler:
         run = os.path.realpath(folder / "run")
         self._environ = {**os.environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
         self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
-        # when nsys last computed something, and its processes then
-        self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
-        self._pids: frozenset[int] = frozenset()
         self._holder, self._pipe_name = folder / processes.HOLDER, folder / processes.SCRIPT
         for path in (self._holder, self._pipe_name):
             path.unlink(missing_ok=True)
         os.mkfifo(self._pipe_name, 0o600)
         # both ends, so that the holder need not wait for us to open it; it closes with us, whatever
         # happens
-        self._pipe = os.open(self._pipe_name, os.O_RDWR)
+        self._pipe = os.fdopen(os.open(self._pipe_name, os.O_RDWR), "wb", buffering=0)
         # readable by its owner only: nsys prints paths and its arguments
         self._messages = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         hold = [sys.executable, "-I", "-S", processes.__file__]
         hold += [str(folder), os.fsdecode(script.mark)]
-        self._process = self._start([*profile, *hold], self._messages)
-        script.profiled = self.lives
-
-    def _start(self, command: Sequence[str], output: int) -> subprocess.Popen:
-        """In a session of its own; nsys refuses a working directory that was deleted."""
-        return subprocess.Popen(
-            command, env=self._environ, cwd="/", stdin=subprocess.DEVNULL, stdout=output,
-            stderr=output, start_new_session=True,
+        # in a session of its own; nsys refuses a working directory that was deleted
+        self._process = subprocess.Popen(
+            [*profile, *hold], env=self._environ, cwd="/", stdin=subprocess.DEVNULL,
+            stdout=self._messages, stderr=self._messages, start_new_session=True,
         )  # fmt: skip
+        script.profiled = self.lives
 
     def __enter__(self) -> _Profiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close_pipe()
+        self._pipe.close()
         if self.lives():
             self._process.terminate()
             if not wait_for(self._process, GRACE_S):
@@ -286,18 +280,14 @@ class _Profiler:
         end_all(self._mark, wait_s=GRACE_S)
         os.close(self._messages)
 
-    def _close_pipe(self) -> None:
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
-
     def lives(self) -> bool:
         return self._process.poll() is None
 
     def environment(self) -> dict[str, str] | None:
         """What nsys gave the holder; None if it ended, hung or was told to end before."""
+        until = time.monotonic() + START_S
         while not self._holder.exists():
-            if self._hangs(START_IDLE_S) or not self.lives() or self._script.sent:
+            if time.monotonic() > until or not self.lives() or self._script.sent:
                 return None
             wait_for(self._process, 0.02)
         try:
@@ -310,51 +300,45 @@ class _Profiler:
     def waits_for(self, pid: int) -> None:
         """The holder lives from now on as long as this process, and all that it starts."""
         with contextlib.suppress(OSError):
-            os.write(self._pipe, b"%d" % pid)
-        self._close_pipe()
+            self._pipe.write(b"%d" % pid)
+        self._pipe.close()
 
     def wait(self) -> list[str]:
-        """Until it has written its report; notes if it did not end by itself."""
-        self._close_pipe()
+        """Until it has written its report, which may take an hour; notes if it did not end by
+        itself."""
+        self._pipe.close()
         if self._script.going_on:
             self._pipe_name.unlink()
-        self._since = ended = time.monotonic()
-        while not wait_for(self._process, 0.5):
-            now = time.monotonic()
+        ended = busy = time.monotonic()  # busy: when it last computed something
+        before: tuple[set[int], float] = set(), 0.0
+        while not wait_for(self._process, 1.0):
+            now, pids = time.monotonic(), set(marked(self._mark))
+            doing = pids, cpu_s(pids)
+            if pids != before[0] or doing[1] - before[1] > max(0.1, _IDLE_SHARE * (now - busy)):
+                busy, before = now, doing
             silent = b"Generating" not in os.pread(self._messages, 1 << 16, 0)  # no report yet
-            if self._hangs(IDLE_S) or (silent and now - ended >= 10 * IDLE_S):
+            if now - busy >= IDLE_S or (silent and now - ended >= 10 * IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
                 ]
             # where its launcher was killed nobody tells it that the holder has ended, and it may
             # record on: it makes its report when asked to, which it may refuse for a moment
-            idle_s = now - (ended if silent else self._since)
-            asked = idle_s >= ASK_S and self._ask_for_report()
+            asked = now - (ended if silent else busy) >= ASK_S and self._ask_for_report()
             if asked and (self._folder / "run" / "trace.nsys-rep").exists():
                 return []
         return []
 
-    def _hangs(self, idle_s: float) -> bool:
-        """Whether nsys's processes, with no script to watch, have computed nothing for so long: a
-        report may take an hour."""
-        now = time.monotonic()
-        if now - self._looked >= min(1.0, idle_s / 5):
-            self._looked = now
-            pids = frozenset(marked(self._mark))
-            cpu_s = sum(own.cpu_s for pid in pids if (own := stat(pid)))
-            allowed = max(0.1, _IDLE_SHARE * (now - self._since))
-            if pids != self._pids or cpu_s - self._cpu_s > allowed:
-                self._since, self._cpu_s, self._pids = now, cpu_s, pids
-        return now - self._since >= idle_s
-
     def _ask_for_report(self) -> bool:
         """nsys keeps what it collects in another process, and hands it to whoever ends the session.
         Whether it accepted that."""
-        name = f"--session=profile-{self._process.pid}"
+        command = [self._nsys, "stop", f"--session=profile-{self._process.pid}"]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            stopping = self._start([self._nsys, "stop", name], subprocess.DEVNULL)
-            return stopping.wait(IDLE_S) == 0
+            asking = subprocess.run(
+                command, env=self._environ, cwd="/", start_new_session=True, timeout=IDLE_S, **quiet
+            )
+            return asking.returncode == 0
         return False
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsysalign.errors import NsysError, UsageError
-from nsysalign.record.clock_sampler import name_of, start_nvml, visible
+from nsysalign.record.clock_sampler import start_nvml, visible
 from nsysalign.record.processes import say
 
 _RESTORES = "sudo nvidia-smi -rgc"
@@ -46,7 +46,7 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
                 f"--lock-clocks: it is not clear which GPUs the script can see (CUDA_VISIBLE_DEVICES={asked or ''})",
                 "check nvidia-smi -L; set CUDA_DEVICE_ORDER=PCI_BUS_ID where GPUs differ; a MIG slice has no clock of its own",
             )
-        names = [name_of(nvml, handle) for handle in handles]
+        names = [nvml.nvmlDeviceGetName(handle) for handle in handles]
         for handle, name in zip(handles, names, strict=True):
             known: list[int] = []  # NVML takes any frequency and locks the nearest of these
             with contextlib.suppress(nvml.NVMLError, ValueError):  # it does not tell

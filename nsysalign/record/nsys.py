@@ -135,7 +135,7 @@ def profile_arguments(
     output: Path,
     accurate: bool = False,
     graph_trace: str | None = None,
-    python_hz: int | None = None,
+    sample_python: bool = False,
 ) -> tuple[list[str], list[str]]:
     """`nsys profile ...` up to the command, and notes on what was asked for and this nsys lacks."""
     wishes = {
@@ -152,8 +152,8 @@ def profile_arguments(
     }
     if graph_trace:
         wishes["cuda-graph-trace"] = graph_trace
-    if python_hz:
-        wishes |= {"python-sampling": "true", "python-sampling-frequency": str(python_hz)}
+    if sample_python:
+        wishes["python-sampling"] = "true"
     options = [f"--{flag}={value}" for flag, value in wishes.items() if flag in nsys.flags]
     notes = [
         f"nsys {nsys.version} has no --{flag}: {consequence}"

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 #: What asks a run to end, on this system.
 ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
@@ -26,31 +25,25 @@ ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 #: wait for.
 HOLDER, SCRIPT = "holder", "script"
 _LOOK_S = 0.1
-_EXITING = 4  # PF_EXITING, of Linux's flags of a process
 
 
-class Stat(NamedTuple):
-    """What /proc says about a process: a letter (Z: it has ended, or does nothing any more but give
-    its memory back), and its CPU time."""
-
-    state: str
-    cpu_s: float
-
-
-def stat(pid: int) -> Stat | None:
-    """One process, None if it is gone."""
-    try:
-        # the second field is the program's name in brackets, which may hold anything
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        state = "Z" if int(fields[6]) & _EXITING else fields[0]
-        return Stat(state, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-    except (OSError, IndexError, ValueError):
-        return None
+def cpu_s(pids: Iterable[int]) -> float:
+    """What these processes have computed, in seconds; nothing for one that is gone."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            # the second field is the program's name in brackets, which may hold anything
+            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+            user, system = text.rpartition(")")[2].split()[11:13]
+            ticks += int(user) + int(system)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def of_run(run_dir: str | Path) -> list[int]:
-    """Living processes of a run, of its script and of its nsys, [] where there is no /proc."""
-    return marked(*(n + os.fsencode(run_dir) for n in (b"NSYSALIGN_DIR=", b"NSYSALIGN_RUN=")))
+def of_run(run_dir: Path) -> list[int]:
+    """Living processes of a run, of its script and of its nsys, with or without us; [] where there
+    is no /proc."""
+    path = os.fsencode(run_dir.resolve())
+    return marked(b"NSYSALIGN_DIR=" + path, b"NSYSALIGN_RUN=" + path)
 
 
 def marked(*variables: bytes) -> list[int]:
@@ -86,19 +79,9 @@ def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> in
 
 
 def wait_for(process: subprocess.Popen, seconds: float) -> bool:
-    """Wait at most this long for the end of a process, without waking up in between.  True if it
-    has ended."""
-    with contextlib.suppress(OSError, AttributeError):  # it has ended, or an old kernel
-        descriptor = os.pidfd_open(process.pid)
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll(None if math.isinf(seconds) else max(0, seconds * 1e3))
-        finally:
-            os.close(descriptor)
-        return process.poll() is not None
+    """Wait at most this long for the end of a process.  True if it has ended."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(max(0.0, min(seconds, 1e6)))
+        process.wait(None if seconds == math.inf else seconds)
     return process.poll() is not None
 
 

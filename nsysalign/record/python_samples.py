@@ -29,8 +29,6 @@ from nsysalign.record import processes
 from nsysalign.record.convert import shorten
 from nsysalign.record.nsys import Nsys, export_json
 
-#: Samples per second and thread; nsys's own default.
-FREQUENCY_HZ = 1000
 FORMAT, VERSION = "nsysalign-stacks", 1
 _HEAD, _FRAME = struct.Struct("<IIII"), struct.Struct("<QQII")
 _HOLDER = processes.__file__
@@ -84,7 +82,7 @@ def stack_lines(
     threads = {k: v for k, v in threads.items() if ours.isdisjoint(stack for _, stack in v)}
     if not threads:
         return
-    yield {"format": FORMAT, "version": VERSION, "frequency_hz": FREQUENCY_HZ}
+    yield {"format": FORMAT, "version": VERSION}
     for stack, number in stacks.items():
         frames = []
         for function, file, line, _ in _FRAME.iter_unpack(stack):

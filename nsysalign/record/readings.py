@@ -92,26 +92,22 @@ class Use:
 def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iterator[dict]:
     places = {number: _place(context["frames"], shorten) for number, context in contexts.items()}
     uses = [use for _, use in places.values() if use is not None]
-    stored, subtracted = (
-        set[str]().union(*(getattr(u, name) for u in uses)) for name in ("stored", "minus")
-    )
+    stored = set[str]().union(*(use.stored for use in uses))
+    subtracted = set[str]().union(*(use.minus for use in uses))
     for number, (frames, use) in sorted(places.items()):
-        line: dict[str, Any] = {"type": "clock_site", "number": number}
-        if frames:
-            site, *callers = (f"{shorten(frame[0])}:{frame[1]}" for frame in frames)
-            file, _, _, function, first, instruction, *coroutine = frames[0]
-            line |= {"site": site} | ({"callers": callers} if callers else {})
-            line |= {"function": f"{shorten(file)}:{first}:{function}", "position": instruction}
-            line |= {"interleaved": True} if any(coroutine) else {}
+        site, *callers = (f"{shorten(frame[0])}:{frame[1]}" for frame in frames)
+        file, _, _, function, first, instruction, coroutine = frames[0]
+        line: dict[str, Any] = {"type": "clock_site", "number": number, "site": site}
+        line |= {"callers": callers, "function": f"{shorten(file)}:{first}:{function}"}
+        line |= {"position": instruction, "interleaved": coroutine}
         if use is not None:
             subtracts = use.minus & stored
-            line |= {"stores": sorted(use.stored)} if use.stored else {}
-            line |= {"subtracts": sorted(subtracts)} if subtracts else {}
+            line |= {"stores": sorted(use.stored), "subtracts": sorted(subtracts)}
             # minus: what is subtracted comes from an unknown place
             unknown = use.stored and not use.compared and not use.stored & subtracted
             kept = use.kept or use.minus or unknown
             line["use"] = "difference" if subtracts else "kept" if kept else "compared"
-        yield line
+        yield {name: value for name, value in line.items() if value != [] and value is not False}
 
 
 def _place(frames: list[list], shorten: Callable) -> tuple[list[list], Use | None]:

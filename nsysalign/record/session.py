@@ -31,7 +31,7 @@ from nsysalign.record.launch import (
 from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
 from nsysalign.record.nsys_folder import nsys_folder, remove_left_folders
 from nsysalign.record.processes import of_run
-from nsysalign.record.python_samples import FREQUENCY_HZ, keep_stacks
+from nsysalign.record.python_samples import keep_stacks
 
 #: In the header of every log of a run without nsys, so that it is not mistaken for the log of a
 #: trace.
@@ -84,14 +84,17 @@ def collect(
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
     tell = progress or (lambda step, percent: None)
-    hz = FREQUENCY_HZ if options.sample_python else None
     with hold_signals(), rundir.private(run_dir):  # there must be no moment without a handler
         with (
             nsys_folder(run_dir) as folder,
             sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as unsampled,
         ):
             profile, notes = profile_arguments(
-                nsys, folder / "run" / "trace", options.accurate, options.graph_trace, hz
+                nsys,
+                folder / "run" / "trace",
+                options.accurate,
+                options.graph_trace,
+                options.sample_python,
             )
             for name, why in commands.NOTEWORTHY.items():
                 if os.environ.get(name) == "1":
@@ -101,7 +104,7 @@ def collect(
             ended = _launch(argv, run_dir, log, options, **under)
             if (
                 ended.status is None
-            ):  # on a busy machine nsys's processes do not always find each other
+            ):  # on a busy machine its processes do not always find each other
                 failed = "nsys failed before it started the script, and was started again"
                 notes.append(f"{failed}: {_last_words(log)}")
                 ended = _launch(argv, run_dir, log, options, **under)
@@ -149,8 +152,7 @@ def collect_baseline(
     the program without nsys, not the program without the probe.  Raises NsysError if the folder
     cannot be created or written.
     """
-    open_closed_streams()
-    argv = commands.resolve(command)
+    argv = _checked(command)
     folder = run_dir / rundir.BASELINE
     try:
         folder.mkdir(mode=0o700)
@@ -186,7 +188,6 @@ def _checked(command: Sequence[str]) -> list[str]:
     open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
-    commands.refuse_small_files()
     return argv
 
 
@@ -250,35 +251,18 @@ def _event_logs(folder: Path, notes: list[str], header: Mapping[str, Any] = {}) 
     return logs
 
 
-def recover(run_dir: Path) -> list[Path]:
-    """Event logs from what the probe left in a run that was cut short (killed, or on a full disk).
-    [] if there is nothing to do: the logs already exist, or the run is still going on.  The working
-    directory is taken to be the one in which run directories usually lie; elsewhere call sites keep
-    their folder's name.
+def recover(run_dir: Path) -> None:
+    """Make the event logs of a run that was cut short (killed, or on a full disk) from what the
+    probe left, with nsys and without; nothing if they exist or the run is still going on.  The
+    working directory is taken to be the one in which run directories usually lie; elsewhere call
+    sites keep their folder's name.
     """
     remove_left_folders()
-    raw = run_dir / rundir.RAW
-    if not raw.is_dir() or going_on(run_dir):
-        return []
-    return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
-
-
-def baseline_logs(run_dir: Path) -> list[Path]:
-    """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a
-    killed run are converted first; a run that is still going on is left alone.
-    """
-    folder = run_dir / rundir.BASELINE
-    raw, logs = folder / rundir.RAW, rundir.event_logs(folder)
-    if logs or not raw.is_dir() or going_on(folder):
-        return logs
-    logs = convert(raw, folder, run_dir.resolve().parent.parent, {**MARK, "stopped": True})
-    shutil.rmtree(raw, ignore_errors=True)
-    return logs
-
-
-def going_on(run_dir: Path) -> bool:
-    """Whether processes of this run are alive, with or without us."""
-    return bool(of_run(run_dir.resolve()))
+    cwd = run_dir.resolve().parent.parent
+    for folder, header in ((run_dir, {}), (run_dir / rundir.BASELINE, {**MARK, "stopped": True})):
+        raw = folder / rundir.RAW
+        if raw.is_dir() and not of_run(folder):
+            convert(raw, folder, cwd, header, anew=False)
 
 
 def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Path:

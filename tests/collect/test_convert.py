@@ -61,9 +61,9 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
     source.write_text("import time\nt = time.time()\nprint(time.time() - t)\n")
     (tmp_path / "7-0.rec").write_bytes(_slot(RECORD, region=1))
     texts = [
-        {"clk": 1, "frames": [[str(source), 2, 4, "<module>", 1, 30]]},
-        {"clk": 2, "frames": [[str(source), 3, 6, "<module>", 1, 50]]},
-        {"clk": 9, "frames": [["/home/someone/never_read.py", 3, 6, "<module>", 1, 50]]},
+        {"clk": 1, "frames": [[str(source), 2, 4, "<module>", 1, 30, False]]},
+        {"clk": 2, "frames": [[str(source), 3, 6, "<module>", 1, 50, False]]},
+        {"clk": 9, "frames": [["/home/someone/never_read.py", 3, 6, "<module>", 1, 50, False]]},
         {"str": 1, "text": "with events"}, {"str": 2, "text": "/home/me/plain"},
         {"silenced": 2, "readings": 32_672},
     ]  # fmt: skip
@@ -145,7 +145,10 @@ def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path
     lines = [
         {"header": {"clock": {"realtime_ns": began}}, "first_seq": 0},
         {"ctx": 1, "frames": frames},
-        {"clk": 1, "frames": [[*frames[0][:1], 1, 0, "<module>", 1, 30]]},  # readings say more
+        {
+            "clk": 1,
+            "frames": [[*frames[0][:1], 1, 0, "<module>", 1, 30, False]],
+        },  # readings say more
     ]
     (raw / "12-0.txt").write_text("\n".join(map(json.dumps, lines)))
     (path,) = convert(raw, tmp_path, tmp_path, source=True)

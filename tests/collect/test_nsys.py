@@ -52,7 +52,6 @@ def test_an_nsys_of_each_version_is_asked_for_nothing_that_it_lacks(tmp_path, ve
         "cpuctxsw",
         "cuda-graph-trace",
         "python-sampling",
-        "python-sampling-frequency",
     ]
     options += more.split()
     listed = "   Text with --not-a-flag in it.\n" + "".join(f"\t--{x}=\n\n" for x in options)
@@ -73,7 +72,7 @@ else:
 """)
     path.chmod(0o755)
     nsys = describe(str(path))
-    wanted = {"accurate": True, "graph_trace": "node", "python_hz": 100}
+    wanted = {"accurate": True, "graph_trace": "node", "sample_python": True}
     asked, notes = profile_arguments(nsys, tmp_path / "trace", **wanted)
     assert subprocess.run(asked).returncode == 0
     assert len(notes) == 2 - len(set(more.split()) - {"cuda-trace-all-apis"})

@@ -15,7 +15,7 @@ import pytest
 from waiting import wait_for
 
 from nsysalign.record.command import probe_environment
-from nsysalign.record.session import baseline_logs
+from nsysalign.record.session import recover
 from nsysalign.trace.samples import read_clock_samples
 
 from .test_clocks import FAKE_NVML
@@ -184,13 +184,13 @@ def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(user):
 def test_raw_files_of_a_killed_run_become_logs_later(user):
     """A probe that was at work when we were killed: its raw files, nothing else."""
     (user.folder / "script.py").write_text(TWICE)
-    assert baseline_logs(user.folder) == []  # no run without nsys there
     baseline = user.folder / "killed" / "baseline"
     (baseline / "raw").mkdir(parents=True)
     env = probe_environment(user.env, baseline, calibrate=False)
     command = [sys.executable, "script.py"]
     subprocess.run(command, cwd=user.folder, env=env, check=True, stdout=subprocess.DEVNULL)
     for _ in range(2):
-        (log,) = baseline_logs(user.folder / "killed")
+        recover(user.folder / "killed")
+    (log,) = baseline.glob("events-*")
     header = read_log(log)[0]
     assert header["baseline"] is True and header["stopped"] is True

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from nsysalign.record.processes import stat
-
 pytestmark = pytest.mark.nsys
 
 ASKS = """
@@ -72,7 +70,8 @@ def test_a_password_ctrl_z_and_ctrl_c(real):
     script = int((real.folder / "pid").read_text())
     terminal.type(b"\x1a")
     terminal.until(b"Stopped")
-    wait_until(lambda: stat(script).state == "T", "the script goes on")
+    status = Path(f"/proc/{script}/status")
+    wait_until(lambda: "State:\tT" in status.read_text(), "the script goes on")
     terminal.type(b"fg; echo status $?\n")
     terminal.until(b"run asks.py\r\n", 10)
     time.sleep(0.5)  # for the shell to have continued it

@@ -35,7 +35,7 @@ def pair(n=1):
 IMPATIENT = """
 import sys
 from nsysalign.record import launch
-launch.GRACE_S, launch.START_IDLE_S, launch.IDLE_S = {grace_s}, {idle_s}, {idle_s}
+launch.GRACE_S, launch.START_S, launch.IDLE_S = {grace_s}, {idle_s}, {idle_s}
 launch.SERVER_SAID_S, launch.SERVER_S = 1, 4
 from nsysalign.cli import main
 main(sys.argv[1:])

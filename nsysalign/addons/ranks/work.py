@@ -107,7 +107,6 @@ def one(
     from nsysalign.addons.ranks.compare import summaries
     from nsysalign.commandline.present import exported, store
     from nsysalign.engine import analyze_inputs
-    from nsysalign.record.session import baseline_logs
     from nsysalign.trace.nccl import read_shared
 
     folder = output / source.name
@@ -121,7 +120,7 @@ def one(
         # the trace's own run directory; a folder of several traces says nothing about a single one
         home = RunDirectory(source.trace.parent)
         alone = len(home.traces()) == 1
-        baseline = tuple(baseline_logs(home.path)) if source.logs and alone else ()
+        baseline = tuple(home.baseline_logs()) if source.logs and alone else ()
         analysis = analyze_inputs(home.inputs(trace, source.logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
