@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.finding import NO_ADVICE, Advice, Finding
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
-from nsysalign.parts import matrices
+from nsysalign.explain.finding import Advice, Finding
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, OURS, Evidence
+from nsysalign.parts import matrices, staging
 from nsysalign.split.pieces import Segments
 from nsysalign.text import subject
 
@@ -69,7 +69,9 @@ class Facts:
         self.details = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
         #: Work on other streams, launched inside the interval.
         self.other_ns = self.per_interval(evidence.other_streams)
-        self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
+        #: Of `rules.repetitions`, before rules are asked: `Repetitions`, `IntervalClocks`.
+        self.repetitions: list[Any] = []
+        self.clocks: Any = None
         self.read: dict[int, list[Segment]] = {}  # segments of intervals
         self.failed_calls = [  # (call, code, how often)
             row
@@ -146,10 +148,13 @@ class Facts:
             np.add.at(hosted, idle["interval"], np.minimum(idle["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
         rows = self.details[self.details["cause"] == "memcpy"]
-        rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
-        pageable = self.per_interval(rows) > 0
-        hosted[pageable] = 0
-        return Synchronised(total, hosted, pageable)
+        back = (rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)
+        item = self.per_interval(rows[back]) > 0
+        # for copies of pageable memory the host waits anyway
+        pageable = (rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)
+        copies = self.per_interval(rows[pageable]) > 0
+        hosted[copies], total[copies & ~item] = 0, 0
+        return Synchronised(total, hosted, item)
 
     def lots(self, numbers: np.ndarray) -> Iterator[Segments]:
         """Segments of many intervals, a bounded number at a time."""
@@ -175,7 +180,7 @@ class Synchronised(NamedTuple):
 
     idle: np.ndarray  # because of synchronisations, ns, at most
     hosted: np.ndarray  # of that the host's own code and calls: rules about the host leave it out
-    pageable: np.ndarray  # copies of pageable memory are in it, for which the host waits anyway
+    item: np.ndarray  # whether a result of a few bytes is read back
 
 
 class Chosen:
@@ -227,28 +232,20 @@ class Label(Chosen):
         self,
         severity: str,
         title: str,
-        advice: Advice = NO_ADVICE,
+        *advice: str,
         loss: np.ndarray | None = None,
-        *,
         of: np.ndarray | slice = slice(None),
-        row: Interval | None = None,
+        row: int = -1,
         about_row: bool = False,
         **evidence: Any,
     ) -> Finding:
-        """A finding about the label.  `loss`: ns of each of its intervals; `of`: which of them it
-        concerns; `row`: the interval whose numbers it states."""
+        """A finding about the label.  `advice`: as in `Advice`; `loss`: ns of each of its intervals;
+        `of`: which of them it concerns; `row`: the number of the one whose numbers it states."""
+        loss = None if loss is None else np.maximum(loss[of], 0)
         return Finding(
-            severity,
-            self.name,
-            title,
-            evidence,
-            advice,
-            self.site,
-            self.numbers[of],
-            None if loss is None else np.maximum(loss[of], 0),
-            interval=-1 if row is None else row.number,
-            about_row=about_row,
-        )
+            severity, self.name, title, evidence, Advice(*advice), self.site, self.numbers[of], loss,
+            interval=row, about_row=about_row,
+        )  # fmt: skip
 
 
 class Segment(NamedTuple):
@@ -277,9 +274,7 @@ class Stretch(NamedTuple):
     before: Segment | None
     pieces: list[Segment]
     then: Segment | None
-
-    def ns(self, causes: tuple[str, ...]) -> int:
-        return sum(piece.ns for piece in self.pieces if piece.cause in causes)
+    cpu_ns: int  # the CPU's own code and calls, but for synchronisations
 
 
 class Interval(Chosen):
@@ -331,34 +326,32 @@ class Interval(Chosen):
     @property
     def stretches(self) -> list[Stretch]:
         """Idle stretches, in time."""
-        groups = groupby(self.segments, lambda s: s.cause in OPERATION_KINDS)
-        runs = [(working, list(group)) for working, group in groups]
-        edges = [None, *runs, None]
-        return [
-            Stretch(before[1][-1] if before else None, pieces, then[1][0] if then else None)
-            for before, (working, pieces), then in zip(edges, runs, edges[2:], strict=False)
-            if not working
-        ]
+        out, before, pieces = list[Stretch](), None, list[Segment]()
+        for segment in [*self.segments, None]:
+            if segment and segment.cause not in OPERATION_KINDS:
+                pieces.append(segment)
+                continue
+            if pieces:
+                cpu_ns = sum(p.ns for p in pieces if p.cause in ("host", "api", "api_launch"))
+                out.append(Stretch(before, pieces, segment, cpu_ns))
+            before, pieces = segment, []
+        return out
 
-    def finding(
-        self,
-        severity: str,
-        title: str,
-        advice: Advice = NO_ADVICE,
-        loss: np.ndarray | None = None,
-        **more: Any,
-    ) -> Finding:
+    def finding(self, severity: str, title: str, *advice: str, **more: Any) -> Finding:
         """See `Label.finding`; how often it was seen is evidence, unless that is always."""
-        of = slice(None) if self.has is None else self.has
-        always = self.has is None or self.has.all()
-        seen_in = None if always else f"{self.has.sum()} of {self.label.count}"
-        more = {"of": of, "row": self, "elapsed_ns": self.elapsed, "seen_in": seen_in} | more
-        return self.label.finding(severity, title, advice, loss, **{"about_row": True} | more)
+        has = np.ones(self.label.count, bool) if self.has is None else self.has
+        seen_in = None if has.all() else f"{has.sum()} of {self.label.count}"
+        own = {"of": has, "row": self.number, "about_row": True, "elapsed_ns": self.elapsed}
+        return self.label.finding(severity, title, *advice, **own | {"seen_in": seen_in} | more)
 
 
 class Run:
     """All work of a process on a device, from its first to its last, of which the program measured
-    nothing itself."""
+    nothing itself.
+
+    `idle`: how long the GPU ran nothing, but for what the tool itself did; of that the CPU `touched`
+    managed memory, and what else it did are `parts`.  `copying`: without pages that moved.
+    """
 
     def __init__(self, facts: Facts, row: Any) -> None:
         """`row`: of `frames.INTERVALS`."""
@@ -368,6 +361,14 @@ class Run:
         named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
         self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
         self.details = details[details["interval"] == row.interval]
+        ours = self.details["detail"].str.startswith(OURS)
+        staged, moved = int(staging(self.details)["ns"].sum()), self.known("page_migrations")
+        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged)
+        self.idle -= int(self.details.loc[ours, "ns"].sum())
+        self.touched = moved.get("touched_ns", 0)
+        self.copying = self.parts["memcpy"] - staged - moved.get("alone_ns", 0)
+        self.parts["host"] -= min(self.parts["host"], self.touched)
+        self.parts["memcpy"] = staged
 
     def known(self, what: str) -> Mapping[str, Any]:
         """What is known of a run beside its parts; {} for nothing."""
@@ -381,16 +382,17 @@ class Run:
     def finding(
         self,
         title: str,
-        advice: Advice = NO_ADVICE,
+        *faster: str,
         loss_ns: float = 0,
         severity: str = "warning",
         **evidence: Any,
     ) -> Finding:
-        """A finding about the run; one of several is named."""
+        """A finding about the run; one of several is named.  `faster`: as in `Advice`, with the
+        code."""
         name = self.row.label
         title = title if name == "run" else f"{subject(name)}: {title}"
         title = title[:1].upper() + title[1:]
-        evidence = {"elapsed_ns": self.elapsed, **evidence}
+        evidence, advice = {"elapsed_ns": self.elapsed, **evidence}, Advice("", *faster)
         return Finding(
             severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
         )  # fmt: skip

@@ -52,9 +52,6 @@ class Advice(NamedTuple):
     code: str = ""  # the same as a line of torch code
 
 
-NO_ADVICE = Advice()
-
-
 @dataclass(frozen=True)
 class Finding:
     """One diagnosis of one label.  The evidence holds every number that the title states; its keys
@@ -64,7 +61,7 @@ class Finding:
     label: str
     title: str
     evidence: Mapping[str, Any]
-    advice: Advice = NO_ADVICE
+    advice: Advice = Advice()  # noqa: RUF009
     site: str = ""
     #: Numbers of the intervals that it concerns, and per interval what would go away (ns).
     intervals: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))

@@ -67,7 +67,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("unknown-time", waiting.UNKNOWN.find, each="labels"),
     Rule("warm-up", repetitions.warm_up, each="repetitions"),
     Rule("mixed-work", repetitions.mixed_work, each="repetitions"),
-    Rule("throttled", repetitions.throttled),
+    Rule("throttled", repetitions.throttled, each="labels"),
     Rule("clock-changed", repetitions.clock_changed),
     Rule("cold-l2", repetitions.cold_l2),
     Rule("high-variance", repetitions.variance),
@@ -82,14 +82,8 @@ def every_rule() -> tuple[Rule, ...]:
 #: Rules that say that a number is not what it seems, or that there is little to look at: before all
 #: others of their severity.
 DOUBTS = (
-    "failed-calls",
-    "lost-records",
-    "wrong-stream",
-    "different-streams",
-    "enqueue-only",
-    "no-result",
-    "set-up",
-)
+    "failed-calls", "lost-records", "wrong-stream", "different-streams", "enqueue-only", "no-result", "set-up",
+)  # fmt: skip
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that ranges have no use for.
@@ -105,6 +99,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     """
     facts = Facts(evidence, segments_of)
     facts.repetitions = repetitions.repetitions(facts)
+    facts.clocks = repetitions.interval_clocks(facts)
     trim_memory()
     cold = np.zeros(facts.count, dtype=bool)
     for r in facts.repetitions:

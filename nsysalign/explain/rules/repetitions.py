@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.explain.facts import LOADS, TYPICAL_SHARE, WARN_SHARE, Facts, Interval, Label
-from nsysalign.explain.finding import Advice, Findings, Remark
+from nsysalign.explain.finding import Findings, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
 from nsysalign.text import of, percent, plural, span, subject, times
 
@@ -108,12 +108,10 @@ def module_load(label: Label) -> Findings:
     yield row.finding(
         "warning" if typical else "info",
         f"{label.who} loads code in {where}: for {of(spent[row.at], row.elapsed)} it loaded modules{idle}{usual}.",
-        Advice(
-            "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-            "Load the code when the program starts, not when the first result is needed",
-            "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
-        ),
-        spent,
+        "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+        "Load the code when the program starts, not when the first result is needed",
+        "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
+        loss=spent,
         of=row.has if alone else [row.at],  # draw the one that the title is about
         about_row=typical,
         loading_ns=spent[row.at],
@@ -144,8 +142,8 @@ def warm_up(r: Repetitions) -> Findings:
         "info",
         f"{label.who} warms up: {which} took {span(row.elapsed)}, {times(factor)} the median "
         f"of the later ones ({span(warm)}); the mean of all is {span(mean)}.",
-        Advice("Run it a few times before timing:   for _ in range(3): f(x)"),
-        row=row,
+        "Run it a few times before timing:   for _ in range(3): f(x)",
+        row=row.number,
         of=r.cold,
         cold_intervals=len(r.cold),
         slowest_cold_ns=row.elapsed,
@@ -189,7 +187,7 @@ def mixed_work(r: Repetitions) -> Findings:
     yield label.finding(
         "info",
         title,
-        Advice('Give each kind its own name:   with nsysalign.region("name"): ...'),
+        'Give each kind its own name:   with nsysalign.region("name"): ...',
         of=r.different,
         **evidence,
     )
@@ -218,10 +216,8 @@ def variance(facts: Facts) -> Findings:
             "info",
             f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
             f"{span(low)} and {span(high)}, the median is {span(median)}, the slowest took {span(values[-1])}.",
-            Advice(
-                "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
-                "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
-            ),
+            "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
+            "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
             of=r.warm,
             intervals=len(values),
             p25_ns=low,
@@ -279,58 +275,52 @@ def interval_clocks(facts: Facts) -> IntervalClocks:
     return clocks
 
 
-def throttled(facts: Facts) -> Findings:
+def throttled(label: Label) -> Findings:
     """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during
-    the intervals.  One finding per label.  If there are no samples, clock-changed says so.
+    the intervals.  If there are no samples, clock-changed says so.
     """
-    clocks = interval_clocks(facts)
-    for label in facts.labels:
-        reasons = np.where(clocks.known, clocks.reasons, 0)[label.numbers] & SLOWED_BITS
-        slowed = reasons > 0
-        row = label.case(slowed, at_least=0.05)
-        if row is None:
-            continue
-        others = clocks.known[label.numbers] & ~slowed
-        few, count = int(slowed.sum()), int(others.sum())
-        seen = {text: int((reasons & bit > 0).sum()) for bit, text in CLOCK_REASONS.items()}
-        named = {
-            text: n for n, text in sorted(((n, t) for t, n in seen.items() if n), reverse=True)
-        }
-        hardware = bool((reasons & 0xC8).any())  # slowdown, heat or brake of the hardware itself
-        clock = float(np.median(clocks.sm_mhz[label.numbers[slowed]]))
-        highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
-        slow = float(np.median(label.kernel[slowed]))
-        quick = float(np.median(label.kernel[others])) if count else 0.0
-        # the lower clock can have cost much: it is lower, kernels are a good part of the interval,
-        # and runs at the full clock, if any, are faster
-        matters = (
-            few >= TYPICAL_SHARE * (few + count)
-            and clock <= (1 - CLOCK_SHARE) * max(highest, 1)
-            and np.median((label.kernel / label.whole)[slowed]) >= WARN_SHARE
-            and (count < 2 or slow >= (1 + CLOCK_SAY_SHARE) * quick)
-        )
-        yield row.finding(
-            "warning" if hardware or matters else "info",
-            f"{label.who}: the GPU was slowed down in {few} of {few + count} intervals "
-            f"({', '.join(named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
-            f"{highest} MHz.",
-            Advice(
-                "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
-            )
-            if hardware
-            else Advice(
-                f"Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={clock:.0f}   "
-                "# or pause between the intervals"
-            ),
-            label.kernel - int(quick) if count else None,
-            about_row=False,
-            seen_in=None,
-            reasons=named,
-            intervals_slowed_down=few,
-            intervals=few + count,
-            sm_clock_mhz=clock,
-            highest_sm_clock_mhz=highest,
-        )
+    clocks, own = label.facts.clocks, label.numbers
+    known = clocks.known[own]
+    reasons = np.where(known, clocks.reasons[own], 0) & SLOWED_BITS
+    slowed = reasons > 0
+    row = label.case(slowed, at_least=0.05)
+    if row is None:
+        return
+    others = known & ~slowed
+    few, count = int(slowed.sum()), int(others.sum())
+    seen = [(int((reasons & bit > 0).sum()), text) for bit, text in CLOCK_REASONS.items()]
+    named = {text: often for often, text in sorted(seen, reverse=True) if often}
+    hardware = bool((reasons & 0xC8).any())  # slowdown, heat or brake of the hardware itself
+    clock = float(np.median(clocks.sm_mhz[own[slowed]]))
+    highest = int(label.facts.analysis.gpu_clocks["sm_max_mhz"].max())
+    slow = float(np.median(label.kernel[slowed]))
+    quick = float(np.median(label.kernel[others])) if count else 0.0
+    # the lower clock can have cost much: it is lower, kernels are a good part of the interval,
+    # and runs at the full clock, if any, are faster
+    matters = (
+        few >= TYPICAL_SHARE * (few + count)
+        and clock <= (1 - CLOCK_SHARE) * max(highest, 1)
+        and np.median((label.kernel / label.whole)[slowed]) >= WARN_SHARE
+        and (count < 2 or slow >= (1 + CLOCK_SAY_SHARE) * quick)
+    )
+    yield row.finding(
+        "warning" if hardware or matters else "info",
+        f"{label.who}: the GPU was slowed down in {few} of {few + count} intervals "
+        f"({', '.join(named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
+        f"{highest} MHz.",
+        "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+        if hardware
+        else f"Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={clock:.0f}   "
+        "# or pause between the intervals",
+        loss=label.kernel - int(quick) if count else None,
+        about_row=False,
+        seen_in=None,
+        reasons=named,
+        intervals_slowed_down=few,
+        intervals=few + count,
+        sm_clock_mhz=clock,
+        highest_sm_clock_mhz=highest,
+    )
 
 
 def clock_changed(facts: Facts) -> Findings:
@@ -338,7 +328,7 @@ def clock_changed(facts: Facts) -> Findings:
 
     One finding per label whose slow kernels are those at the lower clock.
     """
-    clocks = interval_clocks(facts)
+    clocks = facts.clocks
     if not clocks.known.any():
         why = "no interval lies between two samples of the GPU's clock"
         if not len(facts.analysis.gpu_clocks):
@@ -377,16 +367,12 @@ def clock_changed(facts: Facts) -> Findings:
             f"{label.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
             f"{' (it was still rising)' if ramp else ''}, and its kernels take {span(slow)} there, "
             f"{span(quick)} in the others.",
-            Advice(
-                "Warm up until the clock is stable, and compare intervals at one clock only:   "
-                "for _ in range(200): step()   # before the first start.record()",
-            )
+            "Warm up until the clock is stable, and compare intervals at one clock only:   "
+            "for _ in range(200): step()   # before the first start.record()"
             if ramp
-            else Advice(
-                "Compare intervals at one clock only, or lock it where you may:   "
-                f"sudo nvidia-smi --lock-gpu-clocks={min(low, high):.0f}"
-            ),
-            label.kernel - int(quick),
+            else "Compare intervals at one clock only, or lock it where you may:   "
+            f"sudo nvidia-smi --lock-gpu-clocks={min(low, high):.0f}",
+            loss=label.kernel - int(quick),
             of=some[~fast],
             low_clock_mhz=low,
             high_clock_mhz=high,
@@ -429,9 +415,7 @@ def cold_l2(facts: Facts) -> Findings:
                     "info",
                     f"{who} runs the same kernels as {warm.label.who}, {percent(factor - 1)} slower ({span(median)} "
                     f"against {span(fastest)}): a cold L2, if shapes and clocks are the same.",
-                    Advice(
-                        "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
-                    ),
+                    "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
                     of=r.warm,
                     kernel_here_ns=median,
                     kernel_there_ns=fastest,

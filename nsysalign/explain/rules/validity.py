@@ -10,13 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.facts import (
-    SAY_SHARE,
-    TYPICAL_SHARE,
-    WARN_SHARE,
-    Facts,
-    Label,
-)
+from nsysalign.explain.facts import SAY_SHARE, TYPICAL_SHARE, WARN_SHARE, Facts, Label
 from nsysalign.explain.finding import Advice, Finding, Findings
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.text import of, span, subject
@@ -44,9 +38,7 @@ def wrong_stream(label: Label) -> Findings:
             "error",
             f"{label.who} times a stream that did no work: its events are on stream {row.column('end_stream')}, the work "
             f"launched between them ran for {span(most['ns'])} on stream {most['stream']}.",
-            Advice(
-                "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
-            ),
+            "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)",
             work_on_other_streams_ns=most["ns"],
             timed_stream=row.column("end_stream"),
             working_stream=most["stream"],
@@ -70,9 +62,7 @@ def different_streams(label: Label) -> Findings:
         "info" if joined else "warning",
         f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
         f"{span(row.elapsed)} is a distance between two queues, not the duration of one.",
-        Advice(
-            "Record both events on the stream that does the work, or let the end's stream wait for the start:   stream.wait_event(start)"
-        ),
+        "Record both events on the stream that does the work, or let the end's stream wait for the start:   stream.wait_event(start)",
         start_stream=first,
         end_stream=last,
     )
@@ -169,13 +159,9 @@ def enqueue_only(label: Label) -> Findings:
         yield row.finding(
             severity,
             f"{label.who} {title}",
-            Advice(
-                f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
-            )
+            f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
             if before
-            else Advice(
-                f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()"
-            ),
+            else f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
             synchronises=pattern,
             launched_kernels_ns=kernel,
             ran_after_the_end_ns=outside,
@@ -219,14 +205,10 @@ def host_timer(label: Label) -> Findings:
         "warning",
         f"{label.who} times {what} together: kernels ran for {of(ran, row.elapsed)}{beside}; for the "
         f"rest, the GPU waited for the CPU{tail}.",
-        Advice(
-            f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
-        )
+        f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
         if pattern == AFTER
-        else Advice(
-            "For the GPU's time, use events and let the CPU run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
-        ),
-        np.minimum(rest.clip(0), label.ns("host", "api", "api_launch")),
+        else "For the GPU's time, use events and let the CPU run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()",
+        loss=np.minimum(rest.clip(0), label.ns("host", "api", "api_launch")),
         synchronises=pattern,
         kernels_ran_ns=ran,
         kernels_waited_for_ns=seen if hidden and seen else None,
@@ -246,19 +228,17 @@ def event_floor(label: Label) -> Findings:
             "info",
             f"{label.who} contains no GPU work: for {of(host, row.elapsed)} the CPU did "
             "something else before it recorded the end event.",
-            Advice(
-                "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
-                "Do that work in another thread or process, while the GPU is busy",
-                "loader = DataLoader(data, num_workers=4)",
-            ),
-            label.ns(*_HOST),
+            "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
+            "Do that work in another thread or process, while the GPU is busy",
+            "loader = DataLoader(data, num_workers=4)",
+            loss=label.ns(*_HOST),
             host_and_calls_ns=host,
         )
     if row := label.case(nothing & ~waits, at_least=TYPICAL_SHARE + 1e-9):
         yield row.finding(
             "info",
             f"{label.who} contains no GPU work: {span(row.elapsed)} is what an event pair itself costs here.",
-            Advice("Measure many calls together and divide."),
+            "Measure many calls together and divide.",
         )
 
 
@@ -279,13 +259,13 @@ def inflation(facts: Facts) -> Findings:
                 "warning" if share > WARN_SHARE else "info",
                 f"{label.who} is {row.inflation:.2f} times as long under nsys: {span(row.profiled_ns)} "
                 f"profiled, {span(row.baseline_ns)} without.",
-                Advice(
-    "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
-    "stretch the GPU's own work: let the CPU run ahead, or time a CUDA graph."
-),
+                "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not stretch "
+                "the GPU's own work: let the CPU run ahead, or time a CUDA graph.",
                 about_row=True,
                 under_nsys_ns=row.profiled_ns,
                 without_nsys_ns=row.baseline_ns,
                 profiler_share=share,
-                predicted_without_nsys_ns=None if math.isnan(row.predicted_ns) else row.predicted_ns,
-            )  # fmt: skip
+                predicted_without_nsys_ns=None
+                if math.isnan(row.predicted_ns)
+                else row.predicted_ns,
+            )

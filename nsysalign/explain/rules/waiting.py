@@ -22,7 +22,7 @@ from nsysalign.explain.facts import (
     Label,
     Stretch,
 )
-from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Findings, Remark
+from nsysalign.explain.finding import WITH_GRAPHS, Advice, Finding, Findings, Remark
 from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 from nsysalign.text import kernel_name, of, span
 
@@ -41,7 +41,6 @@ DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
 #: PCIe 5 with 16 lanes.
 BUS_BYTES_PER_NS = 64.0
 
-_BLAMED = ("host", "api", "api_launch")
 #: The CPU's calls that launch nothing, but have rules of their own.
 _CALLS_APART = f"{LOADING_CALLS}|{ALLOCATION_CALLS}"
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
@@ -107,7 +106,7 @@ class Part(NamedTuple):
         others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
         if self.names == _ORDERED and 2 * row.facts.other_ns[row.number] >= part:
             others += " (work that was launched in the interval itself)"
-            advice = NO_ADVICE
+            advice = Advice()
         text = self.text.format(
             time=of(part, row.elapsed),
             streams=others,
@@ -117,8 +116,8 @@ class Part(NamedTuple):
         yield row.finding(
             "warning" if part > self.warn * row.elapsed else "info",
             f"{label.who}{text}.",
-            advice,
-            ns if self.lost and advice is self.advice else None,
+            *advice,
+            loss=ns if self.lost and advice is self.advice else None,
             **{self.evidence or f"{self.causes[0]}_ns": part},
             stream_waited_for=one if "{streams}" in self.text else None,
             the_wait="inferred from the order of calls" if "dependency-inferred" in calls else None,
@@ -260,20 +259,25 @@ def launch_blocking(label: Label) -> Findings:
     if row.kind == "host" or row.operations < 2 or not row.ns("api_launch"):
         return
     gaps = [  # the last one before the end event launches nothing
-        [(piece.ref, piece.ns) if piece.cause == "api_launch" else None for piece in gap.pieces]
+        gap.pieces
         for gap in row.stretches
         if gap.before and gap.before.cause == "kernel" and gap.then
     ]
-    blocked = [gap for gap in gaps if gap[0] and len({call[0] for call in gap if call}) > 1]
+    blocked = [
+        pieces
+        for pieces in gaps
+        if pieces[0].cause == "api_launch"
+        and len({piece.ref for piece in pieces if piece.cause == "api_launch"}) > 1
+    ]
     if len(gaps) >= 5 and len(blocked) >= 0.8 * len(gaps):
         yield row.finding(
             "warning",
             f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the CPU was still "
             "inside the call that had launched them.",
-            Advice(
-                "", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"
-            ),  # there is nothing to measure differently
-            np.where(label.numbers == row.number, sum(ns for (_, ns), *_ in blocked), 0),
+            "",  # there is nothing to measure differently
+            "Run without it",
+            "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py",
+            loss=np.where(label.numbers == row.number, sum(rest.ns for rest, *_ in blocked), 0),
             kernels_followed_by_their_own_launch_call=len(blocked),
             gaps_between_kernels=len(gaps),
         )
@@ -301,10 +305,10 @@ def _gap(row: Interval, gap: np.ndarray) -> Finding:
     alone = own > WARN_SHARE * row.elapsed  # the CPU's own code is blamed, not its calls
     waited = own if alone else whole
     stretches = row.stretches
-    worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
-    longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if alone else _BLAMED)
-    then = kernel_name(worst.then.text) if worst.then else ""
-    one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
+    worst = max(stretches, key=lambda s: s.cpu_ns, default=Stretch(None, [], None, 0))
+    longest, then = worst.cpu_ns, kernel_name(worst.then.text) if worst.then else ""
+    in_it = sum(p.ns for p in worst.pieces if p.cause == "host") if alone else longest
+    one = longest >= ONE_GAP_SHARE * sum(s.cpu_ns for s in stretches)
     one = one and in_it > ONE_GAP_SHARE * waited
     if not one:
         place = f"for the CPU, before and between {row.operations:,} operations"
@@ -334,8 +338,10 @@ def _gap(row: Interval, gap: np.ndarray) -> Finding:
     return row.finding(
         "info" if row.others_worked else "warning",
         f"{row.label.who} {lead}: for {of(waited, row.elapsed)} {row.idled} {place}.",
-        Advice(gpu_alone(row), faster, code),
-        gap,
+        gpu_alone(row),
+        faster,
+        code,
+        loss=gap,
         waiting_ns=waited,
         operations=None if one else row.operations,
         it_waited_for=then,
@@ -364,8 +370,10 @@ def many_kernels(label: Label) -> Findings:
             "warning",
             f"{label.who} pays for {row.operations:,} launches: {of(launching, row.elapsed)} go into launching operations "
             f"that run for {span(ran / row.operations)} each on average.",
-            Advice(gpu_alone(row), f"Fuse the small operations{WITH_GRAPHS}", _COMPILE),
-            cost,
+            gpu_alone(row),
+            f"Fuse the small operations{WITH_GRAPHS}",
+            _COMPILE,
+            loss=cost,
             operations=row.operations,
             launching_ns=launching,
             running_each_ns=ran / row.operations,
@@ -389,10 +397,10 @@ def api_launch(label: Label) -> Findings:
     yield row.finding(
         "warning",
         f"{label.who} waits for {calls}: for {of(inside, row.elapsed)} {row.idled} while the CPU was inside {name or 'the call'}.",
-        Advice(
-            gpu_alone(row), f"Move what that call waits for out of the loop{WITH_GRAPHS}", _COMPILE
-        ),
-        call,
+        gpu_alone(row),
+        f"Move what that call waits for out of the loop{WITH_GRAPHS}",
+        _COMPILE,
+        loss=call,
         inside_the_call_ns=inside,
         call=name,
     )
@@ -453,8 +461,10 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
     return row.finding(
         severity,
         title,
-        Advice(way.measured if row.kernel else "", text, code),
-        saved,
+        way.measured if row.kernel else "",
+        text,
+        code,
+        loss=saved,
         copy_ns=ns,
         copied_bytes=moved,
         achieved_GB_per_s=rate,
@@ -466,10 +476,13 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     """What the advice would save, at most, per interval: of pageable copies what is longer than from
-    pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
+    pinned memory (staging is gone; at this trace's best rate of the direction, else the fastest that
+    a bus does); of the rest, which pinned memory could do meanwhile, what kernels could hide, and
     for pageable copies, for which the CPU waits, the CPU's own time; all copies on the device."""
     ns, pageable = rows["ns"].to_numpy(), (rows["memory"] == "pageable").to_numpy()
-    fast = np.where(pageable, from_pinned_ns(rows, best), ns)
+    rate = rows["direction"].astype(object).map(best).astype(float).fillna(BUS_BYTES_PER_NS)
+    fast = np.where(rows["detail"] == "staging", 0, rows["bytes"] / rate)
+    fast = np.where(pageable, np.minimum(ns, fast), ns)
     host = rows["direction"].isin(["H2D", "D2H"]).to_numpy() | pageable
     hideable = facts.per_interval(rows, np.where(host, fast, 0.0))
     staged = facts.per_interval(rows, np.where(pageable, fast, 0.0)) > 0
@@ -478,14 +491,6 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
     device = np.where(kernel > 0, facts.per_interval(rows, np.where(host, 0.0, ns)), 0)
     slower = facts.per_interval(rows, ns - fast)
     return (slower + np.minimum(hideable, beside) + device).astype(np.int64)
-
-
-def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
-    """How long each copy takes from pinned memory, at least: at this trace's best rate of its
-    direction, else at the fastest that a bus does.  Staging is gone."""
-    rate = np.array([best.get(d, BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
-    ns, copied = rows["ns"].to_numpy(), rows["detail"].to_numpy() != "staging"
-    return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
 
 
 def _fill(row: Interval) -> Findings:
@@ -497,8 +502,8 @@ def _fill(row: Interval) -> Findings:
             yield row.finding(
                 "warning",
                 f"{row.label.who} contains a fill: {of(ns, row.elapsed)} are spent writing a constant {_CLEARS}.",
-                _CLEAR,
-                np.full(row.label.count, ns),
+                *_CLEAR,
+                loss=np.full(row.label.count, ns),
                 fill_ns=ns,
             )
 
@@ -506,18 +511,14 @@ def _fill(row: Interval) -> Findings:
 def sync(facts: Facts) -> Findings:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the CPU
     has caught up."""
-    rows = facts.details[facts.details["cause"] == "memcpy"]
-    rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
-    item = facts.per_interval(rows) > 0
     how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
     for label in facts.labels:
         idle = facts.synchronised.idle[label.numbers]
-        copies = (facts.synchronised.pageable & ~item)[label.numbers]
         say = np.where(label.kind == "nvtx", SAY_SHARE, 0.002)
-        row = label.case((idle > 0) & (idle >= say * label.whole) & ~copies)
+        row = label.case((idle > 0) & (idle >= say * label.whole))
         if row is None:
             continue
-        lost, calls, back = idle[row.at], row.details("sync"), bool(item[row.number])
+        lost, calls, back = idle[row.at], row.details("sync"), facts.synchronised.item[row.number]
         name = str(calls[0].detail) if calls else "a synchronisation"
         what = f"a result is read back{how}" if back else f"{name} waits"
         warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
@@ -540,8 +541,8 @@ def sync(facts: Facts) -> Findings:
             "warning" if warn else "info",
             f"{label.who} synchronises inside: {what}, and for {of(lost, row.elapsed)} {row.idled} in that call "
             "and until the CPU had caught up.",
-            advice,
-            idle,
+            *advice,
+            loss=idle,
             idle_because_of_it_ns=lost,
             call=name,
         )

@@ -10,26 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts, Run
-from nsysalign.explain.finding import (
-    IN_GRAPHS,
-    NO_ADVICE,
-    NO_WORK,
-    Advice,
-    Finding,
-    Findings,
-    Remark,
-)
-from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
+from nsysalign.explain.finding import IN_GRAPHS, NO_WORK, Advice, Finding, Findings, Remark
+from nsysalign.explain.rules.waiting import BUS_BYTES_PER_NS, SMALL_NS
 from nsysalign.intervals import disjoint
-from nsysalign.model import (
-    OPERATION_KINDS,
-    OTHER_STREAMS,
-    OURS,
-    WARP,
-    Trace,
-    pid_of,
-)
-from nsysalign.parts import staging
+from nsysalign.model import OTHER_STREAMS, WARP, Trace, pid_of
 from nsysalign.split.runs import NOT_KNOWN
 from nsysalign.text import kernel_name, of, plural, quantity, span, times_over
 
@@ -56,21 +40,20 @@ ERRORS = {
 
 
 class _Idle(NamedTuple):
-    """What the CPU did while the device ran nothing: its causes, in words, and what to do (None: what
-    helps is not known)."""
+    """What the CPU did while the device ran nothing: its causes, in words, and what to do, where
+    that is known, with its code."""
 
     causes: tuple[str, ...]
     text: str
-    remedy: Advice
+    faster: tuple[str, ...] = ()
 
 
 _IDLE = (
-    _Idle(("host",), "the CPU was in its own code and had not launched the next work", NO_ADVICE),
+    _Idle(("host",), "the CPU was in its own code and had not launched the next work"),
     _Idle(
         ("api_launch", "launch_latency"),
         "the CPU was inside calls that launch work, or the launched work was on its way",
-        Advice(
-            "",
+        (
             "Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph",
             'f = torch.compile(f, mode="reduce-overhead")',
         ),
@@ -78,37 +61,42 @@ _IDLE = (
     _Idle(
         ("sync",),
         "the CPU was inside a synchronisation",
-        Advice(
-            faster="Drop the synchronisation between launches: wait only where something depends on it, "
-            "and on the GPU rather than on the CPU"
+        (
+            "Drop the synchronisation between launches: wait only where something depends on it, "
+            "and on the GPU rather than on the CPU",
         ),
     ),
     _Idle(
         ("api",),
         "the CPU was inside CUDA calls that launch nothing",
-        Advice(faster="Call it once, before the part that counts"),
+        ("Call it once, before the part that counts",),
     ),
     _Idle(
         ("memcpy",),
         "the CPU staged pageable memory for a copy",
-        Advice(faster="Copy from pinned memory, which needs no staging"),
+        ("Copy from pinned memory, which needs no staging",),
     ),
     _Idle(
         ("unknown",),
         "the trace does not say why",
-        Advice(
-            faster="Record the whole program from its start; where it uses managed memory, record its page faults as well:   "
-            "nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true"
+        (
+            "Record the whole program from its start; where it uses managed memory, record its page faults as well:   "
+            "nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true",
         ),
     ),
 )
-_FIRST = Advice(
-    faster="Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
+_FIRST = (
+    "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
 )
-_MORE_BLOCKS = Advice(
-    faster="Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
+_MORE_BLOCKS = (
+    "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
     "or run other work beside it, on other streams"
+)
+_MORE_THREADS = "Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
+_PIPELINE = (
+    "Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
+    "and pinned buffers), or do what the CPU does there on the GPU"
 )
 
 
@@ -126,13 +114,11 @@ def failed_calls(facts: Facts) -> Findings:
     total = sum(count for _, _, count in failed)
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
-    title = f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}."
-    evidence = {"failed_calls": total, "by_call": by_call}
     yield Finding(
         "error",
         "the run",
-        title,
-        evidence,
+        f"{plural(total, 'CUDA call')} failed: {', '.join(named)}{more}.",
+        {"failed_calls": total, "by_call": by_call},
         Advice(
             "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
             "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM"
@@ -142,32 +128,19 @@ def failed_calls(facts: Facts) -> Findings:
 
 def lost_records(facts: Facts) -> Findings:
     """The trace is not whole: what it says of the GPU is less than what happened."""
-    known = facts.analysis.known.lost
-    without = sum(row.get("without_kernel", 0) for row in known)
-    lost = []
-    if without:
-        launches = f"{without:,} kernel launches have"
-        launches = "1 kernel launch has" if without == 1 else launches
-        lost.append((
-            f"{launches} no kernel that begins later in this trace: records were lost, or time stamps of the GPU are wrong.",
-            {"launches_without_kernel": without},
-        ))  # fmt: skip
+    known, lost = facts.analysis.known.lost, dict[str, dict[str, int]]()
+    if without := sum(row.get("without_kernel", 0) for row in known):
+        launches = "1 kernel launch has" if without == 1 else f"{without:,} kernel launches have"
+        text = f"{launches} no kernel that begins later in this trace: records were lost, or time stamps of the GPU are wrong."
+        lost[text] = {"launches_without_kernel": without}
     for row in known:
         if after := row.get("after_last_call_ns"):
-            lost.append((
-                f"Ranges that call CUDA ({row['range']}) go on for {span(after)} after the last CUDA call of their thread "
-                "in this trace: records were lost.",
-                {"after_last_call_ns": after},
-            ))  # fmt: skip
-    for text, evidence in lost:
+            text = f"Ranges that call CUDA ({row['range']}) go on for {span(after)} after the last CUDA call of their thread in this trace: records were lost."
+            lost[text] = {"after_last_call_ns": after}
+    for text, evidence in lost.items():
         title = f"{text} What is said of the GPU counts only what is there."
-        yield Finding(
-            "error",
-            "the run",
-            title,
-            evidence,
-            Advice("Record again, a shorter part, and synchronise before the program ends"),
-        )
+        advice = Advice("Record again, a shorter part, and synchronise before the program ends")
+        yield Finding("error", "the run", title, evidence, advice)
 
 
 def no_gpu_work(facts: Facts) -> Findings:
@@ -223,15 +196,11 @@ def before_and_after(trace: Trace) -> Iterator[dict[str, Any]]:
         row |= {"until_ns": first - begin, "since_ns": end - last}
         for name, low, high in (("before", begin, first), ("after", last, end)):
             some = own[(own["start_ns"] < high) & (own["end_ns"] > low)]
-            some = some.assign(
-                start_ns=some["start_ns"].clip(lower=low), end_ns=some["end_ns"].clip(upper=high)
-            )
+            some = some.assign(**{c: some[c].clip(low, high) for c in ("start_ns", "end_ns")})
             ns = (some["end_ns"] - some["start_ns"]).groupby(some["name_id"]).sum()
             most = int(ns.idxmax()) if len(ns) else -1
-            row |= {
-                f"{name}_ns": open_ns(some),
-                f"{name}_call": trace.names.get(most, "CUDA calls"),
-            }
+            row[f"{name}_ns"] = open_ns(some)
+            row[f"{name}_call"] = trace.names.get(most, "CUDA calls")
             row[f"{name}_call_ns"] = open_ns(some[some["name_id"] == most])
         yield row
 
@@ -243,21 +212,21 @@ def set_up(run: Run) -> Findings:
     whole, busy = known.get("whole_ns", 0), known.get("busy_ns", 0)
     if not known or busy >= 0.05 * whole:
         return
-    least, before, until = SET_UP_SHARE * whole, known["before_ns"], known["until_ns"]
+    least, before, after = SET_UP_SHARE * whole, known["before_ns"], known["after_ns"]
+    until, since = known["until_ns"], known["since_ns"]
     worked = f"the GPU works for {span(busy)}."
     evidence = {"before_first_work_ns": before, "gpu_works_ns": busy}
-    if before + known["after_ns"] >= least:
-        after = ""
+    if before + after >= least:
+        then = ""
         evidence["before_call_ns"] = known["before_call_ns"]
-        if known["after_ns"] >= 0.1 * whole:
-            after = f", {span(known['after_ns'])} after its last ({known['after_call']} {span(known['after_call_ns'])})"
-            evidence["after_last_work_ns"] = known["after_ns"]
-            evidence["after_call_ns"] = known["after_call_ns"]
+        if after >= 0.1 * whole:
+            then = f", {span(after)} after its last ({known['after_call']} {span(known['after_call_ns'])})"
+            evidence |= {"after_last_work_ns": after, "after_call_ns": known["after_call_ns"]}
         title = (
             f"{of(before, whole)} pass in CUDA calls before the GPU's first work "
-            f"({known['before_call']} {span(known['before_call_ns'])}){after}: set-up; {worked}"
+            f"({known['before_call']} {span(known['before_call_ns'])}){then}: set-up; {worked}"
         )
-    elif until + known["since_ns"] < least or busy >= 0.02 * whole:
+    elif until + since < least or busy >= 0.02 * whole:
         return
     elif until >= least:  # what creates a context need not be a recorded call
         title = (
@@ -266,7 +235,7 @@ def set_up(run: Run) -> Findings:
         )
         evidence["first_call_to_first_work_ns"] = until
     else:
-        within, since = whole - until - known["since_ns"], known["since_ns"]
+        within = whole - until - since
         title = (
             f"{span(whole)} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
             f"within {span(within)}: {span(until)} before it, {span(since)} after it."
@@ -289,35 +258,24 @@ def whole_run(run: Run) -> Findings:
     measured_ns = facts.once(inside, facts.column("elapsed_ns")[inside])
     if measured_ns > TYPICAL_SHARE * run.elapsed:
         return
-    # pairs read from the trace that cover next to nothing are not all that counts
-    named = (facts.column("kind")[inside] == "nvtx").any()
+    # where the program named what counts, the rest is set-up; pairs read from the trace that cover
+    # next to nothing are not all that counts
+    named = (facts.column("kind")[inside] == "nvtx").any() or measured_ns > 0.02 * run.elapsed
     named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-    named = named or measured_ns > 0.02 * run.elapsed
     kernels = run.ns("kernel", "graph")
-    details, moved = run.details, run.known("page_migrations")
-    staged = int(staging(details)["ns"].sum())
-    ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-    idle = run.elapsed - (run.ns(*OPERATION_KINDS) - staged) - ours
-    touched = moved.get("touched_ns", 0)
-    # pages that move are no copy of the program's
-    copying = run.parts["memcpy"] - staged - moved.get("alone_ns", 0)
-    run.parts["host"] -= min(run.parts["host"], touched)
-    run.parts["memcpy"] = staged
-    # where the program named what counts, the rest is set-up
-    set_up = named and named_ns > TYPICAL_SHARE * kernels > 0
-    yield from _idle(run, idle, touched, set_up)
-    if copying > max(WARN_SHARE * run.elapsed, 20_000):
-        yield _copying(run, copying, kernels)
+    yield from _idle(run, set_up=named and named_ns > TYPICAL_SHARE * kernels > 0)
+    if run.copying > max(WARN_SHARE * run.elapsed, 20_000):
+        yield _copying(run, kernels)
 
 
-def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
-    """The GPU ran nothing for `idle`: which gap that is.  `touched`: of that, the CPU touched managed
-    memory, which has a rule of its own."""
-    known, explained = run.known("idle"), idle - touched
+def _idle(run: Run, set_up: bool) -> Findings:
+    """The GPU ran nothing: which gap that is.  That the CPU touched managed memory has a rule of its
+    own."""
+    known, idle, explained = run.known("idle"), run.idle, run.idle - run.touched
     table = run.facts.analysis.gaps
     table = table[table["interval"] == run.row.interval]
     gaps = sorted(table.itertuples(index=False), key=lambda gap: -gap.ns)
-    gaps = [gap for gap in gaps if not touched or gap.next != "page migration D2H"]
+    gaps = [gap for gap in gaps if not run.touched or gap.next != "page migration D2H"]
     longest = [gap for gap in gaps[:3] if gap.ns >= 0.1 * gaps[0].ns]
     # one that is half of it and more is said before what many have in common
     one_pause = bool(gaps) and gaps[0].ns >= max(0.5 * idle, LEAST_NS)
@@ -328,9 +286,10 @@ def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
     cause = max(_IDLE, key=lambda each: run.ns(*each.causes))
     several = pauses >= max(PAUSES_SHARE * explained, LEAST_NS)
     first, back, loading = (known.get(f"{what}_ns", 0) for what in ("first", "back", "loading"))
-    named, evidence = False, dict[str, Any]()
+    faster: tuple[str, ...] = ()
+    named = False  # the longest gaps
     if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_NS):
-        lost, remedy, rest = first, _FIRST, run.elapsed - first
+        lost, faster, rest = first, (_FIRST,), run.elapsed - first
         text = (
             f"for {span(lost)} of that it waited for {plural(known['first_kernels'], 'kernel')} to run for the first time "
             f"(when code is compiled, loaded or set up); the rest of the run takes {span(rest)}"
@@ -338,56 +297,46 @@ def _idle(run: Run, idle: int, touched: int, set_up: bool) -> Findings:
         evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
         evidence["kernels"] = known["first_kernels"]
     elif explained > 0 and loading >= FIRST_SHARE * explained:
-        lost, remedy, count = loading, _FIRST, known["loading_count"]
+        lost, faster, count = loading, (_FIRST,), known["loading_count"]
         text = (
             f"{span(lost)} of that lie in {plural(count, 'gap')} in which code was linked or loaded "
             f"({times_over(known['loads'])})"
         )
         evidence = {"loading_gaps_ns": lost, "count": count, "calls": known["loads"]}
     elif explained > 0 and back >= PAUSES_SHARE * explained and not one_pause:
+        lost, count = back, known["back_count"]
         # a GPU that hardly works has nothing to overlap
-        lost, remedy = (
-            back,
-            Advice(
-                faster="Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
-                "and pinned buffers), or do what the CPU does there on the GPU"
-            )
-            if idle < 0.9 * run.elapsed
-            else NO_ADVICE,
-        )
-        text = (
-            f"{span(lost)} of that lie between a copy to the host and the next one to the device "
-            f"({times_over(known['back_count'])})"
-        )
-        evidence = {"between_copies_ns": lost, "count": known["back_count"]}
+        faster = (_PIPELINE,) if idle < 0.9 * run.elapsed else ()
+        text = f"{span(lost)} of that lie between a copy to the host and the next one to the device ({times_over(count)})"
+        evidence = {"between_copies_ns": lost, "count": count}
     elif one_pause or (several and cause.causes != ("unknown",)):
-        lost, remedy, named, count = pauses, NO_ADVICE, True, len(longest)
+        lost, named, count = pauses, True, len(longest)
         what, them = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
         text = f"{span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for {span(idle - lost)}"
         evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": count}
     else:
         lost = run.ns(*cause.causes)
-        text, evidence, remedy = _by_cause(run, cause, known)
+        text, evidence, faster = _by_cause(run, cause, known)
         many = known.get("long_gaps", 0)
-        if of_gaps and not remedy.faster and many >= _MANY_GAPS:
+        if of_gaps and not faster and many >= _MANY_GAPS:
             text += f"; {many:,} gaps of {span(known['long_gap_ns'])} or more take {span(known['long_gaps_ns'])} in all"
             evidence |= {"gaps": many} | {f"{c}_ns": known[f"long_{c}_ns"] for c in ("gap", "gaps")}
-        elif of_gaps and not remedy.faster:
+        elif of_gaps and not faster:
             text, named = f"{text}; the longest: {of_gaps}", True
     if lost <= WARN_SHARE * run.elapsed:
         if idle < TYPICAL_SHARE * run.elapsed:
             return
         # nothing stands out: what it consists of
-        named, remedy, lost = False, NO_ADVICE, 0
+        named, faster, lost = False, (), 0
         text, evidence = _several(run, known)
     for number, gap in enumerate(longest if named else (), 1):
         evidence[f"pause_{number}_ns"] = int(gap.ns)
         evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
     yield run.finding(
         f"between its first and its last work the GPU ran nothing for {of(idle, run.elapsed)}; {text}.",
-        NO_ADVICE if set_up else remedy,
-        0 if set_up else lost,
-        "info" if set_up or 3 * idle < run.elapsed else "warning",
+        *(() if set_up else faster),
+        loss_ns=0 if set_up else lost,
+        severity="info" if set_up or 3 * idle < run.elapsed else "warning",
         idle_ns=idle,
         **evidence,
     )
@@ -407,9 +356,9 @@ def _several(run: Run, known: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _by_cause(
     run: Run, cause: _Idle, known: Mapping[str, Any]
-) -> tuple[str, dict[str, Any], Advice]:
+) -> tuple[str, dict[str, Any], tuple[str, ...]]:
     """What most of the idle time has in common, in words, with its numbers, and what to do."""
-    lost, details, remedy = run.ns(*cause.causes), run.details, cause.remedy
+    lost, details, faster = run.ns(*cause.causes), run.details, cause.faster
     text, evidence = f"for {span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
     calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
     calls = calls.groupby("detail", sort=False)["ns"].sum()
@@ -422,10 +371,10 @@ def _by_cause(
     if cause.causes[0] == "api_launch":
         small = run.ns("kernel", "memset") / max(known.get("operations", 1), 1)
         if details["detail"].str.contains(GRAPH_LAUNCH).any():
-            remedy = Advice("", IN_GRAPHS)
+            faster = (IN_GRAPHS,)
         elif known and small > SMALL_NS:
-            remedy = NO_ADVICE
-    return text, evidence, remedy
+            faster = ()
+    return text, evidence, faster
 
 
 def _gap(run: Run, gap: Any) -> str:
@@ -441,31 +390,29 @@ def _gap(run: Run, gap: Any) -> str:
     return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
 
 
-def _copying(run: Run, copying: int, kernels: int) -> Finding:
+def _copying(run: Run, kernels: int) -> Finding:
     """The GPU copied for much of the run."""
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     staged = copies[copies["memory"] == "pageable"]
-    what, beside, faster, own = "copies", 0, 0, ""
-    advice = Advice(faster="Copy less, and on a stream of its own while kernels run")
-    if staged["ns"].sum() > copying / 2:
-        faster, beside = int((staged["ns"] - from_pinned_ns(staged, {})).sum()), run.parts["host"]
+    what, own, beside, slower = "copies", "", 0, 0
+    faster = "Copy less, and on a stream of its own while kernels run"
+    if staged["ns"].sum() > run.copying / 2:
+        slower, beside = (staged["ns"] - staged["bytes"] / BUS_BYTES_PER_NS), run.parts["host"]
+        slower = int(slower.clip(lower=0).sum())
         what = "copies, most of the time of pageable memory,"
         what = "copies of pageable memory" if len(staged) == len(copies) else what
-        advice = Advice(
-            faster="Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
-        )
+        faster = "Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
     if beside:
         own = f", the CPU's own code before and between them {span(beside)}"
-    evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
     return run.finding(
-        f"{what} take {of(copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
+        f"{what} take {of(run.copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
         f"take {span(kernels)}{own}.",
-        advice,
-        min(copying, faster + kernels + beside),
-        "info" if copying < kernels else "warning",
-        copying_ns=copying,
+        faster,
+        loss_ns=min(run.copying, slower + kernels + beside),
+        severity="info" if run.copying < kernels else "warning",
+        copying_ns=run.copying,
         kernels_ns=kernels,
-        **evidence,
+        outside_CUDA_ns=beside or None,
     )
 
 
@@ -473,16 +420,10 @@ def few_blocks(run: Run) -> Findings:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
     half = run.known("few_blocks").get("few_blocks_ns", 0) > WARN_SHARE * run.elapsed
-    for what, share, advice in (
+    for what, share, faster in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
         ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
-        (
-            "few_threads",
-            WARN_SHARE,
-            Advice(
-                faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
-            ),
-        ),
+        ("few_threads", WARN_SHARE, _MORE_THREADS),
     ):
         few = run.known(what)
         ns = few.get(f"{what}_ns", 0)
@@ -501,32 +442,30 @@ def few_blocks(run: Run) -> Findings:
         launched = (
             f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
         )
-        gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
-        part = "half" if what == "few_blocks" else "a third"
-        title = f"at least {part} of the GPU had nothing to do: {launched}{gpu}"
         if what == "few_threads":
             title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
             evidence["threads_of_a_warp"] = WARP
         else:
+            part = "half" if what == "few_blocks" else "a third"
+            title = f"at least {part} of the GPU had nothing to do: {launched}"
+            title += f", and the GPU has {size:,} multiprocessors" if size else ""
             evidence["multiprocessors"] = size or None
         title = f"for {of(ns, run.elapsed)} {title}."
-        yield run.finding(title, advice, few["unused_ns"], **evidence)
+        yield run.finding(title, faster, loss_ns=few["unused_ns"], **evidence)
 
 
 def page_migrations(run: Run) -> Findings:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the CPU."""
     moved = run.known("page_migrations")
-    idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
+    idle, lost = run.touched, moved.get("moving_ns", 0)
     if idle > WARN_SHARE * run.elapsed:
         # what the CPU does between two touches remains, and faults are not in the trace: no loss
         yield run.finding(
             f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
             f"came back from the GPU in {plural(moved['touched_count'], 'migration')}, one after the other; "
             f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {span(moved['to_host_ns'])}.",
-            Advice(
-                faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
-            ),
+            "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
             idle_before_migrations_ns=idle,
             migrations_to_the_host=moved["touched_count"],
             bytes_to_the_host=moved["to_host_bytes"],
@@ -539,11 +478,9 @@ def page_migrations(run: Run) -> Findings:
         f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
         f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
         "did; how long the page faults themselves took is not in the trace.",
-        Advice(
-            faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
-            "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
-        ),
-        lost,
+        "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
+        "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);",
+        loss_ns=lost,
         migrations=count,
         migrations_during_kernels_ns=lost - alone,
         migrations_without_kernels_ns=alone,
