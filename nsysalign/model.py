@@ -228,16 +228,6 @@ class EventLog:
         return self.elapsed[(self.elapsed["error"] == "") & ~calibration]
 
 
-class Unplaced(NamedTuple):
-    """What was measured and has no window (`frames.UNPLACED`)."""
-
-    name: str
-    reason: str
-    site: str
-    origin: int
-    source: int
-
-
 @dataclass(frozen=True)
 class Alignment:
     """Records and intervals on the trace's clock.  Columns: `frames.PLACED_RECORDS`,

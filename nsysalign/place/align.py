@@ -12,11 +12,12 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.memory import trim_memory
-from nsysalign.model import Alignment, EventLog, Trace
+from nsysalign.model import ORIGIN, Alignment, EventLog, Trace
 from nsysalign.place.bounded import bound
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.host_timers import host_timers
 from nsysalign.place.matched import match
+from nsysalign.place.pairs import windows_of_pairs
 from nsysalign.place.placed import place
 from nsysalign.place.ranges import nvtx_windows
 from nsysalign.place.streams import on_streams, streams_of
@@ -32,22 +33,25 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()
     placed = place(trace, known, matched, streams, bounded, clock)
-    timers = host_timers(trace, known, matched.processes, matched.clocks)
-    windows, notes = [placed.windows, timers.windows], [*timers.notes]
+    timers = host_timers(trace, known, matched)
+    windows = [placed.windows, timers.windows]
+    notes = [*matched.notes, *placed.notes, *timers.notes]
     if not logged:
         ranges, deep = nvtx_windows(trace, streams.operation_lane, streams.lanes)
         regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
-        windows += [placed.read, ranges[~ranges["region"].isin(list(regions))]]
-        notes += deep
+        pairs, read = windows_of_pairs(trace, matched.records, bounded, placed)
+        windows += [pairs, ranges[~ranges["region"].isin(list(regions))]]
+        notes += deep + read
     some = [w for w in windows if len(w)] or windows[:1]
-    notes = [*matched.notes, *placed.notes, *notes, *matched.read.notes, *placed.read_notes]
+    refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
+    unaligned = pd.concat([refused, timers.unplaced], ignore_index=True)
     return Alignment(
         records=placed.records,
         lanes=streams.lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
-        unaligned=frames.of_rows(bounded.unaligned + timers.unplaced, frames.UNPLACED),
+        unaligned=frames.check(unaligned, frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
         clock=clock,

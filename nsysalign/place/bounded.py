@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, any_between, distinct, one_of, pick, positions
-from nsysalign.model import CALL, KIND, Trace, Unplaced
-from nsysalign.place.matched import Matched, without_place
+from nsysalign.intervals import FAR, Columns, any_between, one_of, pick
+from nsysalign.model import CALL, KIND, Trace
+from nsysalign.place.matched import Matched
 from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
@@ -43,14 +43,14 @@ _HOST_COPIES = (1, 2)
 class Bounded:
     """`around`: the neighbours of `Matched.records` on their streams; `lower`, `upper`: their own
     bounds; `stamped`: which have a CUPTI timestamp; `pairs`: rows of `Matched.pairs` that can be
-    placed; `unaligned`: the others."""
+    placed; `unaligned`: the others, with name, site and reason."""
 
     around: pd.DataFrame
     lower: np.ndarray
     upper: np.ndarray
     stamped: np.ndarray
     pairs: pd.DataFrame
-    unaligned: list[Unplaced]
+    unaligned: pd.DataFrame
 
 
 def bound(
@@ -74,35 +74,34 @@ def bound(
     upper = np.where(stamp > 0, stamp + TICK_NS, np.where(known, upper, FAR))
 
     problem = records["problem"].to_numpy(dtype=object)
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    start, end = (pairs[c].to_numpy() for c in ("start", "end"))
     reason = np.where(problem[start] != "", problem[start], problem[end])
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason[nowhere] = "the trace does not say which stream it is on"
-    low, high = of_starts(lower, upper, pairs, slack_ns(elapsed))
+    low, high = of_starts(lower, upper, pairs)
     reason[(reason == "") & (low > high + CROSSING_NS)] = (
         "elapsed_time contradicts the trace: its neighbours leave no place for it (a wrong stream, rows dropped, "
         "or a log of another run)"
     )
     told = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
-    refused = without_place(pairs[told], records, reason[told])
+    refused = pd.concat([matched.unaligned, pairs[told].assign(reason=reason[told])])
+    site = np.append(records["site"].to_numpy(dtype=object), "")  # -1: a record that was not seen
+    seen = np.where(refused["start"] >= 0, refused["start"], refused["end"])
+    refused["site"] = np.where(seen >= 0, site[seen], refused["site"])
+    refused["name"] = [row.region or row.site or "unnamed" for row in refused.itertuples()]
     placeable = frames.taken(pairs, reason == "")
-    unaligned = matched.unaligned + refused
-    return Bounded(around, lower, upper, stamp > 0, placeable, unaligned)
-
-
-def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
-    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp,
-    clock corrections."""
-    ulp = np.spacing((np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
-    return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
+    return Bounded(around, lower, upper, stamp > 0, placeable, refused)
 
 
 def of_starts(
-    lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray
+    lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the starts of pairs from those of both records.  `slack`: how far their distance on
-    the trace may be from elapsed_time."""
+    the trace may be from elapsed_time; one tick, a float32 ulp and clock corrections if not given."""
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    if slack is None:
+        ulp = np.spacing((np.maximum(elapsed, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
+        slack = np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed).astype(np.int64)
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
     return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
 
@@ -111,63 +110,35 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
     """Per record when the host knew that it was done: the end of the first successful wait for the
     device, its stream, or its event (or query of that, before it is recorded again) that began after
     its call had returned; FAR for none.  `records`: columns call, call_end_ns, process, lane, event."""
-    calls, called = trace.calls, trace.syncs["call"].to_numpy()
-    begun, ended, kind, process = (
-        calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "process")
-    )
-    succeeded = calls["return_value"].to_numpy() == 0
-    device = np.flatnonzero((kind == CALL["sync_device"]) & succeeded)
-    of_stream, of_event = (
-        np.flatnonzero(one_of(kind[called], [CALL[k] for k in kinds]) & succeeded[called])
-        for kinds in (["sync_stream"], ["sync_event", "query_event"])
-    )
-    lane = stream_lane(lanes, trace.syncs.iloc[of_stream])
-    processes = distinct(process)
-    owner, lane_of_record, event, since, made = (
-        records[c].to_numpy() for c in ("process", "lane", "event", "call_end_ns", "call")
-    )
-    owner = np.where(made >= 0, positions(owner, processes), -1)
-    # a number for every event of every process
-    asked = trace.syncs["event"].to_numpy()[of_event]
-    events = distinct(np.concatenate([event, asked]))
-    number = np.where((event >= 0) & (owner >= 0), np.searchsorted(events, event), -1)
-    number = np.where(number >= 0, number * len(processes) + owner, -1)
-    numbers = np.searchsorted(events, asked) * len(processes)
-    numbers += np.searchsorted(processes, process[called[of_event]])
-    order = np.lexsort((since, number))
-    again = np.full(len(records), FAR)
-    one, two = order[:-1], order[1:]
-    again[one] = np.where(number[one] == number[two], since[two], FAR)
+    calls, syncs = trace.calls, trace.syncs
+    kind, begun, ended = (calls[c].to_numpy() for c in ("kind", "start_ns", "end_ns"))
+    device = np.flatnonzero(kind == CALL["sync_device"])
+    of_device = pd.DataFrame({"call": device, "event": -1, "lane": -1})
+    of_row = syncs[["call", "event"]].assign(lane=stream_lane(lanes, syncs))
+    waits = pd.concat([of_device, of_row]).astype("int64")
+    call = waits["call"].to_numpy()
+    waits["time"], waits["process"] = begun[call], calls["process"].to_numpy()[call]
+    waits = waits[calls["return_value"].to_numpy()[call] == 0].sort_values("time", kind="stable")
+    asked = records[["process", "lane", "event"]].assign(time=records["call_end_ns"])
+    asked = asked[records["call"] >= 0].astype("int64").sort_values("time", kind="stable")
+    again = asked.groupby(["process", "event"])["time"].shift(-1, fill_value=FAR)
     out = np.full(len(records), FAR)
-    never = np.broadcast_to(FAR, len(records))
-    for wait, key, wanted, until in (
-        (device, np.searchsorted(processes, process[device]), owner, never),
-        (
-            called[of_stream[lane >= 0]],
-            lane[lane >= 0],
-            np.where(made >= 0, lane_of_record, -1),
-            never,
-        ),
-        (called[of_event], numbers, number, again),
+    for kinds, by in (
+        (["sync_device"], ["process"]),
+        (["sync_stream"], ["lane"]),
+        (["sync_event", "query_event"], ["process", "event"]),
     ):
-        first = _first_since(key, begun[wait], wanted, since)
-        hit = np.flatnonzero(first >= 0)
-        wait = wait[first[hit]]
-        hit, wait = (rows[begun[wait] < until[hit]] for rows in (hit, wait))
-        out[hit] = np.minimum(out[hit], ended[wait])
+        such = waits[one_of(kind[waits["call"]], [CALL[k] for k in kinds])]
+        left, right = (
+            rows.loc[rows[by[-1]] >= 0, ["time", *by, *more]]
+            for rows, more in ((asked, []), (such, ["call"]))
+        )
+        first = pd.merge_asof(left, right, on="time", by=by, direction="forward")["call"]
+        first = first.set_axis(left.index).dropna().astype("int64")
+        if "event" in by:  # once recorded again, it says nothing of this record
+            first = first[begun[first] < again[first.index]]
+        out[first.index] = np.minimum(out[first.index], ended[first])
     return out
-
-
-def _first_since(
-    key: np.ndarray, time: np.ndarray, wanted: np.ndarray, since: np.ndarray
-) -> np.ndarray:
-    """Position of the first of rising times that has the wanted key and is not before its time; -1
-    for none, and where no key (-1) is wanted."""
-    many = len(time) + 1
-    ranked = np.append(np.sort(key.astype(np.int64) * many + np.arange(len(time))), -many)
-    first = wanted.astype(np.int64) * many + np.searchsorted(time, since)
-    place = ranked[np.searchsorted(ranked[:-1], first)]
-    return np.where((wanted >= 0) & (place // many == wanted), place % many, -1)
 
 
 def neighbours(
@@ -197,23 +168,24 @@ def neighbours(
         if not len(here):
             continue
         begin, end = call_start[call[here]], call_end[call[here]]
-        before = np.searchsorted(ops.issue_ns, begin)
+        times, reach = ops.times, ops.times.reach_ns
+        before = np.searchsorted(times.issue_ns, begin)
         out["before"][here] = before
         some, last = here[before > 0], before[before > 0] - 1
-        farthest = ops.position[ops.reach_from[last]]
-        out["previous_end_ns"][some] = ops.reach_ns[last]
+        farthest = ops.position[np.searchsorted(reach, reach[last])]
+        out["previous_end_ns"][some] = reach[last]
         out["previous_position"][some] = farthest
         out["previous_kind"][some] = kind[farthest]
-        first = np.minimum.accumulate(ops.start_ns[::-1])[::-1]
+        first = np.minimum.accumulate(times.start_ns[::-1])[::-1]
         some, after = here[before < len(first)], before[before < len(first)]
         out["next_start_ns"][some] = first[after]
-        out["next_issued_ns"][some] = ops.issued_ns[after]
+        out["next_issued_ns"][some] = times.issued_ns[after]
         out["next_kind"][some] = kind[ops.position[after]]
-        order = np.argsort(ops.issued_ns, kind="stable")
-        safe = np.searchsorted(ops.issued_ns[order], begin, side="right")
-        reach = np.maximum.accumulate(ops.end_ns[order])
+        order = np.argsort(times.issued_ns, kind="stable")
+        safe = np.searchsorted(times.issued_ns[order], begin, side="right")
+        reach = np.maximum.accumulate(times.end_ns[order])
         out["safe_previous_end_ns"][here[safe > 0]] = reach[safe[safe > 0] - 1]
-        safe = np.searchsorted(ops.issue_ns, end)
+        safe = np.searchsorted(times.issue_ns, end)
         some = safe < len(first)
         out["safe_next_start_ns"][here[some]] = first[safe[some]]
     lean = {name: frames.narrow(values, name) for name, values in out.items()}

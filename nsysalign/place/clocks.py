@@ -22,7 +22,6 @@ from nsysalign import frames
 #: this.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
-FROM_MARKS = "NVTX marks"
 #: (range, step) of the searches for a shift: first for clocks that were read together, then for
 #: steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
@@ -41,7 +40,6 @@ class ClockMap:
 
     at_ns: np.ndarray
     offset_ns: np.ndarray
-    source: str
     width_ns: int  # half-width of the offset's uncertainty
 
     def to_trace(self, monotonic_ns: np.ndarray) -> np.ndarray:
@@ -64,40 +62,31 @@ class ClockMap:
 
 
 def clock_map(
-    *,
-    clocks: pd.DataFrame,
-    marked: pd.DataFrame,
-    marks: pd.DataFrame,
-    session_start_utc_ns: int | None,
+    clocks: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
 ) -> ClockMap | None:
-    """The map of one process from its log and the trace; None if nothing connects the two
-    clocks."""
-    # each mark fell between two readings: offset in [trace - after, trace - before].  Bursts are
-    # intersected; one with a step of the clock inside is of no use
-    both = marked.merge(marks, on="payload").sort_values("before_ns")
-    low, high = (both["trace_ns"] - both[c] for c in ("after_ns", "before_ns"))
-    limits = pd.DataFrame({"at": both["before_ns"], "low": low, "high": high})
-    limits = limits.groupby((both["before_ns"].diff() > 1_000_000_000).cumsum())
+    """The map of one process, None if nothing connects the two clocks.  `clocks`: readings of the
+    host's clocks (monotonic_ns, realtime_ns, trace_ns, -1: not read); `marks`: NVTX marks, with the
+    readings before_ns and after_ns between which each fell, and its trace_ns."""
+    # offset in [trace - after, trace - before].  Bursts are intersected; one with a step of the
+    # clock inside is of no use
+    marks = marks.sort_values("before_ns")
+    low, high = (marks["trace_ns"] - marks[c] for c in ("after_ns", "before_ns"))
+    limits = pd.DataFrame({"at": marks["before_ns"], "low": low, "high": high})
+    limits = limits.groupby((marks["before_ns"].diff() > 1_000_000_000).cumsum())
     bursts = limits.agg({"at": "first", "low": "max", "high": "min"})
     at_ns, low, high = bursts[bursts["low"] <= bursts["high"] + 1_000].to_numpy(np.int64).T
     if len(at_ns):
         width = int((np.abs(high - low) // 2).max()) + 1
-        return ClockMap(at_ns, (low + high) // 2, FROM_MARKS, width)
-    with_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
-    if len(with_trace):
-        at_ns = with_trace["monotonic_ns"].to_numpy()
-        return ClockMap(at_ns, with_trace["trace_ns"].to_numpy() - at_ns, "clock lines", 1_000)
-    return _by_session_start(clocks, session_start_utc_ns)
-
-
-def _by_session_start(clocks: pd.DataFrame, session_start_utc_ns: int | None) -> ClockMap | None:
-    """By the first row that knows both clocks of the host, and when the trace began; None if none
-    does or that is not known."""
+        return ClockMap(at_ns, (low + high) // 2, width)
+    on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
+    if len(on_trace):
+        at_ns = on_trace["monotonic_ns"].to_numpy()
+        return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
     known = clocks[clocks["realtime_ns"] >= 0]
     if known.empty or not session_start_utc_ns:
         return None
-    at_ns, realtime = (known[c].to_numpy()[:1] for c in ("monotonic_ns", "realtime_ns"))
-    return ClockMap(at_ns, realtime - at_ns - session_start_utc_ns, "session start time", 50_000)
+    at_ns, realtime_ns = (known[c].to_numpy()[:1] for c in ("monotonic_ns", "realtime_ns"))
+    return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
@@ -128,7 +117,7 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
         return rough
     at_ns = np.array(moments, dtype=np.int64)
     offsets = rough.to_trace(at_ns) - at_ns + np.array(shifts, dtype=np.int64)
-    return ClockMap(at_ns, offsets, rough.source + ", refined on record calls", 2_000)
+    return ClockMap(at_ns, offsets, 2_000)
 
 
 def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple[int, float]:
@@ -167,7 +156,9 @@ def place_samples(
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
     known = sorted(maps.values(), key=lambda m: m.width_ns)
-    clock = known[0] if known else _by_session_start(samples, session_start_utc_ns)
+    no_marks = pd.DataFrame(columns=["before_ns", "after_ns", "trace_ns"], dtype="int64")
+    by_session = clock_map(samples.assign(trace_ns=-1), no_marks, session_start_utc_ns)
+    clock = known[0] if known else by_session
     if clock is None:
         return frames.empty(frames.GPU_CLOCKS), [
             "the clock samples could not be used: nothing connects their clock to the trace's"

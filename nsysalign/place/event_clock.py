@@ -32,7 +32,7 @@ from nsysalign.intervals import group
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, assumed
-from nsysalign.place.matched import Lookup
+from nsysalign.place.matched import numbered
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
@@ -127,21 +127,25 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     own = np.arange(len(references))
     # a record captured into a graph is stamped at every replay: it has no single place
     single = np.where(log.records["captured"], -2, log.records["seq"])
-    records = Lookup(log.records["process"].to_numpy(), single, first=len(own))
-    known = Lookup(references["process"].to_numpy(), references["id"].to_numpy())
+    of_records = log.records["process"].to_numpy(), single
+    of_references = references["process"].to_numpy(), references["id"].to_numpy()
 
-    def node(find: Lookup, rows: pd.DataFrame, column: str) -> np.ndarray:
-        return find(rows["process"].to_numpy(), rows[column].to_numpy())
+    def reference_of(rows: pd.DataFrame, column: str) -> np.ndarray:
+        return numbered(rows["process"].to_numpy(), rows[column].to_numpy(), *of_references)
+
+    def record_of(rows: pd.DataFrame, column: str) -> np.ndarray:
+        found = numbered(rows["process"].to_numpy(), rows[column].to_numpy(), *of_records)
+        return np.where(found >= 0, found + len(own), -1)
 
     edges = [
-        (node(known, references, "previous"), own, references["ms"].to_numpy()),
+        (reference_of(references, "previous"), own, references["ms"].to_numpy()),
         # a reference and its own record are the same node
-        (own, node(records, references, "record"), np.zeros(len(own))),
+        (own, record_of(references, "record"), np.zeros(len(own))),
     ]
     told = elapsed.assign(ms=np.where(elapsed["error"] == "", elapsed["ms"], np.nan))
     for rows in (told, log.distances):
-        reference = node(known, rows, "reference")
-        start, end = node(records, rows, "start"), node(records, rows, "end")
+        reference = reference_of(rows, "reference")
+        start, end = record_of(rows, "start"), record_of(rows, "end")
         edges.append((start, end, rows["ms"].to_numpy()))
         edges.append((reference, start, rows["start_ms"].to_numpy()))
         edges.append((reference, end, rows["end_ms"].to_numpy()))

@@ -21,7 +21,7 @@ After it is known which of these have a window, and why the others have none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,12 +36,11 @@ from nsysalign.model import (
     ORIGIN,
     EventLog,
     Trace,
-    Unplaced,
     pid_of,
     process_of,
     thread_of,
 )
-from nsysalign.place.clocks import ClockMap
+from nsysalign.place.matched import Matched
 
 _DEEP = 64  # timers of one class that can be running at once
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
@@ -70,61 +69,30 @@ class Site(NamedTuple):
 
 @dataclass(frozen=True)
 class HostTimers:
-    """What was timed on the host's clock: windows, what has none with the reason, and notes."""
+    """What was timed on the host's clock: windows, what has none (`frames.UNPLACED`), and notes."""
 
     windows: pd.DataFrame
-    unplaced: list[Unplaced]
+    unplaced: pd.DataFrame
     notes: list[str]
 
 
-def host_timers(
-    trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
-) -> HostTimers:
+def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     """Everything that the log timed on the host's clock, on the trace's."""
-
-    def on_trace(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-        """With start (trace time), width (the clock's uncertainty) and thread (the main one where
-        the log names none); 0 without a clock."""
-        start, width, process = np.zeros((3, len(rows)), np.int64)
-        for number, own in rows.groupby("process").indices.items():
-            if number in clocks:
-                start[own] = clocks[number].to_trace(rows[column].to_numpy()[own])
-                width[own], process[own] = clocks[number].width_ns, processes[number]
-        tid = rows["tid"].to_numpy()
-        thread = thread_of(process, np.where(tid >= 0, tid, pid_of(process)))
-        return rows.assign(start=start, width=width, thread=thread)
-
-    def with_work(rows: pd.DataFrame, start: pd.Series, end: pd.Series) -> np.ndarray:
-        """Whether a call of its thread, or a launch by a worker of its process, lies in each stretch."""
-        if rows.empty:
-            return np.zeros(0, bool)
-        kind, caller, begun = (trace.calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-        own = trace.outermost & ~one_of(kind, [CALL[k] for k in _IDLE])
-        works = trace.outermost & one_of(kind, [CALL[k] for k in ENQUEUEING_CALLS])
-        works &= ~np.isin(caller, readings["thread"].unique())
-        thread, low, high = rows["thread"].to_numpy(), start.to_numpy() - 1, end.to_numpy()
-        inside = any_between(caller[own], begun[own], thread, low, high)
-        worker = process_of(caller[works])
-        return inside | any_between(worker, begun[works], process_of(thread), low, high)
-
-    readings = log.clock_readings[log.clock_readings["process"].isin([*clocks])]
-    readings = on_trace(readings.reset_index(drop=True), "t_ns")
+    tied = [*matched.clocks]
+    readings = log.clock_readings[log.clock_readings["process"].isin(tied)].reset_index(drop=True)
+    readings = _on_trace(readings, "t_ns", matched)
     timers, alone = _differences(log, readings)
-    rows = on_trace(_candidates(log, timers), "t0_ns")
-    end, origin = rows["start"] + rows["elapsed_ns"], rows["origin"]
-    tied = rows["process"].isin([*clocks])
+    rows = _on_trace(_candidates(log, timers), "t0_ns", matched)
+    start, origin = rows["start"], rows["origin"]
+    end, over = start + rows["elapsed_ns"], start + rows["lasted_ns"]
+    untied = ~rows["process"].isin(tied)
     drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
-    own = on_trace(log.records[log.records["calibration"].to_numpy(dtype=bool)], "t0_ns")
-    process = rows["process"].to_numpy()
-    disturbed = any_between(
-        own["process"].to_numpy(),
-        own["start"].to_numpy(),
-        process,
-        rows["start"].to_numpy() - 1,
-        end.to_numpy(),
-    )
+    own = log.records[log.records["calibration"].to_numpy(dtype=bool)]
+    own = _on_trace(own, "t0_ns", matched)
+    stretch = (rows["process"].to_numpy(), start.to_numpy() - 1, end.to_numpy())
+    disturbed = any_between(own["process"].to_numpy(), own["start"].to_numpy(), *stretch)
     reason = np.select(
-        [~tied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed & (origin != ORIGIN["host"])],
+        [untied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed & (origin != ORIGIN["host"])],
         [
             "the clock of its process could not be tied to the trace's",
             "the wall clock was set in between",
@@ -133,36 +101,66 @@ def host_timers(
         ],
         "",
     )
-    lasted = rows["start"] + rows["lasted_ns"]
-    counts = (origin == ORIGIN["host"]) | ~tied | with_work(rows, rows["start"], lasted)
+    readers = readings["thread"].unique()
+    counts = (origin == ORIGIN["host"]) | untied
+    counts |= _with_work(trace, readers, rows["thread"], start, over)
     # a region that holds timed readings already has its interval
     held = rows.loc[(origin == ORIGIN["timer"]) & counts & (reason == ""), "region"]
     counts &= ~((origin == ORIGIN["region"]) & rows["region"].isin(held))
-    lost = rows.assign(why=reason)[counts & (reason != "")]
-    unplaced = [
-        Unplaced(row.region or row.site or "host timer", row.why, row.site, row.origin, row.source)
-        for row in lost.itertuples()
-    ]
+    lost = rows.assign(reason=reason)[counts & (reason != "")]
+    names = [row.region or row.site or "host timer" for row in lost.itertuples()]
 
     good = rows[counts & (reason == "")].reset_index(drop=True)
-    start, thread, width = (good[c].to_numpy() for c in ("start", "thread", "width"))
-    end = start + good["elapsed_ns"].to_numpy()
+    begin, thread, width = (good[c].to_numpy() for c in ("start", "thread", "width"))
+    close = begin + good["elapsed_ns"].to_numpy()
     same = ("site", "end_site", "region", "origin", "source", "callers")
     windows = {c: good[c].to_numpy() for c in same} | {
         "kind": "host", "log_process": good["process"].to_numpy(), "process": process_of(thread),
-        "thread": thread, "end_thread": thread, "open_ns": start, "close_ns": end,
-        "close_end_ns": end, "elapsed_ns": end - start, "start_ns": start, "end_ns": end,
-        "start_lower_ns": start - width, "start_upper_ns": start + width, "error_ns": width, "method": "exact",
+        "thread": thread, "end_thread": thread, "open_ns": begin, "close_ns": close,
+        "close_end_ns": close, "elapsed_ns": close - begin, "start_ns": begin, "end_ns": close,
+        "start_lower_ns": begin - width, "start_upper_ns": begin + width, "error_ns": width,
+        "method": "exact",
     }  # fmt: skip
     last = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
-    missed = alone.notna() & (last >= 0) & with_work(readings, last, readings["start"])
+    missed = alone.notna() & (last >= 0)
+    missed &= _with_work(trace, readers, readings["thread"], last, readings["start"])
     notes = [
         f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
         "are subtracted from could not be told; nsysalign.region names such a stretch"
         for name, count in sorted(Counter(alone[missed]).items())
     ]
     table = frames.lean(windows, frames.WINDOWS, len(good))
-    return HostTimers(table, unplaced, notes)
+    return HostTimers(table, lost.assign(name=names), notes)
+
+
+def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame:
+    """Lines of the log with start (trace time of this column), width (the clock's uncertainty) and
+    thread (the main one where the log names none); 0 without a clock."""
+    start, width, process = np.zeros((3, len(rows)), np.int64)
+    for number, own in rows.groupby("process").indices.items():
+        if clock := matched.clocks.get(int(number)):
+            start[own] = clock.to_trace(rows[column].to_numpy()[own])
+            width[own], process[own] = clock.width_ns, matched.processes[int(number)]
+    tid = rows["tid"].to_numpy()
+    thread = thread_of(process, np.where(tid >= 0, tid, pid_of(process)))
+    return rows.assign(start=start, width=width, thread=thread)
+
+
+def _with_work(
+    trace: Trace, readers: np.ndarray, thread: pd.Series, start: pd.Series, end: pd.Series
+) -> np.ndarray:
+    """Whether a call of its thread, or a launch by a thread of its process that reads no clock, lies in
+    each stretch."""
+    if thread.empty:
+        return np.zeros(0, dtype=bool)
+    kind, caller, begun = (trace.calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
+    own = trace.outermost & ~one_of(kind, [CALL[k] for k in _IDLE])
+    works = trace.outermost & one_of(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    works &= ~np.isin(caller, readers)
+    whose, low, high = thread.to_numpy(), start.to_numpy() - 1, end.to_numpy()
+    inside = any_between(caller[own], begun[own], whose, low, high)
+    worker = process_of(caller[works])
+    return inside | any_between(worker, begun[works], process_of(whose), low, high)
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -185,8 +183,8 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
-    parts = [part for part in (lines[~implicit], timers, lines[implicit]) if len(part)]
-    return pd.concat(parts or [lines], ignore_index=True)
+    some = [part for part in (lines, timers) if len(part)] or [lines]
+    return pd.concat(some).sort_values("origin", kind="stable", ignore_index=True)
 
 
 def _differences(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:

@@ -25,7 +25,7 @@ import pandas as pd
 from nsysalign.intervals import group
 from nsysalign.model import EventLog
 from nsysalign.place.event_clock import EventClock
-from nsysalign.place.matched import Lookup
+from nsysalign.place.matched import numbered
 
 #: The GPU had caught up with the CPU at a record if its lag is at most this, and it lies at most so
 #: far above the probe's own records, among which it lies, or this near (50 ppm of drift: 10 us).
@@ -44,9 +44,9 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     at least, NA likewise; `caught_up`: the GPU had caught up at the end record.
     """
     records, elapsed = log.records, log.compared
-    find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
+    logged = records["process"].to_numpy(), records["seq"].to_numpy()
     process, *sides = (elapsed[c].to_numpy() for c in ("process", "start", "end"))
-    start, end = (find(process, side) for side in sides)
+    start, end = (numbered(process, side, *logged) for side in sides)
     captured = np.append(records["captured"].to_numpy(), True)  # -1: a record that was not seen
     known = ~captured[start] & ~captured[end]
     elapsed, start, end = elapsed[known], start[known], end[known]

@@ -22,17 +22,14 @@ from nsysalign.errors import EventLogError
 from nsysalign.intervals import FAR, distinct, group, pick, positions
 from nsysalign.model import (
     CALL,
-    ORIGIN,
     EventLog,
     Trace,
-    Unplaced,
     pid_of,
     process_of,
     thread_of,
     tid_of,
 )
 from nsysalign.place.clocks import ClockMap, clock_map, refine
-from nsysalign.place.pairs import TracePairs, read_pairs
 from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
@@ -53,8 +50,8 @@ class Matched:
     `waits`: stream waits by call: sync (position in trace.syncs), process, event, event_sync,
     stream_id, log_process, seq, record (position in `records`, -1 unknown), inferred.
     `pairs`: comparisons of the log, as positions in `records`, with elapsed_ns; `asked_ns`: per
-    record, when elapsed_time on it had returned (FAR: unknown); `read`: pairs that only the trace
-    shows; `unaligned`: comparisons that can be no pair.
+    record, when elapsed_time on it had returned (FAR: unknown); `unaligned`: the comparisons that can
+    be no pair (-1: a record that was not seen), with the reason.
     """
 
     processes: Mapping[int, int]
@@ -63,28 +60,21 @@ class Matched:
     waits: pd.DataFrame
     pairs: pd.DataFrame
     asked_ns: np.ndarray
-    read: TracePairs
-    unaligned: list[Unplaced]
+    unaligned: pd.DataFrame
     notes: list[str]
 
 
-class Lookup:
-    """Positions of (process, number), counted from `first`; of equal ones the first counts, -1 for
-    a missing one."""
-
-    def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
-        self._number, self._first = number, first
-        self._of_process = group(process, np.arange(len(process)))
-
-    def __call__(self, process: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Positions of what these refer to."""
-        out = np.full(len(process), -1)
-        for one, asked in group(process, np.arange(len(process))).items():
-            if one in self._of_process:
-                rows = self._of_process[one]
-                place = positions(number[asked], self._number[rows])
-                out[asked] = np.where(place >= 0, rows[place] + self._first, -1)
-        return out
+def numbered(
+    process: np.ndarray, number: np.ndarray, processes: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
+    """Where each number of a process stands first among the numbers of processes, -1 for one that
+    does not."""
+    out = np.full(len(process), -1)
+    known = group(processes, np.arange(len(processes)))
+    for one, asked in group(process, np.arange(len(process))).items():
+        rows = known.get(one, np.empty(0, np.int64))
+        out[asked] = pick(rows, positions(number[asked], numbers[rows]), -1)
+    return out
 
 
 def match(trace: Trace, log: EventLog) -> Matched:
@@ -92,8 +82,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
     processes, notes = match_processes(trace, log)
     call, thread, clocks, more = match_records(trace, log, processes)
     records = _all_records(trace, log, processes, call, thread)
-    read = read_pairs(trace, records) if log.untold else TracePairs()
-    pairs, unaligned = compared_pairs(log, records)
+    pairs, unaligned = logged_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     record, inferred = awaited(trace, waits, records)
     waits = waits.assign(record=record, inferred=inferred)
@@ -104,7 +93,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
             returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
             for column in ("start", "end"):
                 np.minimum.at(asked, rows[column].to_numpy(), returned)
-    return Matched(processes, clocks, records, waits, pairs, asked, read, unaligned, notes + more)
+    return Matched(processes, clocks, records, waits, pairs, asked, unaligned, notes + more)
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
@@ -173,8 +162,10 @@ def match_records(
     """Per record of the log its call (-1: not found) and its thread; clock maps by log process;
     notes."""
     calls = trace.calls
-    thread, start, end = (calls[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    is_record = _outermost(trace, "record")
+    kind, thread, start, end = (
+        calls[c].to_numpy() for c in ("kind", "thread", "start_ns", "end_ns")
+    )
+    is_record = np.flatnonzero((kind == CALL["record"]) & trace.outermost)
     call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
@@ -188,17 +179,16 @@ def match_records(
             made = is_record[of_thread(thread[is_record], process, tid)]
             groups.append((rows, made, (t0[rows], t1[rows], start[made], end[made])))
         clock = clock_map(
-            clocks=log.clocks[log.clocks["process"] == number],
-            marked=log.marked[log.marked["process"] == number],
-            marks=trace.marks,
-            session_start_utc_ns=trace.info.session_start_utc_ns,
+            log.clocks[log.clocks["process"] == number],
+            log.marked[log.marked["process"] == number].merge(trace.marks, on="payload"),
+            trace.info.session_start_utc_ns,
         )
         if clock is None:  # line up the first record calls and let refine() do the rest
             first = next((times for *_, times in groups if len(times[0]) and len(times[2])), None)
             if first is None:
                 continue
             called, begun = first[0][:1], first[2][:1]
-            clock = ClockMap(called, begun - called, "record calls", 20_000_000)
+            clock = ClockMap(called, begun - called, 20_000_000)
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
@@ -214,11 +204,6 @@ def match_records(
             known = thread_of(process, tids[rows])
             of[rows] = np.where(tids[rows] >= 0, known, pick(thread, call[rows], -1))
     return call, of, clocks, notes
-
-
-def _outermost(trace: Trace, kind: str) -> np.ndarray:
-    """Positions of the calls of a kind that lie in no other."""
-    return np.flatnonzero((trace.calls["kind"].to_numpy() == CALL[kind]) & trace.outermost)
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
@@ -239,7 +224,8 @@ def _all_records(
 ) -> pd.DataFrame:
     """`Matched.records` from the calls and threads of the log's records."""
     calls, rows, logged = trace.calls, trace.event_rows, log.records
-    other = np.setdiff1d(_outermost(trace, "record"), call)
+    is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
+    other = np.setdiff1d(np.flatnonzero(is_record), call)
     count = len(call) + len(other)
     columns: dict[str, np.ndarray] = {}
     for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id", "captured"):
@@ -296,7 +282,7 @@ def match_waits(
     """Every stream-wait-event call with what the trace and the log say about it (`Matched.waits`
     without `record` and `inferred`)."""
     calls, syncs = trace.calls, trace.syncs
-    call = _outermost(trace, "wait_event")
+    call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & trace.outermost)
     sync = positions(call, syncs["call"].to_numpy())
     stream_id, log_process, seq = np.full((3, len(call)), -1)
     thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
@@ -332,9 +318,9 @@ def awaited(
         (["log_process", "seq"], records["log_process"] >= 0),
     ):
         those = np.flatnonzero(known & (records[keys[1]] >= 0))
-        find = Lookup(*(records[c].to_numpy()[those] for c in keys))
-        position = pick(those, find(*(waits[c].to_numpy() for c in keys)), -1)
-        found = np.where(found < 0, position, found)
+        of_records = (records[c].to_numpy()[those] for c in keys)
+        position = numbered(*(waits[c].to_numpy() for c in keys), *of_records)
+        found = np.where(found < 0, pick(those, position, -1), found)
     unsure = found < 0
     times = {c: trace.calls[c].to_numpy()[waits["call"].to_numpy()] for c in ("start_ns", "thread")}
     asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), **times)
@@ -354,14 +340,16 @@ def awaited(
     return found, unsure & (found >= 0)
 
 
-def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their
-    reason."""
+def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(`Matched.pairs`, `Matched.unaligned`): the elapsed lines as positions in `records`."""
     asked = log.elapsed
     # those of the log come first: positions among them are positions in `records`
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
-    find = Lookup(logged["log_process"].to_numpy(), logged["seq"].to_numpy())
-    start, end = (find(asked["process"].to_numpy(), asked[c].to_numpy()) for c in ("start", "end"))
+    known = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
+    start, end = (
+        numbered(asked["process"].to_numpy(), asked[side].to_numpy(), *known)
+        for side in ("start", "end")
+    )
     elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
     numbers = {"start": start, "end": end, "source": np.arange(len(asked))}
     pairs = asked[["process", "region", "site", "t1_ns", "calibration"]].assign(
@@ -373,18 +361,4 @@ def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, 
     failed = (asked["error"] != "").to_numpy()
     reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
     bad = reason != ""
-    return frames.taken(pairs, ~bad), without_place(pairs[bad], records, reason[bad])
-
-
-def without_place(
-    pairs: pd.DataFrame, records: pd.DataFrame, reasons: np.ndarray
-) -> list[Unplaced]:
-    """Pairs (rows of `Matched.pairs`) with the reason why they have no window."""
-    site = records["site"].to_numpy(dtype=object)
-    rows = pairs[["start", "end", "region", "site", "source"]].itertuples(index=False)
-    out = []
-    for (start, end, region, asked_at, source), reason in zip(rows, reasons, strict=True):
-        place = site[start] if start >= 0 else site[end] if end >= 0 else asked_at
-        name = region or place or "unnamed"
-        out.append(Unplaced(name, str(reason), place, ORIGIN["pair"], int(source)))
-    return out
+    return frames.taken(pairs, ~bad), pairs[bad].assign(reason=reason[bad])

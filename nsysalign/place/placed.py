@@ -15,40 +15,34 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import FAR, pick
-from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, EventLog, Trace, tid_of
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace
 from nsysalign.place.bounded import (
     CLOCK_RATE,
-    CROSSING_NS,
     TICK_NS,
     Bounded,
     of_starts,
-    slack_ns,
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
 from nsysalign.place.latency import Likely, assumed, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
-from nsysalign.text import duration
 
 #: Bounds may cross by this for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
-#: A wait of the host for an event ends 2 to 6 us after it (99 of 100 of 4,135 waits; once 41 us).
-_WAKES_NS = 50_000
 #: The half-width of a start that follows from its end's stamp.
 _BY_END_NS = 500
 
 
 @dataclass(frozen=True)
 class Placed:
-    """`records`: frames.PLACED_RECORDS; `windows`: those of the program's comparisons; `read`: those
-    of pairs that only the trace shows, whose length is itself an estimate."""
+    """`records`: frames.PLACED_RECORDS; `windows`: those of the comparisons in the log; `bar_ns`: per
+    record the half-width that holds its likeliest place."""
 
     records: pd.DataFrame
     windows: pd.DataFrame
-    read: pd.DataFrame
+    bar_ns: np.ndarray
     notes: list[str]
-    read_notes: list[str]
 
 
 def place(
@@ -75,10 +69,9 @@ def place(
     )
     windows = _event_windows(log, records, bounded, places, on_clock, likely, (lower, upper))
     records["t_ns"] = _record_places(records, windows, places, likely)
-    read, read_notes = _read_windows(trace, records, matched, bounded, likely.bar)
     columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
     records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
-    return Placed(records, windows, read, notes, read_notes)
+    return Placed(records, windows, likely.bar, notes)
 
 
 def event_tracing(trace: Trace) -> str:
@@ -125,7 +118,7 @@ def _event_windows(
     pairs, on = frames.taken(bounded.pairs, ordinary), on_clock[ordinary]
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     stamp, stamped = records["timestamp_ns"].to_numpy(), bounded.stamped
-    low, high = np.sort(of_starts(*bounds, pairs, slack_ns(elapsed)), axis=0)
+    low, high = np.sort(of_starts(*bounds, pairs), axis=0)
     low, high = (
         np.where(stamped[start], b[start], x) for b, x in zip(bounds, (low, high), strict=True)
     )
@@ -152,7 +145,7 @@ def _event_windows(
     # the log's records come first in `records`: positions there are positions here
     names = ("region", "site", "callers", "library")
     region, site, callers, library = (log.records[c].to_numpy() for c in names)
-    columns = _who(records, start, end) | {
+    columns = who(records, start, end) | {
         "log_process": pairs["process"].to_numpy(),
         "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
         "site": site[start],
@@ -173,7 +166,7 @@ def _event_windows(
     return frames.lean(columns, frames.WINDOWS, len(pairs))
 
 
-def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+def who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Who recorded pairs, when, and on which streams."""
     columns = {
         "process": (start, "process"),
@@ -210,50 +203,3 @@ def _record_places(
     for record, edge_ns in edges:
         out[record[own]] = edge_ns[own]
     return out
-
-
-def _read_windows(
-    trace: Trace, records: pd.DataFrame, matched: Matched, bounded: Bounded, bar: np.ndarray
-) -> tuple[pd.DataFrame, list[str]]:
-    """(windows of pairs that only the trace shows, notes).  `records` with lane, t_ns and bounds;
-    `bar`: half-widths that hold their places."""
-    read, notes = matched.read, []
-    start, end, wait = (np.array(side, np.int64) for side in (read.start, read.end, read.wait))
-    possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
-    both = possible[start] & possible[end]
-    if not both.all():
-        lost = int((~both).sum())
-        notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
-    start, end, wait = start[both], end[both], wait[both]
-    t, lower, upper = (records[c].to_numpy().copy() for c in ("t_ns", "lower_ns", "upper_ns"))
-    t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
-    room = np.maximum(np.maximum(t - lower, upper - t), 1)
-    # a stamp of CUPTI's may be late
-    error = np.where(bounded.stamped, bar, np.minimum(bar, room)).astype(np.int64)
-    # The host waited for an end until long after its place, and nothing ran that the trace shows
-    # (kernels launched by kernels have no rows): it may have been as late as that
-    calls, done = trace.calls, np.sort(trace.operations["end_ns"].to_numpy())
-    began, returned, kind = (calls[c].to_numpy()[wait] for c in ("start_ns", "end_ns", "kind"))
-    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
-    late = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (began <= t[end])
-    late &= returned - np.maximum(last, t[end]) > _WAKES_NS
-    unseen = np.where(late, returned - t[end], 0)
-    if 2 * np.count_nonzero(late) > len(late):
-        notes.append(
-            f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
-            "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
-        )
-    columns = _who(records, start, end)
-    threads = columns["thread"].tolist()
-    columns |= {
-        "elapsed_ns": t[end] - t[start],
-        "start_ns": t[start],
-        "end_ns": t[end],
-        "start_lower_ns": np.minimum(lower[start], t[start]),
-        "start_upper_ns": np.maximum(np.minimum(upper[start], t[end]), t[start]),
-        "error_ns": np.maximum(np.maximum(error[start], error[end]), unseen),
-        "method": "inferred",
-        "origin": ORIGIN["records"],
-        "region": [f"records of thread {tid_of(thread)}" for thread in threads],
-    }
-    return frames.lean(columns, frames.WINDOWS, len(start)), notes

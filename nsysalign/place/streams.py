@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,50 +29,39 @@ STREAM_OFFSETS = (-1, 0)
 _KEYS = ["process", "context", "stream"]
 
 
+class LaneTimes(NamedTuple):
+    """Of each operation of a lane: start and end of the call that issued it, its own, and how far it
+    and those issued before it reach (the prefix maximum of `end_ns`)."""
+
+    issue_ns: np.ndarray
+    issued_ns: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    reach_ns: np.ndarray
+
+
+@dataclass(frozen=True)
 class LaneOperations:
-    """The operations of one lane in the order of the starts of the outermost calls that issued them;
-    `position` in Trace.operations; columns are computed on first use.
+    """The operations of one lane in the order of the starts of the outermost calls that issued them:
+    `position` in Trace.operations.
 
         issued (host)    [op A]     [op B]        [op C]
         runs (stream)       AAAAAAAA   BBBB          CC
     """
 
-    def __init__(self, trace: Trace, position: np.ndarray) -> None:
-        self._trace, self.position = trace, position
-
-    def _of_calls(self, column: str) -> np.ndarray:
-        call = self._trace.operations["call"].to_numpy()[self.position]
-        return self._trace.calls[column].to_numpy()[call]
+    trace: Trace
+    position: np.ndarray
 
     @cached_property
-    def issue_ns(self) -> np.ndarray:
-        """Start of the issuing call."""
-        return self._of_calls("start_ns")
-
-    @cached_property
-    def issued_ns(self) -> np.ndarray:
-        """Its end."""
-        return self._of_calls("end_ns")
-
-    @cached_property
-    def start_ns(self) -> np.ndarray:
-        return self._trace.operations["start_ns"].to_numpy()[self.position]
-
-    @cached_property
-    def end_ns(self) -> np.ndarray:
-        return self._trace.operations["end_ns"].to_numpy()[self.position]
-
-    @cached_property
-    def reach_ns(self) -> np.ndarray:
-        """Prefix maximum of end_ns."""
-        return self.end_ns if rising(self.end_ns) else np.maximum.accumulate(self.end_ns)
-
-    @cached_property
-    def reach_from(self) -> np.ndarray:
-        """Which operation reached that far first."""
-        new = np.append(True, self.reach_ns[1:] > self.reach_ns[:-1])
-        number: np.ndarray = np.arange(len(new), dtype=index_type(len(new)))
-        return number if new.all() else np.maximum.accumulate(np.where(new, number, 0))
+    def times(self) -> LaneTimes:
+        """Made for lanes that are asked for only: they take as much memory as the trace's own rows."""
+        operations, calls = self.trace.operations, self.trace.calls
+        call, start, end = (
+            operations[c].to_numpy()[self.position] for c in ("call", "start_ns", "end_ns")
+        )
+        issue, issued = (calls[c].to_numpy()[call] for c in ("start_ns", "end_ns"))
+        reach = end if rising(end) else np.maximum.accumulate(end)
+        return LaneTimes(issue, issued, start, end, reach)
 
 
 def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneOperations]:

@@ -138,9 +138,10 @@ class Predictor:
         # ordinary time from the end of the call to the start, per kind, on an idle stream
         kinds, late = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for ops in lanes.values():
-            some = np.append(True, ops.reach_ns[:-1] <= ops.issue_ns[1:])
+            times = ops.times
+            some = np.append(True, times.reach_ns[:-1] <= times.issue_ns[1:])
             kinds.append(self.op_kind[ops.position[some]])
-            late.append((ops.start_ns - ops.issued_ns)[some])
+            late.append((times.start_ns - times.issued_ns)[some])
         kind, ns = np.concatenate(kinds), np.concatenate(late)
         self.latency = {k: int(np.median(ns[kind == k])) for k in np.unique(kind).tolist()}
         #: How long after the end of what it waited for a waiting call usually returns.
@@ -192,7 +193,7 @@ class Predictor:
         threads = {int(window.thread), int(window.end_thread)}
         for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
             ops = self.lanes[lane]
-            issued = slice(*np.searchsorted(ops.issue_ns, [begin, window.close_ns]))
+            issued = slice(*np.searchsorted(ops.times.issue_ns, [begin, window.close_ns]))
             threads |= set(self.thread[self.op_call[ops.position[issued]]].tolist())
         parts = []
         for number in threads:
@@ -249,20 +250,21 @@ class Predictor:
         edges = self.start[calls[[0, -1]]] if len(calls) else np.zeros(2, np.int64)
         lanes = {w.lane for w in work}
         for lane, ops in self.lanes.items():
+            times = ops.times
             issued = slice(
-                np.searchsorted(ops.issue_ns, edges[0]),
-                np.searchsorted(ops.issue_ns, edges[1], side="right"),
+                np.searchsorted(times.issue_ns, edges[0]),
+                np.searchsorted(times.issue_ns, edges[1], side="right"),
             )
             here = ops.position[issued]
-            columns = (ops.start_ns[issued], ops.end_ns[issued], self.op_call[here], self.op_kind[here])  # fmt: skip
+            columns = (times.start_ns[issued], times.end_ns[issued], self.op_call[here], self.op_kind[here])  # fmt: skip
             rows = zip(*(column.tolist() for column in columns), strict=True)
             own = [_Work(lane, s, e, number[c], k) for s, e, c, k in rows if c in number]
             work += own
-            last = int(np.searchsorted(ops.issue_ns, begin)) - 1
-            if (own or lane in lanes) and last >= 0 and ops.reach_ns[last] > begin:
-                n = ops.reach_from[last]
+            last = int(np.searchsorted(times.issue_ns, begin)) - 1
+            if (own or lane in lanes) and last >= 0 and times.reach_ns[last] > begin:
+                n = np.searchsorted(times.reach_ns, times.reach_ns[last])
                 kind = int(self.op_kind[ops.position[n]])
-                work.append(_Work(lane, int(ops.start_ns[n]), int(ops.end_ns[n]), -1, kind))
+                work.append(_Work(lane, int(times.start_ns[n]), int(times.end_ns[n]), -1, kind))
         return sorted(work, key=lambda w: (w.lane, w.start, w.end))
 
     def _item(self, work: list[_Work], number: int, calls: Sequence[Call]) -> Item:

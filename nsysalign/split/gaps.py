@@ -285,12 +285,12 @@ class Explainer:
                     column[those[owner[order]]] = values[which[order]]
             for rival in self.default_stream_rivals(int(number)):
                 ops = self.per_lane[rival]
-                issued = np.searchsorted(ops.issue_ns, gaps.issue_start[those])
-                reach = pick(ops.reach_ns, issued - 1, NEVER)
+                issued = np.searchsorted(ops.times.issue_ns, gaps.issue_start[those])
+                reach = pick(ops.times.reach_ns, issued - 1, NEVER)
                 later = reach > out.until[those]
-                ref = ops.position[ops.reach_from[issued[later] - 1]]
+                ref = ops.position[np.searchsorted(ops.times.reach_ns, reach[later])]
                 detail = DETAIL["default-stream-order"]
-                behind = (reach[later], self.kind[ref], ref, detail, rival)
+                behind: tuple = (reach[later], self.kind[ref], ref, detail, rival)
                 for column, values in zip(out, behind, strict=True):
                     column[those[later]] = values
         return out

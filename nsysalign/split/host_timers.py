@@ -102,8 +102,8 @@ def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     for number in np.unique(lane[lane >= 0]).tolist():
         ops, those = explainer.per_lane[number], np.flatnonzero(lane == number)
         begin = explainer.call_start[p.ref[those]]
-        finished = np.searchsorted(np.sort(ops.end_ns), begin, side="right")
-        blocked[those] = np.searchsorted(ops.issue_ns, begin) - finished >= _QUEUE_DEPTH
+        finished = np.searchsorted(np.sort(ops.times.end_ns), begin, side="right")
+        blocked[those] = np.searchsorted(ops.times.issue_ns, begin) - finished >= _QUEUE_DEPTH
     return replace(
         p,
         cause=np.where(blocked, CAUSE["queued"], CAUSE["api_launch"]).astype(np.int8),

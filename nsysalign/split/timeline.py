@@ -278,8 +278,8 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     # when the last operation that was issued to the lane before the wait's call ends
     for number, waiting in group(lane, np.arange(len(lane))).items():
         if ops := split.explainer.per_lane.get(number):
-            before = np.searchsorted(ops.issue_ns, issue[waiting]) - 1
-            reached[waiting] = np.maximum(reached[waiting], pick(ops.reach_ns, before, 0))
+            before = np.searchsorted(ops.times.issue_ns, issue[waiting]) - 1
+            reached[waiting] = np.maximum(reached[waiting], pick(ops.times.reach_ns, before, 0))
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
     table = table.assign(
         start_ns=reached,

@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.model import CALL, EventLog
 from nsysalign.place import bounded as bounds
 from nsysalign.place import ranges
-from nsysalign.place.matched import awaited, compared_pairs
+from nsysalign.place.matched import awaited, logged_pairs
 
 US = 1_000
 P, Q = 1 << 24, 2 << 24  # two processes, as globalPid
@@ -72,12 +72,12 @@ def test_why_a_compared_pair_cannot_be_placed():
     columns = ("start", "end", "ms", "error")
     rows = [{"process": 0, **dict(zip(columns, row, strict=True))} for row in asked]
     log = replace(EventLog.empty(), headers=({},), elapsed=table(frames.ELAPSED, rows))
-    pairs, left_out = compared_pairs(log, records)
+    pairs, left_out = logged_pairs(log, records)
     assert pairs[["start", "end", "elapsed_ns"]].to_numpy().tolist() == [[0, 1, 500_000]]
     unseen = "a record of the pair was not seen by the probe"
     reasons = [unseen, unseen, "negative elapsed_time", "elapsed_time failed"]
-    assert [u.reason.split(":")[0] for u in left_out] == reasons
-    assert [u.site for u in left_out] == ["a.py:1", "a.py:2", "a.py:2", "a.py:1"]
+    assert [reason.split(":")[0] for reason in left_out["reason"]] == reasons
+    assert left_out[["start", "end"]].to_numpy().tolist() == [[0, -1], [-1, 1], [1, 0], [0, 1]]
 
 
 def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_own():

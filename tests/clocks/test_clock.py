@@ -23,9 +23,7 @@ def calls(rng, seconds: float, offset, count: int = 400):
 
 
 def rough(error: int) -> ClockMap:
-    return ClockMap(
-        np.array([5_000_000_000]), np.array([START + error]), "session start time", 50_000
-    )
+    return ClockMap(np.array([5_000_000_000]), np.array([START + error]), 50_000)
 
 
 @pytest.mark.parametrize("ppm", [-4.0, 0.0, 12.0])

@@ -31,7 +31,7 @@ def table(*clocks, device=0, reasons=None):
 
 
 def shifted(offset_ns, width=1_000):
-    return ClockMap(np.array([0]), np.array([offset_ns]), "test", width)
+    return ClockMap(np.array([0]), np.array([offset_ns]), width)
 
 
 def test_equal_samples_are_one_stretch_on_the_traces_clock():

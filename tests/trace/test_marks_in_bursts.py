@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
-from nsysalign.place.clocks import FROM_MARKS, clock_map
+from nsysalign.place.clocks import clock_map
 
 SECOND = 1_000_000_000
 
 
 def clock(*marks: tuple[int, int, int]):
-    """`marks`: (before, after, trace) each."""
-    columns = list(zip(*marks, strict=True))
-    payload = list(range(len(marks)))
+    """`marks`: (before, after, trace) each; one clock line."""
+    clocks = pd.DataFrame({"monotonic_ns": [0], "realtime_ns": [-1], "trace_ns": [7_000]})
     return clock_map(
-        clocks=pd.DataFrame({"monotonic_ns": [0], "realtime_ns": [-1], "trace_ns": [7_000]}),
-        marked=pd.DataFrame({"payload": payload, "before_ns": columns[0], "after_ns": columns[1]}),
-        marks=pd.DataFrame({"payload": payload[::-1], "trace_ns": columns[2][::-1]}),
-        session_start_utc_ns=None,
+        clocks, pd.DataFrame(marks, columns=["before_ns", "after_ns", "trace_ns"]), None
     )
 
 
@@ -30,7 +26,6 @@ def test_each_burst_is_a_point_of_the_map():
         (1_000, 1_200, 5_100), (2_000, 2_200, 6_100),
         (5 * SECOND, 5 * SECOND + 200, 5 * SECOND + 5_100), (5 * SECOND + 900, 5 * SECOND + 1_100, 5 * SECOND + 6_000),
     )  # fmt: skip
-    assert found.source == FROM_MARKS
     assert found.at_ns.tolist() == [1_000, 5 * SECOND]
     assert found.offset_ns.tolist() == [4_000, 5_000] and found.width_ns == 101
     asked = [0, 1_000, (5 * SECOND + 1_000) // 2, 5 * SECOND, 9 * SECOND]
@@ -51,4 +46,4 @@ def test_a_burst_in_which_the_clock_stepped_is_of_no_use():
     late = (5 * SECOND, 5 * SECOND + 200, 5 * SECOND + 4_100)
     assert clock(*stepped, late).at_ns.tolist() == [5 * SECOND]
     only = clock(*stepped)
-    assert only.source == "clock lines" and only.offset_ns.tolist() == [7_000]
+    assert only.at_ns.tolist() == [0] and only.offset_ns.tolist() == [7_000], "that of a clock line"
