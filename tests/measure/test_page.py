@@ -136,6 +136,12 @@ def test_the_verdict_of_brief_and_the_numbers_of_the_page(name):
     assert json.loads(data)["points"] and "Infinity" not in data and "NaN" not in data
 
 
+def test_outputs_are_those_of_processes_that_a_budget_ended():
+    whole = made(batches=(64,))
+    cut = replace(whole, runs=tuple(replace(r, failure="budget") for r in whole.runs))
+    assert cut.points[0].rate == whole.points[0].rate > 64
+
+
 def test_what_nsys_says_is_the_median_of_the_work_in_its_region():
     """Three intervals of a region, of 80, 90 and 100 ns of kernels and copies; waiting is none."""
     rows = [

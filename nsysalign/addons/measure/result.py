@@ -198,7 +198,8 @@ class Measure:
             points.append(
                 Point(
                     target, batch, modes,
-                    outputs=next((r.outputs for r in here if not r.failure), 1.0),
+                    # known before its first block, however a process ended
+                    outputs=runs[min(n for its in of[target, batch].values() for n in its)].outputs,
                     peak_bytes=max((r.peak_bytes for r in here), default=0),
                     floor_ns=next((r.floor_ns for r in here if r.floor_ns), 0.0),
                     gpu_ns={l2: ns for r in here for l2, ns in r.gpu_ns.items()},

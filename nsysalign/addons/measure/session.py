@@ -31,8 +31,8 @@ from nsysalign.record.lock import locked
 from nsysalign.rundir import make_run_dir
 from nsysalign.text import gibibytes, plural
 
-#: Seconds that a process of a search measures a batch, any other a mode, and a profiled one.
-PROBE_S, MODE_S, PROFILED_S = 0.2, 10.0, 1.0
+#: Seconds that a process of a search measures a batch, and a profiled process.
+PROBE_S, PROFILED_S = 0.2, 1.0
 #: Of a budget, what starting a process and its CUDA takes; and the least that one measures.
 STARTING_S, LEAST_S = 8.0, 0.3
 #: Share of the budget after which a search ends; share of the GPU's free memory that it may take;
@@ -179,12 +179,11 @@ class Session:
         o = self.options
         pairs = [(target, batch) for batch in batches for target in range(len(o.targets))]
         jobs = [p for _ in range(o.processes) for p in random.sample(pairs, len(pairs))]
-        usual = MODE_S * len(o.modes) * len(o.l2)
         count = len(jobs)
         while jobs and self._in_time(f"{len(jobs)} of {count} processes"):
             share = max(LEAST_S, self._left_s / len(jobs) - STARTING_S)
             pair = jobs.pop(0)
-            spec = self.spec("time", pair[0], pair[1:], o.modes, min(usual, share))
+            spec = self.spec("time", pair[0], pair[1:], o.modes, share)
             outcome = self._worker(spec, len(jobs) + 1)
             if outcome.failure not in ("", "budget"):
                 jobs = [other for other in jobs if other != pair]
