@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +51,8 @@ _WORTH_NAMING, _MATTERS = 0.02, 0.1
 _WORTH_SAMPLING_NS = 5_000_000
 
 
-class Spent(NamedTuple):
+@dataclass(frozen=True)
+class Spent:
     """Nanoseconds over some intervals of a label."""
 
     count: int = 0
@@ -314,9 +315,12 @@ def _rows(
             inside_ns = interval.kernel_only_ns - interval.kernel_outside_ns
             gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
         warm, cold = spent.get(label.label, _NONE)
-        without = predicted.get(interval.interval)
-        known = without is not None and not without.reason
-        bounds = (without.predicted_ns, without.lower_ns, without.upper_ns) if known else ()
+        cpu_matters = parts["host"] >= _MATTERS * interval.elapsed_ns
+        unprofiled_ns, no_prediction = None, ""
+        if without := predicted.get(interval.interval):
+            no_prediction = safe_text(without.reason)
+            bounds = (without.predicted_ns, without.lower_ns, without.upper_ns)
+            unprofiled_ns = None if no_prediction else (*map(int, bounds),)
         row = LabelRow(
             label=label.label,
             kind=label.kind,
@@ -333,9 +337,9 @@ def _rows(
             others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
             findings=tuple(finding.rule for finding in about),
             flagged=any(finding.severity != "info" for finding in about),
-            unprofiled_ns=tuple(map(int, bounds)) or None,
-            no_prediction=safe_text(without.reason) if without is not None else "",
-            host=did.get(label.label, "") * (parts["host"] >= _MATTERS * interval.elapsed_ns),
+            unprofiled_ns=unprofiled_ns,
+            no_prediction=no_prediction,
+            host=did.get(label.label, "") if cpu_matters else "",
             warm=warm,
             cold=cold,
         )
