@@ -19,8 +19,6 @@ WARMUP_FACTOR = 1.5
 LOAD_NS, LOAD_SHARE = 100_000, 0.05
 #: Statistics of the spread need this many repetitions.
 SPREAD_SAMPLES = 8
-#: Different work under one label: operation counts that differ by more than this factor.
-MIXED_FACTOR = 1.5
 _KINDS_NAMED = 3
 #: Two SM clocks, and kernels at them, are different from these shares on.
 CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
@@ -49,16 +47,15 @@ def repetitions(facts: Facts) -> list[Repetitions]:
     for label in facts.labels:
         if label.count < 2:
             continue
-        same, operations = np.ones(label.count, dtype=bool), label.operations
+        same, operations = np.ones(label.count, dtype=bool), label.operations.astype(np.int64)
         if label.name in usual:  # kinds of work differ in more than their number of operations
             same = np.isin(label.numbers, np.array(usual[label.name], dtype=np.int64))
         elif label.on_stream[0]:  # about as many as the most common interval has
             values, counts = np.unique(operations, return_counts=True)
             most = int(values[counts.argmax()])
-            same = operations == 0
-            if most:
-                few = operations < most / MIXED_FACTOR - 1 + 1e-9
-                same = ~same & ~few & (operations <= MIXED_FACTOR * most + 1 - 1e-9 * most)
+            # two thirds to three halves of it, give or take one
+            same = (2 * most < 3 * (operations + 1)) & (2 * operations < 3 * most + 2)
+            same &= (operations > 0) == (most > 0)
         cold, pid = np.zeros(label.count, dtype=bool), label.column("pid")
         idle = label.elapsed - label.ns(*OPERATION_KINDS)
         for process in np.unique(pid):  # every rank warms up by itself
@@ -131,8 +128,8 @@ def warm_up(r: Repetitions) -> Findings:
     if label.ns("api", named=LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
         return  # module-load names the cause
     which, pid = subject(row.name), label.column("pid")
-    first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
-    if set(np.concatenate(first)) == set(r.cold):
+    place, first = (np.arange(len(p)) - np.searchsorted(p, p) for p in (pid, pid[r.cold]))
+    if (place[r.cold] == first).all():
         # among different work they need not be the first of their processes
         several = f"the slowest of the first {len(r.cold)} intervals"
         which = several if len(r.cold) > 1 else "the first interval"
