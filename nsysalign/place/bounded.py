@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, any_between, one_of, pick
+from nsysalign.intervals import FAR, Columns, any_between, distinct, one_of, pick
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
@@ -116,28 +116,33 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
     of_device = pd.DataFrame({"call": device, "event": -1, "lane": -1})
     of_row = syncs[["call", "event"]].assign(lane=stream_lane(lanes, syncs))
     waits = pd.concat([of_device, of_row]).astype("int64")
-    call = waits["call"].to_numpy()
-    waits["time"], waits["process"] = begun[call], calls["process"].to_numpy()[call]
-    waits = waits[calls["return_value"].to_numpy()[call] == 0].sort_values("time", kind="stable")
-    asked = records[["process", "lane", "event"]].assign(time=records["call_end_ns"])
+    waits = waits[calls["return_value"].to_numpy()[waits["call"]] == 0]
+    waits = waits.assign(time=begun[waits["call"]]).sort_values("time", kind="stable")
+    asked = records[["lane", "event"]].assign(time=records["call_end_ns"])
     asked = asked[records["call"] >= 0].astype("int64").sort_values("time", kind="stable")
-    again = asked.groupby(["process", "event"])["time"].shift(-1, fill_value=FAR)
+    process = calls["process"].to_numpy()[waits["call"]]
     out = np.full(len(records), FAR)
-    for kinds, by in (
-        (["sync_device"], ["process"]),
-        (["sync_stream"], ["lane"]),
-        (["sync_event", "query_event"], ["process", "event"]),
-    ):
-        such = waits[one_of(kind[waits["call"]], [CALL[k] for k in kinds])]
-        left, right = (
-            rows.loc[rows[by[-1]] >= 0, ["time", *by, *more]]
-            for rows, more in ((asked, []), (such, ["call"]))
-        )
-        first = pd.merge_asof(left, right, on="time", by=by, direction="forward")["call"]
-        first = first.set_axis(left.index).dropna().astype("int64")
-        if "event" in by:  # once recorded again, it says nothing of this record
-            first = first[begun[first] < again[first.index]]
-        out[first.index] = np.minimum(out[first.index], ended[first])
+    for number in distinct(
+        process
+    ).tolist():  # each by itself: keys of two columns take much memory
+        own, made = waits[process == number], asked[records["process"][asked.index] == number]
+        for kinds, by in (
+            (["sync_device"], None),
+            (["sync_stream"], "lane"),
+            (["sync_event", "query_event"], "event"),
+        ):
+            left, right = made, own[one_of(kind[own["call"]], [CALL[k] for k in kinds])]
+            if by:
+                left, right = (rows[rows[by] >= 0] for rows in (left, right))
+            columns = ["time", by] if by else ["time"]
+            first = pd.merge_asof(
+                left[columns], right[[*columns, "call"]], on="time", by=by, direction="forward"
+            )["call"]
+            first = first.set_axis(left.index).dropna().astype("int64")
+            if by == "event":  # once recorded again, it says nothing of this record
+                again = left.groupby("event")["time"].shift(-1, fill_value=FAR)
+                first = first[begun[first] < again[first.index]]
+            out[first.index] = np.minimum(out[first.index], ended[first])
     return out
 
 
