@@ -129,14 +129,10 @@ def taken(frame: pd.DataFrame, which: np.ndarray) -> pd.DataFrame:
 
 def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
     """A column of few texts, given by their positions in `words`; it sorts as texts do."""
-    import numpy as np
     import pandas as pd
 
-    ordered = sorted(set(words))
-    number = {word: n for n, word in enumerate(ordered)}
-    dtype = np.int8 if len(ordered) < 128 else np.int32
-    renumbered = np.array([number[word] for word in words], dtype)[codes]
-    return pd.Categorical.from_codes(renumbered, pd.Index(ordered, dtype="str"))
+    ordered = pd.Categorical(pd.Series(list(words), dtype="str"))
+    return pd.Categorical.from_codes(ordered.codes[codes], ordered.categories)
 
 
 def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:

@@ -247,14 +247,11 @@ class Predictor:
             ):
                 call = number.get(int(self.record_call[record]), -1)
                 work.append(_Work(int(lane), int(place), int(place), call, _RECORD))
-        edges = self.start[calls[[0, -1]]] if len(calls) else np.zeros(2, np.int64)
+        edges = self.start[calls[[0, -1]]] + [0, 1] if len(calls) else [0, 0]
         lanes = {w.lane for w in work}
         for lane, ops in self.lanes.items():
             times = ops.times
-            issued = slice(
-                np.searchsorted(times.issue_ns, edges[0]),
-                np.searchsorted(times.issue_ns, edges[1], side="right"),
-            )
+            issued = slice(*np.searchsorted(times.issue_ns, edges))
             here = ops.position[issued]
             columns = (times.start_ns[issued], times.end_ns[issued], self.op_call[here], self.op_kind[here])  # fmt: skip
             rows = zip(*(column.tolist() for column in columns), strict=True)

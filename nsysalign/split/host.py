@@ -26,7 +26,7 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.split.labels import grouped, plain_region
-from nsysalign.text import REPETITION
+from nsysalign.text import REPETITION, plural
 from nsysalign.trace.samples import Stacks, read_stacks
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
@@ -74,8 +74,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         (took[call < 0], "of which the trace has no launch"),
     ):
         if len(ns):
-            plural = "s" * int(len(ns) != 1)
-            left.append(f"{len(ns):,} operation{plural} ({ns.sum() / 1e6:,.3f} ms) {how}")
+            left.append(f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {how}")
     start = "left out of the intervals, but in the run as a whole: "
     notes = [start + "; ".join(left)] if left else []
     if ranges.empty:
@@ -130,12 +129,35 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
 def host_activity(
     trace: Trace, stacks: Path | None, measured: pd.DataFrame, segments: pd.DataFrame
 ) -> OnHost:
-    """`frames.HOST_ACTIVITY`: what the host did in the gaps among these segments."""
+    """`frames.HOST_ACTIVITY`: what the host did in the gaps among these segments.  Per label the
+    total, then each view that has data, its largest row first."""
     if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
         return OnHost(frames.empty(frames.HOST_ACTIVITY), [])
     gaps = host_gaps(measured, segments, trace.calls)
     samples, notes = read_stacks(stacks) if stacks is not None else (None, [])
-    return OnHost(activity_table(gaps, trace.os_calls, trace.names, samples), notes)
+    whole = gaps.groupby("label", sort=False)["ns"].agg(count="size", ns="sum").reset_index()
+    whole = whole.assign(view="all", share=1.0)
+    views = [whole]
+    if samples is not None:
+        taken = _samples_in(gaps, samples)
+        whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
+        views.append(_functions(taken, samples))
+    of_ranges = gaps["range"].str.replace(_REPETITION, "", regex=True)
+    ranges = gaps[["label", "ns"]].assign(view="range", name=of_ranges)
+    calls = _os_calls(gaps, trace.os_calls, trace.names).assign(view="os")
+    pieces = pd.concat([ranges[of_ranges != gaps["label"]], calls])
+    sums = pieces[pieces["name"] != ""].groupby(["view", "label", "name"])["ns"]
+    sums = sums.agg(count="size", ns="sum").reset_index()
+    sums = sums.sort_values(["view", "ns", "name"], ascending=[False, False, True])
+    of_label = whole.set_index("label")["ns"].reindex(sums["label"]).clip(lower=1)
+    views.append(sums.assign(share=sums["ns"] / of_label.to_numpy()))
+    none = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
+    views = [v.assign(**{c: none[c] for c in none if c not in v}) for v in views]
+    table = pd.concat(views, ignore_index=True)
+    table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
+    order = {label: n for n, label in enumerate(whole["label"])}
+    table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
+    return OnHost(frames.check(table, frames.HOST_ACTIVITY), notes)
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
@@ -158,39 +180,6 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
         range=host["detail"].where(host["ref_kind"] == "nvtx", ""),
     )
     return gaps.dropna(subset="label")  # a gap of the run itself has none
-
-
-def activity_table(
-    gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str], samples: Stacks | None
-) -> pd.DataFrame:
-    """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row
-    first."""
-    whole = gaps.groupby("label", sort=False)["ns"].agg(["size", "sum"]).reset_index()
-    whole = whole.rename(columns={"size": "count", "sum": "ns"}).assign(view="all", share=1.0)
-    views = [whole]
-    if samples is not None:
-        taken = _samples_in(gaps, samples)
-        whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
-        views.append(_functions(taken, samples))
-    ranges = gaps[["label", "ns"]].assign(
-        name=gaps["range"].str.replace(_REPETITION, "", regex=True)
-    )
-    for view, pieces in (
-        ("range", ranges[ranges["name"] != ranges["label"]]),
-        ("os", _os_calls(gaps, os_calls, names)),
-    ):
-        sums = pieces[pieces["name"] != ""].groupby(["label", "name"])["ns"].agg(["size", "sum"])
-        sums = sums.reset_index().rename(columns={"size": "count", "sum": "ns"}).assign(view=view)
-        sums = sums.sort_values(["ns", "name"], ascending=[False, True])
-        of_label = whole.set_index("label")["ns"].reindex(sums["label"]).clip(lower=1)
-        views.append(sums.assign(share=sums["ns"] / of_label.to_numpy()))
-    none = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
-    views = [v.assign(**{c: none[c] for c in none if c not in v}) for v in views]
-    table = pd.concat(views, ignore_index=True)
-    table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
-    order = table["label"].map({label: n for n, label in enumerate(whole["label"])})
-    table = table.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
-    return frames.check(table, frames.HOST_ACTIVITY)
 
 
 def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
-from itertools import combinations, zip_longest
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import combinations, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +42,6 @@ _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
 #: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get
 #: one label.
 _FEWEST_NUMBERED = 4
-_MOST_CALLERS = 99  # more than a log names
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 18
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
@@ -74,21 +73,17 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
     `blocks.*`.  Only if the numbers count from 0 or 1 without a gap: `batch_64` and `batch_128`
     name different things.
     """
-    families: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    families: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {}
     for name in dict.fromkeys(names):
-        numbers = tuple(int(n) for n in _NUMBERED.findall(name))
-        if numbers:
-            families.setdefault(_NUMBERED.sub("*", name), []).append((name, numbers))
+        if numbers := tuple(int(n) for n in _NUMBERED.findall(name)):
+            family = _NUMBERED.sub("*", name), len(numbers)  # a name may hold a * of its own
+            families.setdefault(family, {})[name] = numbers
     out: dict[str, str] = {}
-    for family, members in families.items():
-        columns = [
-            sorted(set(column)) for column in zip(*(numbers for _, numbers in members), strict=True)
-        ]
-        counted = all(
-            len(c) == 1 or (c[0] in (0, 1) and c[-1] - c[0] + 1 == len(c)) for c in columns
-        )
+    for (family_name, _), members in families.items():
+        columns = [sorted(set(column)) for column in zip(*members.values(), strict=True)]
+        counted = all(len(c) == 1 or (c[0] < 2 and c[-1] - c[0] + 1 == len(c)) for c in columns)
         if len(members) >= _FEWEST_NUMBERED and counted:
-            out |= dict.fromkeys((name for name, _ in members), family)
+            out |= dict.fromkeys(members, family_name)
     return out
 
 
@@ -109,7 +104,7 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     for which, mark in ((~host & ~run, ""), (host, " (host)"), (run, " (all)")):
         found = _labels(windows[which])
         for place, label in zip(np.flatnonzero(which).tolist(), found, strict=True):
-            taken = bool(mark) and label in others
+            taken = label in others
             labels[place] = sys.intern(label + mark) if taken else label
             if taken and region[place]:
                 region[place] = _REPETITION.sub(rf"{mark}#\1", region[place])
@@ -118,7 +113,7 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     count: Counter[str] = Counter()
     names: dict[str, None] = {}
     for text, label in zip(region, labels.tolist(), strict=True):
-        wanted = text if _REPETITION.search(text) and text not in names else None
+        wanted = text if _REPETITION.search(text) else None
         while wanted is None or wanted in names:
             wanted = f"{label}#{count[label]}"
             count[label] += 1
@@ -131,42 +126,33 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def _labels(windows: pd.DataFrame) -> list[str]:
-    short = _short_files(windows)
-    sites_of = cache(lambda start, end: _sites(short(start), short(end)))
-    shortened = cache(lambda calls: tuple(map(short, calls)))
+    sites = {s for column in ("site", "end_site") for s in windows[column].unique()}
+    sites |= {s for calls in windows["callers"].unique() for s in calls}
+    # without their folders where the name of the file alone is unambiguous
+    files = {s.rpartition(":")[0] for s in sites if ":" in s}
+    count = Counter(file.rpartition("/")[2] for file in files)
+    short = {s: s.rpartition("/")[2] for s in sites}
+    short = {s: name if count[name.rpartition(":")[0]] == 1 else s for s, name in short.items()}
     # walked through twice: rows as objects take much memory
     columns = [windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind")]
     labels = dict.fromkeys(zip(*columns, strict=True), "")
     groups: dict[str, set[tuple[str, ...]]] = {}
     for text, start, end, calls, _ in labels:
         if not text:
-            groups.setdefault(sites_of(start, end), set()).add(shortened(tuple(calls)))
-    differs = {}  # the depth of the first caller that differs
+            callers = tuple(short[call] for call in calls)
+            groups.setdefault(_sites(short[start], short[end]), set()).add(callers)
+    common = {}  # how many callers all have in common
     for site, several in groups.items():
-        depths = enumerate(zip_longest(*several, fillvalue=""))
-        differs[site] = next((n for n, calls in depths if len(set(calls)) > 1), _MOST_CALLERS)
+        levels = zip(*several, strict=False)
+        common[site] = len([*takewhile(lambda calls: len({*calls}) == 1, levels)])
     for row in labels:
         text, start, end, calls, kind = row
-        site = "" if text else sites_of(start, end)
+        site = "" if text else _sites(short[start], short[end])
         label = plain_region(text) if text else site or f"{kind} interval"
-        if not text and len(calls) > differs[site]:
-            label = f"{shortened(tuple(calls))[differs[site]]} ({site})"
+        if not text and len(calls) > common[site]:  # the first caller that differs
+            label = f"{short[calls[common[site]]]} ({site})"
         labels[row] = sys.intern(label)  # one text per label, not per interval
     return [labels[row] for row in zip(*columns, strict=True)]
-
-
-def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:
-    """Sites without their folders, if the file name alone is unambiguous."""
-    sites = {s for column in ("site", "end_site") for s in windows[column].unique()}
-    sites |= {s for calls in windows["callers"].unique() for s in calls}
-    files = {s.rpartition(":")[0] for s in sites if ":" in s}
-    count = Counter(file.rpartition("/")[2] for file in files)
-
-    def short(site: str) -> str:
-        name = site.rpartition("/")[2]
-        return name if count[name.rpartition(":")[0]] == 1 else site
-
-    return short
 
 
 def _sites(start: str, end: str) -> str:
@@ -188,9 +174,9 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
     rows = ordered[middle].set_index("label")[["kind", "name", "interval", "site"]]
     rows = rows.rename(columns={"name": "row", "interval": "row_interval"})
     elapsed = groups["elapsed_ns"]
-    out = elapsed.agg(["size", "median", "mean", "std", "min", "max"]).add_suffix("_ns")
-    out = out.rename(columns={"size_ns": "count"}).join(rows)
+    out = elapsed.agg(["median", "mean", "std", "min", "max"]).add_suffix("_ns").join(rows)
     out = out.assign(
+        count=groups.size(),
         p05_ns=elapsed.quantile(0.05),
         p95_ns=elapsed.quantile(0.95),
         library=groups["library"].all(),
@@ -239,13 +225,10 @@ class Ran:
         columns = ("kind", "process", "end_lane", "start_ns", "end_ns")
         kind, process, lane, opened, closed = (self.windows[c].to_numpy() for c in columns)
         host, run = (kind[windows] == "host"), (kind[windows] == "run")
-        homes = [
-            *((lane, windows[~host & ~run], False), (lane, windows[run], False)),
-            (process, windows[host], True),
-        ]
-        for keys, those, by_issue in homes:
+        for keys, of_kind in ((lane, ~host & ~run), (lane, run), (process, host)):
+            those = windows[of_kind]
             for key, which in group(keys[those], those).items():
-                if by_issue:
+                if keys is process:
                     own, times = issued_by(self.trace, key)
                     idle = np.zeros(len(own), np.int64)
                 else:
@@ -287,16 +270,16 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
             window, operation, idle = (c[first : first + _AT_ONCE] for c in inside)
             columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
             each = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
-            parts.append(each.agg(["size", "sum"]).reset_index())
-    if not any(len(part) for part in parts):
+            parts.append(each.agg(count="size", idle_before_ns="sum").reset_index())
+    if not parts:
         return frames.empty(frames.KERNELS)
     table = pd.concat(parts, ignore_index=True).groupby([*key, "ns"], as_index=False).sum()
-    groups = table.assign(total_ns=table["ns"] * table["size"]).groupby(key)
-    out = groups[["size", "total_ns", "sum"]].sum()
+    groups = table.assign(total_ns=table["ns"] * table["count"]).groupby(key)
+    out = groups[["count", "total_ns", "idle_before_ns"]].sum()
     # lower median: the first duration up to which half of them lie
-    half = (groups["size"].transform("sum") + 1) // 2
-    out["median_ns"] = table[groups["size"].cumsum() >= half].groupby(key)["ns"].first()
-    out = out.reset_index().rename(columns={"size": "count", "sum": "idle_before_ns"})
+    half = (groups["count"].transform("sum") + 1) // 2
+    out["median_ns"] = table[groups["count"].cumsum() >= half].groupby(key)["ns"].first()
+    out = out.reset_index()
     measured = intervals["elapsed_ns"].groupby(label).sum()
     out["share"] = out["total_ns"] / measured.reindex(out["label"]).clip(lower=1).to_numpy()
     names = ran.names.iloc[out["name"]]
@@ -317,27 +300,19 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
         return frames.empty(frames.VARIANTS)
     work = _work(ran, often)
     work["kernel_only_ns"] = intervals["kernel_only_ns"].to_numpy()
-    several = np.zeros(len(labels), dtype=bool)
-    rows = group(
-        label[often], often
-    )  # there may be thousands of labels: all are looked at together
-    example = np.zeros(len(labels), np.int64)
-    example[label[often[::-1]]] = often[::-1]
-    for name in _WORK:
-        other = work[name][often] != work[name][example[label[often]]]
-        several[label[often[other]]] = True
-    times = pd.Series(work["kernel_only_ns"][often]).groupby(label[often])
-    low, high = (times.quantile(q) for q in (0.1, 0.9))
+    # there may be thousands of labels: all are looked at together
+    groups = work.iloc[often].groupby(label[often])
+    several = (groups[_WORK].min() != groups[_WORK].max()).any(axis=1)
+    low, high = (groups["kernel_only_ns"].quantile(q) for q in (0.1, 0.9))
     spread = (high - low) > _SPREAD * high
+    rows = group(label[often], often)
     # kernel times that vary are perhaps explained by the grids
     varied = [rows[number] for number in spread.index[spread].tolist()]
     work["blocks"] = _blocks(ran, np.sort(np.concatenate([np.empty(0, np.int64), *varied])))
     tables = []
-    for number in sorted(rows):  # in the order of the labels
-        if not (several[number] or spread[number]):
-            continue
+    for number in spread.index[several | spread].tolist():  # in the order of the labels
         own = rows[number]
-        texts = _variants(pd.DataFrame({name: of[own] for name, of in work.items()}), ran)
+        texts = _variants(work.iloc[own].reset_index(drop=True), ran)
         if texts is None:
             continue
         those = intervals.iloc[own]
@@ -349,24 +324,24 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     return frames.check(whole, frames.VARIANTS)
 
 
-def _work(ran: Ran, which: np.ndarray) -> dict[str, np.ndarray]:
+def _work(ran: Ran, which: np.ndarray) -> pd.DataFrame:
     """What every window did (0 for those not asked for): operations that begin in it on its stream;
     for host windows, those issued in it: how many, how many bytes, a number for their names, and
     the name of the longest (-1: none)."""
     count = len(ran.windows)
     out = {name: np.zeros(count, np.int64) for name in _WORK}
-    out["main"] = np.full(count, -1, np.int32)
+    main = np.full(count, -1, np.int32)
     size = ran.trace.operations["bytes"].to_numpy()
     # the same names, equally often, have the same sum
     weight = np.random.default_rng(1).integers(1 << 62, size=len(ran.names))
     for window, operation, _ in ran.inside(which):
         name = ran.name[operation]
-        for total, values in zip(out.values(), (1, size[operation], weight[name]), strict=False):
+        for total, values in zip(out.values(), (1, size[operation], weight[name]), strict=True):
             np.add.at(total, window, values)
         order = np.lexsort((ran.start[operation] - ran.end[operation], window))
         longest = order[np.flatnonzero(np.diff(window[order], prepend=-1))]
-        out["main"][window[longest]] = name[longest]
-    return out
+        main[window[longest]] = name[longest]
+    return pd.DataFrame(out | {"main": main}, copy=False)
 
 
 def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
@@ -410,9 +385,9 @@ def _variants(work: pd.DataFrame, ran: Ran) -> list[str] | None:
     others = len(work) - size[kept].sum()
     if not 2 <= len(kept) <= _MOST_VARIANTS or others > _MOST_OTHER * len(work):
         return None
-    first = work.iloc[[int(np.flatnonzero(number == n)[0]) for n in kept]]
+    first = work.iloc[[int(np.argmax(number == n)) for n in kept]]
     kernels = ran.names["kernel"]
-    first = first.assign(main=[kernels[n] if n >= 0 else "" for n in first["main"].tolist()])
+    first = first.assign(main=[kernels[n] if n >= 0 else "" for n in first["main"]])
     texts = dict(zip(kept.tolist(), _named(first), strict=True))
     return [texts.get(n, OTHER) for n in number.tolist()]
 

@@ -67,9 +67,8 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     """The alignment with windows of kind run appended."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
     spans = trace.operations.groupby(alignment.operation_lane)
-    spans = pd.DataFrame({"start": spans["start_ns"].min(), "end": spans["end_ns"].max()})
-    used = lanes[busy].join(spans)
-    devices: list[dict[str, int]] = []  # lanes that stand for several
+    used = lanes[busy].join(spans.agg(start=("start_ns", "min"), end=("end_ns", "max")))
+    devices: list[tuple[int, int]] = []  # lanes that stand for several
     rows = []
     for (process, device), own in used.groupby(["process", "device"], sort=True):
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
@@ -77,8 +76,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         lane, start, end = own.index[0], own["start"].min(), own["end"].max()
         if len(own) > 1:
             lane = len(lanes) + len(devices)
-            whole = {"process": process, "device": device, "context": -1, "stream": -1, "flag": -1}
-            devices.append(whole)
+            devices.append((process, device))
         rows.append((words, lane, process, start, end))
         for stream in own.itertuples() if len(own) > 1 else ():
             # pages of managed memory migrate in no context, on a stream of that name only
@@ -100,11 +98,13 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     columns |= {"method": "exact", "error_ns": 0}
     of_runs = frames.lean(columns, frames.WINDOWS, len(rows))
     windows = pd.concat([alignment.windows, of_runs], ignore_index=True)
+    more = pd.DataFrame(devices, columns=["process", "device"]).assign(
+        context=-1, stream=-1, flag=-1
+    )
+    lanes = pd.concat([lanes, more.astype("int64")], ignore_index=True)
     return replace(
         alignment,
-        lanes=frames.check(
-            pd.concat([lanes, pd.DataFrame(devices)], ignore_index=True), frames.LANES
-        ),
+        lanes=frames.check(lanes, frames.LANES),
         busy=np.append(busy, np.zeros(len(devices), dtype=bool)),
         windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
     )
@@ -161,14 +161,12 @@ def idle_time(ran: Ran) -> IdleTime:
         if key in known or not len(idle.ns):  # streams come behind their device
             continue
         gaps += _longest(ran, run.Index, idle)
+        own_loads, own_syncs = (t[t["process"] == run.process] for t in (loads, syncs))
         meanwhile = [
-            table[
-                (table["process"] == run.process)
-                & table["start_ns"].between(idle.start[0] + 1, idle.end[-1] - 1)
-            ]
-            for table in (loads, syncs)
+            table[table["start_ns"].between(idle.start[0] + 1, idle.end[-1] - 1)]
+            for table in (own_loads, own_syncs)
         ]
-        loaded = idle.touched(loads[loads["process"] == run.process])
+        loaded = idle.touched(own_loads)
         late_ns = _late(ran, own, idle, loaded)
         long = idle.ns[idle.ns >= idle.ns.max() / 10]
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
@@ -203,10 +201,10 @@ def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, _Idle]:
     idle = _Idle(own[there - 1], own[there], end - idle_ns, end, idle_ns)
     ours = own_ranges(ran.trace)
     some = np.flatnonzero(idle.touched(ours))
-    if len(some):
-        blocks = union(*(ours[c].to_numpy() for c in ("start_ns", "end_ns")))
-        made = covered(*blocks, idle.end[some]) - covered(*blocks, idle.start[some])
-        dropped = some[2 * made >= idle.ns[some]]
+    blocks = union(*(ours[c].to_numpy() for c in ("start_ns", "end_ns")))
+    made = covered(*blocks, idle.end[some]) - covered(*blocks, idle.start[some])
+    dropped = some[2 * made >= idle.ns[some]]
+    if len(dropped):
         idle = _Idle(*(np.delete(column, dropped) for column in idle))
     return own, idle
 
@@ -295,22 +293,21 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
     asking = [i for i, name in trace.names.items() if name.startswith(_ASKED)]
     asked = trace.calls[trace.calls["name_id"].isin(asking)]
     pages = trace.operations["copy_kind"].isin(MIGRATIONS)
+    columns = ("copy_kind", "start_ns", "end_ns", "kind", "bytes")
     out = []
     for (process, device), operations in trace.operations.groupby(["process", "device"]):
-        if not pages[operations.index].any():
+        moved = pages[operations.index].to_numpy()
+        if not moved.any():
             continue
-        copy, start, end, kind = (
-            operations[c].to_numpy() for c in ("copy_kind", "start_ns", "end_ns", "kind")
-        )
+        copy, start, end, kind, size = (operations[c].to_numpy() for c in columns)
         until, since = np.maximum.accumulate(end)[:-1], start[1:]
-        calls = asked["start_ns"].to_numpy()[asked["process"].to_numpy() == process]
+        calls = asked.loc[asked["process"] == process, "start_ns"].to_numpy()
         alone = np.searchsorted(calls, until) == np.searchsorted(calls, since)
-        back = (copy[1:] == _TO_HOST) & (since > until) & alone
-        moved, kernels = np.isin(copy, MIGRATIONS), kind == KIND["kernel"]
+        to_host, kernels = copy == _TO_HOST, kind == KIND["kernel"]
+        back = to_host[1:] & (since > until) & alone
         _, first, last = disjoint(start[moved], end[moved])
         ran = disjoint(start[kernels], end[kernels])[1:]
         moving = int((last - first).sum())
-        to_host = copy == _TO_HOST
         out.append(
             {
                 "pid": int(pid_of(process)),
@@ -320,7 +317,7 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
                 "asked": bool(len(calls)),
                 "to_device_count": int((copy == _TO_DEVICE).sum()),
                 "to_host_count": int(to_host.sum()),
-                "to_host_bytes": int(operations["bytes"].to_numpy()[to_host].sum()),
+                "to_host_bytes": int(size[to_host].sum()),
                 "to_host_ns": int((end - start)[to_host].sum()),
                 "moving_ns": moving,
                 "alone_ns": moving - int((covered(*ran, last) - covered(*ran, first)).sum()),
@@ -420,19 +417,18 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
     if trace.operations.empty:
         return []
     calls, out = trace.calls, list[dict[str, Any]]()
-    process, thread, name, start, end = (
-        calls[c].to_numpy() for c in ("process", "thread", "name_id", "start_ns", "end_ns")
-    )
+    columns = ("process", "thread", "kind", "return_value", "name_id", "start_ns", "end_ns")
+    process, thread, kind, failed, name, start, end = (calls[c].to_numpy() for c in columns)
     captures = [number for number, text in trace.names.items() if "BeginCapture" in text]
-    without = (calls["kind"].to_numpy() == CALL["launch"]) & (calls["return_value"].to_numpy() == 0)
-    without &= trace.outermost & ~own_calls(trace)
-    every = without.copy()
+    launches = (kind == CALL["launch"]) & (failed == 0) & trace.outermost & ~own_calls(trace)
+    with_kernel = np.zeros(len(calls), dtype=bool)
     launched = trace.operations["call"].to_numpy()
-    without[launched[launched >= 0]] = False
-    without &= ~np.isin(process, process[np.isin(name, captures)])
-    for number in np.unique(process[without]).tolist():
-        count, of_all = (int((process[some] == number).sum()) for some in (without, every))
-        if count >= _NEARLY_ALL * of_all:
+    with_kernel[launched[launched >= 0]] = True
+    capturing = np.unique(process[np.isin(name, captures)])
+    for number in np.setdiff1d(process[launches & ~with_kernel], capturing).tolist():
+        of_all = launches & (process == number)
+        count = int((of_all & ~with_kernel).sum())
+        if count >= _NEARLY_ALL * of_all.sum():
             out.append({"pid": int(pid_of(number)), "without_kernel": count})
     named = trace.ranges[~trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
     for number, ranges in named.groupby("thread"):
@@ -441,10 +437,10 @@ def lost_records(trace: Trace) -> list[dict[str, Any]]:
             continue
         last = int(end[own].max())
         edges = [np.searchsorted(start[own], ranges[c]) for c in ("start_ns", "end_ns")]
-        of_name = ranges.assign(
-            calls=edges[1] > edges[0], after=ranges["start_ns"] > last, before=ranges["start_ns"] <= last
-        ).groupby("text")[["calls", "after", "before"]].sum()  # fmt: skip
-        cut = of_name[(of_name["after"] >= _SOME_RANGES) & (of_name["calls"] >= _SOME_RANGES)]
+        after = ranges["start_ns"] > last
+        each = pd.DataFrame({"calls": edges[1] > edges[0], "after": after, "before": ~after})
+        cut = each.groupby(ranges["text"]).sum()
+        cut = cut[(cut["after"] >= _SOME_RANGES) & (cut["calls"] >= _SOME_RANGES)]
         cut = cut[2 * cut["calls"] >= cut["before"]]
         if len(cut):
             after_ns, name_of = int(ranges["end_ns"].max()) - last, str(cut["after"].idxmax())

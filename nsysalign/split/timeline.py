@@ -85,8 +85,7 @@ def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> 
         wholes.append(_View(number, w.process, low, high, RUN_ROWS, merge=True))
     trace = split.trace
     sources = [(what, getattr(trace, name)) for what, name in _SOURCES.items()]
-    events = [("records", _records(split)), ("waits", _waits(split))]
-    parts = [_drawn(trace, *source, views) for source in (*sources, *events)]
+    parts = [_drawn(trace, *source, views) for source in (*sources, *_events(split))]
     trim_memory()
     parts += [_drawn(trace, *source, wholes) for source in sources]
     return pd.concat(parts, ignore_index=True)
@@ -253,26 +252,21 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     return details
 
 
-def _records(split: SplitTrace) -> pd.DataFrame:
-    """Records where they were placed: start = end = likeliest place."""
-    table = split.alignment.records
-    columns = ["process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns"]
-    table = table[columns][(table["problem"] == "") & (table["lane"] >= 0)]
-    table = table.sort_values("t_ns", kind="stable")
-    return table.assign(start_ns=table["t_ns"], end_ns=table["t_ns"], row=table["seq"])
-
-
-def _waits(split: SplitTrace) -> pd.DataFrame:
-    """Event waits on the stream that waits, from when it reaches the wait to when the record
-    releases it.
+def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
+    """Records where they were placed (start = end = likeliest place), and event waits on the stream
+    that waits, from when it reaches the wait to when the record releases it.
 
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
     """
     alignment, calls = split.alignment, split.trace.calls
-    waits, records = alignment.wait_calls, alignment.records
+    columns = ["process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns"]
+    placed = (alignment.records["problem"] == "") & (alignment.records["lane"] >= 0)
+    records = alignment.records[columns][placed].sort_values("t_ns", kind="stable")
+    records = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"])
+    waits = alignment.wait_calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
-    record = records.iloc[waits["record"]].reset_index(drop=True)
+    record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call, lane = waits["call"].to_numpy(), waits["lane"].to_numpy()
     issue, reached = (calls[c].to_numpy()[call] for c in ("start_ns", "end_ns"))
     # when the last operation that was issued to the lane before the wait's call ends
@@ -289,4 +283,5 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
         on=record["stream"],
         inferred=waits["inferred"].to_numpy(),
     )
-    return table[record["problem"] == ""].sort_values("start_ns")
+    table = table[record["problem"] == ""].sort_values("start_ns")
+    return [("records", records), ("waits", table)]

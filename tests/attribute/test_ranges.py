@@ -71,6 +71,7 @@ def test_what_is_left_out_is_said_in_one_note(analysis):
         ([f"conv{k}" for k in range(1, 9)], set()),
         ([f"x (stream {k})" for k in range(9)], set()),
         ([f"blocks.{k}" for k in range(3)], set()),
+        (["x.*.5", *(f"x.{k}.5" for k in range(4))], {"x.*.*"}),
     ],
 )
 def test_which_names_are_numbered(names, together):
@@ -110,6 +111,6 @@ def test_a_range_that_holds_all_work_of_the_one_around_it_is_told_with_it(tmp_pa
     said = answer(analysis)
     assert sorted(row.label for row in said.labels) == ["epoch", "first half", "other"]
     assert any("told with it: train (in epoch)" in note for note in said.notes)
-    assert "5 intervals in 3 labels" in said.trust.measured
+    assert "5 intervals in 3 labels" in said.about["measured"]
     focus = analysis.intervals["interval"][analysis.intervals["label"] == "train"].iloc[0]
     assert "train" in [row.label for row in answer(analysis, focus).labels], "it was asked for"

@@ -13,8 +13,8 @@ from recordings import unpack
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.split.host import activity_table, host_activity, host_gaps
-from nsysalign.trace.samples import Frame, Stacks, read_stacks
+from nsysalign.split.host import host_activity, host_gaps
+from nsysalign.trace.samples import Frame, read_stacks
 
 PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7
 MAIN, OTHER = PROCESS | 7, PROCESS | 8
@@ -44,18 +44,11 @@ STACKS = (
 )
 
 
-def gaps(threads=None) -> pd.DataFrame:
-    threads = threads or {100: MAIN, 101: MAIN, 102: MAIN}
-    return host_gaps(INTERVALS, SEGMENTS, calls(threads))
+ISSUED = {100: MAIN, 101: MAIN, 102: MAIN}
 
 
 def calls(threads: dict[int, int]) -> pd.DataFrame:
     return pd.DataFrame({"row": list(threads), "thread": list(threads.values())})
-
-
-def samples(*found, process=PROCESS) -> Stacks:
-    t, stack = zip(*found, strict=True)
-    return Stacks(np.full(len(t), process), np.array(t), np.array(stack), STACKS)
 
 
 def os_calls(*rows) -> pd.DataFrame:
@@ -63,7 +56,19 @@ def os_calls(*rows) -> pd.DataFrame:
     return frames.check(table.assign(row=range(len(rows))), frames.OS_CALLS)
 
 
-NO_CALLS = frames.empty(frames.OS_CALLS)
+def activity(folder, threads=None, samples=(), made=None, names=()) -> pd.DataFrame:
+    """The table for SEGMENTS: `threads` of the calls; `samples` (time, position in STACKS) of the
+    main thread; `made`: calls of the OS."""
+    lines: list[dict] = [{"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000}]
+    lines += [{"stack": n, "frames": list(map(list, stack))} for n, stack in enumerate(STACKS)]
+    t, stack = zip(*samples, strict=True) if samples else ((), ())
+    about = {"process": PROCESS, "thread": 7, "main": True}
+    lines.append(about | {"t_ns": t, "stack_of": stack})
+    path = folder / "stacks.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = frames.empty(frames.OS_CALLS) if made is None else made
+    trace = SimpleNamespace(calls=calls(threads or ISSUED), os_calls=made, names=dict(names))
+    return host_activity(trace, path if samples else None, INTERVALS, SEGMENTS).table
 
 
 def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
@@ -75,9 +80,9 @@ def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
     )
 
 
-def test_samples_are_counted_by_function_of_the_program():
-    taken = samples((1, 0), (4, 0), (18, 0), (22, 1), (45, 2), (47, 1), (58, 3), (99, 0))
-    table = activity_table(gaps(), NO_CALLS, {}, taken)
+def test_samples_are_counted_by_function_of_the_program(tmp_path):
+    taken = ((1, 0), (4, 0), (18, 0), (22, 1), (45, 2), (47, 1), (58, 3), (99, 0))
+    table = activity(tmp_path, samples=taken)
     assert view(table, "t1", "all") == [("", "", "", 3, 2, 26)]  # 18 lies in a call, 99 in nothing
     assert view(table, "t1", "python") == [
         ("resize", "app/transforms.py:41", "", 2, 0, 0),
@@ -88,16 +93,14 @@ def test_samples_are_counted_by_function_of_the_program():
 
 
 @pytest.mark.parametrize("thread", [OTHER, -1])
-def test_samples_say_nothing_about_another_thread(thread):
-    table = activity_table(
-        gaps({100: thread, 101: thread, 102: thread}), NO_CALLS, {}, samples((1, 0), (45, 0))
-    )
+def test_samples_say_nothing_about_another_thread(thread, tmp_path):
+    table = activity(tmp_path, dict.fromkeys(ISSUED, thread), ((1, 0), (45, 0)))
     assert (table["view"] != "python").all() and not table["samples"].any()
 
 
-def test_ranges_and_calls_are_exact():
+def test_ranges_and_calls_are_exact(tmp_path):
     made = os_calls((2, 12, MAIN, 5), (4, 6, MAIN, 6), (10, 24, OTHER, 5), (28, 50, MAIN, 6))
-    table = activity_table(gaps(), made, {5: "read", 6: "futex"}, None)
+    table = activity(tmp_path, made=made, names={5: "read", 6: "futex"})
     assert view(table, "t1", "range") == [("augment", "", "", 0, 1, 16)]
     assert view(table, "t2", "range") == [
         ("augment", "", "", 0, 1, 12)
@@ -109,7 +112,8 @@ def test_ranges_and_calls_are_exact():
 
 
 def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
-    assert gaps({100: OTHER, 101: MAIN}).thread.tolist() == [OTHER, MAIN, -1]
+    gaps = host_gaps(INTERVALS, SEGMENTS, calls({100: OTHER, 101: MAIN}))
+    assert gaps.thread.tolist() == [OTHER, MAIN, -1]
     busy = SEGMENTS[SEGMENTS["cause"] != "host"]
     found = host_activity(SimpleNamespace(calls=calls({100: MAIN})), None, INTERVALS, busy)
     assert found.table.empty and not found.notes
