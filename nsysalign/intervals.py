@@ -9,7 +9,7 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -33,6 +33,8 @@ class Columns:
     @classmethod
     def joined(cls: type[_C], parts: Sequence[_C]) -> _C:
         """The rows of at least one part, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
     def some(self: _C, index: np.ndarray) -> _C:
@@ -103,13 +105,9 @@ def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted disjoint blocks covering the same instants; touching ones are merged."""
+    """Sorted disjoint blocks covering the same instants."""
     order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    first = np.flatnonzero(np.append(len(start) > 0, start[1:] > reach[:-1])[: len(start)])
-    last = np.append(first[1:], len(start)) - 1 if len(first) else first
-    keep = reach[last] > start[first]
-    return start[first][keep], reach[last][keep]
+    return disjoint(start[order], end[order])[1:]
 
 
 def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -120,10 +118,10 @@ def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
 
 
 def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
-    """values[index], and `default` where the index is negative ("none"); `values` may be empty."""
+    """values[index], and `default` where the index is -1 ("none"); `values` may be empty."""
     if not len(values):
         return np.full(len(index), default, dtype=values.dtype)
-    return np.where(index >= 0, values[np.maximum(index, 0)], default)
+    return np.where(index >= 0, values[index], default)  # -1 is the last one, which is not taken
 
 
 def positions(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -141,11 +139,6 @@ def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
     one = len(values) and not any(values.strides)
     return values[:1].copy() if one else np.sort(pd.unique(values))
-
-
-def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
-    """Whether each code is among the wanted ones."""
-    return np.isin(codes, list(wanted))
 
 
 def rising(values: np.ndarray) -> bool:

@@ -3,13 +3,13 @@ cause; and which intervals stand for many."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis, Evidence
+from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Evidence
 
 #: What the causes are called in tables, sentences and pictures.
 DISPLAY: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
@@ -42,28 +42,18 @@ COLUMN_OF: Mapping[str, str] = {
 }
 
 
-def parts_matrix(analysis: Analysis) -> np.ndarray:
-    """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per
-    cause of `CAUSES`."""
-    (matrix,) = matrices(analysis.intervals, analysis.parts, ("ns",))
+def parts_matrix(analysis: Evidence, column: str = "ns") -> np.ndarray:
+    """A column of `parts` as an int64 array (intervals, causes): one row per row of `intervals`, one
+    column per cause of `CAUSES`.  Rows of other intervals, and of unknown causes, are left out."""
+    intervals, parts = analysis.intervals, analysis.parts
+    place, causes = positions(intervals, parts), parts["cause"].astype("category").cat
+    ns, codes = parts[column].to_numpy(), causes.codes.to_numpy()
+    matrix = np.zeros((len(intervals), len(CAUSES)), dtype=np.int64)
+    for code, cause in enumerate(causes.categories.tolist()):
+        if cause in CAUSES:  # one by one: a million intervals have many parts
+            rows = np.flatnonzero((codes == code) & (place >= 0))
+            np.add.at(matrix[:, CAUSES.index(cause)], place[rows], ns[rows])
     return matrix
-
-
-def matrices(
-    intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str]
-) -> list[np.ndarray]:
-    """Columns of `parts` (`frames.PARTS`, or its first three columns) for the rows of `intervals`,
-    int64 (intervals, causes).
-
-    Rows of other intervals, and of unknown causes, are left out.
-    """
-    place, causes = positions(intervals, parts), known_as(parts["cause"], CAUSES)
-    found = [np.zeros((len(intervals), len(CAUSES)), dtype=np.int64) for _ in columns]
-    for number in range(len(CAUSES)):  # one by one: a million intervals have many parts
-        rows = np.flatnonzero((causes == number) & (place >= 0))
-        for column, matrix in zip(columns, found, strict=True):
-            np.add.at(matrix[:, number], place[rows], parts[column].to_numpy()[rows])
-    return found
 
 
 def staging(details: pd.DataFrame) -> pd.DataFrame:
@@ -78,15 +68,6 @@ def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     if np.array_equal(numbers, np.arange(len(numbers))):  # numbered in order: nothing to look up
         return np.where((of >= 0) & (of < len(numbers)), of, -1)
     return pd.Index(numbers).get_indexer(of)
-
-
-def known_as(texts: pd.Series, order: Sequence[str]) -> np.ndarray:
-    """The position of every text in `order`, -1 for others: int8.  Each is looked up once, however
-    often it occurs."""
-    found = texts.astype("category").cat
-    place = {text: number for number, text in enumerate(order)}
-    numbers = [*(place.get(text, -1) for text in found.categories.tolist()), -1]
-    return np.array(numbers, np.int8)[found.codes.to_numpy()]
 
 
 def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, OURS, Evidence
-from nsysalign.parts import matrices, staging
+from nsysalign.parts import parts_matrix, staging
 from nsysalign.split.pieces import Segments
 from nsysalign.text import subject
 
@@ -64,8 +64,8 @@ class Facts:
         self.segments_of, self.count = segments_of, len(self.intervals)
         self.column = cache(lambda name: self.intervals[name].to_numpy())
         self.detail_ns = cache(self._detail_ns)
-        (self.parts,) = matrices(self.intervals, evidence.parts, ["ns"])  # (intervals, causes)
-        details = evidence.details  # those of runs come last
+        # (intervals, causes); rows of runs come last, here and in the details
+        self.parts, details = parts_matrix(evidence)[: self.count], evidence.details
         self.details = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
         #: Work on other streams, launched inside the interval.
         self.other_ns = self.per_interval(evidence.other_streams)

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, any_between, distinct, one_of, pick
+from nsysalign.intervals import FAR, Columns, any_between, distinct, pick
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import LaneOperations, Streams, in_legacy_order, stream_lane
@@ -131,7 +131,7 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
             (["sync_stream"], "lane"),
             (["sync_event", "query_event"], "event"),
         ):
-            left, right = made, own[one_of(kind[own["call"]], [CALL[k] for k in kinds])]
+            left, right = made, own[np.isin(kind[own["call"]], [CALL[k] for k in kinds])]
             if by:
                 left, right = (rows[rows[by] >= 0] for rows in (left, right))
             columns = ["time", by] if by else ["time"]

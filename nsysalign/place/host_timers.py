@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import any_between, one_of
+from nsysalign.intervals import any_between
 from nsysalign.model import (
     CALL,
     ENQUEUEING_CALLS,
@@ -154,8 +154,8 @@ def _with_work(
     if thread.empty:
         return np.zeros(0, dtype=bool)
     kind, caller, begun = (trace.calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-    own = trace.outermost & ~one_of(kind, [CALL[k] for k in _IDLE])
-    works = trace.outermost & one_of(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    own = trace.outermost & ~np.isin(kind, [CALL[k] for k in _IDLE])
+    works = trace.outermost & np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
     works &= ~np.isin(caller, readers)
     whose, low, high = thread.to_numpy(), start.to_numpy() - 1, end.to_numpy()
     inside = any_between(caller[own], begun[own], whose, low, high)

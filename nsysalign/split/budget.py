@@ -27,7 +27,6 @@ from nsysalign.intervals import FAR, covered, distinct, group, index_type, pick,
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
-    KIND,
     ORIGIN,
     OTHERS_RAN,
     OTHERS_WORKED,
@@ -47,8 +46,8 @@ from nsysalign.split.host_timers import (
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.pieces import (
     CAUSE,
-    OPERATION_REFS,
     REF_KINDS,
+    WORK,
     Details,
     Pieces,
     Segments,
@@ -136,7 +135,7 @@ def _pieces_of(
 
 
 def split_trace(
-    trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None
+    trace: Trace, alignment: Alignment, latency: np.ndarray | None = None
 ) -> SplitTrace:
     """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch
     latencies (`launch_latency`) where they were measured on more than this trace.
@@ -166,14 +165,14 @@ def split_trace(
     for number, (place, begin, total) in enumerate(zip(places, own, totals, strict=True)):
         # a host reading's error bar is too small to matter: the same at every place
         begin[host] = place.start[host] if number == 0 else place.end[host]
-        for pieces in _own(explainer, place, begin):
+        for pieces in _own_pieces(explainer, place, begin):
             slot = pieces.window * len(CAUSES) + pieces.cause
             np.add.at(total.reshape(-1), slot, pieces.end - pieces.start)
             if number == 0:
                 details.add(pieces)
                 of_host = np.flatnonzero(host[pieces.window])
                 size += np.bincount(pieces.window[of_host], minlength=count)
-                on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
+                on = (pieces.ref_kind < WORK) & (pieces.cause < WORK)
                 on = of_host[(on & (pieces.detail == 0))[of_host]]
                 executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
         total[host] = totals[0][host]
@@ -202,31 +201,30 @@ def _add_shared(
 ) -> None:
     """Adds what the windows of one lane share with all others, from their starts to `own`: how much
     of each cause lies before the one and before the other."""
-    # starts, then ends, of all windows at all places: sorted times, of which place and window
-    sides, of = [], np.repeat(np.arange(len(places), dtype=np.int8), len(windows))
-    for times in ([place.start for place in places], own):
-        time = np.concatenate([t[windows] for t in times])
-        order = np.argsort(time)
-        sides.append((time[order], of[order], np.tile(windows, len(places))[order]))
+    # starts at all places, then ends, of all windows: sorted times, which of these, and of which
+    sides = [*(place.start for place in places), *own]
+    time = np.concatenate([times[windows] for times in sides])
+    order = np.argsort(time)
+    time, window = time[order], np.tile(windows, len(sides))[order]
+    side = np.repeat(np.arange(len(sides), dtype=np.int8), len(windows))[order]
+    del order
     # windows by their starts at the first place; those that are open while a lot lasts
     coming = windows[np.argsort(places[0].start[windows], kind="stable")]
     begin_ns, open_now = places[0].start[coming], coming[:0]
     done = np.zeros(len(CAUSES), np.int64)  # how much of each cause lies before the lot
-    low, high = int(sides[0][0][0]), int(sides[1][0][-1])
-    for pieces in _explained(explainer, int(places[0].lane[windows[0]]), low, high):
+    for pieces in _explained(explainer, int(places[0].lane[windows[0]]), time[0], time[-1]):
         edges = [pieces.start[0], pieces.end[-1]]
-        some = [slice(*np.searchsorted(time, edges, side="right")) for time, *_ in sides]
-        before = [np.tile(done, (s.stop - s.start, 1)) for s in some]
+        some = slice(*np.searchsorted(time, edges, side="right"))
+        before = np.tile(done, (some.stop - some.start, 1))
         for code in distinct(pieces.cause).tolist():
             of_cause = np.flatnonzero(pieces.cause == code)
             begin, over = pieces.start[of_cause], pieces.end[of_cause]
-            for (time, *_), s, ns in zip(sides, some, before, strict=True):
-                ns[:, code] += covered(begin, over, time[s])
+            before[:, code] += covered(begin, over, time[some])
             done[code] += (over - begin).sum()
-        for sign, (_, of, window), s, ns in zip((-1, 1), sides, some, before, strict=True):
-            for number, total in enumerate(totals):
-                here = np.flatnonzero(of[s] == number)
-                total[window[s][here]] += sign * ns[here]
+        for number, total in enumerate((*totals, *totals)):
+            here = np.flatnonzero(side[some] == number)
+            sign = 1 if number >= len(totals) else -1
+            total[window[some][here]] += sign * before[here]
         begun, stop = np.searchsorted(begin_ns, edges)
         open_now = np.append(open_now[own[0][open_now] > edges[0]], coming[begun:stop])
         details.add(pieces, (open_now, places[0].start[open_now], own[0][open_now]))
@@ -246,7 +244,7 @@ def _own_from(explainer: Explainer, lane: int, w: Windows) -> np.ndarray:
     return np.where(shared, w.end, np.clip(pick(b.end, until - 1, NEVER), w.start, w.end))
 
 
-def _own(explainer: Explainer, w: Windows, start: np.ndarray) -> Iterator[Pieces]:
+def _own_pieces(explainer: Explainer, w: Windows, start: np.ndarray) -> Iterator[Pieces]:
     """Pieces of windows from `start` on, in lots during which about as many calls begin; a window
     with more calls than that is cut where some of them begin."""
     calls, left = explainer.call_start, np.flatnonzero(start < w.end)
@@ -397,7 +395,7 @@ def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list
     )
     # how long other streams of the device executed while a window's stream was idle
     others = np.zeros(len(windows), np.int64)
-    busy, idle = (total[:, some].sum(axis=1) for some in (slice(len(KIND)), slice(len(KIND), None)))
+    busy, idle = total[:, :WORK].sum(axis=1), total[:, WORK:].sum(axis=1)
     some_idle = ((kind == "event") | (kind == "nvtx")) & (idle > 0)
     for device, members in split.explainer.streams.members.items():
         those = np.flatnonzero(some_idle & np.isin(lane, members))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.intervals import disjoint, group, index_type, least, tile
-from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
+from nsysalign.model import CALL_KINDS, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.place.ranges import own_calls
 from nsysalign.split.pieces import CAUSE
 
@@ -121,24 +121,14 @@ class Streams:
         return self._others[key]
 
 
-class Thread(NamedTuple):
-    """One host thread, beside its calls: the profiler's own work on it, inside calls, too (the calls
-    take precedence); its innermost NVTX ranges."""
-
-    profiler: Blocks
-    ranges: Blocks
-
-
 class Threads:
     """Threads by globalTid, built when they are asked for."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
-        for name, cause in _CAUSE_OF_CALL.items():
-            code[CALL[name]] = CAUSE[cause]
+        codes = [CAUSE[_CAUSE_OF_CALL.get(kind, "api")] for kind in CALL_KINDS]
         #: The cause of the time in each call.
-        self.cause = code[trace.calls["kind"].to_numpy()]
+        self.cause = np.array(codes, dtype=np.int8)[trace.calls["kind"].to_numpy()]
         outer: np.ndarray = np.flatnonzero(trace.outermost & ~own_calls(trace)).astype(
             index_type(len(trace.calls))
         )
@@ -146,7 +136,7 @@ class Threads:
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
-        self._built: dict[int, Thread] = {}
+        self._built: dict[int, tuple[Blocks, Blocks]] = {}
 
     def calls(self, thread: int, low: int, high: int) -> Blocks:
         """The outermost calls of a thread that are open between two times; they never overlap."""
@@ -156,13 +146,15 @@ class Threads:
         first, last = np.searchsorted(rows, among)
         return union_of(self.trace.calls, rows[max(first - 1, 0) : last])
 
-    def __getitem__(self, thread: int) -> Thread:
+    def beside_calls(self, thread: int) -> tuple[Blocks, Blocks]:
+        """The profiler's own work on a thread, inside calls, too (the calls take precedence), and
+        its innermost NVTX ranges."""
         if thread not in self._built:
             over, ranges = (rows.get(thread, _NONE) for rows in (self._overhead, self._ranges))
             begin = self.trace.overhead["start_ns"].to_numpy()[over]
             start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
             order = np.lexsort((-end, start))
-            self._built[thread] = Thread(
+            self._built[thread] = (
                 union_of(self.trace.overhead, over[np.argsort(begin, kind="stable")]),
                 innermost(start[order], end[order], ranges[order]),
             )

@@ -22,7 +22,6 @@ from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
 from nsysalign.split.pieces import (
     CAUSE,
-    CAUSE_OF_KIND,
     DETAIL,
     REF,
     Pieces,
@@ -35,7 +34,6 @@ LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
-_CAUSES = {"overhead": "profiler", "nvtx": "host"}
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
 _FALLBACK_NS, _ENOUGH = 5_000, 5
 
@@ -123,22 +121,11 @@ class _Behind(NamedTuple):
     lane: np.ndarray
 
 
-class _Waits(NamedTuple):
-    """The waits of one lane, by issue: when each was issued, and the place and lane of the record
-    that it waits for."""
-
-    issue: np.ndarray
-    behind: _Behind
-
-
 class Explainer:
-    """Everything the rules need, built once per trace.  `launch_latency_ns`: see the function
-    `launch_latency`."""
+    """Everything the rules need, built once per trace.  `latency`: see `launch_latency`."""
 
-    def __init__(
-        self, trace: Trace, alignment: Alignment, launch_latency_ns: dict[int, int]
-    ) -> None:
-        self.trace, self.alignment, self.launch_latency = trace, alignment, launch_latency_ns
+    def __init__(self, trace: Trace, alignment: Alignment, latency: np.ndarray) -> None:
+        self.trace, self.alignment, self.launch_latency = trace, alignment, latency
         self.streams, self.threads = Streams(trace, alignment), Threads(trace)
         self.per_lane = lane_operations(trace, alignment.operation_lane)
         operations, calls = trace.operations, trace.calls
@@ -154,7 +141,8 @@ class Explainer:
         self.pageable[copies] = between & (host_side(operations, copies) == PAGEABLE)
         self.faulting = faulting_threads(trace)
         waits, records = alignment.wait_calls, alignment.records
-        self._waits: dict[int, _Waits] = {}
+        #: Per lane: when its waits were issued, and the records that they wait for.
+        self._waits: dict[int, tuple[np.ndarray, _Behind]] = {}
         for lane, rows in waits[(waits["record"] >= 0) & (waits["lane"] >= 0)].groupby("lane"):
             issue = self.call_start[rows["call"].to_numpy()]
             order = np.argsort(issue, kind="stable")
@@ -163,13 +151,13 @@ class Explainer:
             detail = np.where(inferred, DETAIL["dependency-inferred"], DETAIL["dependency"])
             kind = np.full(len(order), REF["event"])
             behind = _Behind(until, kind, record, detail, of_record)
-            self._waits[int(lane)] = _Waits(issue[order], behind)
+            self._waits[int(lane)] = issue[order], behind
         veils = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
         #: Per thread, starts of calls that put something between a stream's operations which the
         #: trace does not show.
         self._veils = group(self.call_thread[veils], self.call_start[veils])
 
-    def explain(self, gaps: Gaps) -> Pieces:
+    def explain(self, gaps: Gaps) -> list[Pieces]:
         """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one
         before ended."""
         parts, since = [], gaps.start
@@ -178,7 +166,7 @@ class Explainer:
         def give(until, cause, ref_kind, ref, detail=0, lane=-1) -> None:
             """What is left of every gap, up to `until`, has this cause."""
             nonlocal since
-            stop = np.clip(until, since, gaps.end)
+            stop = np.minimum(np.maximum(until, since), gaps.end)
             some = np.flatnonzero(stop > since)
             what = (cause, ref_kind, ref, detail, lane)
             parts.append(make(gaps.window, since, stop, *what, where=some))
@@ -196,11 +184,11 @@ class Explainer:
             np.where(gaps.known, NEVER, FAR), CAUSE["unknown"], own, gaps.ref, DETAIL["no-api-row"]
         )
         # rules 10 to 15: the host has not begun to issue N
-        until = np.clip(gaps.issue_start, since, gaps.end)
+        until = np.minimum(np.maximum(gaps.issue_start, since), gaps.end)
         before = np.flatnonzero(until > since)
         for thread, those in group(gaps.issue_thread[before], before).items():
             spans = (gaps.window[those], since[those], until[those])
-            parts.append(host_pieces(self.threads, thread, *spans))
+            parts += host_pieces(self.threads, thread, *spans)
         since = until
         # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
         behind, staging = self._dependency(gaps), pick(self.pageable, gaps.next, False)
@@ -221,35 +209,34 @@ class Explainer:
         give(opaque, CAUSE["unknown"], own, gaps.ref, DETAIL["host-function"])
         give(behind.until, CAUSE["queued"], *behind[1:])
         # rule 8: it is on its way for the ordinary latency after its call, or after P
-        latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
         late = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
-        late += pick(latency, pick(self.kind, gaps.next, -1), 0)
+        late += pick(self.launch_latency, pick(self.kind, gaps.next, -1), 0)
         cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
         give(np.where(operation, late, FAR), cause, own, gaps.ref)
-        left = since < gaps.end
-        return Pieces.joined([*parts, *self._contended(replace(gaps, start=since).take(left))])
+        return parts + self._contended(gaps, since)
 
-    def _contended(self, gaps: Gaps) -> list[Pieces]:
+    def _contended(self, gaps: Gaps, since: np.ndarray) -> list[Pieces]:
         """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
         graph), or the copy engine (copies of its own direction for a copy)."""
-        parts = []
-        own, kind = pick(self.kind, gaps.next, REF["event"]), pick(self.kind, gaps.next, -1)
-        copies = np.where(kind == KIND["memcpy"], pick(self.copy_kind, gaps.next, 0), NO_RIVAL)
+        parts, left = [], np.flatnonzero(since < gaps.end)
+        kind, copy = (pick(of, gaps.next, -1) for of in (self.kind, self.copy_kind))
+        copies = np.where(kind == KIND["memcpy"], copy, NO_RIVAL)
         rival_of = np.where(np.isin(kind, [KIND["kernel"], KIND["graph"]]), RIVAL_KERNELS, copies)
-        for lane, what in set(zip(gaps.lane.tolist(), rival_of.tolist(), strict=True)):
-            those = np.flatnonzero((gaps.lane == lane) & (rival_of == what))
-            others = self.streams.others(lane, what)
-            cut = tile(gaps.start[those], gaps.end[those], others.start, others.end)
-            gap, rival = those[cut.piece], pick(others.ref, cut.block, -1)
-            busy = rival >= 0
-            columns = (
-                np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
-                np.where(busy, pick(self.kind, rival, -1), own[gap]),
-                np.where(busy, rival, gaps.next[gap]),
-                np.where(busy, DETAIL["contention"], 0),
-                pick(self.alignment.operation_lane, rival, -1),
-            )
-            parts.append(make(gaps.window[gap], cut.start, cut.end, *columns))
+        for lane, on_lane in group(gaps.lane[left], left).items():
+            for what, those in group(rival_of[on_lane], on_lane).items():
+                others = self.streams.others(lane, what)
+                cut = tile(since[those], gaps.end[those], others.start, others.end)
+                rival, gap = pick(others.ref, cut.block, -1), those[cut.piece]
+                busy = rival >= 0
+                ref = np.where(busy, rival, gaps.next[gap])
+                columns = (
+                    np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
+                    self.kind[ref],
+                    ref,
+                    np.where(busy, DETAIL["contention"], 0),
+                    pick(self.alignment.operation_lane, rival, -1),
+                )
+                parts.append(make(gaps.window[gap], cut.start, cut.end, *columns))
         return parts
 
     def _behind_host_function(self, gaps: Gaps) -> np.ndarray:
@@ -275,23 +262,24 @@ class Explainer:
         previous_issue = pick(self.call_start, pick(self.call, gaps.before, -1), NEVER)
         for number in distinct(gaps.stream).tolist():
             those = np.flatnonzero(gaps.stream == number)
-            if waits := self._waits.get(int(number)):
-                first = np.searchsorted(waits.issue, previous_issue[those], side="right")
-                last = np.searchsorted(waits.issue, gaps.issue_start[those], side="left")
+            if number in self._waits:
+                issue, behind = self._waits[number]
+                first = np.searchsorted(issue, previous_issue[those], side="right")
+                last = np.searchsorted(issue, gaps.issue_start[those], side="left")
                 owner, which = ragged(first, np.maximum(last - first, 0))
                 # the latest one comes last and is kept
-                order = np.argsort(waits.behind.until[which], kind="stable")
-                for column, values in zip(out, waits.behind, strict=True):
+                order = np.argsort(behind.until[which], kind="stable")
+                for column, values in zip(out, behind, strict=True):
                     column[those[owner[order]]] = values[which[order]]
-            for rival in self.default_stream_rivals(int(number)):
+            for rival in self.default_stream_rivals(number):
                 ops = self.per_lane[rival]
                 issued = np.searchsorted(ops.times.issue_ns, gaps.issue_start[those])
                 reach = pick(ops.times.reach_ns, issued - 1, NEVER)
                 later = reach > out.until[those]
                 ref = ops.position[np.searchsorted(ops.times.reach_ns, reach[later])]
                 detail = DETAIL["default-stream-order"]
-                behind: tuple = (reach[later], self.kind[ref], ref, detail, rival)
-                for column, values in zip(out, behind, strict=True):
+                ordered = (reach[later], self.kind[ref], ref, detail, rival)
+                for column, values in zip(out, ordered, strict=True):
                     column[those[later]] = values
         return out
 
@@ -300,7 +288,7 @@ class Explainer:
         process, context, flag = (
             self.alignment.lanes[c].to_numpy() for c in ("process", "context", "flag")
         )
-        wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(int(flag[lane]))
+        wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(flag[lane])
         same = (process == process[lane]) & (context == context[lane]) & (flag == wanted)
         return [i for i in np.flatnonzero(same).tolist() if i in self.per_lane]
 
@@ -317,13 +305,13 @@ def stream_pieces(
     for lane, those in group(w.lane[window], np.arange(len(window))).items():
         blocks = explainer.streams.blocks(lane)
         cut = tile(start[those], end[those], blocks.start, blocks.end)
-        busy, idle, whose = cut.block >= 0, np.flatnonzero(cut.block < 0), window[those[cut.piece]]
+        busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
+        whose = window[those[cut.piece]]
         ref = blocks.ref[cut.block[busy]]
-        kind = explainer.kind[ref]
-        spans = (whose[busy], cut.start[busy], cut.end[busy])
-        parts.append(make(*spans, CAUSE_OF_KIND[kind], kind, ref))
+        what = (explainer.kind[ref], explainer.kind[ref], ref)
+        parts.append(make(whose[busy], cut.start[busy], cut.end[busy], *what))
         gaps.append(_gaps(explainer, w, lane, whose[idle], cut.start[idle], cut.end[idle]))
-    return join([*parts, explainer.explain(Gaps.joined(gaps))] if gaps else [])
+    return join([*parts, *explainer.explain(Gaps.joined(gaps))] if gaps else [])
 
 
 def _gaps(
@@ -398,32 +386,31 @@ def faulting_threads(trace: Trace) -> np.ndarray:
 
 def host_pieces(
     threads: Threads, number: int, window: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> Pieces:
-    """What a thread did in the given stretches: calls, profiler work, and outside CUDA its
-    innermost NVTX range."""
-    thread, parts = threads[number], []
-    calls = threads.calls(number, start.min(), end.max()) if len(start) else thread.profiler
-    for blocks, ref_kind in (
-        (calls, "api"),
-        (thread.profiler, "overhead"),
-        (thread.ranges, "nvtx"),
+) -> list[Pieces]:
+    """What a thread did in the given stretches, of which there is one at least, in no order: calls,
+    profiler work, and outside CUDA its innermost NVTX range."""
+    (profiler, ranges), parts = threads.beside_calls(number), []
+    for ref_kind, blocks, usual in (
+        ("api", threads.calls(number, start.min(), end.max()), "api"),
+        ("overhead", profiler, "profiler"),
+        ("nvtx", ranges, "host"),
     ):
         if not len(blocks.start):
             continue
         cut = tile(start, end, blocks.start, blocks.end)
-        busy = cut.block >= 0
+        busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
         ref = blocks.ref[cut.block[busy]]
-        cause = threads.cause[ref] if ref_kind == "api" else CAUSE[_CAUSES[ref_kind]]
+        cause = threads.cause[ref] if ref_kind == "api" else CAUSE[usual]
         what = (cause, REF[ref_kind], ref)
         parts.append(make(window[cut.piece[busy]], cut.start[busy], cut.end[busy], *what))
-        start, end, window = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
-    return Pieces.joined([*parts, make(window, start, end, CAUSE["host"])])
+        start, end, window = cut.start[idle], cut.end[idle], window[cut.piece[idle]]
+    return [*parts, make(window, start, end, CAUSE["host"])]
 
 
-def launch_latency(trace: Trace) -> dict[int, int]:
-    """Operation kind code -> median latency in ns (0 where operations start before their call
-    returns): from the end of the issuing call to the start on the GPU, where the stream and the
-    device were otherwise idle (rule 7 asks for it)."""
+def launch_latency(trace: Trace) -> np.ndarray:
+    """Median latency in ns by the code of the operation's kind (0 where operations start before
+    their call returns): from the end of the issuing call to the start on the GPU, where the stream
+    and the device were otherwise idle (rule 7 asks for it)."""
     start, end, kind, call, device = (
         trace.operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "call", "device")
     )
@@ -435,8 +422,6 @@ def launch_latency(trace: Trace) -> dict[int, int]:
         before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end[those])[:-1])
         idle[those] = (call[those] >= 0) & (before <= pick(call_start, call[those], 0))
     latency = np.maximum(start[idle] - call_end[call[idle]], 0)
-    out = {}
-    for name in OPERATION_KINDS:
-        of_kind = latency[kind[idle] == KIND[name]]
-        out[KIND[name]] = int(np.median(of_kind)) if len(of_kind) >= _ENOUGH else _FALLBACK_NS
-    return out
+    of_kinds = [latency[kind[idle] == code] for code in range(len(OPERATION_KINDS))]
+    usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in of_kinds]
+    return np.array(usual, dtype=np.int64)

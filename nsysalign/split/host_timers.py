@@ -17,7 +17,6 @@ from nsysalign.model import (
     ENQUEUEING_CALLS,
     ISSUING_CALLS,
     KIND,
-    OPERATION_KINDS,
     SYNC_CALLS,
     Alignment,
     Trace,
@@ -27,9 +26,9 @@ from nsysalign.split.busy import Blocks, first_of
 from nsysalign.split.gaps import NEVER, Explainer, Windows, host_pieces
 from nsysalign.split.pieces import (
     CAUSE,
-    CAUSE_OF_KIND,
     DETAIL,
     REF,
+    WORK,
     Pieces,
     join,
     make,
@@ -51,7 +50,7 @@ def host_pieces_of(
     some = np.flatnonzero(end > start)
     for thread, those in group(w.thread[window[some]], some).items():
         spans = (window[those], start[those], end[those])
-        parts.append(host_pieces(explainer.threads, thread, *spans))
+        parts += host_pieces(explainer.threads, thread, *spans)
     pieces = join(parts)
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
@@ -61,32 +60,25 @@ def host_pieces_of(
     waiting = np.isin(kind, [CALL[k] for k in SYNC_CALLS])
     names = pd.Series(calls["name_id"].to_numpy()[call[copies]]).map(explainer.trace.names)
     synchronous = ~names.astype("str").str.contains("Async", regex=False)
-    waiting[copies] = _pageable(explainer, call[copies]) | synchronous
+    staging = np.zeros(len(kind), dtype=bool)
+    staging[copies] = np.isin(call[copies], explainer.call[explainer.pageable])
+    waiting[copies] = staging[copies] | synchronous
     launching = ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
+    # calls on the lane of the (first) operation that each issued
+    lane_of = np.full(len(calls), -1, dtype=np.int64)
+    issued = np.flatnonzero(explainer.call >= 0)[::-1]
+    lane_of[explainer.call[issued]] = explainer.alignment.operation_lane[issued]
+    on_lanes = replace(pieces, lane=pick(lane_of, call, -1))
     # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps
     # its cause
     rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
     return join(
         [
             rest.take(~(waiting | launching)),
-            _launches(explainer, pieces.take(launching)),
-            _waits(explainer, w, pieces.take(waiting), kind[waiting]),
+            _launches(explainer, on_lanes.take(launching)),
+            _waits(explainer, w, on_lanes.take(waiting), kind[waiting], staging[waiting]),
         ]
     )
-
-
-def _pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
-    """Whether each call issued a copy from or to pageable memory."""
-    issuing = np.unique(explainer.call[explainer.pageable])
-    return np.isin(call, issuing[issuing >= 0])
-
-
-def _lane_of_calls(explainer: Explainer) -> np.ndarray:
-    """Lane of the (first) operation that each call issued, -1 for none."""
-    out = np.full(len(explainer.call_start), -1, dtype=np.int64)
-    have = np.flatnonzero(explainer.call >= 0)[::-1]
-    out[explainer.call[have]] = explainer.alignment.operation_lane[have]
-    return out
 
 
 def _launches(explainer: Explainer, p: Pieces) -> Pieces:
@@ -97,7 +89,7 @@ def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     for number in np.unique(name[p.ref]):
         usual[name[p.ref] == number] = max(np.median(duration[name == number]), 1)
     slow = duration[p.ref] > _SLOW * usual
-    lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
+    lane = np.where(slow, p.lane, -1)
     blocked = np.zeros(len(p.ref), dtype=bool)
     for number in np.unique(lane[lane >= 0]).tolist():
         ops, those = explainer.per_lane[number], np.flatnonzero(lane == number)
@@ -112,8 +104,11 @@ def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     )
 
 
-def _waits(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> Pieces:
-    """Copy and synchronisation calls, by what they wait for."""
+def _waits(
+    explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray, staging: np.ndarray
+) -> Pieces:
+    """Copy and synchronisation calls, by what they wait for.  `staging`: copies of pageable
+    memory."""
     # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted
     # and disjoint
     base = np.cumsum(p.end - p.start) - (p.end - p.start)
@@ -123,10 +118,9 @@ def _waits(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> Pie
     inside = issue >= w.start[p.window[piece]]
     # kind codes are kernel, graph, memcpy, memset: already in order of priority; then what was
     # there before
-    earlier = len(OPERATION_KINDS)
-    rank = np.where(inside, explainer.kind[operation], earlier)
+    rank = np.where(inside, explainer.kind[operation], WORK)
     layers = []
-    for number in range(earlier + 1):
+    for number in range(WORK + 1):
         those = np.flatnonzero(rank == number)
         those = those[np.argsort(start[those] + shift[piece[those]], kind="stable")]
         which, begin, over = disjoint(*(t[those] + shift[piece[those]] for t in (start, end)))
@@ -134,20 +128,17 @@ def _waits(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -> Pie
     blocks, rank = first_of(layers)
     cut = tile(base, base + p.end - p.start, blocks.start, blocks.end)
     ref, rank = pick(blocks.ref, cut.block, -1), pick(rank, cut.block, -1)
-    busy, before = rank >= 0, rank == earlier
-    copies = kind[cut.piece] == CALL["memcpy"]
-    call = p.ref[cut.piece]
-    staged = copies & _pageable(explainer, call)
+    busy, before = rank >= 0, rank == WORK
+    copies, staged = kind[cut.piece] == CALL["memcpy"], staging[cut.piece]
     idle = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
-    of_rank = np.append(CAUSE_OF_KIND, CAUSE["queued"])
     detail = np.where(staged & ~busy, DETAIL["staging"], 0)
     return make(
         p.window[cut.piece],
         cut.start - shift[cut.piece],
         cut.end - shift[cut.piece],
-        np.where(busy, of_rank[rank], idle),
+        np.where(before, CAUSE["queued"], np.where(busy, rank, idle)),
         np.where(busy, pick(explainer.kind, ref, -1), REF["api"]),
-        np.where(busy, ref, call),
+        np.where(busy, ref, p.ref[cut.piece]),
         np.where(before, DETAIL["earlier-work"], detail),
         np.where(before, pick(explainer.alignment.operation_lane, ref, -1), -1),
     )
@@ -160,7 +151,7 @@ def _waited_for(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -
     before it, others for all of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     of_stream = pick(stream_lane(lanes, syncs), positions(p.ref, syncs["call"].to_numpy()), -1)
-    copying = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
+    copying = np.where(kind == CALL["memcpy"], p.lane, -1)
     one = np.where(kind == CALL["sync_stream"], of_stream, copying)
     rivals = {n: explainer.default_stream_rivals(n) for n in set(copying[copying >= 0].tolist())}
     parts = [[np.empty(0, np.int64)] * 4]

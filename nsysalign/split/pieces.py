@@ -23,14 +23,11 @@ from nsysalign.model import (
 )
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
-#: The cause of the time in which an operation of each kind executes.
-CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
-
-#: What a piece points to: nsys tables by their short names, the log's records, or nothing.  The code
-#: of an operation is that of its kind.
+#: What a piece points to: nsys tables by their short names, the log's records, or nothing.
 REF_KINDS = (*OPERATION_KINDS, "api", "nvtx", "overhead", "event", "")
 REF = {name: code for code, name in enumerate(REF_KINDS)}
-OPERATION_REFS = tuple(KIND.values())
+#: Both begin with the kinds of operations: a code below this is that of a kind.
+WORK = len(OPERATION_KINDS)
 
 #: How a cause came about, where the cause alone does not say it; and how the words of such a piece
 #: begin.
@@ -113,7 +110,8 @@ def join(parts: list[Pieces]) -> Pieces:
     """All pieces of some parts, sorted by window and time."""
     nothing = np.empty(0, np.int64)
     whole = Pieces.joined(parts or [make(nothing, nothing, nothing, cause=0)])
-    return whole.take(np.lexsort((whole.start, whole.window)))
+    order = np.argsort(whole.start, kind="stable")
+    return whole.take(order[np.argsort(whole.window[order], kind="stable")])
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ class Segments:
         kernel | host launch latency | kernel | sync host launch latency | kernel
           -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
         """
-        idle = ~self.of_cause(*OPERATION_KINDS)
+        idle = self.cause >= WORK
         begins = idle.copy()
         begins[1:] &= ~idle[:-1] | (self.interval[1:] != self.interval[:-1])
         return np.where(idle, np.cumsum(begins) - 1, -1)
@@ -148,14 +146,15 @@ class Segments:
 def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """What pieces point to: rowids of the nsys tables (seq for records), -1 for nothing."""
     out = np.full(len(pieces.ref), -1, dtype=np.int64)
-    for kinds, rowid in (
-        (OPERATION_REFS, trace.operations["row"]),
-        ((REF["api"],), trace.calls["row"]),
-        ((REF["nvtx"],), trace.ranges["row"]),
-        ((REF["overhead"],), trace.overhead["row"]),
-        ((REF["event"],), alignment.records["seq"]),
+    kind = np.where(pieces.ref_kind < WORK, 0, pieces.ref_kind)
+    for of, rowid in (
+        (0, trace.operations["row"]),
+        (REF["api"], trace.calls["row"]),
+        (REF["nvtx"], trace.ranges["row"]),
+        (REF["overhead"], trace.overhead["row"]),
+        (REF["event"], alignment.records["seq"]),
     ):
-        those = np.flatnonzero(np.isin(pieces.ref_kind, kinds) & (pieces.ref >= 0))
+        those = np.flatnonzero((kind == of) & (pieces.ref >= 0))
         out[those] = rowid.to_numpy()[pieces.ref[those]]
     return out
 
@@ -202,7 +201,7 @@ def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """Each piece in words."""
     kind, ref = pieces.ref_kind, pieces.ref
     name = np.full(len(ref), "", dtype=object)
-    operations = np.flatnonzero(np.isin(kind, OPERATION_REFS) & (ref >= 0))
+    operations = np.flatnonzero((kind < WORK) & (ref >= 0))
     name[operations] = operation_names(trace, ref[operations])
     api, nvtx, overhead = (
         np.flatnonzero((kind == REF[of]) & (ref >= 0)) for of in ("api", "nvtx", "overhead")
@@ -228,7 +227,7 @@ _LOOK = np.zeros((len(CAUSES), len(REF_KINDS)), np.int8)
 for _ref in ("api", "nvtx", "overhead"):
     _LOOK[[CAUSE[c] for c in WITH_A_NAME], REF[_ref]] = REF[_ref]
 for _moving in ("memcpy", "memset"):
-    _LOOK[CAUSE[_moving], OPERATION_REFS] = REF[_moving]
+    _LOOK[CAUSE[_moving], :WORK] = REF[_moving]
 _LOOK[[CAUSE["queued"], CAUSE["unknown"]]] = _ANYWAY
 
 
@@ -303,7 +302,7 @@ class Details:
         names = ("kind", "bytes", "start_ns", "end_ns")
         code, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
         nothing = np.zeros_like(operation)  # no detail, no lane
-        columns = (CAUSE_OF_KIND[code], nothing, nothing, self._moved[operation])
+        columns = (code, nothing, nothing, self._moved[operation])
         kinds = np.ravel_multi_index(columns, self._shape)
         if not spans:
             self._sum(window[some], kinds, 0, size, over - begun)

@@ -15,7 +15,7 @@ from nsysalign.errors import UsageError
 from nsysalign.explain.finding import statuses
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
-from nsysalign.parts import matrices, parts_matrix, positions
+from nsysalign.parts import parts_matrix, positions
 from nsysalign.store.objects import listed, plain, records, to_json
 from nsysalign.text import safe_text
 
@@ -54,7 +54,7 @@ def dumps(analysis: Analysis) -> str:
 def pieces(analysis: Analysis) -> Iterator[bytes]:
     """The text of the document in pieces: some hundred intervals are objects at a time."""
     intervals = analysis.intervals
-    parts = matrices(intervals, analysis.parts, tuple(_BOUNDS.values()))
+    parts = [parts_matrix(analysis, column) for column in _BOUNDS.values()]
     before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
     yield (before + mark).encode()
     tables = (analysis.details, analysis.other_streams)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.errors import NoCudaWork, TraceError
-from nsysalign.intervals import distinct, group, index_type, one_of, pick, positions
+from nsysalign.intervals import distinct, group, index_type, pick, positions
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL,
@@ -174,7 +174,7 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         if unknown.any():
             whole["process"] = frames.narrow(np.where(unknown, processes[0], whole["process"]))
     ids, issuing = (whole["process"], whole["correlation"]), [CALL[k] for k in ISSUING_CALLS]
-    issues = one_of(calls["kind"].to_numpy(), issuing)
+    issues = np.isin(calls["kind"].to_numpy(), issuing)
     call = _joined(calls, *ids, issues)
     rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if rest.any():
@@ -241,7 +241,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     """Those of known calls; of several of a call the first comes first."""
     columns = source.columns_of(schema.SYNCHRONIZATION)
     del columns["end_ns"]
-    waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
+    waiting = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
     call = _joined(calls, columns["process"], columns.pop("correlation"), waiting)
     columns["call"] = frames.narrow(call)
     call = columns["call"]

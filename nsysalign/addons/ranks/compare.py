@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ from nsysalign.addons.ranks.records import (
     Wait,
 )
 from nsysalign.model import CAUSES, Analysis, pid_of
-from nsysalign.parts import matrices
+from nsysalign.parts import parts_matrix
 from nsysalign.text import natural
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
         collectives = shared.collectives[pids == pid].reset_index(drop=True)
         intervals = measured[measured["pid"] == pid]
         intervals = intervals.sort_values(["start_ns", "end_ns", "interval"], ignore_index=True)
-        (parts,) = matrices(intervals[["interval"]], analysis.parts, ["ns"])
+        parts = parts_matrix(replace(analysis, intervals=intervals))
         labels = []
         for label, own in intervals.groupby("label", sort=False).indices.items():
             windows = intervals[["start_ns", "end_ns"]].to_numpy(np.int64)[own]
