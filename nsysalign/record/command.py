@@ -17,6 +17,8 @@ NOTEWORTHY = {
 }
 #: What pipx and `uv tool install` leave in the environment that they make for one program.
 _RECEIPTS = ("pipx_metadata.json", "uv-receipt.toml")
+#: What a recording of a few seconds and its export need.
+SMALLEST_LIMIT = 64 << 20
 
 
 def resolve(command: Sequence[str]) -> list[str]:
@@ -71,6 +73,19 @@ def refuse_nested(environ: Mapping[str, str]) -> None:
                 f"this shell already runs under nsys ({name} is set), and sessions do not nest",
                 "start nsysalign outside of that session; it starts nsys itself",
             )
+
+
+def refuse_small_files() -> None:
+    """With `ulimit -f` nsys would be killed when its recording reaches the limit, and say
+    nothing."""
+    import resource  # not on Windows, where traces are analysed as well
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < SMALLEST_LIMIT:
+        raise UsageError(
+            f"this shell limits files to {limit:,} bytes (ulimit -f), and a recording needs more",
+            "ulimit -f unlimited, or start it from another shell",
+        )
 
 
 def probe_environment(

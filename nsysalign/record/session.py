@@ -102,9 +102,7 @@ def collect(
             writing = partial(tell, "nsys writes its report", 0)
             under = {"profile": profile, "folder": folder, "writing": writing}
             ended = _launch(argv, run_dir, log, options, **under)
-            if (
-                ended.status is None
-            ):  # on a busy machine its processes do not always find each other
+            if ended.status is None:  # on a busy machine its processes may not find each other
                 failed = "nsys failed before it started the script, and was started again"
                 notes.append(f"{failed}: {_last_words(log)}")
                 ended = _launch(argv, run_dir, log, options, **under)
@@ -188,6 +186,7 @@ def _checked(command: Sequence[str]) -> list[str]:
     open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
+    commands.refuse_small_files()
     return argv
 
 

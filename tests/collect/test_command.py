@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nsysalign.errors import NsysError, UsageError
 from nsysalign.record.command import (
     probe_environment,
     refuse_nested,
+    refuse_small_files,
     resolve,
     stem,
 )
@@ -97,3 +99,12 @@ def test_a_tool_of_its_own_takes_the_python_of_the_shell(receipt, tmp_path, monk
     if receipt:
         with pytest.raises(UsageError, match="environment of its own, and no python is on PATH"):
             resolve([str(script)])
+
+
+def test_a_small_limit_of_files_is_said_at_once():
+    program = "from nsysalign.record.command import refuse_small_files as f; f()"
+    done = subprocess.run(
+        ["bash", "-c", f'ulimit -f 1000; exec {sys.executable} -c "{program}"'], capture_output=True, text=True
+    )  # fmt: skip
+    assert "this shell limits files to 1,024,000 bytes (ulimit -f)" in done.stderr
+    refuse_small_files()
