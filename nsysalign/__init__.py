@@ -43,7 +43,8 @@ def __getattr__(name: str) -> Any:
             raise ImportError(
                 f"nsysalign.{name} needs the add-on measure, which is not installed here"
             ) from error
-        return getattr(module, name)
+        found = globals()[name] = getattr(module, name)  # is not asked for again
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

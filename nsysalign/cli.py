@@ -46,7 +46,7 @@ GROUPS = {
     },
     "Add-ons": {},
     "Export": {
-        "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
+        "export": "Export for Perfetto, Chrome's tracing, or as one JSON document.",
         "redact": "Make a copy of a trace to share, without private data.",
     },
 }

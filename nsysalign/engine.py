@@ -149,7 +149,7 @@ def analyze_inputs(
     evidence, predicted = _evidence(split, intervals, log, inputs)
     del log
     trim_memory()
-    for add in registry.each("step"):
+    for add in registry.steps(inputs):
         evidence = add(evidence, inputs)
     diagnosis = diagnose(evidence, split.segment_arrays)
     trim_memory()
@@ -290,7 +290,8 @@ def _answer(
     real = (evidence.intervals["kind"] != "run").to_numpy()
     wanted = np.flatnonzero(evidence.intervals["name"].isin(list(draw)).to_numpy() & real)
     drawn = np.array(chosen_intervals(evidence, diagnosis.findings, wanted.tolist()), np.int64)
-    notes = [*inputs.conditions, *evidence.notes, *diagnosis.notes]
+    conditions = RunDirectory(inputs.home).conditions() if inputs.home else ()
+    notes = [*conditions, *evidence.notes, *diagnosis.notes]
     many = split.size[real].sum() > MOST_PIECES
     if all_segments or not many:
         kept = real | all_segments | (split.size.sum() <= 2 * MOST_PIECES)  # runs as much again

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nsysalign.errors import UsageError
-
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -33,26 +31,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def new_file(out: Path) -> Iterator[Path]:
-    """The same for a file that must not be there yet, not even as a dangling link.  Raises
-    UsageError if it is."""
-    refuse_existing(out)
-    if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{out.parent}: cannot be written", "name another OUT")
-    with replacing(out) as temporary:
-        yield temporary
-        refuse_existing(out)
-
-
-def refuse_existing(out: Path) -> None:
-    """Raises UsageError if `out` exists, even as a dangling link."""
-    if out.exists() or out.is_symlink():
-        raise UsageError(
-            f"{out} already exists and is never overwritten", "name another OUT, or remove it"
-        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

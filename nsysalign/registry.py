@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from nsysalign import frames
+    from nsysalign.rundir import Inputs
 
 FOLDER = Path(__file__).with_name("addons")
 
@@ -35,9 +36,12 @@ class AddOn(NamedTuple):
     reruns: Mapping[str, str] = {}  # option of `run` -> a `Rerun`, after the profiled run
     several: str = ""  # (traces, options of `analyze`) -> whether it has answered in its place
     files: tuple[str, ...] = ()  # that `analyze` takes for it, by option
+    beside: tuple[str, ...] = ()  # its results in a run directory: patterns of their names
     tables: str = ""  # of an analysis: a tuple of `frames.Spec`
     long: tuple[str, ...] = ()  # of these tables: too long for analysis.json
-    step: str = ""  # (evidence, inputs) -> the evidence with these tables, before rules see it
+    #: (evidence, inputs) -> the evidence with these tables, before rules see it.  Not called where
+    #: none of its files is given, and none of its results lies in the run directory.
+    step: str = ""
     rules: str = ""  # a tuple of `explain.rules.Rule`
     statuses: str = ""  # (analysis) -> a `finding.Status` for each finding
     sections: tuple[Section, ...] = ()
@@ -72,6 +76,17 @@ def each(field: str) -> Iterator[Any]:
     for name, addon in addons().items():
         if text := getattr(addon, field):
             yield imported(name, text)
+
+
+def steps(inputs: Inputs) -> Iterator[Any]:
+    """The steps of add-ons that have something to say: about their own files, where there are any,
+    or about every analysis."""
+    for name, addon in addons().items():
+        about_all = not (addon.files or addon.beside)
+        given = any(inputs.given.get(option) for option in addon.files)
+        made = inputs.home and any(any(inputs.home.glob(pattern)) for pattern in addon.beside)
+        if addon.step and (about_all or given or made):
+            yield imported(name, addon.step)
 
 
 @cache

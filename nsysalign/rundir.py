@@ -45,16 +45,10 @@ class Inputs:
     events: tuple[Path, ...] = ()
     baseline: tuple[Path, ...] = ()  # event logs of the same program without nsys
     clocks: Path | None = None
-    manifest: Path | None = None
     stacks: Path | None = None  # sampled Python stacks
     home: Path | None = None  # the run directory, whose other files belong to this trace
     #: Files given for add-ons, by option.
     given: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """What was set up around the run (locked clocks), for the report."""
-        return RunDirectory(self.manifest.parent).conditions() if self.manifest else ()
 
 
 class RunDirectory:
@@ -127,7 +121,8 @@ class RunDirectory:
         return found if isinstance(found, dict) else {}
 
     def conditions(self) -> tuple[str, ...]:
-        """Conditions set up around the run, according to run.json; () if it lists none."""
+        """What was set up around the run (locked clocks), according to run.json; () if it lists
+        nothing."""
         listed = self.manifest().get("conditions")
         return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
@@ -141,11 +136,12 @@ class RunDirectory:
         """The inputs of its analysis.  A folder of several traces says nothing about a single
         one."""
         alone = len(self.traces()) <= 1
-        names = {"clocks": CLOCKS, "manifest": MANIFEST, "stacks": STACKS}
-        own = {role: self.path / name for role, name in names.items()}
-        own = {role: path for role, path in own.items() if alone and path.is_file()}
+        clocks, stacks = (
+            path if alone and path.is_file() else None
+            for path in (self.path / CLOCKS, self.path / STACKS)
+        )
         home = self.path if alone else None
-        return Inputs(trace, tuple(events), tuple(baseline), **own, home=home, given=given)
+        return Inputs(trace, tuple(events), tuple(baseline), clocks, stacks, home, given)
 
 
 def event_logs(folder: Path) -> list[Path]:

@@ -109,7 +109,7 @@ def test_the_commands_of_the_quickstart_work(tmp_path):
                 cwd=tmp_path, check=True, capture_output=True, timeout=120,
             )  # fmt: skip
             tried += 1
-    assert tried >= 4 and (tmp_path / "tables").exists()
+    assert tried >= 4 and (tmp_path / "demo.json.gz").exists()
 
 
 def test_every_stop_of_the_way_of_a_pair_is_there():

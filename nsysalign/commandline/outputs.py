@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sys
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,25 +85,23 @@ def folder_for(path: Path) -> Path:
     return path
 
 
-def deliver(document: str | Path | Iterable[bytes], target: str | None) -> None:
-    """A document to stdout ("-"), to a file, or nowhere: as text, as the file that holds it, or in
-    pieces (a long one)."""
+def deliver(document: str | Iterable[bytes], target: str | None) -> None:
+    """A document, as text or in pieces (a long one), to stdout ("-"), to a file, or nowhere."""
     if not target:
         return
-    if isinstance(document, Path):
-        document = document.read_text("utf-8")
-    if isinstance(document, str):
-        document = [document.removesuffix("\n").encode()]
-    pieces = itertools.chain(document, [b"\n"])
+    pieces = [document.encode()] if isinstance(document, str) else document
     if target == "-":
         for piece in pieces:
             click.echo(piece, nl=False)
-    elif not Path(target).exists() or Path(target).is_file():
-        with replacing(target) as temporary, temporary.open("wb") as file:
-            file.writelines(pieces)
-    else:  # a pipe, /dev/stdout
-        with Path(target).open("wb") as file:
-            file.writelines(pieces)
+        click.echo()
+        return
+    own = Path(target).is_file() or not Path(target).exists()  # no pipe, no /dev/stdout
+    with (
+        replacing(target) if own else nullcontext(Path(target)) as path,
+        path.open("wb") as file,
+    ):
+        file.writelines(pieces)
+        file.write(b"\n")
 
 
 def console() -> Console:

@@ -37,6 +37,7 @@ from nsysalign.rundir import (
 if TYPE_CHECKING:
     from nsysalign.answer import Answer
     from nsysalign.model import Analysis
+    from nsysalign.record.session import CollectOptions, CollectResult
 
 _LOG = (
     "is an event log: it says what was measured, and belongs to a trace, which says when",
@@ -190,7 +191,7 @@ def present(
                 output.rmdir()
         raise
     again = [path, *(part for log in files.get("events", ()) for part in ("--events", log))]
-    show_and_store(analysis, output, quiet=quiet, on_screen=json_out != "-", again=again)
+    show_and_store(analysis, output, quiet=quiet or json_out == "-", again=again)
     if json_out:
         from nsysalign.store import document
 
@@ -203,7 +204,6 @@ def show_and_store(
     output: Path,
     *,
     quiet: bool = False,
-    on_screen: bool = True,
     again: Sequence[object] = (),
 ) -> None:
     """Print the screen, then write the files; `again`: the arguments of `analyze`, for the hint on
@@ -212,7 +212,7 @@ def show_and_store(
 
     said = answer(analysis)
     try:
-        if on_screen and not quiet:
+        if not quiet:
             sys.stdout.write(printed(analysis, said, output, again=again))
             sys.stdout.flush()
     finally:  # also where nobody reads the screen any more (| head)
@@ -267,6 +267,28 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
     return capture.get()
 
 
+def recorded(
+    command: Sequence[str], options: CollectOptions, quiet: bool, *, with_nsys: bool = True
+) -> CollectResult:
+    """The run of a command, with what there is to say about it said."""
+    from nsysalign.record import session
+
+    with ProgressLine(quiet) as progress:
+        result = (
+            session.collect(command, options, progress)
+            if with_nsys
+            else session.collect_unprofiled(command, options)
+        )
+    say_notes(result.notes, quiet)
+    return result
+
+
+def say_notes(notes: Sequence[str], quiet: bool) -> None:
+    """Notes on stderr, a line each."""
+    for note in () if quiet else notes:
+        click.echo(f"note: {note}", err=True)
+
+
 def finish(
     run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
 ) -> Analysis | None:
@@ -306,15 +328,13 @@ def unprofiled(
     from nsysalign.record.nsys import find_nsys
     from nsysalign.record.session import recover
     from nsysalign.show import unprofiled_run
+    from nsysalign.store.objects import to_json
     from nsysalign.unprofiled_run import analyze_run
 
     recover(run.path)
     found = analyze_run(run)
     if json_out:
-        import orjson
-
-        document = orjson.dumps(found.document(), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-        deliver(document, json_out)
+        deliver(to_json(found.document()), json_out)
     if quiet or json_out == "-":
         return
     if view() == "brief":

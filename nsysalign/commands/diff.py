@@ -15,20 +15,10 @@ from nsysalign.commandline.outputs import console, deliver
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Comparison
 
-#: What --fail-on names -> verdicts.
-FAILURES = {
-    "slower": ("slower",),
-    "faster": ("faster",),
-    "changed": ("slower", "faster"),
-    "unclear": ("unclear",),
-    "missing": ("missing",),
-}
-
 
 @click.command()
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
-@shared.output_file("Also write an HTML page.")
 @shared.json_out("Write the comparison as JSON to this file (- for stdout).")
 @click.option(
     "--threshold",
@@ -41,7 +31,7 @@ FAILURES = {
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([*FAILURES]),
+    type=click.Choice(["slower", "faster", "unclear", "missing"]),
     help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be "
     "repeated.",
 )
@@ -51,19 +41,17 @@ FAILURES = {
     help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the "
     "same.",
 )
-@click.option("--brief", is_flag=True, help="Print the verdict as one line of JSON instead.")
+@shared.brief
 @shared.quiet()
 @click.pass_context
 def diff(
     ctx: click.Context,
     before: Path,
     after: Path,
-    output: Path | None,
     json_out: str | None,
     threshold: float,
     fail_on: tuple[str, ...],
     anyway: bool,
-    brief: bool,
     quiet: bool,
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
@@ -72,10 +60,10 @@ def diff(
     not judged: then --fail-on ends with 3.
 
     \b
-    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
+    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002
     In CI:    nsysalign diff baseline/analysis.db run --fail-on slower --threshold 5
     """
-    from nsysalign.compare import page as pages
+    from nsysalign.compare import screen
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.errors import AnalysisError, UsageError
@@ -97,44 +85,42 @@ def diff(
         threshold=threshold / 100,
         anyway=anyway,
     )
-    if output:
-        pages.write_page(comparison, output)
     if json_out:
-        deliver(to_json(pages.document(comparison)), json_out)
+        deliver(to_json(screen.document(comparison)), json_out)
+    brief = shared.view() == "brief"
     if brief:
         click.echo(_brief(comparison, before, after))
     elif not quiet and json_out != "-":
-        pages.render(comparison, console(), str(output) if output else None)
+        screen.render(comparison, console())
     if fail_on and comparison.count("different"):
         if quiet or brief or json_out == "-":
-            click.echo(f"nsysalign: {pages.summary(comparison)}", err=True)
+            click.echo(f"nsysalign: {screen.summary(comparison)}", err=True)
             for confounder in comparison.confounders:
                 click.echo(f"  {safe_text(confounder)}", err=True)
         ctx.exit(AnalysisError.exit_code)
     # labels of libraries cannot be changed here
     judged = {label.verdict for label in comparison.labels if not label.library}
     judged |= {"missing"} if comparison.missing else set()
-    asked = {verdict for name in fail_on for verdict in FAILURES[name]}
-    ctx.exit(int(bool(judged & asked)))
+    ctx.exit(int(bool(judged & {*fail_on})))
 
 
 def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     """The verdict of the program's own labels, and the label that changed most."""
     from nsysalign.brief import short
-    from nsysalign.compare import page as pages
+    from nsysalign.compare import screen
     from nsysalign.text import duration
 
     own = {
-        label.verdict: label for label in reversed(pages.ordered(comparison)) if not label.library
+        label.verdict: label for label in reversed(screen.ordered(comparison)) if not label.library
     }
     order = ("slower", "faster", "unclear", "same")
     verdict = next((word for word in order if word in own), "unclear")
-    sentence = pages.summary(comparison)
-    command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))} -o diff.html"
+    sentence = screen.summary(comparison)
+    command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))}"
     if verdict in ("slower", "faster"):
         changed = own[verdict]
         times = " to ".join(map(duration, (changed.total.before_ns, changed.total.after_ns)))
-        sentence += f" {changed.label}: {times} ({pages.changed(changed)})."
+        sentence += f" {changed.label}: {times} ({screen.changed(changed)})."
         chosen = shlex.quote(changed.label_after)
         command = f"nsysalign show {shlex.quote(str(after))} --label {chosen}"
     return short("diff", verdict, sentence, command)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import ProgressLine, refuse_overwriting, refuse_unwritable
-from nsysalign.errors import OutputError, TraceError, UsageError
+from nsysalign.commandline.outputs import ProgressLine, deliver, refuse_overwriting
+from nsysalign.errors import TraceError
 from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
 #: Where each format goes in the run directory.
-FORMATS = {"perfetto": "perfetto.json", "json": "export.json", "csv": "csv", "parquet": "parquet"}
+FORMATS = {"perfetto": "perfetto.json", "json": "export.json"}
 
 
 @click.command()
@@ -31,15 +31,10 @@ FORMATS = {"perfetto": "perfetto.json", "json": "export.json", "csv": "csv", "pa
     default="perfetto",
     show_default=True,
     help="perfetto: trace-event JSON, which chrome://tracing opens, too; json: the analysis as one "
-    "document; csv and parquet: a folder with one file per table.",
+    "document.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="File (perfetto: compressed if it ends in .gz) or new folder (default: in the run "
-    "directory).",
+@shared.output_file(
+    "Where to write it (perfetto: compressed if it ends in .gz; default: in the run directory)."
 )
 @shared.quiet()
 def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
@@ -58,23 +53,13 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
     with ProgressLine(quiet) as tell:
         tell("reading the analysis", 0)
         target = output or RunDirectory.around(analysis).path / FORMATS[form]
-        if form in ("perfetto", "json"):
-            refuse_unwritable(target) if output else refuse_overwriting(target)
-        elif output and output.exists() and not (output.is_dir() and not any(output.iterdir())):
-            raise OutputError(
-                f"{output}: is there already, and nothing in it is written over",
-                "name a new folder: -o DIR",
-            )
-        elif not output and target.is_symlink():  # whoever made it would decide where we write
-            raise UsageError(
-                f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
-            )
+        refuse_overwriting(target)
         loaded = load(analysis)
         tell("writing", 40)
         said = []
         if form == "json":
-            document.write(loaded, target)
-        elif form == "perfetto":
+            deliver(document.pieces(loaded), str(target))
+        else:
             ran = _what_ran(analysis, loaded)
             said = [f"not in the file: {what}" for what in perfetto.write(loaded, ran, target)]
             measured = loaded.measured["interval"]
@@ -84,8 +69,6 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
                     f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments "
                     "keeps them"
                 )
-        else:
-            said = [f"{document.write_tables(loaded, target, form)} tables"]
     if not quiet:
         click.echo(str(target))
         for line in said:

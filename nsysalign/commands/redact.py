@@ -11,6 +11,7 @@ import click
 
 from nsysalign import registry
 from nsysalign.commandline import options as shared
+from nsysalign.errors import UsageError
 
 
 @click.command()
@@ -38,8 +39,6 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
     from nsysalign.commandline.present import exported, trace_of
-    from nsysalign.errors import UsageError
-    from nsysalign.files import refuse_existing
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
     from nsysalign.trace import redaction
 
@@ -47,18 +46,17 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
         raise UsageError(
             f"{trace}: a measurement is not redacted", "nsysalign redact one of the profiles in it"
         )
-    refuse_existing(out)
+    _refuse_existing(out)
     rename = redaction.pseudonyms() if hash_names else None
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
+    run, copy = RunDirectory(trace), scratch / "copy"
     try:
+        recorded = trace_of(run) if trace.is_dir() else trace
+        export = exported(recorded, scratch, nsys=nsys, quiet=quiet)
         if not trace.is_dir():
-            left = redaction.redact(
-                exported(trace, scratch, nsys=nsys, quiet=quiet), out, rename=rename
-            )
+            left = redaction.redact(export, copy, rename=rename)
         else:
-            run, copy = RunDirectory(trace), scratch / "copy"
             copy.mkdir(mode=0o700)
-            export = exported(trace_of(run), scratch, nsys=nsys, quiet=quiet)
             left = redaction.redact(export, copy / EXPORT, rename=rename)
             more = [path for name in (CLOCKS, STACKS) if (path := trace / name).is_file()]
             for folder, files in (
@@ -70,8 +68,8 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
                     redaction.redact_lines(
                         file, folder / file.name.removesuffix(".gz"), rename=rename
                     )
-            refuse_existing(out)
-            os.rename(copy, out)
+        _refuse_existing(out)
+        os.rename(copy, out)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if not quiet:
@@ -81,3 +79,10 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
         )
         if trace.is_dir() and any(trace.glob("**/marks-*.nsam")):
             click.echo("marks inside kernels are not copied", err=True)
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists() or out.is_symlink():
+        raise UsageError(
+            f"{out} already exists and is never overwritten", "name another OUT, or remove it"
+        )

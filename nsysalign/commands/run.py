@@ -109,13 +109,17 @@ def run(
     traced = [p.opts[0] for p in ctx.command.params if p.name in needs and ctx.params.get(p.name)]
     if no_nsys and traced:
         raise click.UsageError(f"--no-nsys records no trace, which {traced[0]} needs")
-    try:
-        result = _recorded(command, options, lock_clocks, quiet, with_nsys=not no_nsys)
-    except NsysMissing as error:
-        if traced:  # a gate that lost its nsys must not pass
-            raise
-        click.echo(f"note: {error.message}: only the event log is recorded", err=True)
-        result = _recorded(command, options, lock_clocks, quiet, with_nsys=False)
+    from nsysalign.record.lock import locked
+
+    with locked(lock_clocks) as conditions:
+        locking = replace(options, conditions=conditions)
+        try:
+            result = present.recorded(command, locking, quiet, with_nsys=not no_nsys)
+        except NsysMissing as error:
+            if traced:  # a gate that lost its nsys must not pass
+                raise
+            click.echo(f"note: {error.message}: only the event log is recorded", err=True)
+            result = present.recorded(command, locking, quiet, with_nsys=False)
     status = result.exit_status
     if result.sqlite is None:
         try:
@@ -131,11 +135,8 @@ def run(
     if baseline:
         from nsysalign.record.session import collect_baseline
 
-        def without() -> Sequence[str]:
-            home = result.run_dir
-            return collect_baseline(command, home, options, profiled_status=status).notes
-
-        _once_more("without nsys", result, without, quiet)
+        again = partial(collect_baseline, command, result.run_dir, options, profiled_status=status)
+        _once_more("without nsys", result, lambda: again().notes, quiet)
     try:
         analysis = present.finish(
             result.run_dir, exit_status=status, quiet=quiet, json_out=json_out
@@ -166,30 +167,6 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
     raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, long)), ctx=ctx)
 
 
-def _recorded(
-    command: Sequence[str],
-    options: CollectOptions,
-    lock_clocks: int | None,
-    quiet: bool,
-    *,
-    with_nsys: bool,
-) -> CollectResult:
-    """The run, with what there is to say about it said."""
-    from nsysalign.commandline.outputs import ProgressLine
-    from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect, collect_unprofiled
-
-    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
-        options = replace(options, conditions=conditions)
-        result = (
-            collect(command, options, progress)
-            if with_nsys
-            else collect_unprofiled(command, options)
-        )
-    _say_notes(result.notes, quiet)
-    return result
-
-
 def _once_more(
     how: str, result: CollectResult, again: Callable[[], Sequence[str]], quiet: bool
 ) -> None:
@@ -201,11 +178,6 @@ def _once_more(
     if not quiet:
         click.echo(f"running once more {how}", err=True)
     try:
-        _say_notes(again(), quiet)
+        present.say_notes(again(), quiet)
     except NsysAlignError as error:
         click.echo(f"note: no run {how}: {error}", err=True)
-
-
-def _say_notes(notes: Sequence[str], quiet: bool) -> None:
-    for note in () if quiet else notes:
-        click.echo(f"note: {note}", err=True)

@@ -1,2 +1,2 @@
-"""One stored form, analysis.db, and what is exported from it: JSON, CSV, Parquet; every file
-appears whole or not at all."""
+"""One stored form, analysis.db, and the JSON document that is exported from it; every file appears
+whole or not at all."""

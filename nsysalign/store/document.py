@@ -1,27 +1,19 @@
-"""Exports for other programs, which are not read back: the analysis as one JSON document
-(docs/design.md, section 6), without segments and timeline; and its tables as CSV for spreadsheets
-and Parquet for data frames.
-"""
+"""The analysis as one JSON document for other programs (docs/design.md, section 6), without segments
+and timeline.  It is not read back."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, registry
-from nsysalign.errors import UsageError
 from nsysalign.explain.finding import statuses
-from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix, positions
-from nsysalign.store.objects import listed, plain, records, to_json
-from nsysalign.text import safe_text
+from nsysalign.store.objects import plain, records, to_json
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
 #: Intervals at once: a row as Python objects takes ten times its size.
 _AT_ONCE = 512
@@ -32,23 +24,6 @@ _AS_ROWS = (
     *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS),
 )
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
-#: Characters that make a spreadsheet treat a cell as a formula, including their full-width forms.
-_FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
-_BUDGET = (
-    *("interval", "name", "label", "kind", "site", "elapsed_ns", "kernel_only_ns"),
-    *("error_ns", "method", "start_ns", "end_ns"),
-)
-
-
-def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
-    """Write the document; the file appears whole or not at all."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        file.writelines(pieces(analysis))
-
-
-def dumps(analysis: Analysis) -> str:
-    """The document as text."""
-    return b"".join(pieces(analysis)).decode("ascii")
 
 
 def pieces(analysis: Analysis) -> Iterator[bytes]:
@@ -110,50 +85,3 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
         **{name: records(table) for name, table in extra.items()},
     }
-
-
-def write_tables(analysis: Analysis, folder: Path, form: str) -> int:
-    """A file for every table and one for `budgets`, a row per interval with a column per cause:
-    "csv", each text one line without control characters and never a formula, or "parquet", text as
-    it is; tuples and dicts as JSON text.  Returns how many."""
-    if form == "parquet":
-        try:
-            import pyarrow  # noqa: F401
-        except ImportError:
-            raise UsageError(
-                "Parquet needs the package pyarrow, which is not installed",
-                "pip install pyarrow, or --format csv",
-            ) from None
-    every = {spec.name: getattr(analysis, spec.name) for spec in registry.specs()}
-    for name, table in {"budgets": _budgets(analysis), **every}.items():
-        texts = table.select_dtypes(exclude=["number", "bool"])
-        out = table.assign(**{c: listed(texts[c], cell if form == "csv" else _text) for c in texts})
-        with replacing(folder / f"{name}.{form}") as temporary:
-            if form == "csv":
-                out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
-            else:
-                out.to_parquet(temporary, engine="pyarrow", index=False)
-    return len(every) + 1
-
-
-def _budgets(analysis: Analysis) -> pd.DataFrame:
-    budgets = analysis.intervals[[*_BUDGET]].copy()
-    budgets[[f"{cause}_ns" for cause in CAUSES]] = parts_matrix(analysis)
-    predicted = analysis.unprofiled.set_index("interval").reindex(budgets["interval"])
-    for name in ("predicted_ns", "lower_ns", "upper_ns"):
-        budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
-    return budgets
-
-
-def _text(value: Any) -> str:
-    """As UTF-8 can hold it, which knows no half characters."""
-    text = value if isinstance(value, str) else to_json(value)
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def cell(value: Any) -> str:
-    """Text that a spreadsheet displays and never evaluates: `=cmd()` becomes `'=cmd()`."""
-    text = value if isinstance(value, str) else to_json(value)
-    line = safe_text(text)
-    shown = line.lstrip(" \u00a0\u3000")
-    return "'" + line if shown.startswith(_FORMULA) or text[:1] in _FORMULA else line

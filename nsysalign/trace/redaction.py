@@ -19,7 +19,7 @@ from typing import Any
 
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
-from nsysalign.files import new_file
+from nsysalign.files import replacing
 from nsysalign.paths import short_path, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
@@ -73,7 +73,7 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
             if name in schema.NAMES or re.fullmatch(r"ENUM_\w+", name)  # which nsys reads
         }
     strings = {"id", "value"} <= {*tables.pop("StringIds", ())}
-    with new_file(out) as partial, untrusted.copying(trace, partial, TraceError, AGAIN) as db:
+    with replacing(out) as partial, untrusted.copying(trace, partial, TraceError, AGAIN) as db:
         for function, arguments in ((shared, 1), (renamed, 1), (kept_diagnostic, 2)):
             db.create_function(function.__name__, arguments, function, deterministic=True)
         ids = {"shared": ["select null"], "renamed": ["select null"]}  # of strings
@@ -141,7 +141,7 @@ def redact_lines(lines: Path, out: Path, *, rename: Rename | None = None) -> Non
     """Write what analysis reads of an event log, of clock samples or of sampled Python stacks to `out`, a new
     file.  An unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), so that both
     files are refused for the same reasons and yield the same notes."""
-    with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
+    with replacing(out) as partial, partial.open("w", encoding="utf-8") as file:
         for line in lines_of(lines):
             item = _shared(json_or_none(line), rename)
             file.write(json.dumps(item, separators=(",", ":")) * bool(line.strip()) + "\n")

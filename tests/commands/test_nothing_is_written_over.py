@@ -28,7 +28,6 @@ def analysed(tmp_path_factory) -> Path:
     (run / "run.json").write_text('{"format": "nsysalign-run"}')
     (run / "notes.html").write_text("<!DOCTYPE html>\n<title>mine, of nsys</title>")
     (run / "notes.txt").write_text("mine")
-    (run / "labels.csv").write_text("my,own,columns\n1,2,3\n")
     assert invoke("analyze", run, "-q").exit_code == 0
     return run
 
@@ -49,7 +48,7 @@ def test_no_command_writes_over_it(run, name):
     for command in (
         ("report", run, "-o", out), ("export", run, "-o", out), ("export", run, "-f", "json", "-o", out),
         ("analyze", trace, "--json", out), ("analyze", run, "--json", out),
-        ("diff", run, run, "-o", out), ("diff", run, run, "--json", out), ("redact", trace, out),
+        ("diff", run, run, "--json", out), ("redact", trace, out),
         ("analyze", "--ranks", run, "--json", out),
     ):  # fmt: skip
         error = invoke(*command).exception
@@ -63,22 +62,17 @@ def test_a_folder_with_files_of_the_users_own(run):
     for command in (
         ("analyze", run / "trace.sqlite", "-o", run),
         ("report", run),
-        ("export", run, "-f", "csv", "-o", run),
     ):
         assert isinstance(invoke(*command).exception, OutputError), command
     assert (run / "report.html").read_text() == "mine"
-    assert (run / "labels.csv").read_text().startswith("my,own")
 
 
 def test_what_we_made_is_made_again(run, tmp_path):
-    (run / "labels.csv").unlink()
     for _ in range(2):
         for command in (
             ("analyze", run, "-q"), ("analyze", run, "-q", "-o", tmp_path / "out"), ("report", run),
             ("analyze", run, "-q", "--json", tmp_path / "analysis.json"), ("report", run, "-o", tmp_path / "p.html"),
             ("export", run), ("export", run, "-o", tmp_path / "p.json.gz"), ("export", run, "-f", "json"),
-            ("export", run, "-f", "csv"),
-            ("diff", run, run, "-o", tmp_path / "d.html"),
             ("diff", run, run, "--json", tmp_path / "d.json"),
         ):  # fmt: skip
             done = invoke(*command)

@@ -18,7 +18,7 @@ from nsysalign.engine import load
 from nsysalign.errors import UsageError
 from nsysalign.record import session
 from nsysalign.show import html
-from nsysalign.store.document import dumps
+from nsysalign.store.document import pieces
 
 from . import runs
 
@@ -79,7 +79,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         "confirmed", ["host-gap"], "confirm/t1-delay-1",
     )  # fmt: skip
     assert one["predicted_high_ns"] < one["before_ns"] / 3
-    document = json.loads(dumps(load(folder)))
+    document = json.loads(b"".join(pieces(load(folder))))
     (finding,) = (f for f in document["findings"] if f["rule"] == "host-gap")
     assert finding["confirmation"]["verdict"] == "confirmed"
     assert document["confirmations"] == [one]
@@ -96,7 +96,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
 @pytest.mark.usefixtures("no_page")
 def test_from_an_earlier_run_and_again_without_overwriting(machine):
     runs.run(machine.folder, runs.host_gap)
-    before = json.loads(dumps(present(machine.folder, quiet=True)))
+    before = json.loads(b"".join(pieces(present(machine.folder, quiet=True))))
     assert {f["confirmation"]["verdict"] for f in before["findings"]} == {"not confirmed"}
     for number in (1, 2):
         result = confirm("--from", str(machine.folder), "--label", "t1", "--json", "-")

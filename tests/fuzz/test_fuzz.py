@@ -56,7 +56,7 @@ def analysed(trace: Path, logs: list[Path]) -> nsysalign.Analysis | None:
 
 
 def written(analysis: nsysalign.Analysis, folder: Path) -> None:
-    document.write(analysis, folder / "analysis.json")
+    (folder / "analysis.json").write_bytes(b"".join(document.pieces(analysis)))
     database.write(analysis, folder / "analysis.db")
     html.write(analysis, folder / "report.html")
     shown = Console(file=(folder / "terminal.txt").open("w"), width=100)

@@ -122,7 +122,7 @@ def test_stored_analyses(run, how, changes, flips):
         elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
         assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all()
         html.write(analysis, path.with_suffix(".html"))
-        for command in (["show", name], ["export", "-f", "csv", name]):
+        for command in (["show", name], ["export", "-f", "json", name]):
             result = CliRunner().invoke(cli, command)
             assert isinstance(result.exception, NsysAlignError | SystemExit | None), command
 

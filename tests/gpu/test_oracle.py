@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.engine import load
-from nsysalign.store.document import dumps
+from nsysalign.store.document import pieces
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
 
@@ -33,7 +33,7 @@ def outcome(tmp_path_factory):
         for line in done.stdout.splitlines()
         if line.startswith("KNOWN ")
     ]
-    return {k["case"]: k for k in known}, json.loads(dumps(load(run_dir)))
+    return {k["case"]: k for k in known}, json.loads(b"".join(pieces(load(run_dir))))
 
 
 REPEATS = 10

@@ -103,10 +103,9 @@ def test_diff_fails_a_build_on_what_it_was_asked_for(tmp_path):
     assert call("diff", a, b, "--fail-on", "slower", "-q").output == ""
     assert call("diff", a, b, "--fail-on", "slower").exit_code == 1
     assert call("diff", a, b, "--fail-on", "faster").exit_code == 0
-    assert call("diff", b, a, "--fail-on", "changed").exit_code == 1
+    assert call("diff", b, a, "--fail-on", "slower", "--fail-on", "faster").exit_code == 1
     assert call("diff", a, b, "--fail-on", "slower", "--threshold", "60").exit_code == 0
-    result = call("diff", a, b, "-o", tmp_path / "d.html")
-    assert "report:" in result.output and (tmp_path / "d.html").stat().st_size < 200_000
+    assert call("diff", a, b, "-o", tmp_path / "d.html").exit_code == 2  # there is no page
 
 
 def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):

@@ -1,28 +1,19 @@
-"""For other tools: trace events that nest, tables that round-trip, text that stays text in a
-spreadsheet."""
+"""For other tools: trace events that nest, and file names that are only names."""
 
-import csv
 import gzip
-import itertools
 import json
-import sys
 from collections import defaultdict
 
-import pandas as pd
 import pytest
 from chrome_format import check
 from click.testing import CliRunner
-from handmade import build
 from recordings import unpack
 
 from nsysalign.cli import cli
 from nsysalign.commandline.present import present
-from nsysalign.errors import UsageError
 from nsysalign.files import file_name
-from nsysalign.model import CAUSES
 from nsysalign.show import perfetto
 from nsysalign.show.timeline_rows import nested_rows
-from nsysalign.store import document
 
 
 def exported(analysis, path):
@@ -83,45 +74,6 @@ def test_rows_for_items_that_overlap():
     starts, ends = [0, 1, 5, 12], [9, 3, 11, 13]
     assert nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
     assert nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
-
-
-def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
-    assert document.write_tables(analysis, tmp_path, "csv") == len([*tmp_path.iterdir()]) > 10
-    with (tmp_path / "budgets.csv").open(newline="") as file:
-        first = next(csv.DictReader(file))
-    sums = sum(int(first[f"{cause}_ns"]) for cause in CAUSES)
-    assert sums == int(first["elapsed_ns"]) == 234_720
-
-
-FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", "＝1", "|x"]
-
-
-def test_no_cell_is_a_formula_or_drives_a_terminal(hostile_analysis, tmp_path):
-    assert all(document.cell(text).startswith("'") for text in FORMULAS)
-    assert document.cell("gemm<512, 1>") == "gemm<512, 1>"
-    texts = itertools.cycle(FORMULAS)
-    document.write_tables(build(name=lambda _: next(texts)), tmp_path, "csv")
-    for path in tmp_path.glob("*.csv"):
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.reader(file):
-                assert not any(cell.lstrip()[:1] in tuple("=+@＝") for cell in row), path
-    document.write_tables(hostile_analysis, tmp_path, "csv")
-    assert not set("\x1b\u202e\u2028\r") & set((tmp_path / "intervals.csv").read_text("utf-8"))
-
-
-def test_parquet_comes_back(analysis, tmp_path):
-    pytest.importorskip("pyarrow")
-
-    document.write_tables(analysis, tmp_path, "parquet")
-    back = pd.read_parquet(tmp_path / "intervals.parquet")
-    assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
-    assert json.loads(back["callers"][0]) == ["train.py:88"]
-
-
-def test_parquet_names_what_is_missing(analysis, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match="pyarrow"):
-        document.write_tables(analysis, tmp_path, "parquet")
 
 
 NAMES = [

@@ -14,7 +14,7 @@ import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import ProgressLine, deliver
-from nsysalign.commandline.present import assembled
+from nsysalign.commandline.present import assembled, recorded
 from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import TRACE_SUFFIXES
 from nsysalign.text import plural, safe_text, span
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @shared.files("--events", "Event log of a process")
 @shared.profiling
 @shared.json_out("Also write the verdict as JSON to this file (- for stdout).")
-@click.option("--brief", is_flag=True, help="Print the verdict as one line of JSON instead.")
+@shared.brief
 @shared.quiet()
 @click.argument(
     "command", nargs=-1, type=click.UNPROCESSED, required=True,
@@ -41,7 +41,6 @@ def check(
     options: CollectOptions,
     lock_clocks: int | None,
     json_out: str | None,
-    brief: bool,
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -59,24 +58,23 @@ def check(
     from nsysalign.store.objects import to_json
 
     path = Path(command[0])
-    recorded = path.is_dir() or path.suffix in TRACE_SUFFIXES
-    if recorded and len(command) > 1:  # of a script they would be its arguments
+    there = path.is_dir() or path.suffix in TRACE_SUFFIXES
+    if there and len(command) > 1:  # of a script they would be its arguments
         if not command[1].startswith("-"):
             raise click.UsageError(f"one recording is checked at a time, not {command[1]} as well")
         with check.make_context("check", [*command[1:], command[0]], parent=ctx.parent) as again:
             return check.invoke(again)
+    brief = shared.view() == "brief"
     silent, status = quiet or brief or json_out == "-", 0
-    if not recorded:
+    if not there:
         from nsysalign.record.lock import locked
-        from nsysalign.record.session import collect
 
-        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
+        with locked(lock_clocks) as conditions:
             how = replace(options, stdout_to_stderr=json_out == "-", conditions=conditions)
-            result = collect(command, how, progress)
+            result = recorded(command, how, silent)
         path, status = result.run_dir, result.exit_status
-        ended = [f"the script ended with status {status}"] if status else []
-        for note in [*(f"note: {note}" for note in result.notes), *ended] if not silent else ():
-            click.echo(note, err=True)
+        if status and not silent:
+            click.echo(f"the script ended with status {status}", err=True)
     try:
         with tempfile.TemporaryDirectory() as scratch, ProgressLine(silent) as tell:
             inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=True)

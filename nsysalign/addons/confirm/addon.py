@@ -10,6 +10,7 @@ ADDON = AddOn(
         )
     },
     tables="verdicts:TABLES",
+    beside=("confirm.json",),
     step="verdicts:step",
     statuses="verdicts:statuses",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import ProgressLine, deliver
+from nsysalign.commandline.outputs import deliver
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.text import safe_text
 
@@ -66,10 +66,9 @@ def confirm(
               nsysalign confirm --from nsysalign-runs/train-001 train.py --epochs 1
     """
     from nsysalign.addons.confirm.verdicts import CONFIRMED
-    from nsysalign.commandline.present import finish, present
+    from nsysalign.commandline.present import finish, present, recorded
     from nsysalign.engine import load
     from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect
 
     if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
@@ -77,8 +76,7 @@ def confirm(
     with locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
         if source is None:
-            with ProgressLine(silent) as progress:
-                result = collect(command, options, progress)
+            result = recorded(command, options, silent)
             source, status = result.run_dir, result.exit_status
             before = finish(source, exit_status=status, quiet=silent, json_out=None)
             if status or before is None:
@@ -94,7 +92,7 @@ def confirm(
             except AnalysisError:
                 before = present(source, quiet=silent, nsys=options.nsys)
         _test(source, before, _plan(source, before, label), command, options, quiet=silent)
-    deliver(source / CONFIRMED, json_out)
+    deliver((source / CONFIRMED).read_text("utf-8").rstrip("\n"), json_out)
 
 
 def _plan(run_dir: Path, before: Analysis, asked: str | None) -> Plan:
@@ -137,9 +135,8 @@ def _test(
 
     from nsysalign.addons.confirm import verdicts
     from nsysalign.addons.confirm.experiment import judge, row
-    from nsysalign.commandline.present import present, store
+    from nsysalign.commandline.present import present, recorded, store
     from nsysalign.files import file_name
-    from nsysalign.record.session import collect
 
     stem, home = f"{file_name(plan.label, 40)}-{plan.change}", run_dir.resolve()
     run = next(r for n in count(1) if not (home / (r := f"confirm/{stem}-{n}")).exists())
@@ -147,8 +144,7 @@ def _test(
         change = f"{plan.change} before {plan.label}"
         click.echo(f"nsysalign: running it again with one change: {change}", err=True)
     again = replace(options, output=home / run, environment={"NSYSALIGN_CONFIRM": spec(plan)})
-    with ProgressLine(quiet) as progress:
-        status = collect(command, again, progress).exit_status
+    status = recorded(command, again, quiet).exit_status
     try:
         if status:
             raise NsysAlignError(f"the script ended with status {status} in the second run")

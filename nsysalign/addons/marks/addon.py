@@ -6,6 +6,7 @@ ADDON = AddOn(
     options={"run": "command:run_option", "analyze": "command:analyze_option"},
     reruns={"marks": "command:RERUN"},
     files=("marks", "marked"),
+    beside=("marks-*.nsam", "marked/marks-*.nsam"),
     tables="tables:MARKS_SPECS",
     long=("marks",),
     step="results:step",

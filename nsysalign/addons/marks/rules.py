@@ -126,6 +126,6 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule("tail", tail),
-    Rule("mark-perturbed", mark_perturbed),
+    Rule("tail", tail, table="marked_kernels"),
+    Rule("mark-perturbed", mark_perturbed, table="mark_changes"),
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ class Rule(NamedTuple):
     name: str
     find: Callable[[Any], Findings]
     each: str = ""  # of `labels`, `repetitions` or `runs`
+    table: str = ""  # of an add-on: asked only where the analysis has this table
 
 
 #: In the order in which findings of equal weight are shown.
@@ -74,6 +76,7 @@ REGISTRY: tuple[Rule, ...] = (
 )
 
 
+@cache
 def every_rule() -> tuple[Rule, ...]:
     """The rules above, then those of add-ons."""
     return (*REGISTRY, *(rule for rules in registry.each("rules") for rule in rules))
@@ -107,6 +110,8 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     said: list[tuple[str, Finding]] = []
     notes = []
     for rule in every_rule():
+        if rule.table and rule.table not in evidence.extra:
+            continue
         asked = map(rule.find, getattr(facts, rule.each)) if rule.each else [rule.find(facts)]
         for outcome in chain.from_iterable(asked):
             if isinstance(outcome, Remark):

@@ -1,9 +1,7 @@
-"""A comparison of two runs as plain data, for its JSON document and its page, and in the
-terminal."""
+"""A comparison of two runs in the terminal, and as plain data for its JSON document."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -11,10 +9,7 @@ from rich.text import Text
 
 from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
-from nsysalign.files import write_text
 from nsysalign.parts import DISPLAY
-from nsysalign.show.html import Page, assemble
-from nsysalign.show.payload import cause_looks, plain_texts
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import change as relative
 from nsysalign.text import change_between, duration, fixed, percent, plural, safe_text
@@ -26,7 +21,6 @@ if TYPE_CHECKING:
 EVEN_SHARE = 0.02
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
-PAGE = Page("diff.html", "format dom bars labels diff", "nsysalign diff: {}")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
@@ -44,26 +38,6 @@ def document(comparison: Comparison) -> dict[str, Any]:
     written |= {"confidence": CONFIDENCE, "labels": [*map(_label, comparison.labels)]}
     del written["missing"]
     return written
-
-
-def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the page, self-contained like the report and small; the file appears whole or not at
-    all."""
-    labels = [
-        _label(label)
-        | {"why": label.reason or label.verdict, "changed": changed(label)}
-        | {"bounds": between(label) or label.reason or "unknown"}
-        for label in ordered(comparison)
-    ]
-    causes = {cause for label in comparison.labels for cause in label.parts}
-    data = document(comparison) | {
-        "title": f"{comparison.before} → {comparison.after}",
-        "summary": summary(comparison),
-        "method": method(comparison),
-        "causes": cause_looks(causes or {"kernel"}),
-        "labels": labels,
-    }
-    write_text(path, assemble(PAGE, plain_texts(data)))
 
 
 def _label(label: LabelChange) -> dict[str, Any]:
@@ -159,7 +133,7 @@ _LOOKS = {
 _MOST_NAMES = 12
 
 
-def render(comparison: Comparison, console: Console, report_path: str | None = None) -> None:
+def render(comparison: Comparison, console: Console) -> None:
     """Print the comparison: what makes the runs incomparable, then a row per label and below it
     what changed.
 
@@ -186,8 +160,6 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
         console.print(Text(f"note: {safe_text(remark)}", "dim"))
     if comparison.labels:
         console.print(Text(method(comparison), "dim"))
-    if report_path:
-        console.print(Text(f"report: {safe_text(report_path)}"), soft_wrap=True)
 
 
 def _table(comparison: Comparison, console: Console) -> None:
