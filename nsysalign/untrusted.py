@@ -5,20 +5,28 @@ is read, and pages that point at each other, which stand for a billion rows.  So
 read-only, never with a -wal, -shm or -journal of ours beside it; only SELECT on plain tables, a few
 functions and one pragma are authorised; and more work or text than a file of its size can need is
 an error.  https://sqlite.org/security.html lists what SQLite offers for this, and why.
+
+JSON Lines are read in bounded memory: a few kilobytes of gzip can unpack to gigabytes, and one line
+can be as long as the file.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
+import io
+import json
 import os
 import sqlite3
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from nsysalign.errors import NsysAlignError
+from nsysalign.errors import EventLogError, NsysAlignError
 
 #: Bytes of any value: nsys keeps NVTX texts of 1 MB whole.
 _LONGEST_VALUE = 16 << 20
@@ -28,6 +36,17 @@ _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
 _PRAGMAS = ("query_only = on", "trusted_schema = off", "cell_size_check = on", "mmap_size = 0")
 _LIMITS = {"LENGTH": _LONGEST_VALUE, "SQL_LENGTH": 1_000_000, "EXPR_DEPTH": 100, "ATTACHED": 0, "TRIGGER_DEPTH": 1}  # fmt: skip
+#: No line of ours comes near this many characters; a longer one is passed over, up to a length that
+#: holes left by a crash do not have.
+LONGEST_LINE, LONGEST_HOLE = 1 << 20, 256 << 20
+#: Limits on what a gzip file may unpack to, in characters: event logs compress to between a fifth
+#: and a twentieth.
+_FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
+#: Each line counts as at least this many (none of ours is shorter): 4 MB of gzip can hold 4 billion
+#: blank lines.
+_LEAST_LINE = 64
+#: Stands for a line that could not be read; it is not JSON.
+UNUSABLE = "(not usable)\n"
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -224,3 +243,63 @@ def rows(connection: sqlite3.Connection, table: str, columns: Iterable[str]) -> 
     return connection.execute(
         f'select {", ".join(values)} from "{table}" order by rowid'
     ).fetchall()
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a truncated or damaged
+    gzip file.  Raises EventLogError if the file cannot be opened, or unpacks to more than a log can
+    hold.
+    """
+    text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+    try:
+        raw = open_regular(path)
+    except OSError as error:
+        raise EventLogError(
+            f"{path.name}: cannot be read ({error.strerror or error})",
+            "name the events-PID.jsonl of the run with --events",
+        ) from error
+    with raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        granted = min(_FREE + _PER_BYTE * path.stat().st_size, _MOST)
+        unpacked = gzip.GzipFile(fileobj=raw) if packed else raw
+        file = io.TextIOWrapper(unpacked, **text)
+        left, passed = granted, 0  # `passed`: of a line that is too long
+        try:
+            for piece in iter(partial(file.readline, LONGEST_LINE), ""):
+                left -= max(len(piece), _LEAST_LINE)
+                if packed and left < 0:
+                    raise EventLogError(
+                        f"{path.name}: unpacks to more than {granted >> 20} MB, more than any event log of this size",
+                        "if it is one, unpack it with gunzip and name the unpacked file",
+                    )
+                whole = len(piece) < LONGEST_LINE or piece.endswith("\n")
+                if not passed and whole:
+                    yield piece
+                    continue
+                passed += len(piece)
+                if passed > LONGEST_HOLE:
+                    raise EventLogError(
+                        f"{path.name}: has a line of more than {LONGEST_HOLE >> 20} MB: this is no event log",
+                        "name an events-PID.jsonl of nsysalign",
+                    )
+                if whole:
+                    passed = 0
+                    yield UNUSABLE
+            if passed:
+                yield UNUSABLE
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            yield UNUSABLE
+
+
+def json_or_none(line: str) -> Any:
+    """The parsed line, None if it is not JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_natural(value: object) -> bool:
+    """Whether it is a whole number that can be a time in nanoseconds, a position or a count."""
+    return type(value) is int and 0 <= value < 1 << 62

@@ -113,7 +113,9 @@ class Sites:
         """(number of the context that begins at this frame, the path to it)."""
         path, users = self._walk(frame, _CALLERS)
         kinds = [(self._kind(step.f_code), step) for step in path if step is not None]
-        immediate = next((kind for kind, _ in kinds if kind != TRANSPARENT), USER)
+        # no generators that end early: what is thrown into one that is being closed is lost
+        named = [kind for kind, _ in kinds if kind != TRANSPARENT]
+        immediate = named[0] if named else USER
         # a program that lives in site-packages: the innermost frame that is not torch's or triton's
         if not users:
             others = [s for kind, s in kinds if kind == LIBRARY]
@@ -149,7 +151,7 @@ class Sites:
         if path.endswith(_TRANSPARENT) or path == self._region:
             return TRANSPARENT
         folders = ("/site-packages/", "/dist-packages/", "/torchinductor_")
-        if self._is_framework(path) or any(folder in path for folder in folders):
+        if self._is_framework(path) or [folder for folder in folders if folder in path]:
             return LIBRARY
         return STDLIB if path.startswith(self._stdlib) else USER
 

@@ -217,7 +217,7 @@ def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     table = pd.DataFrame(rows, columns=[*key, "line", "within"]).groupby(key)
     table = table.agg(samples=("line", "size"), line=("line", usual), within=("within", usual))
     table = table.reset_index().sort_values(["samples", "name", "file"], ascending=[False, True, True])  # fmt: skip
-    place = table["file"] + ":" + table["line"].astype(str)
+    place = [f"{file}:{line}" for file, line in zip(table["file"], table["line"], strict=True)]
     of_label = taken["label"].value_counts().reindex(table["label"]).to_numpy()
     return table.assign(view="python", place=place, share=table["samples"] / of_label)
 

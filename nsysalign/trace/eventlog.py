@@ -26,7 +26,7 @@ from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.paths import presentable, short_path, shortened, without_paths
 from nsysalign.rundir import event_logs
-from nsysalign.trace.lines import lines_of
+from nsysalign.untrusted import lines_of
 
 FORMAT, VERSION = "nsysalign-events", 1
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # else the value is unknown

@@ -24,10 +24,10 @@ from nsysalign.paths import short_path, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.info import kept_diagnostic
-from nsysalign.trace.lines import json_or_none, lines_of
 from nsysalign.trace.read import MARK
 from nsysalign.trace.samples import CLOCKS, STACKS
 from nsysalign.trace.sqlite import AGAIN, opened
+from nsysalign.untrusted import json_or_none, lines_of
 
 Rename = Callable[[str], str]
 #: Rows that are copied of tables which hold other things as well: columns, and a condition on them.

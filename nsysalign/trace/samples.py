@@ -17,7 +17,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.errors import EventLogError
 from nsysalign.paths import short_path
-from nsysalign.trace.lines import is_natural, json_or_none, lines_of
+from nsysalign.untrusted import is_natural, json_or_none, lines_of
 
 CLOCKS, STACKS = "nsysalign-clocks", "nsysalign-stacks"
 

@@ -45,7 +45,7 @@ def test_the_database_documents_itself(analysis, tmp_path):
 
 
 def test_the_document_is_an_export_and_is_not_read(analysis, tmp_path):
-    json.write(analysis, tmp_path / "a.json")
+    (tmp_path / "a.json").write_bytes(b"".join(json.pieces(analysis)))
     with pytest.raises(AnalysisError, match="an export for other programs") as error:
         database.load(tmp_path / "a.json")
     assert "analysis.db" in error.value.next_step

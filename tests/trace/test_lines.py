@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 from test_eventlog import PAIR, record
 
+from nsysalign import untrusted as lines
 from nsysalign.errors import EventLogError
-from nsysalign.trace import lines
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.redaction import redact_lines
 from nsysalign.trace.samples import read_clock_samples
