@@ -16,23 +16,67 @@ from nsysalign import frames, registry
 if TYPE_CHECKING:
     import pandas as pd
 
+
+class Cause(NamedTuple):
+    """A cause: the column of the first screen that counts it (`parts.COLUMNS`), its meaning for legends,
+    hover texts and documentation, and what it is called in tables, sentences and pictures ('': by its
+    name)."""
+
+    column: str
+    meaning: str
+    display: str = ""
+
+
 #: The causes a nanosecond of an interval can have, in the order in which tables and charts show
 #: them.
-CAUSES: tuple[str, ...] = (
-    "kernel",
-    "graph",
-    "memcpy",
-    "memset",
-    "api_launch",
-    "launch_latency",
-    "queued",
-    "sync",
-    "api",
-    "event",
-    "profiler",
-    "host",
-    "unknown",
-)
+CAUSE_TABLE: Mapping[str, Cause] = {
+    "kernel": Cause("kernel", "a kernel executes on the interval's stream"),
+    "graph": Cause(
+        "kernel",
+        "a CUDA graph executes on the stream (traced as one row: gaps and copies inside are not visible)",
+        "CUDA graph",
+    ),
+    "memcpy": Cause(
+        "copy",
+        "a copy executes on the stream, or the host stages pageable memory for one",
+        "copy",
+    ),
+    "memset": Cause("copy", "a memset executes on the stream"),
+    "api_launch": Cause(
+        "launch",
+        "the stream is idle and the host is inside the call that issues the next operation",
+        "launch call",
+    ),
+    "launch_latency": Cause(
+        "rest",
+        "the stream is idle: the next operation is issued and on its way to the GPU",
+        "launch latency",
+    ),
+    "queued": Cause(
+        "waiting",
+        "the next operation is issued but waits behind other work (dependency, contention, full queue)",
+        "waiting",
+    ),
+    "sync": Cause("sync", "the stream is idle and the host waits in a synchronisation call"),
+    "api": Cause(
+        "CPU",
+        "the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
+        "other CUDA calls",
+    ),
+    "event": Cause(
+        "rest", "the stream is idle and the next thing is the event record itself", "event overhead"
+    ),
+    "profiler": Cause(
+        "CPU",
+        "the stream is idle and the profiler, or the tool's own calibration, holds up the issuing thread",
+        "profiler flush",
+    ),
+    "host": Cause(
+        "CPU", "the stream is idle and the host has not begun to issue the next operation", "CPU"
+    ),
+    "unknown": Cause("rest", "the trace cannot say"),
+}
+CAUSES = tuple(CAUSE_TABLE)
 
 #: Which causes are the host's, by what is asked: a delay before the start event hides them; they end
 #: sooner when the host is faster (the profiler's own work is apart); a host that has run ahead has
@@ -41,23 +85,6 @@ HIDDEN_BY_DELAY = ("host", "api_launch", "api", "launch_latency", "event", "prof
 SHORTER_WITH_HOST = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 NONE_IF_AHEAD = ("host", "api_launch", "api", "sync", "profiler")
 WITH_A_NAME = ("api", "sync", "api_launch", "host", "event", "profiler")
-
-#: The meaning of each cause, for legends, hover texts and documentation.
-CAUSE_MEANING: Mapping[str, str] = {
-    "kernel": "a kernel executes on the interval's stream",
-    "graph": "a CUDA graph executes on the stream (traced as one row: gaps and copies inside are not visible)",
-    "memcpy": "a copy executes on the stream, or the host stages pageable memory for one",
-    "memset": "a memset executes on the stream",
-    "api_launch": "the stream is idle and the host is inside the call that issues the next operation",
-    "launch_latency": "the stream is idle: the next operation is issued and on its way to the GPU",
-    "queued": "the next operation is issued but waits behind other work (dependency, contention, full queue)",
-    "sync": "the stream is idle and the host waits in a synchronisation call",
-    "api": "the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
-    "event": "the stream is idle and the next thing is the event record itself",
-    "profiler": "the stream is idle and the profiler, or the tool's own calibration, holds up the issuing thread",
-    "host": "the stream is idle and the host has not begun to issue the next operation",
-    "unknown": "the trace cannot say",
-}
 
 #: Operation kinds, by the integer code of `operations.kind`.
 OPERATION_KINDS: tuple[str, ...] = ("kernel", "graph", "memcpy", "memset")

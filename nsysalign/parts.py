@@ -9,37 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Evidence
+from nsysalign.model import CAUSE_TABLE, CAUSES, SHORTER_WITH_HOST, Evidence
 
 #: What the causes are called in tables, sentences and pictures.
-DISPLAY: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
-    "graph": "CUDA graph",
-    "memcpy": "copy",
-    "api_launch": "launch call",
-    "launch_latency": "launch latency",
-    "queued": "waiting",
-    "api": "other CUDA calls",
-    "event": "event overhead",
-    "profiler": "profiler flush",
-    "host": "CPU",
-}
+DISPLAY: Mapping[str, str] = {name: cause.display or name for name, cause in CAUSE_TABLE.items()}
 #: The columns of the first screen, and which cause is counted in which.
 COLUMNS = ("kernel", "copy", "launch", "sync", "waiting", "CPU", "rest")
-COLUMN_OF: Mapping[str, str] = {
-    "kernel": "kernel",
-    "graph": "kernel",
-    "memcpy": "copy",
-    "memset": "copy",
-    "api_launch": "launch",
-    "launch_latency": "rest",
-    "queued": "waiting",
-    "sync": "sync",
-    "api": "CPU",
-    "event": "rest",
-    "profiler": "CPU",
-    "host": "CPU",
-    "unknown": "rest",
-}
+COLUMN_OF: Mapping[str, str] = {name: cause.column for name, cause in CAUSE_TABLE.items()}
 
 
 def parts_matrix(analysis: Evidence, column: str = "ns") -> np.ndarray:

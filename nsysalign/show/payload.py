@@ -18,7 +18,7 @@ from nsysalign.answer import (
     cold_intervals,
     of_devices,
 )
-from nsysalign.model import CAUSE_MEANING, CAUSES, CLOCK_REASONS, Analysis
+from nsysalign.model import CAUSE_TABLE, CAUSES, CLOCK_REASONS, Analysis
 from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
 from nsysalign.show.palette import LOOKS
@@ -257,7 +257,7 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
             "short": DISPLAY[cause],
             "column": COLUMN_OF[cause],
             "name": cause,
-            "meaning": CAUSE_MEANING[cause],
+            "meaning": CAUSE_TABLE[cause].meaning,
             "present": cause in present,
         }
         for cause in CAUSES

@@ -28,7 +28,7 @@ function $(id) {
   return document.getElementById(id);
 }
 
-// Sections of add-ons: [id, key of the data, what draws it].
+// Sections that draw themselves (all of add-ons): [id, key of the data, what draws it].
 const SECTIONS = [];
 
 function make(tag, attributes, ...children) {
