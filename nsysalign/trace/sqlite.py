@@ -120,7 +120,7 @@ class Source:
         """The columns that hold the same number in every row; what differs in one row is not looked
         at in those behind it."""
         one: dict[str, int | None] = dict.fromkeys(n for n in values if not n.endswith("_ns"))
-        row, differs = -1, ""
+        row, differs = -1 << 63, ""  # numbers of rows may be negative
         while one:
             sql = f"select rowid, {', '.join(values[name] for name in one)} {rows} where rowid > {row}{differs} limit 1"
             found = self.connection.execute(sql).fetchone()

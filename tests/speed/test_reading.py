@@ -59,6 +59,7 @@ def read(path, monkeypatch, *, quick: bool):
         (f"delete from {TABLE} where rowid = 40000", -1),
         (f"update {TABLE} set globalTid = null where rowid = 33000", -1),  # a needed column
         (f"update {TABLE} set globalTid = 5, nameId = null where rowid in (1, 70000)", 5),
+        (f"update {TABLE} set rowid = -5, globalTid = 5 where rowid = 40000", 5),
         (f"create index all_of_it on {TABLE} (nameId, start, end, globalTid, correlationId, returnValue)", -1),
     ],
 )  # fmt: skip
