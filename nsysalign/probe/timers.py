@@ -38,7 +38,6 @@ from .slots import (
 
 UNLOGGED = "readings of the host's clocks are not logged: "
 _EARLY = 512  # readings kept from before CUDA is used
-_TOOL = 4  # of sys.monitoring's: the highest that it gives to nobody by name
 #: One in this many readings is examined: a site seen this often has used up its share (a loop that
 #: polls the clock).  A prime, so that the sites of a loop do not hide one another.
 _SAMPLE, _SHARE = 1021, 32
@@ -76,8 +75,12 @@ class Timers:
 
     def _monitor(self) -> object:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
+        free = [n for n in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(n) is None]
+        if not free:
+            self.step_aside(f"{UNLOGGED}other tools use all of sys.monitoring")
+            return None
         clocks = {id(getattr(time, name)): number for number, name in enumerate(CLOCKS, start=1)}
-        tool, disable, getframe, read = _TOOL, monitoring.DISABLE, sys._getframe, self._reader()
+        tool, disable, getframe, read = free[0], monitoring.DISABLE, sys._getframe, self._reader()
 
         def called(code: object, offset: int, callee: object, first: object) -> object:
             clock = clocks.get(id(callee))
