@@ -86,12 +86,14 @@ def folder_for(path: Path) -> Path:
 
 
 def deliver(document: str | Iterable[bytes], target: str | None) -> None:
-    """A document, as text or in pieces (a long one), to stdout ("-"), to a file, or nowhere."""
+    """A document, as text or in pieces (a long one), to stdout ("-"), to a file, or nowhere; it ends
+    with one line end, whether the text has its own or not."""
     if not target:
         return
-    pieces = [document.encode()] if isinstance(document, str) else document
+    if isinstance(document, str):
+        document = [document.removesuffix("\n").encode()]
     if target == "-":
-        for piece in pieces:
+        for piece in document:
             click.echo(piece, nl=False)
         click.echo()
         return
@@ -100,7 +102,7 @@ def deliver(document: str | Iterable[bytes], target: str | None) -> None:
         replacing(target) if own else nullcontext(Path(target)) as path,
         path.open("wb") as file,
     ):
-        file.writelines(pieces)
+        file.writelines(document)
         file.write(b"\n")
 
 

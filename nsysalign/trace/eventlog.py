@@ -166,7 +166,7 @@ class _Reader:
             item["value_ns"] = item["t_ns"]  # of clocks that read CLOCK_MONOTONIC
         if "reference" in item or "start_ms" in item:  # it and both distances from it, or nothing
             distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
-            if _READ["int64"](item.get("reference")) < 0 or any(map(math.isnan, distances)):
+            if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
                 item |= {"reference": -1, "start_ms": None, "end_ms": None}
         self.tables[line.spec.name].add(len(self.headers) - 1, item)
         return True
@@ -244,6 +244,10 @@ def _whole(value: object, bits: int = 63) -> bool:
     return type(value) is int and -1 << bits <= value < 1 << bits  # bool is an int, too
 
 
+def _int(value: object) -> int:
+    return value if _whole(value) else -1  # type: ignore[return-value]
+
+
 def _ms(value: Any) -> float:
     return float(value) if type(value) in (int, float) and abs(value) < _LONGEST_MS else math.nan
 
@@ -264,7 +268,7 @@ def _sites(texts: tuple[str, ...]) -> tuple[str, ...]:
 #: Of columns that are arrays, the code of their items.
 _CODES = {"int64": "q", "float64": "d", "bool": "b"}
 _READ: dict[str, Callable[[Any], Any]] = {
-    "int64": lambda value: value if _whole(value) else -1,
+    "int64": _int,
     "float64": _ms,
     # only numbers and booleans can be true: a redacted log keeps no text here
     "bool": lambda value: isinstance(value, int | float) and bool(value),

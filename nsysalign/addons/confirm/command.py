@@ -92,7 +92,7 @@ def confirm(
             except AnalysisError:
                 before = present(source, quiet=silent, nsys=options.nsys)
         _test(source, before, _plan(source, before, label), command, options, quiet=silent)
-    deliver((source / CONFIRMED).read_text("utf-8").rstrip("\n"), json_out)
+    deliver((source / CONFIRMED).read_text("utf-8"), json_out)
 
 
 def _plan(run_dir: Path, before: Analysis, asked: str | None) -> Plan:

@@ -223,7 +223,7 @@ def measure(
     options = Options(targets, **given)
     with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
-    deliver((result.folder / MEASUREMENT).read_text("utf-8").rstrip("\n"), json_out)
+    deliver((result.folder / MEASUREMENT).read_text("utf-8"), json_out)
     report = result.folder / "measure.html"
     screen.write_page(result, report)
     if brief and json_out != "-":

@@ -104,7 +104,7 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     comparison = compare(results)
     document = words.dumps(comparison)
     write_text(target / work.DOCUMENT, document)
-    deliver(document.rstrip("\n"), json_out)
+    deliver(document, json_out)
     if quiet or json_out == "-":
         for failure in comparison.failures:
             click.echo(f"left out: {failure.source}: {failure.failure}", err=True)
