@@ -600,10 +600,11 @@ def _nothing_measured(analysis: Analysis) -> str:
     what to record."""
     if analysis.host_ranges.empty:
         return "Nothing was measured."
-    ranges = plural(int(analysis.host_ranges["count"].sum()), "NVTX range")
+    by = analysis.trace.by
+    ranges = plural(int(analysis.host_ranges["count"].sum()), by.ranges.removesuffix("s"))
     return (
-        f"{ranges} and no GPU work: this export holds no CUDA calls, kernels or copies. "
-        "To see what the ranges do on a GPU, record with nsys profile -t cuda,nvtx."
+        f"{ranges} and no GPU work: this {by.file} holds no CUDA calls, kernels or copies. "
+        f"To see what they do on a GPU, record with {by.whole}"
     )
 
 
@@ -669,10 +670,13 @@ def _about(analysis: Analysis) -> dict[str, str]:
         clock += ", slowed down at times" if slowed else ""
     errors = measured.loc[measured["kind"] == "event", "error_ns"].to_numpy()
     methods = measured["method"].value_counts().items()
+    made = {"nsys": safe_text(info.nsys_version or "unknown version")}
+    if info.recorder != "nsys":
+        made = {"recorder": safe_text(f"{info.by.title} {info.nsys_version or ''}".strip())}
     about = {
         "GPU": ", ".join(dict.fromkeys(map(safe_text, info.devices))) or "no GPU named",
         "driver": safe_text(info.driver_version or ""),
-        "nsys": safe_text(info.nsys_version or "unknown version"),
+        **made,
         "torch": safe_text(analysis.known.torch),
         "SM clock": clock,
         "measured": counted,

@@ -178,6 +178,32 @@ def thread_of(process: Any, tid: Any) -> Any:
     return process | (tid & _ID_BITS)
 
 
+class Recorder(NamedTuple):
+    """What made a trace, in the words of sentences about it: its name ("under nsys", "without nsys"), what
+    its file and the program's ranges in it are called, and what records a whole program with its CUDA
+    calls."""
+
+    title: str
+    file: str
+    ranges: str
+    whole: str
+
+
+#: By `TraceInfo.recorder`.  Nothing that is said of a trace may name another recorder than its own.
+RECORDERS: Mapping[str, Recorder] = {
+    "nsys": Recorder("nsys", "export", "NVTX ranges", "nsys profile -t cuda,nvtx ..."),
+    "cupti": Recorder(
+        "the recorder", "recording", "NVTX ranges", "nsysalign run --recorder cupti SCRIPT.py"
+    ),
+    "kineto": Recorder(
+        "torch.profiler",
+        "trace",
+        "annotations",
+        "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class TraceInfo:
     """What is known about a trace as a whole; never contains environment, host or user names."""
@@ -192,6 +218,12 @@ class TraceInfo:
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
     #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
     failed_calls: tuple[tuple[str, int, int], ...] = ()
+    recorder: str = "nsys"  # what made it, a key of RECORDERS
+
+    @property
+    def by(self) -> Recorder:
+        """What made it, in words."""
+        return RECORDERS[self.recorder]
 
 
 @dataclass(frozen=True)

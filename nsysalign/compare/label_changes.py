@@ -205,6 +205,7 @@ def _traits(analysis: Analysis) -> dict[str, str]:
     """Under which conditions a run was recorded, '' for what is unknown."""
     return {
         "GPU": ", ".join(dict.fromkeys(analysis.trace.devices)),
+        "recorder": analysis.trace.by.title,
         "nsys": analysis.trace.nsys_version or "",
         "event tracing": "on" if (analysis.intervals["method"] == "event-trace").any() else "off",
         "driver": analysis.trace.driver_version or "",

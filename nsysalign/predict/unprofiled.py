@@ -330,10 +330,13 @@ def predict(source: SplitTrace, intervals: pd.DataFrame, labels: pd.DataFrame) -
 def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
     """The same for these intervals (ascending numbers).
 
-    Where none can be made there is a reason, whose first word, up to the colon, is what a table's
+    Only of traces of nsys.  Where none can be made there is a reason, whose first word, up to the colon, is what a table's
     cell has room for (REASONS). Bars are those of a run on a host that is as fast as this one was.
     """
-    trace, windows = source.trace, source.alignment.windows.iloc[wanted]
+    trace = source.trace
+    if trace.info.recorder != "nsys":  # what others add to a call was not measured
+        wanted = wanted[:0]
+    windows = source.alignment.windows.iloc[wanted]
     predictor, rows, budgets = None, [], []
     columns = (wanted.tolist(), windows.itertuples(index=False), source.budgets(wanted))
     # NCCL's kernels: a replay takes a wait for another rank to be as long as it was

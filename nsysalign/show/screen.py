@@ -132,6 +132,7 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
     heads = {
         "GPU": "",
         "nsys": "nsys ",
+        "recorder": "recorded by ",
         "measured": "",
         "timestamp uncertainty": "timestamp uncertainty ±",
     }

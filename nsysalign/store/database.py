@@ -17,7 +17,7 @@ from typing import Any
 from nsysalign import registry, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
-from nsysalign.model import CAUSES, Analysis, Known, TraceInfo
+from nsysalign.model import CAUSES, RECORDERS, Analysis, Known, TraceInfo
 from nsysalign.store.objects import holds, listed, plain, table, to_json
 
 VERSION = 1
@@ -221,6 +221,7 @@ def _problem(analysis: Analysis) -> str:
         ),
         "what it says beside the tables is not what was written": (
             holds(texts, list, str)
+            and info.recorder in RECORDERS
             and all(holds(v, tuple, str) for v in (info.devices, info.missing, info.notes))
             and holds(analysis.notes, tuple, str)
             and type(begin_ns) is int

@@ -247,6 +247,7 @@ def inflation(facts: Facts) -> Findings:
     profiler.  Only a run with --baseline can tell.
     """
     labels = {label.name: label for label in facts.labels}
+    profiler = facts.analysis.trace.by.title
     for row in facts.analysis.baseline.itertuples(index=False):
         label = labels.get(row.label)
         added = row.profiled_ns - row.baseline_ns
@@ -257,9 +258,9 @@ def inflation(facts: Facts) -> Findings:
         if (share := added / row.profiled_ns) >= SAY_SHARE:
             yield label.finding(
                 "warning" if share > WARN_SHARE else "info",
-                f"{label.who} is {row.inflation:.2f} times as long under nsys: {span(row.profiled_ns)} "
+                f"{label.who} is {row.inflation:.2f} times as long under {profiler}: {span(row.profiled_ns)} "
                 f"profiled, {span(row.baseline_ns)} without.",
-                "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not stretch "
+                "Quote the time without the profiler; the table of both runs has its predicted budget.  The profiler does not stretch "
                 "the GPU's own work: let the CPU run ahead, or time a CUDA graph.",
                 about_row=True,
                 under_nsys_ns=row.profiled_ns,

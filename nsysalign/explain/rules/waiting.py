@@ -134,9 +134,7 @@ GRAPH = Part(
 UNKNOWN = Part(
     ("unknown",),
     ": the trace does not say what {time} were (calls missing, or a wait whose end is not recorded)",
-    Advice(
-        "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
-    ),
+    Advice("Record the whole program from its start, including the CUDA API"),
 )
 LAUNCH_LATENCY = Part(
     ("launch_latency", "event"),

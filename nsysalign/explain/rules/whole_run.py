@@ -80,8 +80,8 @@ _IDLE = (
         ("unknown",),
         "the trace does not say why",
         (
-            "Record the whole program from its start; where it uses managed memory, record its page faults as well:   "
-            "nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true",
+            "Record the whole program from its start; where it uses managed memory, record its page faults as well (nsys profile: "
+            "--cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true)",
         ),
     ),
 )
@@ -156,10 +156,15 @@ def no_gpu_work(facts: Facts) -> Findings:
         )
         if made["issuing"]:
             text = f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it"
-            if not facts.failed_calls:
+            if not facts.failed_calls and facts.analysis.trace.recorder == "nsys":
                 text += (
                     ": the driver gave nsys none; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and "
                     "counters that are reserved for administrators (nsys status --environment)"
+                )
+            elif not facts.failed_calls:
+                text += (
+                    f": {facts.analysis.trace.by.title} got none from CUPTI; usual reasons are another profiler at the same time, and "
+                    "counters that are reserved for administrators"
                 )
         yield Remark(text)
 
