@@ -17,7 +17,6 @@ import re
 import sqlite3
 import statistics
 import sys
-import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -28,6 +27,9 @@ from typing import Any, NamedTuple
 import nsysalign
 from nsysalign.answer import answer
 from nsysalign.errors import NsysAlignError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from recordings import untar
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
@@ -625,8 +627,7 @@ def shown_losses(analysis: nsysalign.Analysis) -> Iterator[str]:
 def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:
     """(export, event logs) of a file: as it is, or packed."""
     if path.name.endswith(".tar.xz"):
-        with tarfile.open(path) as packed:
-            packed.extractall(folder)
+        untar(path, folder)
         traces = sorted(folder.rglob("*.sqlite"))
         return (traces[0], sorted(folder.rglob("events*.jsonl"))) if len(traces) == 1 else None
     stem = re.sub(r"\.sqlite(\.xz)?$", "", path.name)

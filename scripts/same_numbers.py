@@ -16,13 +16,15 @@ import lzma
 import pickle
 import shutil
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from recordings import untar
 
 
 def recordings(folder: Path) -> Iterator[Path]:
@@ -38,10 +40,7 @@ def inputs(
     """(name, trace, logs, logs without nsys, clock samples) of what a recording holds, unpacked
     into `room`."""
     if recording.name.endswith(".tar.xz"):
-        with tarfile.open(recording) as packed:
-            packed.extractall(
-                room, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
-            )
+        untar(recording, room)
         for trace in sorted(room.rglob("*.sqlite")):
             yield f"{recording.name}:{trace.relative_to(room)}", *_of_run(trace)
         return

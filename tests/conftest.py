@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -13,6 +14,9 @@ from hypothesis import settings
 # no time limit for an example, which a busy machine would exceed, and the same examples each time
 settings.register_profile("calm", deadline=None, derandomize=True, database=None)
 settings.load_profile("calm")
+
+
+HERE = Path(__file__).parent
 
 
 def _gpu() -> str | None:
@@ -44,9 +48,21 @@ def _torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "no torch"
 
 
-def pytest_configure() -> None:
-    """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests
-    start: not here."""
+#: What a package or a Python newer than ours says of calls that still work.
+_TO_COME = ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings that are raised in tests are errors, as in nsysalign (pyproject.toml); of what will
+    change in a package or a Python to come only where CI runs, not where a user does.  Under nohup
+    or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not
+    here."""
+    ours = {path.stem for path in HERE.rglob("*.py")} | {path.name for path in HERE.iterdir()}
+    ours = {name for name in ours if name.isidentifier() and not name.startswith("__")}
+    config.addinivalue_line("filterwarnings", rf"error:::({'|'.join(sorted(ours))})(\.|$)")
+    if "CI" not in os.environ:
+        for kind in _TO_COME:
+            config.addinivalue_line("filterwarnings", f"default::{kind}")
     for number, default in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import tarfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,3 +19,10 @@ def unpack(
         packed = source.joinpath(f"{name}.{suffix}.xz").read_bytes()
         (folder / target).write_bytes(lzma.decompress(packed))
     return folder / trace, folder / log
+
+
+def untar(packed: Path, folder: Path) -> None:
+    """Unpack a run directory.  Pythons before 3.11.4 know no filter, those from 3.12 on ask for one."""
+    safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, **safely)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import tarfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from recordings import unpack
+from recordings import unpack, untar
 from simulator import export, machine
 from simulator.style import Style
 
@@ -77,8 +76,7 @@ def test_the_right_number_is_the_true_one(tmp_path):
 def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
     name = packed.name.partition(".")[0]
     if packed.name.endswith(".tar.xz"):
-        with tarfile.open(packed) as tar:
-            tar.extractall(tmp_path)
+        untar(packed, tmp_path)
     else:
         unpack(name, tmp_path)
     for trace in tmp_path.rglob("trace.sqlite"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-import tarfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from recordings import DATA, untar
 from simulator.export import write
 from simulator.ranks import run, write_ranks
 from simulator.style import Style
@@ -226,12 +226,7 @@ def test_two_recorded_ranks_one_of_which_sleeps(tmp_path):
     """scripts/puzzles/ddp_slow_rank.py on two H200s, one trace each: rank 1 sleeps 5 ms a step.
     DDP's reducer records an event per bucket and then waits for each: its wait for a bucket's
     all-reduce is no launch latency."""
-    with tarfile.open(
-        Path(__file__).resolve().parents[1] / "data" / "ddp_slow_rank.tar.xz"
-    ) as packed:
-        packed.extractall(
-            tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
-        )
+    untar(DATA / "ddp_slow_rank.tar.xz", tmp_path)
     done = analyze("-q", *sorted(tmp_path.iterdir()), "-o", tmp_path / "out", "--jobs", "1")
     assert done.exit_code == 0, done.output
     document = json.loads((tmp_path / "out" / "ranks.json").read_text())

@@ -13,7 +13,6 @@ import json
 import lzma
 import re
 import sys
-import tarfile
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -28,6 +27,9 @@ from nsysalign.model import Analysis
 from nsysalign.show import screen
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))  # for who runs this file
+from recordings import untar  # noqa: E402
+
 SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text("utf-8"))
 SCREENS, DATA = Path(__file__).parent / "screens", ROOT / "tests" / "data"
 SINGLE = ("probe", "threads_h200", "unprofiled_linears", "truth_oracle", "graph_loop_h100")
@@ -39,8 +41,7 @@ WHOLE = ("demo", "probe", "unprofiled_linears", "host_timers", "captured")
 def analysed(name: str, room: Path) -> Analysis:
     """The analysis of a puzzle, of a recording of tests/data, or of the demo."""
     if (DATA / "puzzles" / f"{name}.tar.xz").is_file():
-        with tarfile.open(DATA / "puzzles" / f"{name}.tar.xz") as packed:
-            packed.extractall(room, filter="data")
+        untar(DATA / "puzzles" / f"{name}.tar.xz", room)
         (trace,) = room.rglob("trace.sqlite")
         return analyze(trace.parent)
     source = files("nsysalign.demo") if name == "demo" else DATA
