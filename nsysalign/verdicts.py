@@ -208,10 +208,13 @@ class Judge:
             if idle and same[-1].end_ns - same[0].start_ns > longest_ns:
                 longest_ns = same[-1].end_ns - same[0].start_ns
                 launches = [piece for piece in same if piece.column == "launch" and piece.what]
-        last = launches[-1] if launches else Piece(0, 0, "launch", "")
+        # A stream's idle time ends with the launch of its own next operation, the last one in it.
+        # A host timer's calls go on while the GPU works: its GPU waits for the first of them only.
+        ending = 0 if row.kind == "host" else -1
+        launch = launches[ending] if launches else Piece(0, 0, "launch", "")
         return Proof(
             row.label, row.interval, row.name, row.kind, row.elapsed_ns, tuple(pieces),
-            launch=safe_text(last.what), launch_ns=last.start_ns,
+            launch=safe_text(launch.what), launch_ns=launch.start_ns,
         )  # fmt: skip
 
     def _top_kernel(self, row: LabelRow) -> str:
