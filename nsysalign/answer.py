@@ -311,8 +311,8 @@ def _rows(
     ):
         parts, about = dict(zip(CAUSES, ns, strict=True)), by_label.get(label.label, [])
         gpu_ns = parts["kernel"] + parts["graph"]
-        if label.kind == "host" and interval.kernel_only_ns:
-            inside_ns = interval.kernel_only_ns - interval.kernel_outside_ns
+        if label.kind == "host" and interval.kernel_only_upper_ns:
+            inside_ns = interval.kernel_only_upper_ns - interval.kernel_outside_ns
             gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
         warm, cold = spent.get(label.label, _NONE)
         cpu_matters = parts["host"] >= _MATTERS * interval.elapsed_ns

@@ -322,7 +322,10 @@ intervals: one row per placed interval
                                   timestamps
     kernel_only_ns        int64   union of kernel execution on the end stream inside the window
     kernel_only_upper_ns  int64   the same plus whole-graph executions
-    kernel_outside_ns     int64   host intervals: kernel time issued inside that ran after the end
+    kernel_outside_ns     int64   host intervals: time of kernels and whole-graph executions issued
+                                  inside that ran after the end
+    gpu_busy_ns           int64   how long anything executed inside the window: on the end stream; of
+                                  host intervals on any GPU of the process
     operations            int64   operations on the end stream that touch the window
     idle_at_most_ns       Int64   the GPU can have been idle because of the CPU for so long, at most,
                                   by the event log alone; NA where it does not say

@@ -39,6 +39,7 @@ from nsysalign.model import (
 from nsysalign.place.lag import compared_pairs
 from nsysalign.split.gaps import NEVER, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
+    busy_inside,
     host_pieces_of,
     kernels_issued_inside,
     synchronisation_flags,
@@ -336,10 +337,15 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
     kind = w["kind"].to_numpy(dtype=object)
     host = kind == "host"
     kernel, outside = total[:, CAUSE["kernel"]].copy(), np.zeros(len(w), np.int64)
+    with_graphs = kernel + total[:, CAUSE["graph"]]
+    busy = total[:, :WORK].sum(axis=1)
     if host.any():
-        kernel[host], outside[host] = kernels_issued_inside(
-            trace, *(w[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns"))
+        timed = [w[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns")]
+        kernel[host], _ = kernels_issued_inside(trace, *timed)
+        with_graphs[host], outside[host] = kernels_issued_inside(
+            trace, *timed, kinds=("kernel", "graph")
         )
+        busy[host] = busy_inside(trace, *timed)
     names, labels = name_intervals(w)
     out = w.drop(columns=["start", "end", "start_lane", "end_lane"]).assign(
         interval=np.arange(len(w)),
@@ -353,8 +359,9 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
         start_stream=lane_stream[start_lane],
         end_stream=lane_stream[end_lane],
         kernel_only_ns=kernel,
-        kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
+        kernel_only_upper_ns=with_graphs,
         kernel_outside_ns=outside,
+        gpu_busy_ns=busy,
         operations=split.operations,
         idle_at_most_ns=by_log.idle_at_most_ns,
         flags=pd.Series(_flags(split, total, by_log.intervened), dtype=object),

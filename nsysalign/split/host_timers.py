@@ -6,12 +6,13 @@ inside the interval (its kind), then what was queued before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import disjoint, group, pick, positions, ragged, tile
+from nsysalign.intervals import covered, disjoint, group, pick, positions, ragged, tile, union
 from nsysalign.model import (
     CALL,
     ENQUEUEING_CALLS,
@@ -171,14 +172,19 @@ def _waited_for(explainer: Explainer, w: Windows, p: Pieces, kind: np.ndarray) -
 
 
 def kernels_issued_inside(
-    trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
+    trace: Trace,
+    process: np.ndarray,
+    open_ns: np.ndarray,
+    close_ns: np.ndarray,
+    kinds: Sequence[str] = ("kernel",),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per
-    window."""
+    """(union of the kernels, or operations of other kinds, that were issued inside, wherever they
+    ran; how much of it ran after the end) in ns per window."""
     operations = trace.operations
+    of_kinds = np.isin(operations["kind"].to_numpy(), [KIND[kind] for kind in kinds])
     total, outside = np.zeros((2, len(process)), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        own, issue = issued_by(trace, number, operations["kind"].to_numpy() == KIND["kernel"])
+        own, issue = issued_by(trace, number, of_kinds)
         first, last = (np.searchsorted(issue, t[windows]) for t in (open_ns, close_ns))
         start, end = (operations[c].to_numpy()[own] for c in ("start_ns", "end_ns"))
         some = np.flatnonzero(last > first)
@@ -195,6 +201,23 @@ def kernels_issued_inside(
             begin = np.maximum(begin, close_ns[window])
             np.add.at(outside, window, np.maximum(reach - begin, 0))
     return total, outside
+
+
+def busy_inside(
+    trace: Trace, process: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+) -> np.ndarray:
+    """For how long (ns) per window anything of its process executed on a GPU, whoever issued it and
+    whenever."""
+    operations = trace.operations
+    start, end = (operations[c].to_numpy() for c in ("start_ns", "end_ns"))
+    whose = operations["process"].to_numpy()
+    busy = np.zeros(len(process), np.int64)
+    for number, windows in group(process, np.arange(len(process))).items():
+        executes = whose == number
+        blocks = union(start[executes], end[executes])
+        before_end = covered(*blocks, end_ns[windows])
+        busy[windows] = before_end - covered(*blocks, start_ns[windows])
+    return busy
 
 
 def issued_by(

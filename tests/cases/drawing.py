@@ -28,6 +28,8 @@ class Case:
     kind: str = "event"
     kernel_only: int | None = None
     kernel_outside: int | None = None
+    with_graphs: int | None = None
+    gpu_busy: int | None = None
 
     def world(self) -> World:
         world = World(

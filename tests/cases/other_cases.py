@@ -75,6 +75,28 @@ def memset_and_graph_launches(w):
     between(w, 0, 26)
 
 
+@host_case(
+    "host 85, api_launch 10, sync 5", kernel_only=4, kernel_outside=0, with_graphs=74, gpu_busy=75
+)
+def a_graph_beneath_the_work_of_the_host(w):
+    """
+    H  |0  s5-10  s10-15                       y95--100 |100     a graph, and a kernel behind it
+    G             #12-------------82  #84--88     the copy of another stream overlaps the graph
+    G13                         #80-83
+    """
+    w.op("graph", 12, 82, w.call("graph_launch", 5, 10))
+    kernel(w, (10, 15), (84, 88))
+    w.copy(80, 83, w.call("memcpy", -5, -2, OTHER), 13, pageable=False)
+    w.sync(95, 100)
+    between(w, 0, 100)
+
+
+@host_case("host 10, api_launch 5", kernel_only=0, kernel_outside=36, with_graphs=40, gpu_busy=4)
+def a_graph_that_ends_after_the_timer(w):
+    w.op("graph", 11, 51, w.call("graph_launch", 5, 10))
+    between(w, 0, 15)
+
+
 @host_case("host 4, api_launch 6, sync 3, kernel 20, memcpy 7")
 def a_kernel_wins_over_a_copy(w):
     """

@@ -55,10 +55,13 @@ def test_nsysalign_agrees_with_the_drawing(case, analyses):
     assert len(found) == 1, (analysis.unaligned, analysis.notes)
     row = found.iloc[0]
     assert check.parts(analysis, row.interval) == expected_ns(case)
-    if case.kernel_only is not None:
-        assert row.kernel_only_ns == case.kernel_only * 1000
-    if case.kernel_outside is not None:
-        assert row.kernel_outside_ns == case.kernel_outside * 1000
+    for column, us in (
+        ("kernel_only_ns", case.kernel_only),
+        ("kernel_only_upper_ns", case.with_graphs),
+        ("kernel_outside_ns", case.kernel_outside),
+        ("gpu_busy_ns", case.gpu_busy),
+    ):
+        assert us is None or row[column] == us * 1000, column
     details = analysis.details[analysis.details.interval == row.interval]
     for word, us in case.details.items():
         named = details[details.detail.str.contains(word) | (details.memory == word)]

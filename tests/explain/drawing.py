@@ -92,6 +92,7 @@ def analysis(
             "start_upper_ns": start, "error_ns": round(i.get("error", 0) * 1000), "method": i.get("method", "bounds"), "clock_residual_ns": pd.NA,
             "kernel_only_ns": kernel, "kernel_only_upper_ns": kernel + total["graph"],
             "kernel_outside_ns": round(i.get("outside", 0) * 1000),
+            "gpu_busy_ns": sum(total[cause] for cause in WORK),
             "idle_at_most_ns": pd.NA,
             "operations": i.get("operations", sum(p["cause"] in WORK for p in i["pieces"])), "site": "bench.py:7",
             "end_site": "bench.py:9", "callers": (), "library": False, "flags": i.get("flags", ()), "findings": (),

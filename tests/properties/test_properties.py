@@ -111,9 +111,14 @@ def test_host_budgets_are_exact(program):
         assert (row.start_ns, row.end_ns) == (h.start, h.end)
         pieces = oracle.host_budget(world, h.start, h.end, h.thread)
         assert check.parts(analysis, row.interval) == oracle.parts(pieces)
-        issued = [o for o in world.ops if o.kind == "kernel" and h.start <= o.call.start < h.end]
-        assert row.kernel_only_ns == oracle.union(issued, 0, world.end)
-        assert row.kernel_outside_ns == oracle.union(issued, h.end, world.end)
+        kernels, with_graphs = (
+            [o for o in world.ops if o.kind in kinds and h.start <= o.call.start < h.end]
+            for kinds in (("kernel",), ("kernel", "graph"))
+        )
+        assert row.kernel_only_ns == oracle.union(kernels, 0, world.end)
+        assert row.kernel_only_upper_ns == oracle.union(with_graphs, 0, world.end)
+        assert row.kernel_outside_ns == oracle.union(with_graphs, h.end, world.end)
+        assert row.gpu_busy_ns == oracle.union(world.ops, h.start, h.end)
 
 
 @given(programs(ranges=True, worker=False))

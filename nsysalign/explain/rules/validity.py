@@ -120,7 +120,7 @@ def _timers(label: Label) -> _Timers:
         for flag in ("idle-before", "synchronised-before", "synchronised-after")
     )
     pattern = np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
-    kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
+    kernel, outside = label.kernel, label.column("kernel_outside_ns")
     issued = ~label.on_stream & (kernel > 0) & (label.ns("sync") == 0)
     late = issued & (outside >= 0.5 * kernel)
     open_ended = issued & ~late & (label.ns(*OPERATION_KINDS, "queued") == 0)
@@ -139,7 +139,7 @@ def enqueue_only(label: Label) -> Findings:
             continue
         pattern, idle = timers.pattern[row.has].mode()[0], timers.idle[row.has]
         before = pattern in (BEFORE, BOTH)
-        kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
+        kernel, outside = row.column("kernel_only_upper_ns"), row.column("kernel_outside_ns")
         ran_after = f"all {span(kernel)}" if outside == kernel else of(outside, kernel)
         if has is timers.late:
             why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
@@ -178,7 +178,7 @@ def host_timer(label: Label) -> Findings:
     # the GPU's execution hides behind the launch's return and the synchronisation's: what was
     # issued inside counts
     gpu = label.kernel - label.column("kernel_outside_ns")
-    closed = (label.column("kernel_only_ns") > 0) & ~timers.late & ~timers.unforced
+    closed = (label.kernel > 0) & ~timers.late & ~timers.unforced
     row = label.case(closed & (label.elapsed - gpu > WARN_SHARE * label.elapsed))
     if row is None:
         return
