@@ -36,6 +36,8 @@ from nsysalign.text import duration
 _SHARP_NS = 2_000
 #: By how much the host's clock may have been set between the trace's start and the log's.
 _CLOCK_SET_NS = 10_000_000_000
+#: A wait whose event nothing names is for one of so many records of its thread before it.
+_LOOK_BACK = 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Matched:
     thread, call (-1: not found), call_start_ns, call_end_ns, problem (why it has no place, or ""),
     event, event_sync, timestamp_ns and event_row (position in trace.event_rows, -1: none).
     `waits`: stream waits by call: sync (position in trace.syncs), process, event, event_sync,
-    stream_id, log_process, seq, record (position in `records`, -1 unknown), inferred.
+    stream_id, log_process, seq; once their streams are known record (position in `records`, -1
+    unknown) and inferred.
     `pairs`: comparisons of the log, as positions in `records`, with elapsed_ns; `asked_ns`: per
     record, when elapsed_time on it had returned (FAR: unknown); `unaligned`: the comparisons that can
     be no pair (-1: a record that was not seen), with the reason.
@@ -84,8 +87,6 @@ def match(trace: Trace, log: EventLog) -> Matched:
     records = _all_records(trace, log, processes, call, thread)
     pairs, unaligned = logged_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
-    record, inferred = awaited(trace, waits, records)
-    waits = waits.assign(record=record, inferred=inferred)
     # when the first successful elapsed_time on each record had returned
     asked = np.full(len(records), FAR)
     for number, rows in pairs[pairs["t1_ns"] >= 0].groupby("process"):
@@ -311,7 +312,8 @@ def awaited(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(position in `records` of what each wait waits for, -1 unknown; which of them are inferred): by
     eventSyncId, else by the log, else the latest record of the same event before the wait (DDP's reducer
-    records many, then waits for each), else the last record call of the same thread (both inferred)."""
+    records many, then waits for each), else the latest record of the same thread that it can be (both
+    inferred).  Both tables have the column lane."""
     found = np.full(len(waits), -1)
     for keys, known in (
         (["process", "event_sync"], records["call"] >= 0),
@@ -322,22 +324,45 @@ def awaited(
         position = numbered(*(waits[c].to_numpy() for c in keys), *of_records)
         found = np.where(found < 0, pick(those, position, -1), found)
     unsure = found < 0
-    times = {c: trace.calls[c].to_numpy()[waits["call"].to_numpy()] for c in ("start_ns", "thread")}
-    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), **times)
-    asked = asked.rename(columns={"start_ns": "time"}).astype("int64").sort_values("time")
-    made = records[["process", "event", "thread"]].assign(
+    calls = waits["call"].to_numpy()
+    begun, thread = (trace.calls[c].to_numpy()[calls] for c in ("start_ns", "thread"))
+    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=begun)
+    asked = asked.astype("int64").sort_values("time")
+    asked = asked[(asked["event"] >= 0) & unsure[asked["wait"].to_numpy()]]
+    made = records[["process", "event"]].assign(
         record=np.arange(len(records)), time=records["call_start_ns"]
     )
-    made = made[records["call"] >= 0].sort_values("time")
-    for by, known in ((["process", "event"], "event"), (["thread"], "thread")):
-        left = asked[(asked[known] >= 0) & (found[asked["wait"].to_numpy()] < 0)]
-        if left.empty:
-            continue
-        right = made.loc[made[known] >= 0, ["time", *by, "record"]].astype("int64")
-        joined = pd.merge_asof(left[["time", *by, "wait"]], right, on="time", by=by)
+    made = made[(records["call"] >= 0) & (made["event"] >= 0)].astype("int64").sort_values("time")
+    if len(asked):
+        joined = pd.merge_asof(asked, made, on="time", by=["process", "event"])
         joined = joined.dropna(subset="record")
         found[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
+    for number, left in group(thread, np.arange(len(waits))).items():
+        left = left[found[left] < 0]
+        of_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
+        found[left] = _latest(waits.iloc[left], begun[left], records.iloc[of_thread], of_thread)
     return found, unsure & (found >= 0)
+
+
+def _latest(
+    waits: pd.DataFrame, begun: np.ndarray, records: pd.DataFrame, position: np.ndarray
+) -> np.ndarray:
+    """Per wait the `position` of the latest of its thread's records that it can wait for, -1 for none
+    among the last `_LOOK_BACK`: not a record of another event, and not one of the waiting stream, for
+    which nothing would have to wait."""
+    order = np.argsort(records["call_start_ns"].to_numpy(), kind="stable")
+    event, lane, time = (records[c].to_numpy()[order] for c in ("event", "lane", "call_start_ns"))
+    wanted, waiting = waits["event"].to_numpy(), waits["lane"].to_numpy()
+    place = np.searchsorted(time, begun, side="right") - 1
+    impossible = np.ones(len(place), dtype=bool)
+    for _ in range(_LOOK_BACK):
+        record_event, record_lane = pick(event, place, -1), pick(lane, place, -1)
+        impossible = (record_event >= 0) & (wanted >= 0) & (record_event != wanted)
+        impossible |= (record_lane >= 0) & (record_lane == waiting)
+        if not impossible.any():
+            break
+        place = np.where(impossible, place - 1, place)
+    return pick(position[order], np.where(impossible, -1, place), -1)
 
 
 def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

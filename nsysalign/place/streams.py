@@ -21,7 +21,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type, pick, rising
 from nsysalign.model import DEFAULT_STREAM, Trace
-from nsysalign.place.matched import Matched
+from nsysalign.place.matched import Matched, awaited
 
 LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -135,7 +135,8 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
 
 def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> Matched:
     """The same whose records and waits have a column lane (-1: not known): that which event rows
-    name, else the log, else (`logged`: there is none) that of the work around them."""
+    name, else the log, else (`logged`: there is none) that of the work around them; and whose waits
+    have the records that they wait for."""
     records = matched.records
     of_wait = stream_lane(streams.lanes, trace.syncs)
     waits = matched.waits.assign(lane=pick(of_wait, matched.waits["sync"].to_numpy(), -1))
@@ -146,6 +147,11 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
     else:
         lane, notes = lane_of_thread(trace, streams.operation_lane, records), []
     records = records.assign(lane=np.where(exact >= 0, exact, lane))
+    record, inferred = awaited(trace, waits, records)
+    waits = waits.assign(record=record, inferred=inferred)
+    if logged:
+        lane = _lane_before(trace, streams.operation_lane, records, waits)
+        records = records.assign(lane=np.where(records["lane"] >= 0, records["lane"], lane))
     return replace(matched, records=records, waits=waits, notes=matched.notes + notes)
 
 
@@ -201,6 +207,31 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
     hits = {o: int(np.isin(ids + o, own["stream"]).sum()) for o in STREAM_OFFSETS}
     best = max(STREAM_OFFSETS, key=lambda o: hits[o])  # of equal ones the first: under profilers
     return best if hits[best] else None
+
+
+def _lane_before(
+    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
+) -> np.ndarray:
+    """For records of libraries that a stream waits for, the stream of the last operation that their
+    thread issued before: NCCL, for one, records behind its kernel.  -1 for all others, and where that
+    is the waiting stream itself.  An inference, as is what these waits wait for."""
+    out = np.full(len(records), -1)
+    record = waits["record"].to_numpy()
+    unknown = waits["inferred"].to_numpy() & (record >= 0)
+    unknown &= pick(records["lane"].to_numpy(), record, -1) < 0
+    unknown &= pick(records["log_process"].to_numpy(), record, 0) < 0
+    waiting, record = waits["lane"].to_numpy()[unknown], record[unknown]
+    call = trace.operations["call"].to_numpy()
+    issued = np.flatnonzero(call >= 0)
+    begun, thread = (trace.calls[c].to_numpy()[call[issued]] for c in ("start_ns", "thread"))
+    recorded, recorder = (records[c].to_numpy()[record] for c in ("call_start_ns", "thread"))
+    for number, those in group(recorder, np.arange(len(record))).items():
+        own = np.flatnonzero(thread == number)
+        own = own[np.argsort(begun[own], kind="stable")]
+        last = np.searchsorted(begun[own], recorded[those]) - 1
+        lane = pick(operation_lane[issued[own]], last, -1)
+        out[record[those]] = np.where(lane == waiting[those], -1, lane)
+    return out
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:

@@ -36,6 +36,8 @@ PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
 _FALLBACK_NS, _ENOUGH = 5_000, 5
+#: A record that the stream reaches this long after an operation's end was held up by something else.
+_RIGHT_BEHIND_NS = 20_000
 
 
 @dataclass(frozen=True)
@@ -149,13 +151,32 @@ class Explainer:
             record, inferred = (rows[c].to_numpy()[order] for c in ("record", "inferred"))
             until, of_record = (records[c].to_numpy()[record] for c in ("t_ns", "lane"))
             detail = np.where(inferred, DETAIL["dependency-inferred"], DETAIL["dependency"])
-            kind = np.full(len(order), REF["event"])
-            behind = _Behind(until, kind, record, detail, of_record)
+            operation = self._ended_before(record)
+            kind = pick(self.kind, operation, REF["event"])
+            ref = np.where(operation >= 0, operation, record)
+            behind = _Behind(until, kind, ref, detail, of_record)
             self._waits[int(lane)] = issue[order], behind
         veils = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
         #: Per thread, starts of calls that put something between a stream's operations which the
         #: trace does not show.
         self._veils = group(self.call_thread[veils], self.call_start[veils])
+
+    def _ended_before(self, records: np.ndarray) -> np.ndarray:
+        """The operation right behind which each of these records lies on its own stream, -1 for
+        none: what a wait for the record waits for."""
+        table = self.alignment.records
+        lane, call, time = (table[c].to_numpy()[records] for c in ("lane", "call", "t_ns"))
+        operation = np.full(len(records), -1)
+        for number, those in group(lane, np.arange(len(records))).items():
+            if (ops := self.per_lane.get(number)) is None:
+                continue
+            issued = np.searchsorted(ops.times.issue_ns, pick(self.call_start, call[those], NEVER))
+            reach = pick(ops.times.reach_ns, issued - 1, NEVER)
+            last = ops.position[
+                np.minimum(np.searchsorted(ops.times.reach_ns, reach), len(ops.position) - 1)
+            ]
+            operation[those] = np.where(time[those] - reach <= _RIGHT_BEHIND_NS, last, -1)
+        return operation
 
     def explain(self, gaps: Gaps) -> list[Pieces]:
         """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one

@@ -107,11 +107,13 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
         (0, -1, 2, 3_000, 12),
         (-1, -1, 3, 4_000, 13),
     ]
-    records = pd.DataFrame(rows, columns=columns).assign(process=P, thread=P | 1, log_process=0)
+    records = pd.DataFrame(rows, columns=columns).assign(
+        process=P, thread=P | 1, log_process=0, lane=-1
+    )
     calls = [{"start_ns": n * US, "thread": P | 1, "process": P} for n in (1, 2, 3, 4, 6)]
     columns = ["event_sync", "log_process", "seq", "event"]
     said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]
-    waits = pd.DataFrame(said, columns=columns).assign(process=P, call=4)
+    waits = pd.DataFrame(said, columns=columns).assign(process=P, call=4, lane=0)
     record, inferred = awaited(trace(calls=calls), waits, records)
     assert record.tolist() == [0, 0, 2, 3] and inferred.tolist() == [False, False, True, True]
 

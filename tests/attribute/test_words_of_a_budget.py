@@ -73,7 +73,7 @@ def test_every_kind_of_stretch(tmp_path):
         (9.2, 9.7, "profiler", "overhead", "CUPTI buffer flush"),
         (9.7, 10, "host", "nvtx", "outer"),
         (10, 14, "api_launch", "api", "cudaLaunchKernel"),
-        (14, 63, "queued", "event", "waits for event record (stream 13)"),
+        (14, 63, "queued", "kernel", "waits for kernel (stream 13)"),
         (63, 65, "launch_latency", "kernel", "on the way: kernel"),
         (65, 80, "kernel", "kernel", "kernel"),
         (80, 90, "memcpy", "memcpy", "staging of copy H2D pageable"),

@@ -142,6 +142,22 @@ def rule_6_the_end_record_itself_waits(w):
     events(w, 6, (18, 20), 80)
 
 
+@case("host 8, api_launch 4, event 10, api 2, queued 50", details={"dependency": 50})
+def rule_6_the_end_record_waits_for_a_librarys_record(w):
+    """
+    H  r0-2 [13: s10-14 r15-17]  r18-20  w21-23 r24-26
+    G7    |6                      |22                             |80
+    G13                 #16----------------------------------75 |76
+          the record of 15-17 is in no log; the wait is not for that of 18-20, which its own stream
+          holds; 26-76 queued behind the wait, 76-80 event
+    """
+    kernel(w, (10, 14), (16, 75), 13)
+    r = w.record(76, 15, 17, 13, logged=False)
+    w.record(22, 18, 20, 7)
+    w.wait(r, 21, 23, 7, logged=False)
+    events(w, 6, (24, 26), 80)
+
+
 @case(
     "kernel 15, queued 46, host 4, api_launch 4, launch_latency 5, event 4",
     details={"default-stream": 46},
