@@ -42,6 +42,7 @@ from nsysalign.split.budget import (
     other_streams,
     split_trace,
 )
+from nsysalign.split.crowd import without_crowds
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
@@ -124,7 +125,7 @@ def analyze_inputs(
     tell("placing the events", 45)
     latency = launch_latency(trace)
     trace, alignment = without_own_work(trace, align(trace, log))
-    alignment = with_runs(trace, alignment)
+    alignment = without_crowds(trace, with_runs(trace, alignment))
     trim_memory()
     by_log = by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest

@@ -365,10 +365,12 @@ details: parts broken down further
     memory          str      pageable, pinned, device, managed for the host side of copies, ''
                              otherwise
     bytes           int64    bytes moved by the copies or memsets that execute, 0 otherwise
-    stream          int64    the stream that was waited for, -1 otherwise
+    stream          int64    the stream that was waited for (of more than 32 those waited for longest),
+                             -1 otherwise
     bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
-other_streams: work launched inside the interval that ran on other streams; not part of the budget
+other_streams: work launched inside the interval that ran on other streams, of more than 32 those that
+        worked longest; not part of the budget
     interval  int64  number of the interval
     stream    int64  CUPTI stream id
     ns        int64  union of its execution

@@ -130,6 +130,9 @@ SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 #: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured
 #: twice).
 LAUNCH_QUEUE = 1_000
+#: Streams of one range, of one process and device, or beside one interval, that have rows of their
+#: own: of more, those that worked longest.
+MOST_STREAMS = 32
 #: Threads of a warp.
 WARP = 32
 

@@ -27,6 +27,7 @@ from nsysalign.intervals import FAR, covered, distinct, group, index_type, pick,
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
+    MOST_STREAMS,
     ORIGIN,
     OTHERS_RAN,
     OTHERS_WORKED,
@@ -60,6 +61,8 @@ from nsysalign.split.pieces import (
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 #: Blocks of a stream, and calls of threads, that are explained at once: they bound the memory.
 _BLOCKS, _CALLS = 1 << 13, 1 << 17
+#: Rows of other streams that are held at once, beyond what is kept.
+_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -154,13 +157,12 @@ def split_trace(
     for lane, those in group(places[0].lane[~host], np.flatnonzero(~host)).items():
         for begin, place in zip(own, places, strict=True):
             begin[those] = _own_from(explainer, lane, place.take(those))
-        _add_shared(explainer, places, own, those, totals, details)
+        _add_shared(explainer, places, own, those, totals, details, size)
         start, end = places[0].start[those], places[0].end[those]
         positions = explainer.streams.positions(lane)
         ended = np.searchsorted(np.sort(explainer.op_end[positions]), start, side="right")
         begun = np.searchsorted(explainer.op_start[positions], end)
         operations[those] = np.where(end > start, begun - ended, 0)
-        size[those] = 1 + 2 * operations[those]
         details.add_moved(positions, spans=(those, start, end))
     executed = [np.empty(0, np.int64)]  # window and operation of what host timers wait for
     for number, (place, begin, total) in enumerate(zip(places, own, totals, strict=True)):
@@ -172,7 +174,7 @@ def split_trace(
             if number == 0:
                 details.add(pieces)
                 of_host = np.flatnonzero(host[pieces.window])
-                size += np.bincount(pieces.window[of_host], minlength=count)
+                size += np.bincount(pieces.window, minlength=count)
                 on = (pieces.ref_kind < WORK) & (pieces.cause < WORK)
                 on = of_host[(on & (pieces.detail == 0))[of_host]]
                 executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
@@ -199,9 +201,10 @@ def _add_shared(
     windows: np.ndarray,
     totals: Sequence[np.ndarray],
     details: Details,
+    size: np.ndarray,
 ) -> None:
     """Adds what the windows of one lane share with all others, from their starts to `own`: how much
-    of each cause lies before the one and before the other."""
+    of each cause lies before the one and before the other; to `size`, how many pieces."""
     # starts at all places, then ends, of all windows: sorted times, which of these, and of which
     sides = [*(place.start for place in places), *own]
     time = np.concatenate([times[windows] for times in sides])
@@ -228,7 +231,10 @@ def _add_shared(
             total[window[some][here]] += sign * before[here]
         begun, stop = np.searchsorted(begin_ns, edges)
         open_now = np.append(open_now[own[0][open_now] > edges[0]], coming[begun:stop])
-        details.add(pieces, (open_now, places[0].start[open_now], own[0][open_now]))
+        spans = (open_now, places[0].start[open_now], own[0][open_now])
+        first = np.searchsorted(pieces.end, spans[1], side="right")
+        size[open_now] += np.maximum(np.searchsorted(pieces.start, spans[2]) - first, 0)
+        details.add(pieces, spans)
 
 
 def _own_from(explainer: Explainer, lane: int, w: Windows) -> np.ndarray:
@@ -295,16 +301,25 @@ def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
     return frames.check(pd.DataFrame(table, copy=False), frames.PARTS, narrow=True)
 
 
+def _busiest(table: pd.DataFrame) -> pd.DataFrame:
+    """Of each interval at most MOST_STREAMS rows, those of the streams that worked longest."""
+    if table["stream"].nunique() <= MOST_STREAMS:
+        return table
+    table = table.sort_values(["ns", "stream"], ascending=[False, True])
+    return table[table.groupby("interval").cumcount() < MOST_STREAMS]
+
+
 def other_streams(split: SplitTrace) -> pd.DataFrame:
     """`frames.OTHER_STREAMS`: union of execution, per other stream, of work issued between an
-    interval's ends."""
+    interval's ends; of the MOST_STREAMS that worked longest."""
     windows, lanes, explainer = split.alignment.windows, split.alignment.lanes, split.explainer
     opened, closed, own, process = (
         windows[c].to_numpy() for c in ("open_ns", "close_ns", "end_lane", "process")
     )
     measured = ~windows["kind"].isin(["host", "run"]).to_numpy()
     process_of_lane, stream = (lanes[c].to_numpy() for c in ("process", "stream"))
-    rows = [frames.empty(frames.OTHER_STREAMS)]
+    rows, held = [frames.empty(frames.OTHER_STREAMS)], 0
+    members = explainer.streams.members
     for lane in explainer.streams.by_lane:
         blocks = explainer.streams.blocks(lane)
         call = explainer.call[blocks.ref]
@@ -312,14 +327,19 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
         if not len(issue):
             continue
         near = measured & (closed > issue.min()) & (opened <= issue.max())
-        wanted = np.flatnonzero(near & (own != lane) & (process == process_of_lane[lane]))
+        whole = [number for number, lanes_of in members.items() if lane in lanes_of]
+        near &= (own != lane) & ~np.isin(own, whole)
+        wanted = np.flatnonzero(near & (process == process_of_lane[lane]))
         order = np.argsort(issue, kind="stable")
         length = np.append(0, np.cumsum((blocks.end - blocks.start)[call >= 0][order]))
         first, last = (np.searchsorted(issue[order], t[wanted]) for t in (opened, closed))
         ns = length[np.maximum(last, first)] - length[first]
         table = pd.DataFrame({"interval": wanted, "stream": stream[lane], "ns": ns})
         rows.append(table[ns > 0])
-    out = pd.concat(rows).sort_values(["interval", "stream"], ignore_index=True)
+        held += len(rows[-1])
+        if held > _ROWS:
+            rows, held = [_busiest(pd.concat(rows))], 0
+    out = _busiest(pd.concat(rows)).sort_values(["interval", "stream"], ignore_index=True)
     return frames.check(out, frames.OTHER_STREAMS)
 
 

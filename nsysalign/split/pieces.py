@@ -16,6 +16,7 @@ from nsysalign.model import (
     CAUSES,
     KIND,
     MIGRATIONS,
+    MOST_STREAMS,
     OPERATION_KINDS,
     WITH_A_NAME,
     Alignment,
@@ -220,6 +221,15 @@ def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     return out
 
 
+def _added_up(rows: np.ndarray) -> np.ndarray:
+    """Rows of window, kind and sums with those of one window and kind as one."""
+    pairs, row = np.unique(rows[:2], axis=1, return_inverse=True)
+    out = np.concatenate([pairs, np.zeros((len(rows) - 2, pairs.shape[1]), np.int64)])
+    for total, column in zip(out[2:], rows[2:], strict=True):
+        np.add.at(total, row.ravel(), column)
+    return out
+
+
 #: By cause and what a piece points to: what names it as a detail; 0, it is none; _ANYWAY, it is
 #: one whatever it points to.
 _ANYWAY = -1
@@ -328,11 +338,27 @@ class Details:
         for total, column in zip(sums[2:], (ns, size, took), strict=True):
             if np.ndim(column):
                 np.add.at(total, row, column)
-        self._rows.append(sums)
+        self._rows.append(self._of_few_streams(sums))
+
+    def _of_few_streams(self, sums: np.ndarray) -> np.ndarray:
+        """The same rows; of those of a window that name a stream, the longest MOST_STREAMS go on naming
+        it: with hundreds of streams that wait for each other they are the square of these."""
+        lane = np.unravel_index(sums[1], self._shape)[2]
+        named = np.flatnonzero(lane > 0)
+        if len(distinct(lane[named])) <= MOST_STREAMS:
+            return sums
+        order = named[np.lexsort((sums[1][named], -sums[2][named], sums[0][named]))]
+        window = sums[0][order]
+        rank = np.arange(len(order)) - np.searchsorted(window, window)
+        nameless = order[rank >= MOST_STREAMS]
+        step = int(np.prod(self._shape[3:]))  # between kinds of one stream and the next
+        sums[1, nameless] -= lane[nameless] * step
+        return _added_up(sums)
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added, once."""
         rows, self._rows = np.concatenate(self._rows, axis=1), []
+        rows = self._of_few_streams(rows)
         kinds = distinct(rows[1])
         streams, words = np.append(self.lanes["stream"], -1), []
         for cause, detail, lane, text in np.transpose(

@@ -90,7 +90,7 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     trace, events = recording(name)
     whole = nsysalign.analyze(trace, events=[events])
     consistent(whole)
-    monkeypatch.setattr(engine, "MOST_PIECES", 100)
+    monkeypatch.setattr(engine, "MOST_PIECES", 500)
     some = nsysalign.analyze(trace, events=[events], draw=[whole.measured["name"].iloc[-1]])
     # what the host did is looked at in some of very many intervals, the same ones whatever is drawn
     # or kept
@@ -121,7 +121,7 @@ def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(
     log.write_bytes(gzip.compress(events.read_bytes()))
     events.unlink()
     name = whole.measured["name"].iloc[-1]
-    monkeypatch.setattr(engine, "MOST_PIECES", 20)
+    monkeypatch.setattr(engine, "MOST_PIECES", 15)
     database.write(nsysalign.analyze(trace, events=[log]), tmp_path / "analysis.db")
     shown = CliRunner(env={"COLUMNS": "100"}).invoke(
         cli, ["show", str(tmp_path), "--interval", name, "--all"]
