@@ -64,12 +64,12 @@ def read_trace(path: Path) -> Trace:
                 )
         elif not source.has(schema.RUNTIME.name):
             raise TraceError(
-                f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
+                f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent or empty): it is not known when work was issued",
                 "profile with nsys profile -t cuda,nvtx ... from the program's start",
             )
         elif not source.has("StringIds", "id", "value"):
             raise TraceError(
-                f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
+                f"{path.name} holds no names of its API calls (StringIds is absent or empty): launches and copies cannot be told apart",
                 "export the report again: nsys export --type sqlite REPORT.nsys-rep",
             )
         called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}

@@ -45,16 +45,22 @@ def lost_its_end(text: str) -> bool:
 
 
 class Source:
-    """One open export; `tables`: the columns of each of its tables."""
+    """One open export; `tables`: the columns of each of its tables.  One of ours without rows counts
+    as absent: whether nsys writes it depends on an option (`--lazy`)."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.connection, self.path = connection, path
-        self.tables, others = untrusted.tables(connection)
+        tables, others = untrusted.tables(connection)
         for name in sorted(schema.NAMES & others.keys()):
             raise TraceError(
                 f"{name} {others[name]}, where nsys export writes a plain table: this file was made by something else",
                 f"export the report again: {AGAIN}",
             )
+        empty = [name for name in schema.NAMES & tables.keys() if not self._has_rows(name)]
+        self.tables = {name: tables[name] for name in tables if name not in empty}
+
+    def _has_rows(self, table: str) -> bool:
+        return bool(self.connection.execute(f'select 1 from "{table}" limit 1').fetchall())
 
     def has(self, table: str, *columns: str) -> bool:
         """Whether it has the table, with these columns."""

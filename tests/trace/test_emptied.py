@@ -1,0 +1,92 @@
+"""Tables of recordings emptied, one at a time, with the event log and without: an answer that adds
+up, or an error that says what is missing.
+
+`NSYSALIGN_FUZZ=1` empties every table of every recording, which takes long.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from recordings import DATA, untar
+from simulator import check
+from tiny_export import P, tiny, write_export
+
+import nsysalign
+from nsysalign.errors import NsysAlignError
+from nsysalign.trace import schema
+
+TABLES = schema.NAMES if "NSYSALIGN_FUZZ" in os.environ else {schema.RUNTIME.name, "StringIds"}
+RECORDED = [p for end in ("sqlite.xz", "tar.xz") for p in sorted(DATA.rglob(f"*.{end}"))]
+
+
+def unpacked(packed: Path, folder: Path) -> list[tuple[Path, list[Path]]]:
+    """Exports, each with its logs."""
+    if packed.name.endswith(".tar.xz"):
+        untar(packed, folder)
+        traces = sorted(folder.rglob("*.sqlite"))
+        return [(t, sorted(t.parent.glob("events-*.jsonl"))) for t in traces]
+    trace, log = folder / "trace.sqlite", folder / "events-1.jsonl"
+    trace.write_bytes(lzma.decompress(packed.read_bytes()))
+    beside = packed.with_name(packed.name.replace(".sqlite.", ".events.jsonl."))
+    if beside.exists():
+        log.write_bytes(lzma.decompress(beside.read_bytes()))
+    return [(trace, [log] * beside.exists())]
+
+
+@pytest.mark.parametrize("packed", RECORDED, ids=lambda p: p.name.removesuffix(".xz"))
+def test_of_recordings(packed, tmp_path):
+    for trace, logs in unpacked(packed, tmp_path):
+        with closing(sqlite3.connect(trace)) as db:
+            db.isolation_level = None
+            there = {n for (n,) in db.execute("select name from sqlite_master")}
+            for table in sorted(TABLES & there):
+                db.execute("begin")
+                db.execute(f"create table emptied as select * from {table}")
+                db.execute(f"delete from {table}")
+                db.execute("commit")
+                for given in [logs, []][not logs :]:
+                    analysed(trace, given, table)
+                db.execute(f"insert into {table} select * from emptied")
+                db.execute("drop table emptied")
+
+
+def analysed(trace: Path, logs: list[Path], table: str) -> None:
+    began = time.monotonic()
+    try:
+        check.invariants(nsysalign.analyze(trace, logs))
+    except NsysAlignError as error:
+        assert error.message, table
+    assert time.monotonic() - began < 20, table
+
+
+@pytest.mark.parametrize("table", sorted(tiny()))
+def test_an_empty_table_is_an_absent_one(table, export, log, tmp_path):
+    """`nsys export --lazy=false` writes both; an empty table of API calls ended in an error of
+    pandas."""
+    tables = tiny()
+    full = tables.pop(table)
+    answers = []
+    for name in ("absent", "empty"):
+        path = write_export(
+            tmp_path / "trace.sqlite", tables | ({table: full} if name == "empty" else {})
+        )
+        with closing(sqlite3.connect(path)) as db:
+            if name == "empty":
+                db.execute(f"delete from {table}")
+                db.commit()
+        for logs in ([log], []):
+            try:
+                found = nsysalign.analyze(path, logs)
+                answers.append((found.parts.to_dict("list"), found.notes, found.trace.missing))
+            except NsysAlignError as error:
+                answers.append(str(error))
+    assert answers[:2] == answers[2:]
+    if table == P + "RUNTIME":
+        assert "absent or empty" in answers[0]
