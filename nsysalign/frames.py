@@ -374,6 +374,9 @@ other_streams: work launched inside the interval that ran on other streams, of m
     interval  int64  number of the interval
     stream    int64  CUPTI stream id
     ns        int64  union of its execution
+    ordered   bool   event intervals: the end record is ordered behind it (by waits, the order of the
+                     legacy default stream, or because it had ended before the record's call), or may
+                     be, as its stream waits for something that the trace does not tell
 
 labels: one row per label; the budget shown is that of one real interval (`row`)
     like intervals: label kind

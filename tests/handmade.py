@@ -84,7 +84,7 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
         parts=_table(parts, frames.PARTS),
         segments=_table(segments, frames.SEGMENTS),
         details=_table(details, frames.DETAILS),
-        other_streams=_table([(0, 13, 500)] if cases else [], frames.OTHER_STREAMS),
+        other_streams=_table([(0, 13, 500, False)] if cases else [], frames.OTHER_STREAMS),
         labels=_frame(labels, frames.LABELS),
         unaligned=_frame(list(unaligned), frames.UNALIGNED),
         findings=_frame(list(findings), frames.FINDINGS),

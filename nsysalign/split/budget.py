@@ -46,6 +46,7 @@ from nsysalign.split.host_timers import (
     synchronisation_flags,
 )
 from nsysalign.split.labels import name_intervals
+from nsysalign.split.order import StreamOrder
 from nsysalign.split.pieces import (
     CAUSE,
     REF_KINDS,
@@ -303,23 +304,24 @@ def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
 
 def _busiest(table: pd.DataFrame) -> pd.DataFrame:
     """Of each interval at most MOST_STREAMS rows, those of the streams that worked longest."""
-    if table["stream"].nunique() <= MOST_STREAMS:
+    if table["lane"].nunique() <= MOST_STREAMS:
         return table
-    table = table.sort_values(["ns", "stream"], ascending=[False, True])
+    table = table.sort_values(["ns", "lane"], ascending=[False, True])
     return table[table.groupby("interval").cumcount() < MOST_STREAMS]
 
 
 def other_streams(split: SplitTrace) -> pd.DataFrame:
     """`frames.OTHER_STREAMS`: union of execution, per other stream, of work issued between an
-    interval's ends; of the MOST_STREAMS that worked longest."""
+    interval's ends, of the MOST_STREAMS that worked longest; and whether its end is ordered behind
+    that."""
     windows, lanes, explainer = split.alignment.windows, split.alignment.lanes, split.explainer
     opened, closed, own, process = (
         windows[c].to_numpy() for c in ("open_ns", "close_ns", "end_lane", "process")
     )
     measured = ~windows["kind"].isin(["host", "run"]).to_numpy()
     process_of_lane, stream = (lanes[c].to_numpy() for c in ("process", "stream"))
-    rows, held = [frames.empty(frames.OTHER_STREAMS)], 0
-    members = explainer.streams.members
+    rows = [pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)]
+    members, held = explainer.streams.members, 0
     for lane in explainer.streams.by_lane:
         blocks = explainer.streams.blocks(lane)
         call = explainer.call[blocks.ref]
@@ -334,12 +336,20 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
         length = np.append(0, np.cumsum((blocks.end - blocks.start)[call >= 0][order]))
         first, last = (np.searchsorted(issue[order], t[wanted]) for t in (opened, closed))
         ns = length[np.maximum(last, first)] - length[first]
-        table = pd.DataFrame({"interval": wanted, "stream": stream[lane], "ns": ns})
+        table = pd.DataFrame({"interval": wanted, "lane": lane, "ns": ns})
         rows.append(table[ns > 0])
         held += len(rows[-1])
         if held > _ROWS:
             rows, held = [_busiest(pd.concat(rows))], 0
-    out = _busiest(pd.concat(rows)).sort_values(["interval", "stream"], ignore_index=True)
+    out = _busiest(pd.concat(rows, ignore_index=True))
+    number, lane = out["interval"].to_numpy(), out["lane"].to_numpy()
+    ordered = np.zeros(len(out), dtype=bool)
+    event = np.flatnonzero((windows["kind"] == "event").to_numpy()[number])
+    if len(event):
+        closing = own[number[event]], closed[number[event]]
+        ordered[event] = StreamOrder(explainer).ordered(*closing, lane[event])
+    out = out.assign(stream=stream[lane], ordered=ordered)
+    out = out.sort_values(["interval", "stream"], ignore_index=True)
     return frames.check(out, frames.OTHER_STREAMS)
 
 
@@ -360,12 +370,12 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
     with_graphs = kernel + total[:, CAUSE["graph"]]
     busy = total[:, :WORK].sum(axis=1)
     if host.any():
-        timed = [w[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns")]
-        kernel[host], _ = kernels_issued_inside(trace, *timed)
+        process, start, end = (w[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns"))
+        kernel[host], _ = kernels_issued_inside(trace, process, start, end)
         with_graphs[host], outside[host] = kernels_issued_inside(
-            trace, *timed, kinds=("kernel", "graph")
+            trace, process, start, end, ("kernel", "graph")
         )
-        busy[host] = busy_inside(trace, *timed)
+        busy[host] = busy_inside(trace, process, start, end)
     names, labels = name_intervals(w)
     out = w.drop(columns=["start", "end", "start_lane", "end_lane"]).assign(
         interval=np.arange(len(w)),

@@ -82,7 +82,10 @@ def analysis(
                 )  # fmt: skip
         total = {c: sum(p["ns"] for p in i["pieces"] if p["cause"] == c) for c in CAUSES}
         parts += [(number, c, ns, ns, ns) for c, ns in total.items()]
-        others += [(number, s, round(us * 1000)) for s, us in i.get("other", {}).items()]
+        others += [
+            (number, s, round(us * 1000), i.get("ordered", False))
+            for s, us in i.get("other", {}).items()
+        ]
         stream = -1 if kind == "host" else i.get("stream", 7)
         kernel = round(i["issued"] * 1000) if "issued" in i else total["kernel"]
         rows.append({

@@ -24,15 +24,16 @@ _SYNC = "torch.cuda.synchronize()"
 
 def wrong_stream(label: Label) -> Findings:
     """The events lie on a stream that did no work, while work launched between them ran on another
-    stream."""
+    stream, behind which the end is not ordered."""
     # other threads launch on their own streams, too: the work must be the timing thread's own, as
     # far as one can tell
     facts = label.facts
     own = (label.ns("api_launch") > 0) | (facts.intervals["tid"].nunique() == 1)
     compared = (label.kind == "event") & (label.column("method") != "inferred")
-    elsewhere = facts.other_ns[label.numbers] >= 1_000
+    others = facts.analysis.other_streams
+    others = others[~others["ordered"]]
+    elsewhere = facts.per_interval(others)[label.numbers] >= 1_000
     if row := label.case(compared & own & (label.ns(*OPERATION_KINDS) == 0) & elsewhere):
-        others = facts.analysis.other_streams
         most = others[others["interval"] == row.number].nlargest(1, "ns").iloc[0]
         yield row.finding(
             "error",
