@@ -336,7 +336,8 @@ intervals: one row per placed interval
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while
                                   its own was idle, most of the time), other-streams-ran (more than
                                   1 % of it); of host intervals synchronised-before,
-                                  synchronised-after, idle-before
+                                  synchronised-after, idle-before, no-gpu-work (nothing was issued
+                                  inside, and nothing executed)
     findings              object  tuple of rule names that concern this interval
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns

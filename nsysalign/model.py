@@ -159,11 +159,13 @@ OTHER_STREAMS = {OTHERS_WORKED, OTHERS_RAN}
 #: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24
 #: each.
 _ID_BITS = 0xFFFFFF
+#: Where the process id begins.
+PID_SHIFT = 24
 
 
 def pid_of(process: Any) -> Any:
     """Process id inside a globalPid or globalTid."""
-    return (process >> 24) & _ID_BITS
+    return (process >> PID_SHIFT) & _ID_BITS
 
 
 def tid_of(thread: Any) -> Any:

@@ -12,8 +12,10 @@ and from its regions.
 
 The call sites say what is subtracted from what (record/readings.py): a reading is paired with the
 latest one on its thread, of the same clock, that was stored in the variable it subtracts.  Where the
-source does not tell, or a coroutine reads, nothing is guessed.  Only intervals with CUDA work count: a
-call of the reading thread, or a launch by a thread that reads no clock itself (autograd's worker).
+source does not tell, or a coroutine reads, nothing is guessed.  A difference that the program computes
+is an interval whether or not CUDA was called in it, and in a process without CUDA, too.  A region is one
+only with CUDA work: a call of its thread, or a launch by a thread that reads no clock itself (autograd's
+worker).
 
 After it is known which of these have a window, and why the others have none.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +36,14 @@ from nsysalign.model import (
     CALL,
     ENQUEUEING_CALLS,
     ORIGIN,
+    PID_SHIFT,
     EventLog,
     Trace,
     pid_of,
     process_of,
     thread_of,
 )
+from nsysalign.place.clocks import clock_map
 from nsysalign.place.matched import Matched
 
 _DEEP = 64  # timers of one class that can be running at once
@@ -78,6 +82,7 @@ class HostTimers:
 
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     """Everything that the log timed on the host's clock, on the trace's."""
+    matched = _with_processes_without_cuda(trace, log, matched)
     tied = [*matched.clocks]
     readings = log.clock_readings[log.clock_readings["process"].isin(tied)].reset_index(drop=True)
     readings = _on_trace(readings, "t_ns", matched)
@@ -102,10 +107,11 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
         "",
     )
     readers = readings["thread"].unique()
-    counts = (origin == ORIGIN["host"]) | untied
-    counts |= _with_work(trace, readers, rows["thread"], start, over)
-    # a region that holds timed readings already has its interval
-    held = rows.loc[(origin == ORIGIN["timer"]) & counts & (reason == ""), "region"]
+    with_work = _with_work(trace, readers, rows["thread"], start, over)
+    counts = (origin != ORIGIN["region"]) | untied | with_work
+    # a region that holds timed readings around work already has its interval
+    timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
+    held = rows.loc[timed_work, "region"]
     counts &= ~((origin == ORIGIN["region"]) & rows["region"].isin(held))
     lost = rows.assign(reason=reason)[counts & (reason != "")]
     names = [row.region or row.site or "host timer" for row in lost.itertuples()]
@@ -131,6 +137,28 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     ]
     table = frames.lean(windows, frames.WINDOWS, len(good))
     return HostTimers(table, lost.assign(name=names), notes)
+
+
+def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) -> Matched:
+    """The same, in which the log's processes that read clocks and recorded no event have a place on
+    the trace's clock although the trace knows no CUDA call of theirs."""
+    timed = pd.concat([log.clock_readings["process"], log.hosts["process"]])
+    left = set(timed) - set(matched.processes) - set(log.records["process"])
+    processes, clocks = dict(matched.processes), dict(matched.clocks)
+    session = trace.info.session_start_utc_ns
+    named = {int(pid_of(process)): int(process) for process in trace.marks["process"].tolist()}
+    for number in sorted(left):
+        pid = log.headers[number].get("pid")
+        lines = log.clocks[log.clocks["process"] == number]
+        marked = log.marked[log.marked["process"] == number].merge(trace.marks, on="payload")
+        clock = clock_map(lines, marked, session)
+        if not isinstance(pid, int) or clock is None:
+            continue
+        if (clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_STEP_NS).any():
+            continue  # the log is of an earlier run
+        clocks[number] = clock
+        processes[number] = named.get(pid, pid << PID_SHIFT)
+    return replace(matched, processes=processes, clocks=clocks)
 
 
 def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame:

@@ -41,6 +41,7 @@ _SLOW, _QUEUE_DEPTH = 10, 900
 _KERNELS_AT_ONCE = 1 << 21
 #: Flags of an interval.
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
+NO_WORK = "no-gpu-work"
 
 
 def host_pieces_of(
@@ -257,7 +258,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     opened, closed, thread, process = (
         w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
     )
-    flags = np.zeros((len(w), 3), dtype=bool)
+    flags = np.zeros((len(w), 4), dtype=bool)
     for number, windows in group(thread[host], host).items():
         start, stop = opened[windows], closed[windows]
         own = outer["thread"] == number
@@ -273,7 +274,11 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[issued])
         before = np.searchsorted(issue, opened[windows]) - 1
         flags[windows, 2] = opened[windows] >= pick(done, before, NEVER)
-    names = np.array([BEFORE, AFTER, IDLE], dtype=object)
+        last = np.searchsorted(issue, closed[windows]) - 1
+        flags[windows, 3] = last == before
+    busy = busy_inside(trace, process[host], opened[host], closed[host])
+    flags[host, 3] &= busy == 0
+    names = np.array([BEFORE, AFTER, IDLE, NO_WORK], dtype=object)
     out: list[tuple[str, ...]] = [()] * len(w)
     for number in host.tolist():
         out[number] = tuple(names[flags[number]])

@@ -63,7 +63,7 @@ def mixed(analysis):
     details = tables["details"]
     copies = details.assign(ns=7, detail="100 % \"of\" it, %s", bandwidth_gb_s=[math.inf, 12.5, 1e-9] + [math.nan] * (len(details) - 3))  # fmt: skip
     tables["details"] = pd.concat([copies.iloc[::-1], details], ignore_index=True)
-    streams = [(second, 13, 5), (first, 13, 1), (first, 2, 9)]
+    streams = [(second, 13, 5, False), (first, 13, 1, True), (first, 2, 9, False)]
     tables["other_streams"] = frames.check(pd.DataFrame(streams, columns=frames.OTHER_STREAMS.names), frames.OTHER_STREAMS)  # fmt: skip
     tables["labels"] = analysis.labels.assign(
         row_interval=analysis.labels["row_interval"].map(renumbered)

@@ -43,6 +43,7 @@ def timed(*work):
 
 KERNEL = Launch(50_000)
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
+NO_WORK = "no-gpu-work"
 
 
 @pytest.mark.parametrize(("before", "work", "flags", "rule", "synchronises", "said"), [
@@ -76,11 +77,36 @@ def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
     ]  # fmt: skip
 
 
-def test_without_cuda_inside_there_is_no_interval_and_no_word_about_it(tmp_path):
+def test_a_timer_without_cuda_inside_is_an_interval_without_operations(tmp_path):
+    """What the host did between two readings, with the GPU idle, and with a kernel of before."""
     analysis, _ = analysed(
-        tmp_path, *timed(Sleep(5_000)), KERNEL, Read("start"), Sync(), Read("end")
+        tmp_path, *timed(Sleep(5_000)), KERNEL, *timed(Sleep(2_000)), *timed(Sync())
     )
-    assert len(analysis.measured) == 1 and not [n for n in analysis.notes if "host timers" in n]
+    alone, beside, waiting = analysis.measured.itertuples()
+    assert check.parts(analysis, alone.interval) == {"host": alone.elapsed_ns}
+    assert (alone.operations, alone.gpu_busy_ns) == (0, 0) and NO_WORK in alone.flags
+    assert beside.gpu_busy_ns > 0 and NO_WORK not in beside.flags
+    assert waiting.gpu_busy_ns > 0 and NO_WORK not in waiting.flags
+    assert not [n for n in analysis.notes if "host timers" in n]
+
+
+def test_the_timers_of_a_process_without_cuda(tmp_path):
+    """Its log has a clock line; the trace has nothing of it."""
+    analysed(tmp_path, *timed(KERNEL, Sync()))
+    trace, (log,) = tmp_path / "trace.sqlite", [*tmp_path.glob("*.jsonl")]
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [line for line in lines if line["type"] not in ("record", "elapsed", "wait", "mark")]
+    for line in kept:
+        line |= {"pid": 777} if line["type"] == "header" else {}
+        line |= {"tid": 777} if "tid" in line else {}
+    other = tmp_path / "other.jsonl"
+    other.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    both = check.analyze(trace, [log, other])
+    of_cuda, of_cpu = both.measured.itertuples()
+    assert (of_cuda.pid, of_cpu.pid) == (MAIN, 777)
+    assert abs(of_cpu.start_ns - of_cuda.start_ns) <= of_cpu.error_ns + of_cuda.error_ns
+    assert check.parts(both, of_cpu.interval) == {"host": of_cuda.elapsed_ns}
+    assert NO_WORK in of_cpu.flags and not both.unaligned.shape[0]
 
 
 def test_a_polling_loop_makes_no_intervals(tmp_path):
