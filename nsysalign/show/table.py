@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from nsysalign.text import ZERO, middle
@@ -77,23 +77,27 @@ def draw(
     """Print the columns as they fit.  `styles`: one per row; `below`: a dim line below each row, ''
     for none."""
     shown = fitted(columns, console.width)
+    widths = [column.width for column in shown]  # once: each looks at all rows
+    lines: list[Text] = []
     for number in range(-1, len(columns[0].cells)):
         line = Text()
-        for place, column in enumerate(shown):
+        for place, (column, width) in enumerate(zip(shown, widths, strict=True)):
             cell = column.cells[number] if number >= 0 else column.head
             # the dot of a zero recedes, so that the eye finds the numbers
             style = "dim" if cell == ZERO else column.styles[number] if column.styles else ""
-            gap = " " * (column.width - cell_len(cell))
+            gap = " " * (width - cell_len(cell))
             line.append(" " * GAP if place else "")
             line.append("" if column.left else gap)
             line.append(
-                set_cell_size(cell, min(column.width, cell_len(cell))), style if number >= 0 else ""
+                set_cell_size(cell, min(width, cell_len(cell))), style if number >= 0 else ""
             )
             line.append(gap if column.left else "")
         line.rstrip()
         if number >= 0 and styles and styles[number]:
             line.stylize(styles[number])
-        console.print(line, no_wrap=True, overflow="crop", crop=True)
+        line.no_wrap, line.overflow = True, "crop"
+        lines.append(line)
         if number >= 0 and below and below[number]:
-            for part in Text(below[number]).wrap(console, console.width - 2):
-                console.print(Text("  ") + part, style="dim")
+            wrapped = Text(below[number], "dim").wrap(console, console.width - 2)
+            lines += [Text("  ") + part for part in wrapped]
+    console.print(Group(*lines), crop=True)

@@ -10,7 +10,10 @@ h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import pandas as pd
 from rich.console import Console
@@ -67,19 +70,28 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     pieces = pieces.assign(ns=pieces["end_ns"] - pieces["start_ns"])
     pieces = pieces[pieces["ns"] > 0].reset_index(drop=True)
     long = pieces.index.isin(pieces["ns"].nlargest(most or len(pieces)).index)
-    found = []
     # a long one, and all shorter ones up to the next, have a number each
-    for _, own in pieces.groupby(long.cumsum() * 2 + ~long):
-        first, sums = own.iloc[0], own.groupby("cause")["ns"].sum().nlargest(4)
-        what = safe_text(first["detail"])
-        if len(own) > 1:
-            shares = (
-                f"{DISPLAY.get(c, '?')} {percent(ns / own['ns'].sum())}" for c, ns in sums.items()
-            )
-            what = f"{len(own)} pieces: {', '.join(shares)}"
-        start, ns = int(first["start_ns"] - row["start_ns"]), int(own["ns"].sum())
-        found.append(Line(start, ns, str(sums.index[0]), what, len(own)))
-    return found
+    numbers = (long.cumsum() * 2 + ~long).tolist()
+    columns = ("start_ns", "ns", "cause", "detail")
+    rows = zip(numbers, *(pieces[name].tolist() for name in columns), strict=True)
+    return [_line([own[1:] for own in run], row["start_ns"]) for _, run in groupby(rows, _number)]
+
+
+_number = itemgetter(0)
+
+
+def _line(pieces: list[tuple[int, int, str, str]], begin_ns: int) -> Line:
+    """One line for pieces (start, ns, cause, detail) that follow each other."""
+    start, ns, cause, detail = pieces[0]
+    if len(pieces) == 1:
+        return Line(int(start - begin_ns), ns, cause, safe_text(detail), 1)
+    sums: Counter[str] = Counter()
+    for _, length, name, _ in sorted(pieces, key=itemgetter(2)):
+        sums[name] += length
+    whole, largest = sums.total(), sums.most_common(4)
+    shares = ", ".join(f"{DISPLAY.get(name, '?')} {percent(ns / whole)}" for name, ns in largest)
+    what = f"{len(pieces)} pieces: {shares}"
+    return Line(int(start - begin_ns), whole, largest[0][0], what, len(pieces))
 
 
 def render(

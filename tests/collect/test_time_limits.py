@@ -3,6 +3,8 @@ another thread."""
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from .test_transparent import interpreters
@@ -140,6 +142,8 @@ WORKS = {
 def test_an_exception_anywhere_reaches_the_program(probed, name):
     """One of the program's, whatever its kind.  What is learned the first time, a region's name, a
     line of the program's, is known whole afterwards or not at all."""
+    if name in ("clocks", "clock") and sys.version_info >= (3, 12):
+        pytest.skip("no trace function sees callbacks of sys.monitoring, which clocks have here")
     run = probed(EVERYWHERE.replace("WORK", WORKS[name]))
     assert run.status == 0 and run.err == "" and run.errors == "", run.err + run.errors
     count, *state = run.out.split()

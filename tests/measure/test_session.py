@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import command_line, wait_until
 
 import nsysalign
 from nsysalign.addons.measure import session
@@ -242,7 +242,8 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
     assert process.returncode == 143 and b"are kept" in said
     kept = json.loads((tmp_path / "o/measure.json").read_text())
     assert not kept["complete"] and kept["blocks"] and len(kept["points"]) == 1
-    assert not subprocess.run(["pgrep", "-f", str(tmp_path)], stdout=subprocess.PIPE).stdout
+    running = [p.name for p in Path("/proc").iterdir() if p.name.isdecimal()]
+    assert not any(os.fsencode(tmp_path) in command_line(pid) for pid in running)
 
 
 # --- Python and the command line ---

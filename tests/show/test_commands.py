@@ -1,7 +1,9 @@
 """show, diff, export and report as a user calls them."""
 
+import io
 import json
 import re
+import time
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from handmade import build
 from recordings import unpack
+from rich.console import Console
 
 from nsysalign import frames
 from nsysalign.cli import cli
@@ -81,6 +84,15 @@ def test_a_waterfall_of_many_pieces_leaves_nothing_out():
     assert len(lines) <= 2 * waterfall.MOST_LINES + 1 and sum(x.count for x in lines) == 1000
     assert all(a.start_ns + a.ns == b.start_ns for a, b in pairwise(lines))
     assert lines[-1].what.startswith("9") and "CPU 90 %, kernel 10 %" in lines[-1].what
+
+
+def test_every_piece_of_a_long_interval_is_drawn_without_looking_at_all_others():
+    """Each line took 12 ms: the width of a column was that of all its rows, asked for in each."""
+    pieces = [("host", 900, "python"), ("kernel", 100, "gemm")] * 5_000
+    analysis = build([("many", "event", "a.py:1", False, [pieces])])
+    began, out = time.process_time(), io.StringIO()
+    waterfall.render(analysis, 0, Console(file=out, width=100), most=None)
+    assert out.getvalue().count("\n") > 10_000 and time.process_time() - began < 20
 
 
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
