@@ -18,6 +18,7 @@ What to read for what, in this order:
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced
+    standard      the standard library, whatever lies beside the script
     rawtime       clocks and files as they are before any user code
 
 If anything goes wrong here it is written to a file and the probe deactivates itself: it never
@@ -51,6 +52,10 @@ def start(run_dir: str) -> None:
     """Arm the import hook.  Called once per process, before any user code."""
     global raw_dir, start_cwd, _timers
     from .hook import install
+    from .standard import Importer
+
+    own = globals()["__builtins__"]  # of the probe's modules alone (sitecustomize)
+    own["__import__"] = Importer(own["__import__"])
 
     raw_dir = os.path.join(run_dir, "raw")
     start_cwd = os.getcwd()

@@ -166,3 +166,25 @@ def test_no_system_call_inside_a_timed_region(tmp_path):
     assert sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64)) == 4510
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 14):
         assert int(done.stdout) < 30, "8,000 slots lie in 125 pages"
+
+
+@pytest.mark.parametrize("name", ["json", "ctypes", "mmap", "threading", "struct", "select"])
+def test_a_file_of_the_program_with_the_name_of_one_of_the_standard_librarys(
+    probed, tmp_path, name
+):
+    """The probe imported it, and lost every pair in silence."""
+    text = f"import os\nif os.environ.get('NSYSALIGN_DIR'): origin = {name!r}\n"
+    (tmp_path / f"{name}.py").write_text(text)
+    program = f"import sys\nwas = {name!r} in sys.modules\nimport torch\nassert was == ({name!r} in sys.modules)\n"
+    run = probed(program.replace("import torch\n", "import torch\nimport torch.cuda\n") + WORK)
+    assert (run.out, run.errors) == ("True\n", ""), run.err
+    assert len(run.lines("record")) == 12
+
+
+def test_what_such_a_file_is_to_the_program(probed, tmp_path):
+    """Its own, before and after the probe looked for another."""
+    (tmp_path / "json.py").write_text("mine = 1\n")
+    for program in (f"import json\n{WORK}", f"{WORK}import json\n"):
+        run = probed(program + "print(json.mine)\n")
+        assert run.out == "True\n1\n" and run.errors == "", run.err
+        assert len(run.lines("record")) == 12
