@@ -133,6 +133,20 @@ def _processes(count: int) -> str:
     return "1 process" if count == 1 else f"{count} processes"
 
 
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _sent_by_terminal(number: int) -> bool:
+    """Whether the script, in the terminal's foreground as we are, has the signal already: a Ctrl-C,
+    or the hang-up of a terminal that is gone."""
+    return number == signal.SIGINT or (number == signal.SIGHUP and not _has_terminal())
+
+
 class _Script:
     """The script, once it is started, and how to stop it: each step once, the next one only after a
     while."""
@@ -145,11 +159,7 @@ class _Script:
         self.profiled: Callable[[], bool] = bool  # whether nsys lives
         self.going_on = 0  # so many processes outlived it for so long that they are left alone
         self._since = 0.0
-        try:
-            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-            self._own_group = False
-        except OSError:
-            self._own_group = True
+        self._own_group = not _has_terminal()
 
     def start(
         self, command: Sequence[str], environ: Mapping[str, str], stdout_to_stderr: bool
@@ -207,7 +217,6 @@ class _Script:
     def asked(self, number: int, _frame: object = None) -> None:
         """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
         written none is passed on."""
-        number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
         ended = self.process is not None and self.process.poll() is not None
         over = self.going_on or (ended and not marked(self.mark))
         if over and self.profiled():
@@ -215,7 +224,7 @@ class _Script:
         elif not self.sent:
             self.sent.append(number)
             self._since = time.monotonic()
-            if self._own_group or number != signal.SIGINT or ended:  # else the terminal has sent it
+            if self._own_group or ended or not _sent_by_terminal(number):
                 self._signal(number)
         elif time.monotonic() - self._since >= GRACE_S:
             self._step()

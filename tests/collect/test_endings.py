@@ -228,3 +228,24 @@ def test_when_we_are_killed_the_run_can_still_be_analysed(whole):
     (log,) = run_dir.glob("events-*.jsonl")
     first = next(r for r in read_log(log) if r["type"] == "record" and "calibration" not in r)
     assert first["site"] == "script.py:6"
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_the_script_gets_the_signal_that_we_got(user, number):
+    """A hang-up came as SIGTERM, and a script that reloads or saves at one ended."""
+    text = """
+import signal, sys, time
+def saved(number, frame):
+    print("got", number, flush=True)
+    sys.exit(7)
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, saved)
+print("ready", flush=True)
+time.sleep(60)
+"""
+    process = user.run(text, "--no-nsys")
+    while process.stdout.readline() not in ("ready\n", ""):
+        pass
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert out.splitlines()[:1] == [f"got {int(number)}"] and process.returncode == 7, err
