@@ -31,6 +31,7 @@ from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.clocks import place_samples
 from nsysalign.place.host_timers import timed
+from nsysalign.place.pauses import with_pauses
 from nsysalign.place.ranges import without_own_work
 from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
 from nsysalign.rundir import DATABASE, Inputs, RunDirectory
@@ -126,6 +127,7 @@ def analyze_inputs(
     latency = launch_latency(trace)
     trace, alignment = without_own_work(trace, align(trace, log))
     alignment = without_crowds(trace, with_runs(trace, alignment))
+    trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
     trim_memory()
     by_log = by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest

@@ -225,6 +225,7 @@ os_calls: OS runtime library calls (only with -t osrt)
 
 LOG_SPECS = (
     RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED,
+    COLLECTIONS,
 ) = _internal("""
 records: Event.record() calls the probe saw, in file order
     int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
@@ -258,6 +259,9 @@ clocks: clock readings
 
 marked: the probe's clock marks, seen from the process: the mark fell between the two readings
     int64 process payload before_ns after_ns
+
+collections: pauses of Python's garbage collector
+    int64 process t0_ns t1_ns generation collected
 """)  # fmt: skip
 
 (SOURCE_LINES,) = specs("""

@@ -146,6 +146,8 @@ ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 #: (CUpti_ActivityMemcpyKind is continued by nsys: ENUM_CUDA_MEMCPY_OPER).
 MIGRATIONS = (11, 12, 13)
 
+#: `kind` of the rows of ranges that are garbage collections of the log (NVTX's kinds are positive).
+PAUSE = -1
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
 OURS = "nsysalign:"
 #: CUPTI's streamId of the legacy default stream of the first context.
@@ -272,6 +274,7 @@ class EventLog:
     clock_readings: pd.DataFrame
     clocks: pd.DataFrame
     marked: pd.DataFrame
+    collections: pd.DataFrame
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
@@ -306,6 +309,7 @@ class Alignment:
     unaligned: pd.DataFrame
     notes: tuple[str, ...] = ()
     clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> ClockMap
+    processes: Mapping[int, int] = field(default_factory=dict)  # log process -> globalPid
     clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
 

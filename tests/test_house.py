@@ -153,7 +153,7 @@ def test_the_version_is_in_one_place():
 
 
 #: What one analysis of an ordinary recording runs, to be read in a week: it may shrink.
-MOST_FUNCTIONS, MOST_FILES = 350, 45
+MOST_FUNCTIONS, MOST_FILES = 380, 45
 
 _COUNTED = """
 import sys, threading, nsysalign

@@ -54,6 +54,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         unaligned=frames.check(unaligned, frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
+        processes=matched.processes,
         clock=clock,
         busy=streams.busy,
     )

@@ -16,6 +16,7 @@ What to read for what, in this order:
     timers        readings of time.perf_counter and the like
     reference     every event on one clock of its GPU (calibrate: how long a record takes here)
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
+    garbage       pauses of Python's garbage collector
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced
     standard      the standard library, whatever lies beside the script

@@ -18,6 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
+from .garbage import Garbage
 from .rawtime import Untraced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, RECORD, SLOT, SLOT_SIZE
@@ -68,6 +69,7 @@ class Runtime:
         self.foreign: dict[int, tuple[int, int]] = {}  # handle -> what LATEST holds
         self.driver = Driver()
         self.ending = Ends()
+        self.garbage = Garbage(self._line)
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         self.tls = threading.local()
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
@@ -122,6 +124,7 @@ class Runtime:
         for line in early:
             self._line(line)
         self.sync()
+        self.garbage.watch()
         atexit.register(self._at_exit)
         self.ready = True
 
@@ -250,12 +253,15 @@ class Runtime:
         if chunk + _CHUNKS_AHEAD not in self.chunks:
             for ahead in range(1, _CHUNKS_AHEAD + 1):
                 self.store.grow(chunk + ahead)
+        self.garbage.write()
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
 
     def _at_exit(self) -> None:
         try:
+            self.garbage.leave()
             with Untraced():
+                self.garbage.write()
                 self.sync()
             for text in replaced():
                 self.note(text=text)
@@ -274,6 +280,8 @@ class Runtime:
             if self.references is not None:
                 self.references.after_fork()
             self.sites.clear()
+            self.garbage.leave()
+            self.garbage.clear()
             tables = (self.chunks, self.states, self.foreign, self.calibrated)
             for table in (*tables, self.decisions):
                 table.clear()  # type: ignore[attr-defined]

@@ -6,7 +6,8 @@
 `<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, the strings that
                   slots refer to by number, `{"str": 3, "text": ...}`, `{"ctx": 5, "frames": [[file,
                   line], ...], "library": false}`, and why a comparison failed, by its slot's seq:
-                  `{"err": 12, "text": ...}`.  Where nsys listens, `{"end": ""}`: how the process
+                  `{"err": 12, "text": ...}`.  A garbage collection: `{"gc": [t0, t1, generation, collected]}`.
+                  Where nsys listens, `{"end": ""}`: how the process
                   ends will follow in another such line, and when, unless it is killed.
 
 `<n>` counts the starts within one pid: exec() keeps the pid.

@@ -101,7 +101,7 @@ class _Start:
         #: Kind of line -> number -> line (slots.py): what other lines and slots refer to.
         self.tables: dict[str, dict[int, dict[str, Any]]] = {kind: {} for kind in _TABLES}
         self.places: dict[int, dict[str, Any]] = {}  # of contexts, as they are written
-        self.lines: list[dict[str, Any]] = []  # of types clock, sync and note, in order
+        self.lines: list[dict[str, Any]] = []  # of types clock, sync, gc and note, in order
         #: How the process ended, if the profiler listened; from when on it collected nothing more.
         self.end: dict[str, Any] | None = None
         self.until_ns = math.inf
@@ -132,6 +132,10 @@ class _Start:
                 self.first_seq = line.get("first_seq", 0)
             case {"clock": clock}:
                 self.lines.append({"type": "clock", **clock})
+            case {"gc": [start, stop, generation, collected]}:
+                times = {"t0_ns": start, "t1_ns": stop}
+                counts = {"generation": generation, "collected": collected}
+                self.lines.append({"type": "gc", **times, **counts})
             case {"note": note}:
                 self.lines.append({"type": "note", **note})
             case {"end": end}:

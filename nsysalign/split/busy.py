@@ -13,7 +13,16 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.intervals import disjoint, group, index_type, least, tile
-from nsysalign.model import CALL_KINDS, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
+from nsysalign.model import (
+    CALL_KINDS,
+    ISSUING_CALLS,
+    KIND,
+    PAUSE,
+    SYNC_CALLS,
+    Alignment,
+    Trace,
+    process_of,
+)
 from nsysalign.place.ranges import own_calls
 from nsysalign.split.pieces import CAUSE
 
@@ -134,8 +143,11 @@ class Threads:
         )
         self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
-        push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
+        kind = trace.ranges["kind"].to_numpy()
+        push_pop, pauses = np.flatnonzero(kind == PUSH_POP), np.flatnonzero(kind == PAUSE)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        #: By process: no thread of it runs Python meanwhile.
+        self._pauses = group(trace.ranges["process"].to_numpy()[pauses], pauses)
         self._built: dict[int, tuple[Blocks, Blocks]] = {}
 
     def calls(self, thread: int, low: int, high: int) -> Blocks:
@@ -148,15 +160,20 @@ class Threads:
 
     def beside_calls(self, thread: int) -> tuple[Blocks, Blocks]:
         """The profiler's own work on a thread, inside calls, too (the calls take precedence), and
-        its innermost NVTX ranges."""
+        its innermost ranges: garbage collections of its process, before NVTX ranges."""
         if thread not in self._built:
             over, ranges = (rows.get(thread, _NONE) for rows in (self._overhead, self._ranges))
             begin = self.trace.overhead["start_ns"].to_numpy()[over]
             start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
             order = np.lexsort((-end, start))
+            named = innermost(start[order], end[order], ranges[order])
+            pauses = self._pauses.get(int(process_of(thread)), _NONE)
+            if len(pauses):
+                collections = union_of(self.trace.ranges, pauses)
+                named, _ = first_of([collections, named])
             self._built[thread] = (
                 union_of(self.trace.overhead, over[np.argsort(begin, kind="stable")]),
-                innermost(start[order], end[order], ranges[order]),
+                named,
             )
         return self._built[thread]
 

@@ -62,6 +62,7 @@ LINES = {
     "clock_reading": Line(frames.CLOCK_READINGS, ("t_ns",), ("site",)),
     "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
     "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
+    "gc": Line(frames.COLLECTIONS, _CALL),
 }
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
 #: are both.)

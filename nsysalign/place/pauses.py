@@ -1,0 +1,49 @@
+"""Garbage collections of the log as ranges of the trace: what the host did while it was outside CUDA.
+
+thread   [ step                                   ]
+log             t0 [ collection ] t1
+after           [ garbage collection ]                 a range of its own kind, in no label
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import PAUSE, EventLog, Trace, pid_of, thread_of
+from nsysalign.place.clocks import ClockMap
+
+#: What idle time that a collection covers is called, in details and in words.
+GARBAGE_COLLECTION = "garbage collection"
+
+
+def with_pauses(
+    trace: Trace, log: EventLog | None, clocks: Mapping[int, ClockMap], processes: Mapping[int, int]
+) -> Trace:
+    """The trace with the log's collections among its ranges, on the main thread of their process.
+    `clocks`, `processes`: by process of the log, its clock and globalPid."""
+    if log is None or log.collections.empty:
+        return trace
+    parts = [trace.ranges]
+    for number, rows in log.collections.groupby("process"):
+        if (clock := clocks.get(int(number))) is None:
+            continue
+        process = processes[int(number)]
+        start, end = (clock.to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+        columns = {
+            "start_ns": start,
+            "end_ns": np.maximum(end, start),
+            "thread": thread_of(process, pid_of(process)),
+            "process": process,
+            "text": GARBAGE_COLLECTION,
+            "kind": PAUSE,
+            "row": -1,
+        }
+        parts.append(pd.DataFrame(columns))
+    ranges = pd.concat(parts, ignore_index=True)
+    ranges = ranges.sort_values("start_ns", kind="stable", ignore_index=True)
+    return replace(trace, ranges=frames.check(ranges, frames.RANGES))
