@@ -88,10 +88,20 @@ class Timers:
             return disable if unwanted else None
 
         def stop() -> None:
+            monitoring.use_tool_id = own
             monitoring.set_events(tool, 0)
             monitoring.free_tool_id(tool)
 
-        monitoring.use_tool_id(tool, "nsysalign")
+        # whoever asks for our number gets it, as without us
+        own = monitoring.use_tool_id
+
+        def use_tool_id(tool_id: int, name: str, /) -> None:
+            if tool_id == tool and self._stop is stop:
+                self.step_aside(f"{UNLOGGED}the program uses our number of sys.monitoring")
+            return own(tool_id, name)
+
+        own(tool, "nsysalign")
+        monitoring.use_tool_id = use_tool_id
         monitoring.register_callback(tool, monitoring.events.CALL, called)
         monitoring.set_events(tool, monitoring.events.CALL)
         return stop

@@ -217,3 +217,23 @@ print(arrived)
 """
     run = probed(PAIR + text, python=python)
     assert (run.status, run.out, run.err, run.errors) == (0, "True\n39\n", "", "")
+
+
+def test_a_program_that_takes_every_number_of_sys_monitoring(probed):
+    """The one that the probe had was refused to it: ValueError."""
+    python = interpreters().get("3.13") or interpreters().get("3.12")
+    if python is None:
+        pytest.skip("no Python with sys.monitoring here")
+    text = """
+import sys, time, torch
+torch.cuda.init()
+for number in range(6):
+    sys.monitoring.use_tool_id(number, f"mine {number}")
+print([sys.monitoring.get_tool(number) for number in range(6)])
+time.time()
+a = torch.cuda.Event()
+a.record()
+"""
+    run = probed(text, python=python)
+    assert run.out == f"{[f'mine {n}' for n in range(6)]}\n" and run.errors == "", run.err
+    assert any("number of sys.monitoring" in line["text"] for line in run.lines("note"))
