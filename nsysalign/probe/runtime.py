@@ -22,7 +22,7 @@ from .garbage import Garbage
 from .rawtime import Untraced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, RECORD, SLOT, SLOT_SIZE
-from .store import Store
+from .store import Store, page_of_last_words
 from .tampering import replaced
 
 LATEST = "_nsysalign_record"  # on an event: (seq, device) of its latest record
@@ -83,6 +83,13 @@ class Runtime:
         self._lock = threading.RLock()
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
+        #: Where a failure is written that reaches no file; of who may change user or root.
+        self.last_words: Any = None
+        try:
+            if os.geteuid() == 0:
+                self.last_words = page_of_last_words(raw_dir)
+        except Exception as error:  # the first record says what is wrong with the folder
+            pass_on(error)
 
     def begin(self, device: int) -> None:
         """Create the files and write the header.  Called before the first event is recorded."""

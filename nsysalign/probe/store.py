@@ -41,6 +41,16 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
     return chunk
 
 
+def page_of_last_words(folder: str) -> mmap.mmap:
+    """A page of a file of errors, for a process that may give up its right to open one (setuid), or
+    the way to it (chroot).  No descriptor is kept."""
+    fd = Files.open(f"{folder}/{os.getpid()}.later", _OPEN, 0o600)
+    try:
+        return _map(fd, 0, mmap.PAGESIZE)
+    finally:
+        Files.close(fd)
+
+
 class Store:
     """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot
     `seq`."""

@@ -80,8 +80,9 @@ def convert(
 def errors(raw_dir: Path) -> list[str]:
     """What the probe itself could not do, one text per process: the kind of the last exception,
     whose message and traceback may hold the user's data and stay in the file."""
-    files = [path for path in sorted(raw_dir.glob("*.errors")) if path.is_file()]
-    texts = [path.read_text(errors="replace").splitlines() for path in files]
+    named = [*raw_dir.glob("*.errors"), *raw_dir.glob("*.later")]  # probe.store.page_of_last_words
+    files = [path for path in sorted(named) if path.is_file()]
+    texts = [path.read_text(errors="replace").rstrip("\0").splitlines() for path in files]
     kinds = [[line[1:] for line in lines if line.startswith("!")] for lines in texts]
     return [own[-1] for own in kinds if own]
 

@@ -83,6 +83,7 @@ def probed(tmp_path, request):
             for p in convert(run_dir / "raw", run_dir, tmp_path)
         }
         errors = "".join(p.read_text() for p in (run_dir / "raw").glob("*.errors"))
+        errors += "".join(p.read_text().rstrip("\0") for p in (run_dir / "raw").glob("*.later"))
         err = (run_dir / "err").read_text()
         return Probed(process.pid, process.returncode, out, err, logs, errors)
 

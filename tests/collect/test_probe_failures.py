@@ -188,3 +188,13 @@ def test_what_such_a_file_is_to_the_program(probed, tmp_path):
         run = probed(program + "print(json.mine)\n")
         assert run.out == "True\n1\n" and run.errors == "", run.err
         assert len(run.lines("record")) == 12
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change user or root folder")
+@pytest.mark.parametrize("call", ["os.setuid(65534)", "os.chroot('/proc/self/cwd')"])
+def test_a_process_that_gave_up_its_rights_before_the_first_event(probed, call):
+    """Its pairs were lost without a note: no file could be opened, that of errors neither."""
+    begin, _, rest = WORK.partition("a, b =")
+    run = probed(f"import os{begin}import torch.cuda\n{call}\na, b ={rest}")
+    assert (run.out, run.logs) == ("True\n", {}), run.err
+    assert re.match("!(PermissionError|FileNotFoundError): ", run.errors)
