@@ -121,8 +121,8 @@ class RunDirectory:
         return found if isinstance(found, dict) else {}
 
     def conditions(self) -> tuple[str, ...]:
-        """What was set up around the run (locked clocks), according to run.json; () if it lists
-        nothing."""
+        """What was set up around the run (locked clocks) and what the probe could not do in it,
+        according to run.json; () if it lists nothing."""
         listed = self.manifest().get("conditions")
         return tuple(map(str, listed)) if isinstance(listed, list) else ()
 

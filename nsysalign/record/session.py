@@ -202,6 +202,9 @@ def _launch(
     return launch(argv, environment | dict(options.environment), log, **limits, **under)
 
 
+_PROBLEM = "the probe had a problem"
+
+
 @contextlib.contextmanager
 def _finished(
     run_dir: Path, ended: Ended, notes: list[str], options: CollectOptions
@@ -217,7 +220,8 @@ def _finished(
             "exit_status": ended.status,
             "event_logs": [log.name for log in logs],
             "notes": notes,
-            "conditions": list(options.conditions),
+            # what the answer says as well
+            "conditions": [*options.conditions, *(n for n in notes if n.startswith(_PROBLEM))],
             **more,
         }
         write_lines(run_dir / rundir.MANIFEST, [json.dumps(manifest, indent=1)])
@@ -246,7 +250,7 @@ def _event_logs(folder: Path, notes: list[str], header: Mapping[str, Any] = {}) 
     failures = errors(raw)
     if not failures:
         shutil.rmtree(raw, ignore_errors=True)
-    notes += [f"the probe had a problem: {text}" for text in failures]
+    notes += [f"{_PROBLEM}: {text}" for text in failures]
     return logs
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nsysalign.engine import load
 from nsysalign.record.command import probe_environment
 from nsysalign.record.convert import errors
 
@@ -198,3 +199,14 @@ def test_a_process_that_gave_up_its_rights_before_the_first_event(probed, call):
     run = probed(f"import os{begin}import torch.cuda\n{call}\na, b ={rest}")
     assert (run.out, run.logs) == ("True\n", {}), run.err
     assert re.match("!(PermissionError|FileNotFoundError): ", run.errors)
+
+
+def test_the_answer_says_that_the_probe_had_a_problem(whole):
+    """It was said beside the script's output only, once."""
+    text = "import json\ndef broken(*a, **k): raise ValueError('no texts')\npair()\njson.dumps = broken\nimport os\nif not os.fork():\n    pair()\n"
+    process = whole.run(text)
+    _, _, err = whole.the_end(process)
+    (run_dir,) = whole.run_dirs()
+    said = "the probe had a problem: ValueError"
+    assert said in err and said in load(run_dir).notes, err
+    assert whole.analyze(run_dir).returncode == 0 and said in load(run_dir).notes
