@@ -93,6 +93,11 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
             yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
         else:
             yield Row(what, OK, f"{free:.0f} GB free")
+    if sys.platform == "linux":
+        from nsysalign.record.command import obstacles
+
+        for obstacle, step in obstacles(temporary):
+            yield Row("limits", MISSING, obstacle, "nsys hangs, and the script never starts", step)
     try:
         tool = find_nsys(explicit)
         tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from nsysalign.errors import UsageError
@@ -19,6 +21,8 @@ NOTEWORTHY = {
 _RECEIPTS = ("pipx_metadata.json", "uv-receipt.toml")
 #: What a recording of a few seconds and its export need.
 SMALLEST_LIMIT = 64 << 20
+#: nsys records with these, and hangs with 24 open files.
+LEAST_MEMORY, LEAST_FILES = 1_000_000 << 10, 64
 
 
 def resolve(command: Sequence[str]) -> list[str]:
@@ -86,6 +90,41 @@ def refuse_small_files() -> None:
             f"this shell limits files to {limit:,} bytes (ulimit -f), and a recording needs more",
             "ulimit -f unlimited, or start it from another shell",
         )
+
+
+def refuse_obstacles() -> None:
+    """What lets nsys hang until the patience of `launch` is over, with no word of the reason."""
+    for obstacle, step in obstacles(Path(tempfile.gettempdir())):
+        raise UsageError(f"{obstacle}, and nsys cannot record there", step)
+
+
+def obstacles(temporary: Path) -> Iterator[tuple[str, str]]:
+    """(what is too small here for nsys, what to do).  What is said to be needed was tried with nsys
+    2024.2: it records with that."""
+    import resource
+    import socket
+
+    for number, least, text, step in (
+        (resource.RLIMIT_AS, LEAST_MEMORY, "memory to {:,} bytes (ulimit -v)", "ulimit -v unlimited"),
+        (resource.RLIMIT_NOFILE, LEAST_FILES, "open files to {:,} (ulimit -n)", "ulimit -n 1024"),
+    ):  # fmt: skip
+        limit = resource.getrlimit(number)[0]
+        if limit != resource.RLIM_INFINITY and limit < least:
+            yield (
+                f"this shell limits {text.format(limit)}",
+                f"{step}, or start it from another shell",
+            )
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(temporary).free
+        if free < SMALLEST_LIMIT:
+            text = f"the folder for temporary files has {free:,} bytes left"
+            yield text, "TMPDIR=/another/folder nsysalign run ..."
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            asking.connect(("127.0.0.1", 9))  # sends nothing
+    except OSError as error:
+        text = f"127.0.0.1 cannot be reached ({error.strerror})"
+        yield text, "ip link set lo up, or start it outside of this network namespace"
 
 
 def probe_environment(

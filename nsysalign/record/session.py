@@ -81,6 +81,7 @@ def collect(
     """
     argv = _checked(command)
     nsys = find_nsys(options.nsys)
+    commands.refuse_obstacles()
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
     tell = progress or (lambda step, percent: None)

@@ -11,6 +11,7 @@ import pytest
 
 from nsysalign.errors import NsysError, UsageError
 from nsysalign.record.command import (
+    obstacles,
     probe_environment,
     refuse_nested,
     refuse_small_files,
@@ -108,3 +109,32 @@ def test_a_small_limit_of_files_is_said_at_once():
     )  # fmt: skip
     assert "this shell limits files to 1,024,000 bytes (ulimit -f)" in done.stderr
     refuse_small_files()
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("ulimit -n 40", "limits open files to 40 (ulimit -n)"),
+        ("ulimit -v 900000", "limits memory to 921,600,000 bytes (ulimit -v)"),
+        ("unshare -Urn true && exec unshare -Urn", "127.0.0.1 cannot be reached"),
+        (
+            "unshare -Urm true && exec unshare -Urm bash -c 'mount -t tmpfs -o size=1m none \"$1\" && "
+            "export TMPDIR=$1 && shift && exec \"$@\"' bash $PWD/small",
+            "the folder for temporary files has",
+        ),
+    ],
+)  # fmt: skip
+def test_what_nsys_would_hang_at_is_said_at_once(before, words, tmp_path):
+    """And what `doctor` says of it.  It took up to 93 s to say that the script never started."""
+    (tmp_path / "small").mkdir()
+    join = " " if "exec" in before else " && exec "
+    program = "import sys; from nsysalign.record.command import refuse_obstacles as f; f()"
+    shell = f'{before}{join}{sys.executable} -c "{program}"'
+    done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, text=True)
+    if "unshare" in before and "unshare: " in done.stderr:
+        pytest.skip("no namespace can be made here")
+    assert f"{words}" in done.stderr and "UsageError" in done.stderr, done.stderr
+
+
+def test_a_usual_shell_has_no_obstacles(tmp_path):
+    assert not list(obstacles(tmp_path))
