@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -265,3 +266,19 @@ def test_a_system_without_what_only_unix_has(run, tmp_path):
     words = json.dumps([[str(word) for word in command] for command in commands])
     done = subprocess.run([sys.executable, "-c", code, words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-600:]
+
+
+def test_a_ctrl_c_while_modules_are_loaded_shows_no_traceback(tmp_path):
+    """From the first line of ours on: here while `nsysalign.cli` is imported."""
+    (tmp_path / "sitecustomize.py").write_text("""
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nsysalign.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+""")
+    command = [sys.executable, "-m", "nsysalign", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
