@@ -25,6 +25,7 @@ except ImportError as error:
     sys.exit(3)
 
 from nsysalign import __version__, registry
+from nsysalign.commandline.options import VIEW
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 from nsysalign.record.processes import ENDING
 
@@ -111,7 +112,15 @@ class _Lazy(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with interruptible():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except NsysAlignError as error:
+                if ctx.meta.get(VIEW) == "brief":  # its reader reads stdout alone
+                    from nsysalign.brief import short
+
+                    command = ctx.invoked_subcommand or ""
+                    click.echo(short(command, "error", error.message, error.next_step or ""))
+                raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         addons = [(name, words) for name, (_, _, words) in _of_addons().items()]

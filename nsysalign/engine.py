@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames, registry
-from nsysalign.errors import AnalysisError, EventLogError
+from nsysalign.errors import EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.explain.rules.whole_run import before_and_after
 from nsysalign.memory import trim_memory
@@ -34,7 +34,7 @@ from nsysalign.place.host_timers import timed
 from nsysalign.place.pauses import with_pauses
 from nsysalign.place.ranges import without_own_work
 from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
-from nsysalign.rundir import DATABASE, Inputs, RunDirectory
+from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.split.budget import (
     DISTURBED,
     SplitTrace,
@@ -182,22 +182,10 @@ def _read(inputs: Inputs) -> tuple[Trace, EventLog | None]:
 def load(path: str | PathLike[str]) -> Analysis:
     """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not
     add up."""
+    from nsysalign.inputkind import stored
     from nsysalign.store import database
 
-    path = Path(path)
-    if not path.is_dir():
-        return database.load(path)
-    if RunDirectory(path).unprofiled:
-        raise AnalysisError(
-            f"{path}: recorded without nsys, so there is no breakdown",
-            f"what its event log proves: nsysalign analyze {path}",
-        )
-    stored = path / DATABASE
-    if not stored.is_file():
-        raise AnalysisError(
-            f"{path}: no analysis.db in this directory", f"nsysalign analyze {path}"
-        )
-    return database.load(stored)
+    return database.load(stored(Path(path)))
 
 
 def _evidence(

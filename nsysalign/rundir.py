@@ -85,6 +85,11 @@ class RunDirectory:
                 f"{self.path}: recorded without nsys, so there is no trace to take apart",
                 f"what its event log proves: nsysalign analyze {self.path}",
             )
+        if not found and (self.path / DATABASE).is_file():
+            raise TraceError(
+                f"{self.path}: a stored analysis without its trace",
+                f"what is stored: nsysalign show {self.path}",
+            )
         names = ", ".join(p.name for p in found) or "neither .sqlite nor .nsys-rep"
         raise TraceError(
             f"{self.path}: a run directory holds one {EXPORT} or one report; found {names}",

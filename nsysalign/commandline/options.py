@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-_VIEW = "nsysalign.view"
+VIEW = "nsysalign.view"
 
 
 def _writable(ctx: click.Context, _option: click.Parameter, file: Any) -> Any:
@@ -67,7 +67,7 @@ def script() -> Decorator:
 def _viewed(*names: str, words: str) -> Decorator:
     def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
         if given:
-            ctx.meta[_VIEW] = option.name
+            ctx.meta[VIEW] = option.name
 
     return click.option(*names, is_flag=True, expose_value=False, callback=chosen, help=words)
 
@@ -86,7 +86,7 @@ def view() -> str:
     """What the running command is to print: "" (the first screen), "full", "kernels",
     "brief"."""
     ctx = click.get_current_context(silent=True)
-    return ctx.meta.get(_VIEW, "") if ctx else ""
+    return ctx.meta.get(VIEW, "") if ctx else ""
 
 
 def of_addons(command: str) -> Decorator:

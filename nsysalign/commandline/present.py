@@ -22,7 +22,7 @@ from nsysalign.commandline.outputs import (
     folder_for,
     refuse_overwriting,
 )
-from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError, TraceError, UsageError
+from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError, NsysError, TraceError
 from nsysalign.rundir import (
     ANSWER,
     DATABASE,
@@ -38,18 +38,6 @@ if TYPE_CHECKING:
     from nsysalign.answer import Answer
     from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions, CollectResult
-
-_LOG = (
-    "is an event log: it says what was measured, and belongs to a trace, which says when",
-    "nsysalign analyze TRACE.sqlite --events {}",
-)
-#: How the name of a file ends that is no trace: what it is, and what to do with it.
-_NO_TRACE = {
-    ".jsonl": _LOG,
-    ".jsonl.gz": _LOG,
-    ".json": ("is no trace", "of a stored analysis: nsysalign report {}"),
-    ".py": ("is a program, and analyze reads what was recorded of one", "nsysalign run {}"),
-}
 
 
 def assembled(
@@ -68,23 +56,18 @@ def assembled(
     A trace given by itself brings no logs, only the other files of its run.  Raises TraceError,
     UsageError or NsysError with what to do next.
     """
+    from nsysalign.inputkind import readable
     from nsysalign.record.session import recover
 
     run, trace = RunDirectory.around(path), path
-    if not path.exists():
-        raise TraceError(
-            f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
-        )
     if path.is_dir():
         recover(path)
+    readable(path)
+    if path.is_dir():
         trace = trace_of(run)
         events = events or run.event_logs()
         baseline = baseline or run.baseline_logs()
     else:
-        for suffix, (what, instead) in _NO_TRACE.items():
-            if path.name.endswith(suffix):
-                error = UsageError if suffix == ".py" else TraceError
-                raise error(f"{path.name} {what}", instead.format(shlex.quote(str(path))))
         if not quiet and not events and (logs := run.event_logs()):
             click.echo(
                 f"note: {logs[0].name} beside it is not read: its events are of the run "
@@ -126,6 +109,7 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
     of_run = RunDirectory(trace.parent).manifest().get("trace") == beside.name
     if beside.is_file() and (of_run or beside.stat().st_mtime_ns >= made):
         return beside
+    from nsysalign.inputkind import damaged
     from nsysalign.record.nsys import export_sqlite, find_nsys
 
     target = output / beside.name
@@ -133,10 +117,14 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
         digest = hashlib.sha256(f"{trace.stat().st_size}-{made}".encode()).hexdigest()[:8]
         target = output / f"{trace.stem}-{digest}.sqlite"
     if not target.exists():  # else made from this report, below
-        with ProgressLine(quiet) as tell:
-            export_sqlite(
-                find_nsys(nsys), trace, target, lambda done: tell("exporting the report", done)
-            )
+        try:
+            with ProgressLine(quiet) as tell:
+                export_sqlite(
+                    find_nsys(nsys), trace, target, lambda done: tell("exporting the report", done)
+                )
+        except NsysError as error:
+            known = "recorded by nsys" in error.message  # a newer one
+            raise (None if known else damaged(trace)) or error from error
         os.utime(target, ns=(made, made))  # the next analysis recognises it by that
     return target
 
@@ -195,6 +183,22 @@ def present(
     if json_out:
         from nsysalign.store import document
 
+        deliver(document.pieces(analysis), json_out)
+    return analysis
+
+
+def stored_screen(path: Path, *, quiet: bool, json_out: str | None) -> Analysis:
+    """The screen of a stored analysis whose trace is not there: nothing is written but `json_out`."""
+    from nsysalign.answer import answer
+    from nsysalign.engine import load
+    from nsysalign.store import document
+
+    analysis = load(path)
+    if not quiet and json_out != "-":
+        click.echo(f"note: no trace in {path}: this is what is stored there", err=True)
+        folder = path if path.is_dir() else path.parent
+        sys.stdout.write(printed(analysis, answer(analysis), folder))
+    if json_out:
         deliver(document.pieces(analysis), json_out)
     return analysis
 

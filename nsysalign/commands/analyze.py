@@ -59,7 +59,8 @@ def analyze(
 
     look_for_garbage_less_often()
     from nsysalign import registry
-    from nsysalign.commandline.present import present, unprofiled
+    from nsysalign.commandline.present import present, stored_screen, unprofiled
+    from nsysalign.inputkind import InputKind, kind_of
     from nsysalign.rundir import RunDirectory
 
     if any(answer(traces, ctx.params) for answer in registry.each("several")):
@@ -73,6 +74,9 @@ def analyze(
     if run.unprofiled and not (events or baseline or fail_on):
         unprofiled(run, quiet=quiet, json_out=json_out)
         return
+    if run.path.exists() and kind_of(run.path) is InputKind.STORED and not (events or baseline):
+        analysis = stored_screen(run.path, quiet=quiet, json_out=json_out)
+        ctx.exit(1 if fail_on and shared.closed(analysis, fail_on, quiet=quiet) else 0)
     files = {name for addon in registry.addons().values() for name in addon.files}
     analysis = present(
         traces[0],

@@ -39,6 +39,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
     from nsysalign.commandline.present import exported, trace_of
+    from nsysalign.inputkind import InputKind, kind_of, readable
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
     from nsysalign.trace import redaction
 
@@ -46,11 +47,18 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
         raise UsageError(
             f"{trace}: a measurement is not redacted", "nsysalign redact one of the profiles in it"
         )
+    if kind_of(trace) is InputKind.STORED:
+        raise UsageError(
+            f"{trace}: a stored analysis without its trace, and redact copies traces",
+            "share it as it is: analysis.db, answer.json and report.html hold no private data (docs/privacy.md)",
+        )
     _refuse_existing(out)
     rename = redaction.pseudonyms() if hash_names else None
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.absolute().parent))
     run, copy = RunDirectory(trace), scratch / "copy"
     try:
+        if not trace.is_dir():
+            readable(trace)
         recorded = trace_of(run) if trace.is_dir() else trace
         export = exported(recorded, scratch, nsys=nsys, quiet=quiet)
         if not trace.is_dir():

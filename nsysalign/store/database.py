@@ -119,11 +119,6 @@ def load(path: str | os.PathLike[str]) -> Analysis:
     """The whole analysis back.  Never creates or changes the file.  Raises AnalysisError, which
     says what is wrong."""
     path = Path(path)
-    if path.suffix == ".json" and path.is_file():
-        raise AnalysisError(
-            f"{path} is an export for other programs, and is not read",
-            "give the run directory, or its analysis.db",
-        )
     try:
         expected = "an analysis.db"
         with untrusted.opened(path, AnalysisError, expected=expected, again=_AGAIN) as connection:

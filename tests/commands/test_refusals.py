@@ -74,7 +74,8 @@ def test_a_report_of_a_newer_nsys(tmp_path):
     ],
 )
 def test_what_is_no_trace_says_what_it_is(name, said, instead, tmp_path):
-    (tmp_path / name).write_bytes(b"{}")
+    log = b'{"type":"header","format":"nsysalign-events","version":1,"pid":7}\n'
+    (tmp_path / name).write_bytes(b"import torch\n" if name.endswith(".py") else log)
     error = refused("analyze", tmp_path / name)
     assert said in error.message and error.next_step == instead.format(tmp_path / name)
 

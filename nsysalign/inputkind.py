@@ -1,0 +1,237 @@
+"""What a path is: decided here, by what it holds, never by its name alone; and what to do with it.
+
+kind_of(path) -> InputKind          readable(path): what analyze reads      stored(path): what show, report, diff read
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import zlib
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+
+from nsysalign.errors import AnalysisError, NsysAlignError, TraceError, UsageError
+from nsysalign.rundir import ANSWER, DATABASE, REPORT_SUFFIXES, RunDirectory
+from nsysalign.untrusted import contents, opened, tables
+
+#: How much of a file says what it is.
+_HEAD = 1 << 16
+_ANALYZE = "analyze it first: nsysalign analyze {}"
+_RECORD = "record the program with nsys: nsysalign run SCRIPT.py"
+
+
+class InputKind(Enum):
+    """(in words, what to do with it where a trace is wanted)."""
+
+    RUN = "a run directory", ""
+    UNPROFILED = "a run without nsys", "what its event log proves: nsysalign analyze {}"
+    STORED = "a stored analysis without its trace", "what is stored: nsysalign show {}"
+    FOLDER = "a folder without a trace", "name the trace: nsysalign analyze FILE"
+    EXPORT = "an nsys export", ""
+    REPORT = "an nsys report", ""
+    #: Read by `analyze` as soon as there is a reader: add it to _READABLE.
+    TORCH_PROFILER = "a trace of torch.profiler", _RECORD
+    DAMAGED_REPORT = "no nsys report, or a damaged one (it does not begin as one)", "copy it again from where it was recorded, or record again"  # fmt: skip
+    CUT_REPORT = "an nsys report whose end is missing", "copy it again from where it was recorded"
+    STREAM = "nsys's raw recording, not yet a report", "nsysalign analyze the folder that it lies in"  # fmt: skip
+    NCU = "a report of Nsight Compute, which replays kernels one by one and has no timeline", _RECORD  # fmt: skip
+    PERFETTO = "a Perfetto trace", _RECORD
+    CHROME = "a Chrome trace of another program", _RECORD
+    AMD = "a trace of an AMD GPU", "nsysalign reads traces of NVIDIA's nsys only"
+    SNAPSHOT = "a memory snapshot of torch, which has no times of kernels", _RECORD
+    PICKLE = "a Python pickle, which is never opened", _RECORD
+    EVENT_LOG = (
+        "an event log: it says what was measured, and belongs to a trace, which says when",
+        "nsysalign analyze TRACE.sqlite --events {}",
+    )
+    OURS = "an output of nsysalign, for other programs", "of a stored analysis: nsysalign report RUN"  # fmt: skip
+    HTML = "a page (HTML)", "name the trace that it was made from"
+    ARCHIVE = "an archive", "unpack it, and name the trace in it"
+    PROGRAM = "a program, and analyze reads what was recorded of one", "nsysalign run {}"
+    EMPTY = "an empty file", "record or copy it again"
+    JSON = "JSON, and no trace", _RECORD
+    TEXT = "a text, and no trace", _RECORD
+    UNKNOWN = "no trace of nsys", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
+
+
+#: What `analyze` reads; SQLite files of unknown contents, too: the reader says what they lack.
+_READABLE = {InputKind.RUN, InputKind.EXPORT, InputKind.REPORT}
+_NOTHING = {InputKind.EMPTY, InputKind.TEXT, InputKind.UNKNOWN}
+#: What nsys itself is asked about first: older ones wrote other headers.
+_DOUBTFUL = {InputKind.DAMAGED_REPORT, InputKind.CUT_REPORT}
+_MAGIC = {
+    b"NVR\0": InputKind.NCU,
+    b"NVIDIA Tegra Profiler Report": InputKind.REPORT,
+    b"PK\3\4": InputKind.ARCHIVE,
+    b"\xfd7zXZ": InputKind.ARCHIVE,
+    b"BZh": InputKind.ARCHIVE,
+    b"\x28\xb5\x2f\xfd": InputKind.ARCHIVE,
+    b"7z\xbc\xaf": InputKind.ARCHIVE,
+}
+#: How a report ends, and how pickles of protocols 2 to 5 begin.
+_END, _PICKLES = b"[END]", tuple(bytes([0x80, n]) for n in range(2, 6))
+#: Tables of our analyses, and of rocprofv3's.
+_OF_ANALYSIS = {"documentation", "intervals", "meta"}
+
+
+def kind_of(path: Path) -> InputKind:
+    """Reads the first 64 KB at most, of SQLite the names of tables.  Raises TraceError if there is no such
+    path, or if it cannot be read."""
+    if not path.exists():
+        raise TraceError(
+            f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
+        )
+    if path.is_dir():
+        return _of_folder(path)
+    try:
+        head = contents(path, _HEAD)
+    except OSError as error:
+        raise TraceError(
+            f"{path.name}: cannot be read ({error.strerror})", "check its permissions"
+        ) from error
+    if head.startswith(b"\x1f\x8b"):
+        with suppress(zlib.error):
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD)
+    return _of_bytes(path, head)
+
+
+def _of_folder(path: Path) -> InputKind:
+    run = RunDirectory(path)
+    if run.unprofiled:
+        return InputKind.UNPROFILED
+    if run.traces() or any(path.glob("raw/*")) or any(path.glob("*.qdstrm")):
+        return InputKind.RUN
+    return InputKind.STORED if (path / DATABASE).is_file() else InputKind.FOLDER
+
+
+def _of_bytes(path: Path, head: bytes) -> InputKind:
+    if not head:
+        return InputKind.EMPTY
+    if head.startswith(b"SQLite format 3\0"):
+        return _of_tables(path)
+    for magic, kind in _MAGIC.items():
+        if head.startswith(magic):
+            return _whole(path) if kind is InputKind.REPORT else kind
+    if head.startswith(_PICKLES):
+        torch = b"device_traces" in head or b"segments" in head
+        return InputKind.SNAPSHOT if torch else InputKind.PICKLE
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.startswith((b"{", b"[")):
+        return _of_json(text)
+    if re.match(rb"<(!DOCTYPE\s+html|html)\b", text, re.IGNORECASE):
+        return InputKind.HTML
+    if path.name.endswith(REPORT_SUFFIXES):
+        return InputKind.DAMAGED_REPORT
+    if path.suffix == ".qdstrm":
+        return InputKind.STREAM
+    if path.suffix == ".py":
+        return InputKind.PROGRAM
+    if head[0] == 0x0A and (b"\0" in head or path.suffix in (".pftrace", ".perfetto-trace")):
+        return InputKind.PERFETTO  # field 1 of its message: a packet
+    if b"KernelName" in head or b"hipLaunchKernel" in head or b"Agent_Id" in head:
+        return InputKind.AMD  # rocprof's CSV
+    return InputKind.UNKNOWN if b"\0" in head else InputKind.TEXT
+
+
+def _whole(path: Path) -> InputKind:
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(-min(64, path.stat().st_size), 2)
+        if _END not in file.read():
+            return InputKind.CUT_REPORT
+    return InputKind.REPORT
+
+
+def _of_tables(path: Path) -> InputKind:
+    """Of a file that cannot be read now its reader says why."""
+    with suppress(NsysAlignError):
+        with opened(path, TraceError, expected="an nsys export", again="") as db:
+            names = tables(db)[0].keys()
+        if names >= _OF_ANALYSIS:
+            return InputKind.STORED
+        if any(name.startswith("rocpd_") for name in names):
+            return InputKind.AMD
+    return InputKind.EXPORT
+
+
+def _of_json(text: bytes) -> InputKind:
+    first = text.partition(b"\n")[0]
+    with suppress(ValueError, RecursionError):
+        line = json.loads(first)
+        if isinstance(line, dict) and line.get("format") in (
+            "nsysalign-events",
+            "nsysalign-clocks",
+        ):
+            return InputKind.EVENT_LOG
+    if re.match(rb'\{\s*"type":\s*"(header|record|elapsed|host|note)"', text):
+        return InputKind.EVENT_LOG
+    if b'"producer":"nsysalign"' in text or re.match(rb'\{\s*"format":\s*"nsysalign-', text):
+        return InputKind.OURS
+    if b'"device_traces"' in text or re.match(rb'\{\s*"segments"\s*:', text):
+        return InputKind.SNAPSHOT
+    if b"rocprof" in text.lower() or b"hipLaunchKernel" in text or b'"rocm' in text.lower():
+        return InputKind.AMD
+    if b'"traceEvents"' in text or re.match(rb'\[\s*\{[^{}]*"ph"\s*:', text):
+        torch = re.search(
+            rb'"deviceProperties"|"(record_shapes|profile_memory|with_stack|cupti_version|cuda_runtime_version)"'
+            rb'|"cat"\s*:\s*"(cpu_op|cuda_runtime|kernel|gpu_memcpy|Kernel|Runtime)"',
+            text,
+        )
+        return InputKind.TORCH_PROFILER if torch else InputKind.CHROME
+    return InputKind.JSON
+
+
+def readable(path: Path) -> InputKind:
+    """What it is, of the things that can be analysed.  Raises TraceError, UsageError for a program, with
+    what it is instead and what to do with it."""
+    kind = kind_of(path)
+    if kind is InputKind.REPORT and path.suffix not in REPORT_SUFFIXES:
+        what = f"is an nsys report, and is not called so ({' or '.join(REPORT_SUFFIXES)})"
+        raise TraceError(f"{path.name} {what}", f"mv {path.name} {path.stem}{REPORT_SUFFIXES[0]}")
+    if kind in _READABLE or (kind in _DOUBTFUL and path.suffix in REPORT_SUFFIXES):
+        return kind
+    if path.suffix == ".sqlite" and kind in _NOTHING:
+        return InputKind.EXPORT  # a damaged one: its reader says how
+    what, instead = kind.value
+    if kind is InputKind.FOLDER:
+        RunDirectory(path).trace()  # says what is missing
+    error = UsageError if kind is InputKind.PROGRAM else TraceError
+    raise error(f"{_named(path)} is {what}", instead.format(shlex.quote(str(path))))
+
+
+def damaged(path: Path) -> TraceError | None:
+    """What is wrong with a report that nsys could not export, as far as its bytes show."""
+    kind = kind_of(path)
+    what, instead = kind.value
+    return TraceError(f"{path.name} is {what}", instead) if kind in _DOUBTFUL else None
+
+
+def stored(path: Path) -> Path:
+    """The analysis.db that a path means.  Raises AnalysisError with what it is instead, and what to do."""
+    kind, quoted = kind_of(path), shlex.quote(str(path))
+    if kind is InputKind.UNPROFILED:
+        raise AnalysisError(
+            f"{path}: recorded without nsys, so there is no breakdown",
+            f"what its event log proves: nsysalign analyze {quoted}",
+        )
+    if path.is_dir():
+        if (path / DATABASE).is_file():
+            return path / DATABASE
+        answered = " (answer.json alone holds no tables)" if (path / ANSWER).is_file() else ""
+        raise AnalysisError(
+            f"{path}: no analysis.db in this directory{answered}", f"nsysalign analyze {quoted}"
+        )
+    if kind is InputKind.STORED:
+        return path
+    what, instead = kind.value
+    if kind in _READABLE:
+        raise AnalysisError(f"{path.name} is {what}, not yet analysed", _ANALYZE.format(quoted))
+    if kind is InputKind.OURS:
+        instead = "give the run directory, or its analysis.db"
+    raise AnalysisError(f"{path.name} is {what}", instead.format(quoted))
+
+
+def _named(path: Path) -> str:
+    return str(path) if path.is_dir() else path.name
