@@ -17,15 +17,26 @@ from nsysalign.region import region
 if TYPE_CHECKING:
     from nsysalign.addons.measure.command import benchmark
     from nsysalign.addons.measure.target import Workload
+    from nsysalign.recording import recording
     from nsysalign.show.notebook import Analysis, analyze, load
 
 __version__ = "0.1.0"
-__all__ = ["Analysis", "Workload", "__version__", "analyze", "benchmark", "load", "region"]
+__all__ = [
+    "Analysis",
+    "Workload",
+    "__version__",
+    "analyze",
+    "benchmark",
+    "load",
+    "recording",
+    "region",
+]
 
 _LAZY = {
     "analyze": "nsysalign.show.notebook",
     "load": "nsysalign.show.notebook",
     "Analysis": "nsysalign.show.notebook",
+    "recording": "nsysalign.recording",
     "Workload": "nsysalign.addons.measure.target",
     "benchmark": "nsysalign.addons.measure.command",
 }
@@ -46,6 +57,13 @@ def __getattr__(name: str) -> Any:
         found = globals()[name] = getattr(module, name)  # is not asked for again
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext nsysalign` in IPython: the cell magic %%nsysalign."""
+    from nsysalign.recording import load_ipython_extension as load_it
+
+    load_it(shell)
 
 
 def __dir__() -> list[str]:

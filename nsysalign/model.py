@@ -232,10 +232,15 @@ class TraceInfo:
         """What made it, in words."""
         return RECORDERS[self.recorder]
 
+    @property
+    def monotonic(self) -> bool:
+        """Whether its clock is CLOCK_MONOTONIC, as the event log's."""
+        return self.recorder == "cupti"
+
 
 @dataclass(frozen=True)
 class Trace:
-    """An nsys export, normalised.  Columns: `frames.OPERATIONS`, `frames.CALLS`, ..."""
+    """An nsys export or a recording of CUPTI's, normalised.  Columns: `frames.OPERATIONS`, `frames.CALLS`, ..."""
 
     info: TraceInfo
     operations: pd.DataFrame

@@ -3,6 +3,7 @@ analysis.
 
 nsysalign-runs/train-001/
   trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
+  trace.cupti                                              the same without nsys, by the recorder of our own
   clocks.jsonl  run.json  nsys.log                         GPU clocks during the run; status, notes, conditions; nsys's output
   stacks.jsonl                                             sampled Python stacks (run --sample-python)
   raw/                                                     what the probe wrote, until it is converted
@@ -29,12 +30,13 @@ from nsysalign.untrusted import contents
 #: Where runs go, below the working directory.
 RUNS = "nsysalign-runs"
 EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
+RECORDING = "trace.cupti"  # recorded without nsys (`recorder/library.c`)
 CLOCKS, MANIFEST, NSYS_LOG = "clocks.jsonl", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE = "raw", "baseline"
 DATABASE, PAGE, ANSWER = "analysis.db", "report.html", "answer.json"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
-TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
+TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite", ".cupti")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class RunDirectory:
     def traces(self) -> list[Path]:
         """Its traces by name, with a report and its export counted once (as the report, so that the
         export is checked against it).  `trace.*` stands for everything next to it."""
-        for own in (self.path / REPORT, self.path / EXPORT):
+        for own in (self.path / REPORT, self.path / EXPORT, self.path / RECORDING):
             if own.is_file():
                 return [own]
         by_stem: dict[str, Path] = {}
@@ -102,8 +104,9 @@ class RunDirectory:
         return self.path.is_dir() and self.manifest().get("trace", "") is None and not self.traces()
 
     def export(self) -> Path:
-        """The SQLite export of its one trace.  Raises TraceError if there is none yet."""
-        export = self.trace().with_suffix(".sqlite")
+        """The SQLite export of its one trace, or its recording of CUPTI's.  Raises TraceError if there is none yet."""
+        trace = self.trace()
+        export = trace if trace.suffix == ".cupti" else trace.with_suffix(".sqlite")
         if not export.is_file():
             raise TraceError(
                 f"{self.path}: its report is not exported yet", f"nsysalign analyze {self.path}"

@@ -272,17 +272,19 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
 
 
 def recorded(
-    command: Sequence[str], options: CollectOptions, quiet: bool, *, with_nsys: bool = True
+    command: Sequence[str], options: CollectOptions, quiet: bool, *, recorder: str = "nsys"
 ) -> CollectResult:
-    """The run of a command, with what there is to say about it said."""
+    """The run of a command, with what there is to say about it said; `recorder`: nsys, cupti or
+    log."""
     from nsysalign.record import session
 
     with ProgressLine(quiet) as progress:
-        result = (
-            session.collect(command, options, progress)
-            if with_nsys
-            else session.collect_unprofiled(command, options)
-        )
+        if recorder == "nsys":
+            result = session.collect(command, options, progress)
+        elif recorder == "cupti":
+            result = session.collect_recorded(command, options)
+        else:
+            result = session.collect_unprofiled(command, options)
     say_notes(result.notes, quiet)
     return result
 

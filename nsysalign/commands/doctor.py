@@ -65,8 +65,9 @@ def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
 
 
 def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
-    """Python, the system, the folders that runs are written to, nsys."""
+    """Python, the system, the folders that runs are written to, the recorders."""
     from nsysalign.errors import NsysError
+    from nsysalign.record.cupti import libraries_of_cupti, why_not
     from nsysalign.record.nsys import TRIED, candidates, find_nsys
 
     yield Row("python", OK, ".".join(map(str, sys.version_info[:3])))
@@ -98,14 +99,33 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
 
         for obstacle, step in obstacles(temporary):
             yield Row("limits", MISSING, obstacle, "nsys hangs, and the script never starts", step)
+    why = why_not(environ)
+    if why is None:
+        found = [path.name for path in libraries_of_cupti(environ)] or [
+            "the one that the program loads"
+        ]
+        words = f"records without nsys, from inside the program ({', '.join(dict.fromkeys(found))})"
+        yield Row("cupti", OK, words)
+    else:
+        cost = "without nsys only the event log is recorded: who limits a timing, not where it went"
+        fix = "what the line names; or install nsys"
+        yield Row("cupti", WARNING, f"cannot record: {why}", cost, fix)
     try:
         tool = find_nsys(explicit)
         tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
         yield Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
     except NsysError as error:
-        cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
+        state, cost = (
+            MISSING,
+            "only the event log is recorded, and .nsys-rep files cannot be exported",
+        )
+        if why is None:
+            state = WARNING
+            cost = (
+                "calls of the operating system are not seen, and .nsys-rep files cannot be exported"
+            )
         places = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
-        yield Row("nsys", MISSING, error.message + places, cost, error.next_step or "")
+        yield Row("nsys", state, error.message + places, cost, error.next_step or "")
 
 
 def _cuda(environ: Mapping[str, str]) -> Iterator[Row]:

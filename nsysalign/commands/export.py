@@ -9,7 +9,7 @@ import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import ProgressLine, deliver, refuse_overwriting
-from nsysalign.errors import TraceError
+from nsysalign.errors import TraceError, UsageError
 from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
 #: Where each format goes in the run directory.
-FORMATS = {"perfetto": "perfetto.json", "json": "export.json"}
+FORMATS = {"perfetto": "perfetto.json", "json": "export.json", "nsys-sqlite": "nsys-layout.sqlite"}
 
 
 @click.command()
@@ -31,7 +31,7 @@ FORMATS = {"perfetto": "perfetto.json", "json": "export.json"}
     default="perfetto",
     show_default=True,
     help="perfetto: trace-event JSON, which chrome://tracing opens, too; json: the analysis as one "
-    "document.",
+    "document; nsys-sqlite: a trace recorded without nsys, in the layout of an nsys export.",
 )
 @shared.output_file(
     "Where to write it (perfetto: compressed if it ends in .gz; default: in the run directory)."
@@ -54,6 +54,10 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
         tell("reading the analysis", 0)
         target = output or RunDirectory.around(analysis).path / FORMATS[form]
         refuse_overwriting(target)
+        if form == "nsys-sqlite":
+            _in_nsys_layout(analysis, target)
+            click.echo("" if quiet else f"{target}\n", nl=False)
+            return
         loaded = load(analysis)
         tell("writing", 40)
         said = []
@@ -73,6 +77,16 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
         click.echo(str(target))
         for line in said:
             click.echo(line, err=True)
+
+
+def _in_nsys_layout(path: Path, target: Path) -> None:
+    """The trace of a run as an nsys export.  Raises UsageError if nsys recorded it."""
+    from nsysalign.trace import cupti
+
+    trace = RunDirectory.around(path).export()
+    if not cupti.is_recording(trace):
+        raise UsageError(f"{trace} is an nsys export already", "copy the file")
+    cupti.write_export(trace, target)
 
 
 def _what_ran(path: Path, loaded: Analysis) -> pd.DataFrame:

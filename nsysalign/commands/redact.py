@@ -41,7 +41,7 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     from nsysalign.commandline.present import exported, trace_of
     from nsysalign.inputkind import InputKind, kind_of, readable
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
-    from nsysalign.trace import redaction
+    from nsysalign.trace import cupti, redaction
 
     if any(owns(trace) for owns in registry.each("owns")):
         raise UsageError(
@@ -61,6 +61,9 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
             readable(trace)
         recorded = trace_of(run) if trace.is_dir() else trace
         export = exported(recorded, scratch, nsys=nsys, quiet=quiet)
+        if cupti.is_recording(export):  # what is shared is in nsys's layout
+            cupti.write_export(export, scratch / EXPORT)
+            export = scratch / EXPORT
         if not trace.is_dir():
             left = redaction.redact(export, copy, rename=rename)
         else:

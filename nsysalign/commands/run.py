@@ -22,8 +22,12 @@ from nsysalign.rundir import RunDirectory
 if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
 
-#: Options of the core that need a trace; all of add-ons do.
-_OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "fail_on")
+#: Options of the core that need a trace, and those that need nsys; all of add-ons do.
+_OF_A_TRACE = ("accurate", "graph_trace", "baseline", "fail_on")
+_OF_NSYS = ("sample_python", "nsys")
+_SEES = (
+    "recorded by nsysalign itself (CUPTI), without nsys: calls of the operating system are not seen"
+)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -53,8 +57,13 @@ _OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "
 @click.option(
     "--no-nsys",
     is_flag=True,
-    help="Record the event log alone, without nsys: it proves who limits each timing, not where its "
-    "time went.  So does a run where nsys is missing.",
+    help="Record without nsys: by CUPTI from inside the program, else the event log alone, which proves "
+    "who limits each timing, not where its time went.  So does a run where nsys is missing.",
+)
+@click.option(
+    "--recorder",
+    type=click.Choice(["nsys", "cupti", "log"]),
+    help="What records (default: nsys where it is found, else cupti, else log).",
 )
 @shared.of_addons("run")
 @shared.json_out(
@@ -75,6 +84,7 @@ def run(
     lock_clocks: int | None,
     baseline: bool,
     no_nsys: bool,
+    recorder: str | None,
     json_out: str | None,
     fail_on: tuple[str, ...],
     quiet: bool,
@@ -105,21 +115,28 @@ def run(
         stdout_to_stderr=json_out == "-",
         environment={k: v for rerun in reruns for k, v in rerun.environment.items()},
     )
-    needs = {*_OF_A_TRACE, *of_addons}
-    traced = [p.opts[0] for p in ctx.command.params if p.name in needs and ctx.params.get(p.name)]
-    if no_nsys and traced:
-        raise click.UsageError(f"--no-nsys records no trace, which {traced[0]} needs")
+    needs = {*_OF_A_TRACE, *_OF_NSYS, *of_addons}
+    traced = [p for p in ctx.command.params if p.name in needs and ctx.params.get(p.name)]
+    by_nsys = [p.opts[0] for p in traced if p.name not in _OF_A_TRACE]
+    _refuse_contradictions(no_nsys, recorder, traced, by_nsys)
     from nsysalign.record.lock import locked
 
     with locked(lock_clocks) as conditions:
         locking = replace(options, conditions=conditions)
+        chosen = recorder or ("cupti" if no_nsys else "nsys")
         try:
-            result = present.recorded(command, locking, quiet, with_nsys=not no_nsys)
+            if chosen == "cupti":
+                chosen = _without_nsys(traced, quiet)
+            result = present.recorded(command, locking, quiet, recorder=chosen)
         except NsysMissing as error:
-            if traced:  # a gate that lost its nsys must not pass
+            if recorder == "nsys" or by_nsys:
                 raise
-            click.echo(f"note: {error.message}: only the event log is recorded", err=True)
-            result = present.recorded(command, locking, quiet, with_nsys=False)
+            if not quiet:
+                click.echo(f"note: {error.message}", err=True)
+            chosen = _without_nsys(traced, quiet, error)
+            result = present.recorded(command, locking, quiet, recorder=chosen)
+    if chosen == "cupti" and result.sqlite is not None:
+        present.say_notes([_SEES], quiet)
     status = result.exit_status
     if result.sqlite is None:
         try:
@@ -155,6 +172,39 @@ def run(
         ctx.exit(status)
     gate = analysis is not None and fail_on and shared.closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(bool(gate)))
+
+
+def _refuse_contradictions(
+    no_nsys: bool, recorder: str | None, traced: Sequence[click.Parameter], by_nsys: Sequence[str]
+) -> None:
+    """Options that ask for what the chosen recorder does not have."""
+    if no_nsys and recorder == "nsys":
+        raise click.UsageError("--no-nsys and --recorder nsys exclude each other")
+    if recorder == "log" and traced:
+        raise click.UsageError(f"--recorder log records no trace, which {traced[0].opts[0]} needs")
+    if (no_nsys or recorder == "cupti") and by_nsys:
+        way = "--no-nsys" if no_nsys else "--recorder cupti"
+        raise click.UsageError(f"{way} records nothing by nsys, which {by_nsys[0]} needs")
+
+
+def _without_nsys(
+    traced: Sequence[click.Parameter], quiet: bool, missing: NsysMissing | None = None
+) -> str:
+    """cupti where it can record, else log, and it is said why.  Raises an error where options need a
+    trace: a gate that lost its recorder must not pass."""
+    from nsysalign.record.cupti import why_not
+
+    why = why_not(os.environ)
+    if why is None:
+        return "cupti"
+    if traced:
+        if missing is not None:
+            raise missing
+        raise click.UsageError(
+            f"no trace can be recorded without nsys here ({why}), which {traced[0].opts[0]} needs"
+        )
+    present.say_notes([f"only the event log is recorded: CUPTI cannot record here: {why}"], quiet)
+    return "log"
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:

@@ -61,6 +61,10 @@ class ClockMap:
         return first
 
 
+#: Of a trace on CLOCK_MONOTONIC itself.
+ONE_CLOCK = ClockMap(np.zeros(1, np.int64), np.zeros(1, np.int64), 1)
+
+
 def clock_map(
     clocks: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
 ) -> ClockMap | None:

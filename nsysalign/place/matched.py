@@ -29,7 +29,7 @@ from nsysalign.model import (
     thread_of,
     tid_of,
 )
-from nsysalign.place.clocks import ClockMap, clock_map, refine
+from nsysalign.place.clocks import ONE_CLOCK, ClockMap, clock_map, refine
 from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
@@ -179,7 +179,8 @@ def match_records(
             rows = rows[np.argsort(t0[rows], kind="stable")]
             made = is_record[of_thread(thread[is_record], process, tid)]
             groups.append((rows, made, (t0[rows], t1[rows], start[made], end[made])))
-        clock = clock_map(
+        clock = None if not trace.info.monotonic else ONE_CLOCK
+        clock = clock or clock_map(
             log.clocks[log.clocks["process"] == number],
             log.marked[log.marked["process"] == number].merge(trace.marks, on="payload"),
             trace.info.session_start_utc_ns,

@@ -78,6 +78,8 @@ def event_tracing(trace: Trace) -> str:
     """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did
     not (nsys itself writes rows for some of them; before 2024.4 it could not trace events),
     "unknown" for exports of other tools."""
+    if trace.info.monotonic:  # CUPTI's rows come without tracing the events, too
+        return "on" if (trace.event_rows["timestamp_ns"] > 0).any() else "off"
     calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
     if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"

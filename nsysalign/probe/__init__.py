@@ -17,6 +17,7 @@ What to read for what, in this order:
     reference     every event on one clock of its GPU (calibrate: how long a record takes here)
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
     garbage       pauses of Python's garbage collector
+    recorder      the recorder of our own, if the run has it, steps aside
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced
     standard      the standard library, whatever lies beside the script
@@ -134,6 +135,23 @@ def _imported(module) -> None:
 
     file, function = _WRAPPED[module.__name__]
     getattr(import_module(f"{__name__}.{file}"), function)(module, running())
+
+
+def leave() -> None:
+    """Everything as it was before `start`, but for what cannot be: functions registered for forks, which
+    do nothing any more.  For a process that was entered by `nsysalign.recording`."""
+    import sys
+
+    from .hook import remove
+
+    remove()
+    if "wrap" in (name.rpartition(".")[2] for name in sys.modules if name.startswith(__name__)):
+        from .wrap import put_back
+
+        put_back()
+    atexit.unregister(_exits)
+    if _runtime is not None:
+        _runtime.leave()
 
 
 def _exits() -> None:

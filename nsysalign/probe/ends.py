@@ -30,6 +30,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .rawtime import Files
+from .recorder import INSIDE, VARIABLE
 
 _HELD = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
@@ -56,8 +57,12 @@ class Ends:
         """Get ready once nsys listens in this process; `write`: takes a line for the log, None if
         there is no log yet.  To be called again where the first call was not in the main thread,
         which alone may handle signals."""
-        if self._pid != os.getpid():
+        if INSIDE in os.environ:
             return
+        if self._pid != os.getpid():
+            if VARIABLE not in os.environ:  # a forked child, which nsys does not record
+                return
+            self._pid = os.getpid()
         try:
             if not self._armed:
                 self._begin()
@@ -74,7 +79,8 @@ class Ends:
             if self._getsignal(number) == _signal.SIG_DFL:
                 self._signal(number, self._on_signal)
         self._armed = True
-        self._sockets = _sockets()
+        if VARIABLE not in os.environ:  # the recorder of our own has none
+            self._sockets = _sockets()
         _signal.signal, _signal.getsignal = self._set, self._get
         original = self._exit
 
@@ -211,6 +217,8 @@ class Ends:
     def _forked(self) -> None:
         """A child without nsys, with its parent's libraries and their handlers: as without us."""
         self._armed = False
+        if VARIABLE in os.environ:  # a child that uses CUDA itself is recorded, too
+            self._pid, self._write = os.getpid(), None
         if self._sockets:
             self._sockets = _sockets()  # nsys connects anew
         if self._watching:

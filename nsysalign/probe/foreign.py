@@ -13,10 +13,11 @@ import sys
 from typing import Any
 
 from . import failed
+from .recorder import VARIABLE, of_run
 from .runtime import Runtime
 from .slots import RECORD, WAIT
 from .tampering import keep
-from .wrap import elapsed_time, logged, replace
+from .wrap import elapsed_time, logged, remember, replace
 
 
 def wrap_torch(torch: Any, rt: Runtime) -> None:
@@ -63,7 +64,8 @@ def _set(owner: Any, name: str, wrapper: Any) -> None:
         import ctypes
         import gc
 
-        wrapper.__module__ = owner.__module__
+        if hasattr(wrapper, "__dict__"):  # not the type's own method, which is put back
+            wrapper.__module__ = owner.__module__
         (methods,) = gc.get_referents(vars(owner))
         methods[name] = wrapper
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
@@ -80,6 +82,8 @@ def wrap_cupy(module: Any, rt: Runtime) -> None:
         on_stream = logged(owner.record, RECORD, rt, lambda args, made: (made, args[0]))
         replace(owner, "record", on_stream)
     compared = elapsed_time(module.get_elapsed_time, rt)
+    for owner in (module, module.stream):
+        remember(owner, "get_elapsed_time")
     module.get_elapsed_time = module.stream.get_elapsed_time = compared
 
 
@@ -101,9 +105,47 @@ def wrap_numba(module: Any, rt: Runtime) -> None:
 _SHARED = 13030
 
 
+def _step_aside(profile: Any) -> None:
+    """CUPTI has one user at a time: while torch.profiler collects, that is the program.  What it does
+    then is not in our trace."""
+    enter, leave = profile._prepare_trace, profile.__exit__
+    recorder = of_run()
+    open_now: list[int] = []  # of the profilers that are open: they do not nest
+
+    @functools.wraps(enter)
+    def begin(self, *args, **kwargs):
+        try:
+            if not open_now:
+                recorder.aside(True)
+            open_now.append(id(self))
+        except Exception as error:
+            failed(error)
+        return enter(self, *args, **kwargs)
+
+    @functools.wraps(leave)
+    def end(self, *args, **kwargs):
+        try:
+            return leave(self, *args, **kwargs)
+        finally:
+            try:
+                if id(self) in open_now:
+                    open_now.clear()
+                    recorder.aside(False)
+            except Exception as error:
+                failed(error)
+
+    for name, ours in (("_prepare_trace", begin), ("__exit__", end)):
+        remember(profile, name)
+        setattr(profile, name, ours)
+
+
 def wrap_profiler(module: Any, rt: Runtime) -> None:
     """Note, once, that torch.profiler begins: CUPTI gives the GPU's activity to one subscriber,
     which is nsys, and nobody tells the program that what it reads is void."""
+    if VARIABLE in os.environ:
+        if hasattr(module.profile, "_prepare_trace"):
+            _step_aside(module.profile)
+        return
     original = getattr(module.profile, "_prepare_trace", None)
     if original is None or "NVTX_INJECTION64_PATH" not in os.environ:
         return

@@ -56,3 +56,8 @@ def install(before: dict[str, object], after: dict[str, object]) -> None:
     for name in [n for n in after if n in sys.modules]:
         _call(after[name], sys.modules[name])
     sys.meta_path.insert(0, _Finder(before, after))
+
+
+def remove() -> None:
+    """Disarm the hook."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 import sys
 from _thread import allocate_lock
+from ctypes import py_object, pythonapi
 from typing import Any
 
 from . import failed
@@ -208,7 +209,11 @@ class References:
             self._devices[device].anchored_ns = time.perf_counter_ns()
 
     def after_fork(self) -> None:
-        """A child cannot use CUDA if its parent did; otherwise it makes its own references."""
+        """A child cannot use CUDA if its parent did; otherwise it makes its own references.  Events of
+        the parent are never freed there: torch would call CUDA for that, and end the child."""
+        for own in self._devices.values():
+            for kept in (own.event, *(held[0] for held in (own.pending, own.last) if held)):
+                pythonapi.Py_IncRef(py_object(kept))
         self._devices.clear()
         self.cycles.clear()
         self._lock = allocate_lock()

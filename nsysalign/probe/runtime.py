@@ -275,9 +275,18 @@ class Runtime:
         except Exception as error:
             failed(error)
 
+    def leave(self) -> None:
+        """Write what is written at the end, and do nothing from now on."""
+        if self.ready:
+            self._at_exit()
+            atexit.unregister(self._at_exit)
+        self.aside = True
+
     def _after_fork(self) -> None:
         """A forked child is a separate process: new files, and numbers that no record of the parent
         has."""
+        if self.aside:
+            return
         try:
             self._lock = threading.RLock()
             self.store, self.ready, self._beginning = None, False, False

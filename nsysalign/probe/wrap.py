@@ -122,6 +122,26 @@ def wrap_graphs(module: Any, rt: Runtime) -> None:
     replace(graph, "capture_end", capture_end)
 
 
+#: What wrappers took the place of: owner, name, what stood there, how it is set.
+_places: list[tuple[Any, str, Any, Any]] = []
+_ABSENT = object()
+
+
+def remember(owner: Any, name: str, setattr: Any = setattr) -> None:
+    """To be called before something of ours takes this place."""
+    _places.append((owner, name, vars(owner).get(name, _ABSENT), setattr))
+
+
+def put_back() -> None:
+    """Everything as it was before the probe came (`nsysalign.recording`)."""
+    while _places:
+        owner, name, before, setattr = _places.pop()
+        if before is not _ABSENT:
+            setattr(owner, name, before)
+        elif name in vars(owner):
+            delattr(owner, name)
+
+
 def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None:
     """Put a wrapper in the place of a method or function.
 
@@ -137,6 +157,7 @@ def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None
         dynamo.set_code_exec_strategy(wrapper.__code__, skip)
     except Exception as error:
         pass_on(error)
+    remember(owner, name, setattr)
     setattr(owner, name, wrapper)
 
 
@@ -270,6 +291,7 @@ def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
         return original(cls, *args, **kwargs)
 
     ours = staticmethod(create)
+    remember(event, "__new__")
     event.__new__ = ours
 
 

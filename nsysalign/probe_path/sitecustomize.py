@@ -78,5 +78,6 @@ def _chain():
             sys.modules["sitecustomize"] = ours
 
 
-_start()
-_chain()
+if __name__ == "sitecustomize":  # else loaded by `nsysalign.recording`, which starts it
+    _start()
+    _chain()

@@ -19,6 +19,7 @@ from nsysalign import rundir
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.record import command as commands
+from nsysalign.record import cupti
 from nsysalign.record.clock_sampler import sampling
 from nsysalign.record.convert import convert, errors
 from nsysalign.record.launch import (
@@ -133,6 +134,46 @@ def collect_unprofiled(
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     with rundir.private(run_dir):
         return _unprofiled(argv, run_dir, options, {}, nsys=None, trace=None)
+
+
+def collect_recorded(
+    command: Sequence[str], options: CollectOptions = CollectOptions()
+) -> CollectResult:
+    """Run `command` in the current directory with the probe and the recorder of our own
+    (`record.cupti`), without nsys.  Where that recorded nothing, a note says why, and the run is one
+    of `collect_unprofiled`.  Raises as that does.
+    """
+    argv = _checked(command)
+    run_dir = rundir.make_run_dir(commands.stem(command), options.output)
+    added = cupti.environment(os.environ, options.graph_trace, options.accurate)
+    recorded = replace(options, environment={**added, **options.environment})
+    with rundir.private(run_dir), hold_signals():
+        with sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as notes:
+            ended = _launch(argv, run_dir, run_dir / "run.log", recorded)
+        notes += ended.notes
+        with _finished(run_dir, ended, notes, options) as finish:
+            trace, messages = cupti.gathered(run_dir / rundir.RAW, run_dir / rundir.RECORDING)
+            header: Mapping[str, Any] = {}
+            if trace is None:
+                header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
+                why = "; ".join(messages) or "no process used a GPU through CUDA"
+                notes.append(f"CUPTI recorded nothing, so the event log alone answers: {why}")
+            logs = _event_logs(run_dir, notes, header)
+            return finish(logs, nsys=None, recorder="cupti", trace=trace and trace.name)
+
+
+def written(run_dir: Path, mark: Mapping[str, Any], recorded: bool) -> list[str]:
+    """Make a run directory of what a stretch of this process left in `run_dir`/raw
+    (`nsysalign.recording`); `mark`: in the header of a log without a trace.  Returns notes."""
+    notes: list[str] = []
+    with _finished(run_dir, Ended(0), notes, CollectOptions()) as finish:
+        trace, messages = cupti.gathered(run_dir / rundir.RAW, run_dir / rundir.RECORDING)
+        if trace is None and recorded:
+            why = "; ".join(messages) or "nothing was done on a GPU"
+            notes.append(f"CUPTI recorded nothing, so the event log alone answers: {why}")
+        logs = _event_logs(run_dir, notes, {} if trace else mark)
+        finish(logs, nsys=None, recorder="cupti" if trace else "log", trace=trace and trace.name)
+    return notes
 
 
 def collect_baseline(
@@ -266,6 +307,8 @@ def recover(run_dir: Path) -> None:
     for folder, header in ((run_dir, {}), (run_dir / rundir.BASELINE, {**MARK, "stopped": True})):
         raw = folder / rundir.RAW
         if raw.is_dir() and not of_run(folder):
+            if folder == run_dir and not (folder / rundir.RECORDING).exists():
+                cupti.gathered(raw, folder / rundir.RECORDING)
             convert(raw, folder, cwd, header, anew=False)
 
 

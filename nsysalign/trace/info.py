@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,10 @@ import pandas as pd
 from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, TraceInfo
 from nsysalign.paths import without_paths
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import Source, opened
+from nsysalign.trace.sqlite import RECORDED_BY, Source, opened
+
+if TYPE_CHECKING:
+    from nsysalign.trace.cupti import Recording
 
 #: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
 _NO_FAILURES = (4, 600, 704, 709)
@@ -23,14 +26,15 @@ _GPUS = "TARGET_INFO_GPU"
 
 
 def trace_info(
-    source: Source, calls: pd.DataFrame, names: Mapping[int, str], more: Sequence[str]
+    source: Source | Recording, calls: pd.DataFrame, names: Mapping[int, str], more: Sequence[str]
 ) -> TraceInfo:
     """What the export says of itself; `more`: notes on what was read."""
     meta: dict[str, str] = {}
     for table in reversed(schema.META_TABLES):
         rows = source.rows(table, "name", "value")
         meta |= {str(name): str(value) for name, value in rows if value is not None}
-    version = meta.get("EXPORT_SCHEMA_VERSION")
+    version, product = meta.get("EXPORT_SCHEMA_VERSION"), meta.get("EXPORT_PRODUCT_VERSION")
+    ours = product is not None and product.startswith(RECORDED_BY)
     notes = [*sorted({text[:200] for text in _warnings(source) if _LOST.search(text)}), *more]
     if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
         newest = ".".join(map(str, schema.NEWEST))
@@ -49,11 +53,12 @@ def trace_info(
     epochs = [t for (t,) in source.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     return TraceInfo(
         path=source.path.name,
-        nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),
+        nsys_version=f"(CUPTI {product.removeprefix(RECORDED_BY)})" if ours else product,
         schema_version=version,
         devices=_devices(source),
         driver_version=None if driver is None else str(driver),
         session_start_utc_ns=next((t for t in epochs if _number(t)), None),
+        recorder="cupti" if ours else "nsys",
         missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
         notes=tuple(notes),
         failed_calls=_failed(calls, names),
@@ -65,7 +70,7 @@ def kept_diagnostic(severity: object, text: object) -> bool:
     return isinstance(severity, int) and severity >= 2 and bool(_LOST.search(str(text)))
 
 
-def cuda_messages(source: Source) -> list[str]:
+def cuda_messages(source: Source | Recording) -> list[str]:
     """At most four warnings of nsys that have to do with CUDA."""
     texts = [
         t[:160] for t in _warnings(source) if re.search(r"cuda|cupti|driver", t, re.IGNORECASE)
@@ -73,7 +78,7 @@ def cuda_messages(source: Source) -> list[str]:
     return list(dict.fromkeys(texts[:4]))
 
 
-def _warnings(source: Source) -> list[str]:
+def _warnings(source: Source | Recording) -> list[str]:
     """nsys's own, in one line each."""
     rows = source.rows("DIAGNOSTIC_EVENT", "severity", "text")
     texts = (text for severity, text in rows if isinstance(severity, int) and severity >= 2)
@@ -84,7 +89,7 @@ def _number(value: object) -> int:
     return value if type(value) is int and 0 < value < 1 << 62 else 0
 
 
-def _devices(source: Source) -> tuple[str, ...]:
+def _devices(source: Source | Recording) -> tuple[str, ...]:
     """Names of the GPUs on which the program had a context; of all in the machine if the export
     does not say which."""
     # exports before cuDevice have the other; some say 0 of every GPU

@@ -6,13 +6,16 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, opened
+
+if TYPE_CHECKING:
+    from nsysalign.trace.cupti import Recording
 
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllGather_RING_LL_Sum_int8_t(...)`,
 #: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's
@@ -60,7 +63,7 @@ def operation_of(name: str) -> str:
     return "" if found is None or found[0] == "Generic" else found[0]
 
 
-def _collectives(source: Source) -> pd.DataFrame:
+def _collectives(source: Source | Recording) -> pd.DataFrame:
     column = source.column(schema.KERNEL, "name_id")
     shown = {i: text.partition("(")[0].strip() for i, text in source.strings().items()}
     names = {i: name for i, name in shown.items() if NCCL_KERNEL.search(name)}

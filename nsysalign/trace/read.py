@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,9 @@ from nsysalign.paths import presentable, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.info import cuda_messages, trace_info
 from nsysalign.trace.sqlite import Columns, Source, lost_its_end, opened, taken
+
+if TYPE_CHECKING:
+    from nsysalign.trace.cupti import Recording
 
 #: Calls of which CUPTI may keep a synchronisation record.
 _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
@@ -237,7 +241,7 @@ def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(**some.where((some != schema.NO_ID) & (some >= 0), -1))
 
 
-def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
+def _syncs(source: Source | Recording, calls: pd.DataFrame) -> pd.DataFrame:
     """Those of known calls; of several of a call the first comes first."""
     columns = source.columns_of(schema.SYNCHRONIZATION)
     del columns["end_ns"]
@@ -255,7 +259,7 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     return frames.check(pd.DataFrame(columns, copy=False), frames.SYNCS, narrow=True)
 
 
-def _event_rows(source: Source, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def _event_rows(source: Source | Recording, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The table, and how many of its time stamps cannot be those of their events: 0 as those that
     are absent (NULL)."""
     frame = source.read(schema.CUDA_EVENT)
@@ -290,7 +294,7 @@ def _own_streams(
 
 
 def _texts(
-    source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
+    source: Source | Recording, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
 ) -> list[str]:
     inline = source.texts(table, "text")
     return [
@@ -299,7 +303,7 @@ def _texts(
     ]
 
 
-def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
+def _ranges(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
     frame = source.read(schema.NVTX)
     if frame.empty:
         return frames.empty(frames.RANGES)
@@ -314,7 +318,7 @@ def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
     return frames.check(frame.iloc[order].reset_index(drop=True), frames.RANGES)
 
 
-def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
+def _marks(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
     """The probe's marks, which connect the clocks."""
     frame = source.read(schema.NVTX_MARKS)
     ours = [text.startswith(MARK) for text in _texts(source, schema.NVTX_MARKS, frame, names)]
@@ -322,7 +326,7 @@ def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), frames.MARKS)
 
 
-def _streams(source: Source, operations: pd.DataFrame) -> pd.DataFrame:
+def _streams(source: Source | Recording, operations: pd.DataFrame) -> pd.DataFrame:
     keys = ["pid", "context"]
     contexts = _in_order(source.read(schema.CONTEXT)).drop_duplicates(keys, keep="last")
     frame = _in_order(source.read(schema.STREAM))
@@ -333,7 +337,7 @@ def _streams(source: Source, operations: pd.DataFrame) -> pd.DataFrame:
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
-def _stretches(source: Source, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
+def _stretches(source: Source | Recording, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
     columns, _ = possible(source.columns_of(table))
     frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -18,10 +19,18 @@ from nsysalign.intervals import INT32, index_type
 from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
+if TYPE_CHECKING:
+    from nsysalign.trace.cupti import Recording
+
+#: How a file of `trace.cupti` begins.
+RECORDING = b"H\0\0\0\1\0\0\0"
+#: How the product's version begins in traces of our own recorder, whatever file they are in: their clock is
+#: CLOCK_MONOTONIC.
+RECORDED_BY = "nsysalign, CUPTI "
 AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
 Columns = dict[str, np.ndarray]
 #: Bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut.
-_LONGEST_NAME = 16 << 10
+LONGEST_NAME = 16 << 10
 #: Larger files are read at Arrow speed, where it is installed: three times as fast.
 _WORTH_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 16
@@ -30,18 +39,25 @@ _BYTES_PER_ROW = 8
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Source]:
-    """A guarded view of an export (`nsysalign.untrusted`); TraceError says what the file is
-    instead."""
+def opened(path: Path) -> Iterator[Source | Recording]:
+    """A guarded view of an export (`nsysalign.untrusted`), or a recording of our own; TraceError says
+    what the file is instead."""
+    with open(path, "rb") as file:
+        ours = file.read(len(RECORDING)) == RECORDING
+    if ours:
+        from nsysalign.trace.cupti import Recording
+
+        yield Recording(path)
+        return
     with untrusted.opened(
-        path, TraceError, expected="an nsys SQLite export", again=AGAIN, longest_text=_LONGEST_NAME
+        path, TraceError, expected="an nsys SQLite export", again=AGAIN, longest_text=LONGEST_NAME
     ) as connection:
         yield Source(connection, path)
 
 
 def lost_its_end(text: str) -> bool:
     """Whether a text was too long and cut."""
-    return text.endswith("…") and len(text.encode("utf-8", "replace")) > _LONGEST_NAME - 4
+    return text.endswith("…") and len(text.encode("utf-8", "replace")) > LONGEST_NAME - 4
 
 
 class Source:

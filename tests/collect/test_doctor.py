@@ -44,3 +44,14 @@ def test_gpus(tmp_path):
 def test_a_folder_that_is_full(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2e8))
     assert rows_of({"TMPDIR": str(tmp_path)})["temporary"].state == "warning"
+
+
+def test_which_recorders_work(monkeypatch):
+    from nsysalign.record import cupti
+
+    monkeypatch.setattr(cupti, "why_not", lambda environ: None)
+    rows = rows_of({})
+    assert rows["cupti"].state == "ok" and rows["nsys"].state == "warning"
+    monkeypatch.setattr(cupti, "why_not", lambda environ: "no driver")
+    rows = rows_of({})
+    assert "no driver" in rows["cupti"].found and rows["nsys"].state == "missing"

@@ -153,3 +153,25 @@ def test_other_threads_that_time_something_are_not_disturbed(world):
     assert not reference.nobody_is_timing(world, me)
     other.compared = 9
     assert reference.nobody_is_timing(world, me)
+
+
+def test_a_forked_child_frees_no_event_of_its_parent():
+    """torch calls CUDA to free one, which ends a child of a process that uses CUDA: DataLoader's
+    workers did, on an H100."""
+    import gc
+    import weakref
+
+    from nsysalign.probe.reference import References, _Device
+
+    class Event:
+        record = elapsed_time = None
+
+    references = References(Event, None)
+    own = references._devices[0] = _Device(None, 0)
+    own.event, own.pending, own.last = Event(), (Event(), 1, 2, 3), (Event(), 4)
+    left = [weakref.ref(event) for event in (own.event, own.pending[0], own.last[0])]
+    references.after_fork()
+    del own
+    gc.collect()
+    assert not references._devices
+    assert all(event() is not None for event in left)

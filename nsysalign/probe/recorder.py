@@ -1,0 +1,47 @@
+"""The recorder of our own in this process (`recorder/library.c`), if the run has it: the driver loads it by
+itself, here it is told to step aside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+#: The path of its library.
+VARIABLE = "NSYSALIGN_RECORDER"
+#: Set where the program itself started the probe, and will end it (`nsysalign.recording`): how the process
+#: ends is none of ours then.
+INSIDE = "NSYSALIGN_INSIDE"
+
+
+class Recorder:
+    """Its functions.  Raises OSError if the library cannot be loaded."""
+
+    def __init__(self, path: str) -> None:
+        library: Any = ctypes.CDLL(path)  # which lets other threads run while it works
+        library.nsysalign_problem.restype = ctypes.c_char_p
+        library.nsysalign_records.restype = ctypes.c_uint64
+        self._library = library
+
+    def start(self, folder: str, candidates: str) -> bool:
+        """Record into `folder`, with the libcupti that is loaded or the first of `candidates`."""
+        return bool(self._library.nsysalign_start(os.fsencode(folder), os.fsencode(candidates)))
+
+    def aside(self, away: bool) -> bool:
+        """Leave CUPTI to somebody else, or take it back; whether that worked."""
+        return bool(self._library.nsysalign_aside(int(away)))
+
+    def stop(self, finalize: bool) -> None:
+        """Write everything and stop; `finalize`: take CUPTI out of the process."""
+        self._library.nsysalign_stop(int(finalize))
+
+    def problem(self) -> str:
+        """What is wrong, "" if nothing."""
+        return self._library.nsysalign_problem().decode("utf-8", "replace")
+
+
+def of_run() -> Recorder | None:
+    """The recorder of this run, None if it has none."""
+    path = os.environ.get(VARIABLE)
+    return Recorder(path) if path else None

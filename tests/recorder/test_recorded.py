@@ -1,0 +1,122 @@
+"""Recordings of real GPUs (`tests/data/recorder`): no compiler and no GPU is needed to read them."""
+
+import lzma
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from recordings import DATA
+
+from nsysalign.cli import cli
+from nsysalign.engine import analyze
+from nsysalign.errors import TraceError
+from nsysalign.record.cupti import gathered
+from nsysalign.trace.cupti import write_export
+from nsysalign.trace.read import read_trace
+
+NAMES = {"linears_h100": 60, "linears_h200": 60, "graph_h200": 25}  # pairs
+
+
+def unpacked(name, folder):
+    """A run directory of this recording."""
+    folder.mkdir(exist_ok=True)
+    for end, file in (("cupti", "trace.cupti"), ("events.jsonl", "events-1.jsonl")):
+        packed = DATA / "recorder" / f"{name}.{end}.xz"
+        if packed.exists():
+            (folder / file).write_bytes(lzma.decompress(packed.read_bytes()))
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pair_lies_on_the_event_clock_and_adds_up(tmp_path, name):
+    analysis = analyze(unpacked(name, tmp_path / "run"))
+    pairs = analysis.measured[analysis.measured["kind"] == "event"]
+    assert len(pairs) == NAMES[name] and set(pairs["method"]) == {"clock"}
+    assert analysis.unaligned.empty
+    parts = analysis.parts.groupby("interval")["ns"].sum().loc[pairs["interval"]]
+    assert (parts.to_numpy() == pairs["elapsed_ns"].to_numpy()).all()
+    assert analysis.trace.driver_version == "580.159.04"
+    assert analysis.trace.devices[0].startswith("NVIDIA H")
+    # the recorder's clock is the log's: a record call lies inside its Python call
+    trace, log = read_trace(tmp_path / "run" / "trace.cupti"), analysis
+    assert trace.info.monotonic and not log.trace.failed_calls
+    assert (trace.operations["call"] >= 0).all()
+
+
+def test_the_linears_say_what_they_say_under_nsys(tmp_path):
+    """The first one waits for the CPU, not for a copy (`tests/data`: truth_linears, the demo)."""
+    for name in ("linears_h100", "linears_h200"):
+        analysis = analyze(unpacked(name, tmp_path / name))
+        parts = analysis.parts[analysis.parts["ns"] > 0]
+        rows = analysis.labels
+        first = parts[parts["interval"] == rows["row_interval"].iloc[0]].set_index("cause")["ns"]
+        assert 20_000 < first["kernel"] < 40_000
+        assert first["host"] > 150_000 and "memcpy" not in first.index
+        assert ("host-gap", rows["label"].iloc[0]) in zip(analysis.findings["rule"], analysis.findings["label"], strict=True)  # fmt: skip
+
+
+def test_graphs_are_traced_whole(tmp_path):
+    analysis = analyze(unpacked("graph_h200", tmp_path / "run"))
+    assert analysis.parts.groupby("cause")["ns"].sum()["graph"] > 0
+
+
+def test_pairs_of_a_program_in_cpp_are_known_from_the_trace(tmp_path):
+    analysis = analyze(unpacked("pairs_cpp_h200", tmp_path / "run") / "trace.cupti")
+    assert analysis.measured["method"].tolist() == ["inferred"] * 20
+
+
+@pytest.mark.parametrize("name", ["linears_h200", "graph_h200"])
+def test_nsyss_layout_gives_the_same_analysis(tmp_path, name):
+    run = unpacked(name, tmp_path / "run")
+    write_export(run / "trace.cupti", tmp_path / "trace.sqlite")
+    own, same = (analyze(t, [run / "events-1.jsonl"]) for t in (run / "trace.cupti", tmp_path / "trace.sqlite"))  # fmt: skip
+    for table in ("intervals", "parts", "labels", "details"):
+        pd.testing.assert_frame_equal(getattr(own, table), getattr(same, table))
+    assert own.trace.missing == same.trace.missing and same.trace.monotonic
+
+
+def test_what_is_shared_is_in_nsyss_layout(tmp_path):
+    run = unpacked("linears_h200", tmp_path / "run")
+    done = CliRunner().invoke(cli, ["redact", str(run), str(tmp_path / "shared"), "--hash-names"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "shared" / "trace.sqlite").is_file()
+    own, same = analyze(run), analyze(tmp_path / "shared")
+    columns = ["elapsed_ns", "start_ns", "kernel_only_ns", "error_ns"]
+    pd.testing.assert_frame_equal(own.intervals[columns], same.intervals[columns])
+    done = CliRunner().invoke(cli, ["export", str(run), "-f", "nsys-sqlite"])
+    assert done.exit_code == 0, done.output
+    assert len(read_trace(run / "nsys-layout.sqlite").operations) == len(read_trace(run / "trace.cupti").operations)  # fmt: skip
+
+
+def test_what_is_cut_or_none_of_ours_is_said(tmp_path):
+    run = unpacked("linears_h200", tmp_path / "run")
+    whole = (run / "trace.cupti").read_bytes()
+    cut = tmp_path / "cut.cupti"
+    cut.write_bytes(whole[: len(whole) * 2 // 3])
+    trace = read_trace(cut)
+    assert 0 < len(trace.operations) < 222
+    assert any("cut off" in note for note in trace.info.notes)
+    cut.write_bytes(b"something else")
+    with pytest.raises(TraceError):
+        read_trace(cut)
+    cut.write_bytes(whole[:16] + b"{" * 40 + whole[56:])
+    with pytest.raises(TraceError, match="damaged"):
+        read_trace(cut)
+    cut.write_bytes(whole.replace(b'"version":1', b'"version":7', 1))
+    with pytest.raises(TraceError, match="newer nsysalign"):
+        read_trace(cut)
+
+
+def test_processes_are_put_together_without_what_was_cut(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    whole = (unpacked("linears_h200", tmp_path / "run") / "trace.cupti").read_bytes()
+    other = (unpacked("pairs_cpp_h200", tmp_path / "other") / "trace.cupti").read_bytes()
+    (raw / "1-0.cupti").write_bytes(whole[:-1_001])
+    (raw / "2-0.cupti").write_bytes(other)
+    path, messages = gathered(raw, tmp_path / "trace.cupti")
+    assert not messages
+    trace = read_trace(path)
+    assert trace.operations["process"].nunique() == 2
+    assert any("cut off" in note for note in trace.info.notes)
+    assert len(trace.operations[trace.operations["process"] == trace.operations["process"].max()]) >= 40  # fmt: skip

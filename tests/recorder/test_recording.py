@@ -1,0 +1,120 @@
+"""`with nsysalign.recording()` in a process that goes on."""
+
+
+def test_a_stretch_of_a_program_and_nothing_stays_behind(program):
+    text = """
+import nsysalign
+E, env, path = torch.cuda.Event, dict(os.environ), list(sys.meta_path)
+before = E.record, E.elapsed_time, torch.Event.record
+timed(5)
+for count in (7, 3):
+    with nsysalign.recording() as run:
+        for _ in range(count):
+            with nsysalign.region("here"):
+                timed(1)
+    timed(5)
+    assert (E.record, E.elapsed_time, torch.Event.record) == before
+    assert dict(os.environ) == env and sys.meta_path == path
+    assert "_nsysalign_probe" not in sys.modules
+    own = run.analysis.measured
+    assert own["label"].tolist() == ["here"] * count, own
+    assert not run.notes
+parts = run.analysis.parts
+assert (parts[parts["cause"] == "kernel"].groupby("interval")["ns"].sum().loc[own["interval"]] == 80_000).all()
+run.show()
+print(run.save("kept"), run)
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.returncode == 0, ran.stderr
+    assert "here reads" in ran.stdout
+    again = program.python("-m", "nsysalign", "analyze", "-q", "kept")
+    assert again.returncode == 0, again.stderr
+
+
+def test_it_does_not_nest(program):
+    text = """
+import nsysalign
+with nsysalign.recording() as run:
+    try:
+        run.analysis
+    except nsysalign.errors.UsageError as error:
+        print(error)
+    try:
+        with nsysalign.recording():
+            pass
+    except nsysalign.errors.UsageError as error:
+        print(error)
+    timed(3)
+print(len(run.analysis.measured))
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.returncode == 0, ran.stderr
+    assert "still recording" in ran.stdout and "open in this process already" in ran.stdout
+    assert ran.stdout.count("next:") == 2 and ran.stdout.endswith("\n3\n")
+    ran = program.run("import nsysalign\nwith nsysalign.recording(): pass")
+    assert ran.returncode == 1 and "recorded already" in ran.stderr
+
+
+def test_an_exception_inside_is_the_programs_own(program):
+    text = """
+import nsysalign
+record = torch.cuda.Event.record
+try:
+    with nsysalign.recording() as run:
+        timed(3)
+        raise KeyError("own")
+except KeyError as error:
+    print(error)
+assert torch.cuda.Event.record is record
+print(len(run.analysis.measured))
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.stdout == "'own'\n3\n", ran.stderr
+
+
+def test_where_cupti_does_not_record_the_log_answers(program):
+    text = """
+import nsysalign
+with nsysalign.recording() as run:
+    timed(3)
+print(run.notes, type(run.analysis).__name__, len(run.analysis.intervals))
+run.show()
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py", FAKE_CUPTI_REFUSES="39")
+    assert ran.returncode == 0, ran.stderr
+    assert "MULTIPLE_SUBSCRIBERS" in ran.stdout and "UnprofiledRun 3" in ran.stdout
+
+
+def test_a_cell_of_a_notebook(program):
+    text = """
+import nsysalign
+class Shell:  # what IPython gives an extension
+    def register_magic_function(self, function, kind, name):
+        assert (kind, name) == ("cell", "nsysalign")
+        self.magic = function
+    def run_cell(self, cell):
+        class Result: success = True
+        try:
+            exec(cell, globals())
+        except Exception:
+            Result.success = False
+        return Result
+shell = Shell()
+nsysalign.load_ipython_extension(shell)
+run = shell.magic("", "timed(4)")
+print(len(run.analysis.measured), "<table" in run._repr_html_())
+print(shell.magic("", "timed(1); 1 / 0"))
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.stdout == "4 True\nNone\n", ran.stderr
+
+
+def program_text(text: str) -> str:
+    from .conftest import BEGIN
+
+    return BEGIN + text

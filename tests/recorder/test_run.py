@@ -1,0 +1,324 @@
+"""`nsysalign run --recorder cupti` on a GPU made of C: what is recorded, how programs end, and what is said
+where CUPTI records nothing."""
+
+import json
+import shutil
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from nsysalign.engine import load
+from nsysalign.model import KIND
+from nsysalign.trace.cupti import Recording
+from nsysalign.trace.read import read_trace
+
+from .conftest import COMPILER, ROOT
+
+
+def test_the_whole_answer_without_nsys(program):
+    ran = program.run("timed(20); print('its own words'); sys.exit(5)")
+    assert ran.returncode == 5, ran.stderr
+    assert ran.stdout.startswith("its own words\n")
+    assert "recorded by nsysalign itself" in ran.stderr
+    analysis = load(program.folder / "out")
+    (label,) = analysis.labels["label"]
+    own = analysis.measured
+    assert len(own) == 20 and analysis.unaligned.empty
+    parts = analysis.parts.pivot(index="interval", columns="cause", values="ns").loc[
+        own["interval"]
+    ]
+    assert (parts["kernel"] == 80_000).all()  # the two kernels, to the nanosecond
+    assert (parts.sum(axis=1) == own["elapsed_ns"].to_numpy()).all()
+    assert analysis.trace.devices == ("Fake GPU",)
+    assert analysis.trace.monotonic
+    assert label.startswith("script.py")
+    # a time without nsys is predicted for nsys's recordings alone
+    assert analysis.unprofiled["predicted_ns"].isna().all()
+    assert json.loads((program.folder / "out" / "run.json").read_text())["recorder"] == "cupti"
+
+
+def test_kernels_are_those_of_the_program_with_their_names_calls_and_shapes(program):
+    ran, (path,) = program.alone("timed(50)")
+    assert ran.returncode == 0, ran.stderr
+    trace = read_trace(path)
+    kernels = trace.operations[trace.operations["kind"] == KIND["kernel"]]
+    names = [trace.names[n] for n in kernels["name_id"]]
+    assert names == ["fake::adds(float*, int)", "fake::muls(float*, int)"] * 50
+    called = trace.calls["name_id"].to_numpy()[kernels["call"]]
+    assert {trace.names[n] for n in called} == {"cudaLaunchKernel"}
+    assert trace.shapes(kernels["row"].to_numpy()[:1]).tolist() == [
+        [100, 1, 1, 256, 1, 1, 32, 0, 0]
+    ]
+    assert trace.streams[["stream", "flag"]].values.tolist() == [[7, 3]]
+
+
+def test_calls_that_cost_nothing_are_left_out(program):
+    text = "timed(5); [gpu.fake_get_device() for _ in range(1000)]"
+    _, (path,) = program.alone(text)
+    trace = read_trace(path)
+    assert "cudaGetDevice" not in trace.names.values() and len(trace.calls) == 5 * 5
+
+
+def test_more_than_a_buffer_is_whole_and_in_order(program):
+    _, (path,) = program.alone("timed(500)", NSYSALIGN_RECORDER_OPTIONS="buffer=4096")
+    kernels = read_trace(path).operations
+    assert len(kernels) == 1000
+    assert (np.diff(kernels["start_ns"]) > 0).all() and (kernels["call"] >= 0).all()
+
+
+ENDS = {
+    "exit": ("sys.exit(3)", 3),
+    "exception": ("raise ValueError", 1),
+    "_exit": ("os._exit(7)", 7),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143),
+    "thread at work": (
+        "import threading; threading.Thread(target=timed, args=(10**9,), daemon=True).start(); time.sleep(0.2)",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_nothing_is_lost_at_an_end(program, how):
+    text, status = ENDS[how]
+    ran = program.run(f"timed(20); {text}", "-q")
+    assert ran.returncode == status, ran.stderr
+    trace = read_trace(program.folder / "out" / "trace.cupti")
+    assert len(trace.operations) >= 40
+    assert not trace.info.notes
+
+
+def test_who_is_killed_loses_at_most_the_last_second(program):
+    text = "timed(20); time.sleep(2.2); timed(3); os.kill(os.getpid(), signal.SIGKILL)"
+    ran = program.run(text, "-q")
+    assert ran.returncode == 128 + signal.SIGKILL
+    analysis = load(program.folder / "out")
+    assert analysis.measured["label"].value_counts().tolist()[0] >= 20
+
+
+def test_forked_children_work_and_record_nothing_of_their_parents(program):
+    text = """
+timed(20)
+child = os.fork()
+if not child:
+    for _ in range(10): launch(0, 5)
+    os._exit(4)
+assert os.waitpid(child, 0)[1] >> 8 == 4
+timed(20)
+"""
+    ran, recordings = program.alone(text)
+    assert ran.returncode == 0, ran.stderr
+    (path,) = recordings
+    assert len(read_trace(path).operations) == 80
+
+
+def test_a_child_forked_before_cuda_is_used_records_itself(program):
+    text = """
+if not os.fork():
+    gpu.cuInit(0)
+    timed(7)
+    sys.exit()
+os.wait()
+"""
+    (program.folder / "script.py").write_text("")
+    streams = program.folder / "torch"  # in whose import nothing is initialised
+    shutil.copytree(program.machine / "python" / "torch", streams)
+    lazy = (streams / "cuda" / "streams.py").read_text().replace("    gpu.cuInit(0)\n", "")
+    (streams / "cuda" / "streams.py").write_text(lazy)
+    ran = program.run(text, "-q", PYTHONPATH=f"{program.folder}:{program.machine / 'python'}")
+    assert ran.returncode == 0, ran.stderr
+    assert len(load(program.folder / "out").measured) == 7
+
+
+REASONS = {
+    "held by another": ({"FAKE_CUPTI_REFUSES": "39"}, "MULTIPLE_SUBSCRIBERS"),
+    "no permission": ({"FAKE_CUPTI_REFUSES": "35"}, "INSUFFICIENT_PRIVILEGES"),
+    "another tool": ({"CUDA_INJECTION64_PATH": "/other.so"}, "unset CUDA_INJECTION64_PATH"),
+    "no driver": ({"LD_LIBRARY_PATH": "/nowhere", "FAKE_CUDA": ""}, "no NVIDIA driver"),
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
+def test_where_cupti_records_nothing_the_log_answers_and_it_is_said_why(program, why):
+    environment, words = REASONS[why]
+    text = "timed(3); sys.exit(6)"
+    if why == "no driver":
+        text = "a = torch.cuda.current_stream(); sys.exit(6)"
+        (program.folder / "torch").mkdir()
+        shutil.copytree(
+            ROOT / "tests/collect/faketorch/torch", program.folder / "torch", dirs_exist_ok=True
+        )
+        environment = {
+            **environment,
+            "PYTHONPATH": f"{program.folder}:{program.machine / 'python'}",
+        }
+        (program.folder / "script.py").write_text(f"import sys, torch\n{text}")
+        ran = program.python("-m", "nsysalign", "run", "--recorder", "cupti", "--no-clocks", "-o", "out", "script.py", **environment)  # fmt: skip
+    else:
+        ran = program.run(text, **environment)
+    assert ran.returncode == 6
+    assert sum(words in line for line in ran.stderr.splitlines()) == 1, ran.stderr
+    assert "Recorded without nsys" in ran.stdout
+    if why != "no driver":
+        assert len(__import__("nsysalign").load(program.folder / "out").intervals) == 3
+
+
+def test_without_the_library_the_log_answers(program, tmp_path):
+    """pip install without a compiler."""
+    copy = tmp_path / "python"
+    shutil.copytree(program.machine / "python", copy, ignore=shutil.ignore_patterns("*.so"))
+    ran = program.run("timed(3)", PYTHONPATH=str(copy))
+    assert ran.returncode == 0
+    assert "no C compiler" in ran.stderr and "Recorded without nsys" in ran.stdout
+
+
+def test_the_recording_is_bounded(program):
+    options = "limit=40000 buffer=4096"
+    ran, (path,) = program.alone(
+        "timed(2000); print('went on')", NSYSALIGN_RECORDER_OPTIONS=options
+    )
+    assert ran.stdout == "went on\n"
+    assert path.stat().st_size < 60_000
+    assert any("reached its limit" in note for note in read_trace(path).info.notes)
+
+
+def test_a_full_disk_ends_the_recording_not_the_program(program):
+    import resource
+
+    begin = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.RLIM_INFINITY))\n"
+    assert resource.RLIM_INFINITY  # Python ignores SIGXFSZ: a write fails as on a full disk
+    ran, (path,) = program.alone(f"{begin}timed(1000); print('went on')", NSYSALIGN_RECORDER_OPTIONS="buffer=4096")  # fmt: skip
+    assert ran.returncode == 0 and ran.stdout == "went on\n"
+    assert path.stat().st_size <= 30_000
+    assert len(read_trace(path).operations) > 10
+
+
+def test_a_program_that_closes_all_descriptors_gets_none_of_it(program):
+    text = """
+timed(20); time.sleep(1.3)
+os.closerange(0, 4096)
+mine = [os.open(f"mine{n}", os.O_RDWR | os.O_CREAT) for n in range(1000)]
+timed(20)
+time.sleep(1.2)
+assert all(os.fstat(n).st_size == 0 for n in mine)
+"""
+    ran, (path,) = program.alone(text)
+    assert ran.returncode == 0
+    assert len(read_trace(path).operations) == 80
+
+
+def test_it_steps_aside_for_torchs_profiler(program):
+    text = """
+import torch.autograd.profiler as p
+timed(20)
+with p.profile():
+    timed(5)
+timed(20)
+"""
+    ran = program.run(text, "-q")
+    assert ran.returncode == 0, ran.stderr
+    kernels = read_trace(program.folder / "out" / "trace.cupti").operations
+    assert len(kernels) == 80  # but for those of the profiler's 5 pairs
+
+
+@pytest.mark.parametrize("version", ["11.8", "13.0"])
+def test_layouts_of_several_versions(program, version):
+    _, (path,) = program.alone("timed(10)", FAKE_CUPTI=version)
+    assert len(read_trace(path).operations) == 20
+
+
+def test_a_layout_that_is_not_known_is_refused(program):
+    ran = program.run("timed(10)", FAKE_CUPTI="unknown")
+    assert ran.returncode == 3
+    assert "240 bytes" in ran.stderr and "200, 208, 216" in ran.stderr
+
+
+def test_kernels_without_times_are_counted(program):
+    _, (path,) = program.alone("timed(10); [gpu.fake_zero_kernel() for _ in range(4)]")
+    trace = read_trace(path)
+    assert len(trace.operations) == 20
+    assert any(note.startswith("4 operations with impossible times") for note in trace.info.notes)
+
+
+def test_ranges_of_nvtx(program):
+    """By the calls that NVTX's header makes: with the text itself, and with a registered one."""
+    text = """
+import ctypes
+from ctypes import *
+library = CDLL(os.environ["NVTX_INJECTION64_PATH"])
+slots = {m: (c_void_p * 16)() for m in (1, 5)}
+tables = {m: (c_void_p * 17)(*[addressof(s) + 8 * i for i in range(16)]) for m, s in slots.items()}
+@CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_uint))
+def table(module, out, size):
+    out[0], size[0] = addressof(tables[module]), 16
+    return 1
+exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
+@CFUNCTYPE(c_void_p, c_uint)
+def export(number):
+    return addressof(exported) if number == 1 else None
+assert library.InitializeInjectionNvtx2(export) == 1
+push, pop = CFUNCTYPE(c_int, c_char_p)(slots[1][9]), CFUNCTYPE(c_int)(slots[1][11])
+for n in range(3):
+    push(b"outer"); launch(0, 9); push("inner é".encode()); launch(0, 9); pop(); pop()
+push(b"never closed")
+wide = CFUNCTYPE(c_int, c_wchar_p)(slots[1][10]); wide("wide ü\\U0001f600"); pop()
+"""
+    library = next((program.machine / "python/nsysalign/recorder").glob("*.so"))
+    ran, (path,) = program.alone(text, NVTX_INJECTION64_PATH=str(library))
+    assert ran.returncode == 0, ran.stderr
+    ranges = read_trace(path).ranges
+    assert ranges["text"].tolist() == ["outer", "inner é"] * 3 + [
+        "never closed",
+        "wide ü\U0001f600",
+    ]
+    inner = ranges[ranges["text"] == "inner é"]
+    outer = ranges[ranges["text"] == "outer"]
+    assert (outer["start_ns"].to_numpy() < inner["start_ns"].to_numpy()).all()
+    assert (outer["end_ns"].to_numpy() > inner["end_ns"].to_numpy()).all()
+
+
+def test_programs_that_are_not_python(program):
+    (program.folder / "program.c").write_text("""
+int cuInit(unsigned); void fake_launch(int, unsigned long); void fake_synchronize(void);
+int main(void) { cuInit(0); for (int i = 0; i < 30; i++) fake_launch(i, 7000); fake_synchronize(); return 4; }
+""")
+    cuda = program.machine / "cuda"
+    (program.folder / "libcuda.so").symlink_to(cuda / "libcuda.so.1")
+    words = [COMPILER, "program.c", "-o", "program", "-L.", "-lcuda", f"-Wl,-rpath,{cuda}"]
+    subprocess.run(words, cwd=program.folder, check=True)
+    ran = program.python(
+        "-m", "nsysalign", "run", "--recorder", "cupti", "-q", "-o", "out", "--", "./program"
+    )
+    assert ran.returncode == 4, ran.stderr
+    assert len(read_trace(program.folder / "out" / "trace.cupti").operations) == 30
+
+
+def test_a_run_of_several_processes_is_one_trace(program):
+    text = """
+import subprocess
+if len(sys.argv) == 1:
+    for _ in range(2):
+        subprocess.run([sys.executable, "script.py", "child"], check=True)
+timed(5)
+"""
+    ran = program.run(text, "-q")
+    assert ran.returncode == 0, ran.stderr
+    analysis = load(program.folder / "out")
+    assert analysis.measured["pid"].value_counts().tolist() == [5, 5, 5]
+    assert len(Recording(program.folder / "out" / "trace.cupti").content) > 2
+
+
+def test_which_recorder(program):
+    """Without nsys: cupti; --recorder log and usage."""
+    ran = program.python("-m", "nsysalign", "run", "--recorder", "log", "--accurate", "x.py")
+    assert ran.returncode == 2 and "--accurate needs" in ran.stderr
+    ran = program.python("-m", "nsysalign", "run", "--recorder", "cupti", "--sample-python", "x.py")
+    assert ran.returncode == 2 and "--sample-python needs" in ran.stderr
+    ran = program.run("timed(3)", how="log")
+    assert "Recorded without nsys" in ran.stdout
+    ran = program.python(
+        "-m", "nsysalign", "run", "--no-clocks", "-o", "default", "script.py", PATH="/usr/bin:/bin"
+    )
+    assert (program.folder / "default" / "trace.cupti").is_file(), ran.stderr
