@@ -54,6 +54,7 @@ class Runtime:
 
     def __init__(self, raw_dir: str, start_cwd: str) -> None:
         self.aside = False  # True: the probe has deactivated itself, wrappers only pass through
+        self.left = False  # True: it never comes back (`nsysalign.recording`)
         self.ready = False  # True: the store exists
         self._beginning = False
         self.raw_dir = raw_dir
@@ -280,12 +281,12 @@ class Runtime:
         if self.ready:
             self._at_exit()
             atexit.unregister(self._at_exit)
-        self.aside = True
+        self.aside = self.left = True
 
     def _after_fork(self) -> None:
         """A forked child is a separate process: new files, and numbers that no record of the parent
         has."""
-        if self.aside:
+        if self.left:
             return
         try:
             self._lock = threading.RLock()

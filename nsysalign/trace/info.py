@@ -34,7 +34,7 @@ def trace_info(
         rows = source.rows(table, "name", "value")
         meta |= {str(name): str(value) for name, value in rows if value is not None}
     version, product = meta.get("EXPORT_SCHEMA_VERSION"), meta.get("EXPORT_PRODUCT_VERSION")
-    ours = product is not None and product.startswith(RECORDED_BY)
+    ours = (product or "").startswith(RECORDED_BY)
     notes = [*sorted({text[:200] for text in _warnings(source) if _LOST.search(text)}), *more]
     if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
         newest = ".".join(map(str, schema.NEWEST))
@@ -53,7 +53,7 @@ def trace_info(
     epochs = [t for (t,) in source.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     return TraceInfo(
         path=source.path.name,
-        nsys_version=f"(CUPTI {product.removeprefix(RECORDED_BY)})" if ours else product,
+        nsys_version=f"(CUPTI {product[len(RECORDED_BY) :]})" if product and ours else product,
         schema_version=version,
         devices=_devices(source),
         driver_version=None if driver is None else str(driver),

@@ -3,8 +3,8 @@
 
 def test_a_stretch_of_a_program_and_nothing_stays_behind(program):
     text = """
-import nsysalign
-E, env, path = torch.cuda.Event, dict(os.environ), list(sys.meta_path)
+import gc, nsysalign
+E, env, path, callbacks = torch.cuda.Event, dict(os.environ), list(sys.meta_path), list(gc.callbacks)
 before = E.record, E.elapsed_time, torch.Event.record
 timed(5)
 for count in (7, 3):
@@ -15,7 +15,7 @@ for count in (7, 3):
     timed(5)
     assert (E.record, E.elapsed_time, torch.Event.record) == before
     assert dict(os.environ) == env and sys.meta_path == path
-    assert "_nsysalign_probe" not in sys.modules
+    assert "_nsysalign_probe" not in sys.modules and gc.callbacks == callbacks
     own = run.analysis.measured
     assert own["label"].tolist() == ["here"] * count, own
     assert not run.notes
