@@ -312,8 +312,9 @@ intervals: one row per placed interval
     start_record          int64   seq of the start record, -1 for other kinds
     end_record            int64   seq of the end record, -1 for other kinds
     device                int64   CUDA device, -1 for host intervals
-    start_stream          int64   CUPTI stream id of the start record, -1 for host intervals
-    end_stream            int64   CUPTI stream id of the end record, -1 for host intervals
+    start_stream          int64   CUPTI stream id of the start record, -1 for host intervals and ranges
+                                  on several streams
+    end_stream            int64   CUPTI stream id of the end record, -1 for the same
     elapsed_ns            int64   what was measured: round(ms * 1e6)
     start_ns              int64   window start
     end_ns                int64   window end: start_ns + elapsed_ns

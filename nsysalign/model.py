@@ -317,6 +317,7 @@ class Alignment:
     processes: Mapping[int, int] = field(default_factory=dict)  # log process -> globalPid
     clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
+    stream_sets: Mapping[int, Any] = field(default_factory=dict)  # lane -> those it stands for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ placed         each pair by the best that is known of it: its clock, its time st
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from nsysalign import frames
@@ -36,8 +37,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
+    lanes, stream_sets = streams.lanes, {}
     if not logged:
-        ranges, deep = nvtx_windows(trace, streams.operation_lane, streams.lanes)
+        ranges, deep, lanes, stream_sets = nvtx_windows(trace, streams.operation_lane, lanes)
         regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
         pairs, read = windows_of_pairs(trace, matched.records, bounded, placed)
         windows += [pairs, ranges[~ranges["region"].isin(list(regions))]]
@@ -47,7 +49,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     unaligned = pd.concat([refused, timers.unplaced], ignore_index=True)
     return Alignment(
         records=placed.records,
-        lanes=streams.lanes,
+        lanes=lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
         windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
@@ -56,5 +58,6 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         clock_maps=matched.clocks,
         processes=matched.processes,
         clock=clock,
-        busy=streams.busy,
+        busy=np.append(streams.busy, np.zeros(len(stream_sets), dtype=bool)),
+        stream_sets=stream_sets,
     )

@@ -4,7 +4,8 @@ which is counted nowhere.
     thread   [ nsysalign:calibration          ]     [ step                       ]
                [launch] [record] [synchronise]        [launch]   [launch]
     GPU             spin_kernel                             AAAAAAAA  BBBB
-                    left out                                [------------)   window, per stream
+                    left out                                [--------------------)   window
+    another stream                                                      CCCCCCCCCC
 
 After it is known what of the trace is the program's.
 """
@@ -12,14 +13,16 @@ After it is known what of the trace is the program's.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import MOST_NESTED, any_open, least, ragged, too_deep
-from nsysalign.model import ORIGIN, OURS, Alignment, Trace
+from nsysalign.model import MOST_STREAMS, ORIGIN, OURS, Alignment, Trace
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
 #: cuBLAS, cuSOLVER; torch's operators, their backward passes, FSDP and DDP; pyprof's descriptions of calls.
@@ -31,11 +34,19 @@ _OF_LIBRARIES = re.compile(
 _NAME = -2
 
 
-def nvtx_windows(
-    trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame
-) -> tuple[pd.DataFrame, list[str]]:
-    """One window per NVTX range and stream with work launched inside the range, from its first start to
-    its last end, and notes."""
+class RangeWindows(NamedTuple):
+    """Windows of ranges and notes; `lanes`: with one more for each set of streams on which a range has
+    work; `stream_sets`: which lanes each of those stands for."""
+
+    windows: pd.DataFrame
+    notes: list[str]
+    lanes: pd.DataFrame
+    stream_sets: Mapping[int, np.ndarray]
+
+
+def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> RangeWindows:
+    """One window per NVTX range, over the streams of a device with work launched inside the range, from
+    the first start to the last end of this work; one per device, where there are several."""
     ranges, notes = trace.ranges, list[str]()
     spans = spans_of_ranges(trace, operation_lane)
     with_work = np.unique(spans["range"])
@@ -46,13 +57,14 @@ def nvtx_windows(
             "and have no interval of their own"
         )
         spans = spans[~spans["range"].isin(with_work[deep])]
+    spans, lanes, stream_sets = _over_streams(spans, lanes)
     number, lane, start, end = (spans[c].to_numpy() for c in ("range", "lane", "start", "end"))
     thread, process, text, opened, closed, row = (
         ranges[c].to_numpy()[number]
         for c in ("thread", "process", "text", "start_ns", "end_ns", "row")
     )
     several = spans["range"].duplicated(keep=False)
-    stream = lanes["stream"].to_numpy()[lane].tolist()
+    device = lanes["device"].to_numpy()[lane].tolist()
     columns = dict.fromkeys(("thread", "end_thread"), thread)
     columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
     columns |= dict.fromkeys(("start_ns", "start_lower_ns", "start_upper_ns"), start)
@@ -61,11 +73,62 @@ def nvtx_windows(
     columns |= {"kind": "nvtx", "origin": ORIGIN["range"], "source": row}
     columns |= {"method": "exact", "error_ns": 0}
     columns["library"] = [_OF_LIBRARIES.match(one) is not None for one in text]
-    columns["region"] = [  # name (stream 7)#repetition
-        re.sub(r"(#\d+)?\Z", rf" (stream {on})\1", one, count=1) if more else one
-        for one, more, on in zip(text, several, stream, strict=True)
+    columns["region"] = [  # name (GPU 1)#repetition
+        re.sub(r"(#\d+)?\Z", rf" (GPU {on})\1", one, count=1) if more else one
+        for one, more, on in zip(text, several, device, strict=True)
     ]
-    return frames.lean(columns, frames.WINDOWS, len(spans)), notes
+    windows = frames.lean(columns, frames.WINDOWS, len(spans))
+    return RangeWindows(windows, notes, lanes, stream_sets)
+
+
+def _over_streams(
+    spans: pd.DataFrame, lanes: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, np.ndarray]]:
+    """Spans of ranges by device instead of by stream, with `lanes` and `stream_sets` as in
+    `RangeWindows`.  Each set of streams has a lane; of more than MOST_STREAMS sets the rarer ones have
+    that of all streams on which ranges of the process worked."""
+    device, process = (lanes[c].to_numpy() for c in ("device", "process"))
+    spans = spans.assign(device=device[spans["lane"].to_numpy()])
+    groups = spans.groupby(["range", "device"])
+    of_group = groups.ngroup().to_numpy()
+    joined = groups.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
+    joined = joined.reset_index()
+    several = np.flatnonzero(np.bincount(of_group, minlength=len(joined)) > 1)
+    if not len(several):
+        return joined, lanes, {}
+    # a set is known by the sum of a random number per stream
+    weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
+    code = np.zeros(len(joined), np.int64)
+    np.add.at(code, of_group, weight[spans["lane"].to_numpy()])
+    codes, example, which, count = np.unique(
+        code[several], return_index=True, return_inverse=True, return_counts=True
+    )
+    common = np.argsort(-count, kind="stable")[:MOST_STREAMS]
+    spans = spans.assign(group=of_group)
+    members = [spans["lane"][spans["group"] == several[example[n]]].to_numpy() for n in common]
+    place = np.full(len(codes), -1)
+    place[common] = np.arange(len(common))
+    place = place[which]
+    on = joined["lane"].to_numpy()[several]
+    rare = pd.DataFrame({"process": process[on], "device": device[on]})[place < 0]
+    for (whose, number), rows in rare.groupby(["process", "device"]):
+        place[rows.index] = len(members)
+        used = spans["lane"].unique()
+        members.append(used[(process[used] == whose) & (device[used] == number)])
+    lane = joined["lane"].to_numpy().copy()
+    lane[several] = len(lanes) + place
+    added = pd.DataFrame(
+        {
+            "process": [process[of[0]] for of in members],
+            "device": [device[of[0]] for of in members],
+            "context": -2 - np.arange(len(members)),
+            "stream": -1,
+            "flag": -1,
+        }
+    )
+    stream_sets = {len(lanes) + n: np.sort(of) for n, of in enumerate(members)}
+    lanes = frames.check(pd.concat([lanes, added], ignore_index=True), frames.LANES)
+    return joined.assign(lane=lane), lanes, stream_sets
 
 
 def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:

@@ -434,8 +434,11 @@ def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list
     others = np.zeros(len(windows), np.int64)
     busy, idle = total[:, :WORK].sum(axis=1), total[:, WORK:].sum(axis=1)
     some_idle = ((kind == "event") | (kind == "nvtx")) & (idle > 0)
-    for device, members in split.explainer.streams.members.items():
-        those = np.flatnonzero(some_idle & np.isin(lane, members))
+    streams = split.explainer.streams
+    for device, members in streams.devices.items():
+        sets = [number for number, of in streams.members.items() if np.isin(of, members).all()]
+        sets = [number for number in sets if number not in streams.devices]
+        those = np.flatnonzero(some_idle & np.isin(lane, [*members, *sets]))
         blocks = split.explainer.streams.blocks(device)
         before, after = (covered(blocks.start, blocks.end, t[those]) for t in (start, end))
         others[those] = after - before - busy[those]

@@ -79,14 +79,17 @@ class Streams:
         self.operations, self.lane_of = trace.operations, alignment.operation_lane
         names = ("process", "device", "context", "stream")
         process, self._device, context, stream = (alignment.lanes[c].to_numpy() for c in names)
-        whole = (stream < 0) & (context < 0)
-        #: For lanes that stand for a process's whole device, the lanes of its streams.
-        self.members = {
+        one = stream >= 0
+        whole = (stream < 0) & (context == -1)
+        #: Lanes that stand for a process's whole device, with those of its streams.
+        self.devices = {
             lane: np.flatnonzero(
-                ~whole & (process == process[lane]) & (self._device == self._device[lane])
+                one & (process == process[lane]) & (self._device == self._device[lane])
             )
             for lane in np.flatnonzero(whole).tolist()
         }
+        #: All that stand for several: these, and the sets of streams of ranges.
+        self.members = {**self.devices, **alignment.stream_sets}
         count = len(self.lane_of)
         #: Positions of each lane's operations, by start.
         self.by_lane = group(self.lane_of, np.arange(count, dtype=index_type(count)))

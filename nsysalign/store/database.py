@@ -20,7 +20,7 @@ from nsysalign.files import replacing
 from nsysalign.model import CAUSES, RECORDERS, Analysis, Known, TraceInfo
 from nsysalign.store.objects import holds, listed, plain, table, to_json
 
-VERSION = 1
+VERSION = 2
 _AGAIN = "make it again: nsysalign analyze TRACE"
 _LISTED_AT_ONCE = 5_000  # a row as Python objects takes ten times its size
 #: The columns that identify a row, for tables that have such columns.

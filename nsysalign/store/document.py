@@ -69,7 +69,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
     return {
         "format": "nsysalign-analysis",
-        "version": 1,
+        "version": 2,
         "trace": plain(vars(analysis.trace)),
         "notes": plain(analysis.notes),
         "known": plain(vars(analysis.known)),

@@ -64,22 +64,21 @@ def test_twice_the_streams_are_at_most_two_and_a_half_times_the_work(order, monk
     assert (np.array(sizes[1]) <= 2.5 * np.array(sizes[0])).all(), sizes
 
 
-def test_of_many_streams_the_busiest_have_rows_and_one_row_holds_all(tmp_path):
+def test_a_range_is_one_row_and_of_a_run_the_busiest_streams_have_rows(tmp_path):
     streams = MOST_STREAMS + 8
     analysis = nsysalign.analyze(export(tmp_path / "t.sqlite", streams, "wide", ranges=2))
     intervals = analysis.measured
     for label in ("step 0", "step 1"):
-        rows = intervals[intervals["label"].str.startswith(label)]
-        alone = rows[rows["end_stream"] >= 0]
-        busiest = range(FIRST + streams - len(alone), FIRST + streams)
-        assert len(alone) == MOST_STREAMS - 1 and set(alone["end_stream"]) == {*busiest}
-        (whole,) = rows[rows["end_stream"] < 0].itertuples()
+        (whole,) = intervals[intervals["label"] == label].itertuples()
+        assert whole.end_stream == -1
         assert (whole.start_ns, whole.end_ns) == (30 * US, analysis.intervals["end_ns"].max())
         assert whole.operations == 2 * streams
     of_streams = analysis.runs["end_stream"] >= 0
     assert of_streams.sum() == MOST_STREAMS and (~of_streams).sum() == 1
-    assert sum("streams" in note for note in analysis.notes) == 2
-    assert analysis.other_streams.groupby("interval").size().max() == MOST_STREAMS
+    busiest = range(FIRST + streams - MOST_STREAMS, FIRST + streams)
+    assert set(analysis.runs["end_stream"]) == {-1, *busiest}
+    assert sum("streams" in note for note in analysis.notes) == 1
+    assert analysis.other_streams.empty
 
 
 def test_what_waits_for_many_streams_names_the_longest_and_adds_up(tmp_path):
@@ -93,5 +92,6 @@ def test_what_waits_for_many_streams_names_the_longest_and_adds_up(tmp_path):
 
 def test_few_streams_are_as_they_are(tmp_path):
     analysis = nsysalign.analyze(export(tmp_path / "t.sqlite", MOST_STREAMS, "serial"))
-    assert (analysis.measured["end_stream"] >= 0).sum() == MOST_STREAMS
+    assert len(analysis.measured) == 1
+    assert (analysis.runs["end_stream"] >= 0).sum() == MOST_STREAMS
     assert not any("streams" in note for note in analysis.notes)
