@@ -45,6 +45,7 @@ from nsysalign.split.budget import (
 )
 from nsysalign.split.crowd import without_crowds
 from nsysalign.split.gaps import launch_latency
+from nsysalign.split.groups import groups_of
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
 from nsysalign.split.runs import (
@@ -198,6 +199,9 @@ def _evidence(
     measured = intervals.iloc[: int((intervals["kind"] != "run").sum())]
     labels = label_table(measured)
     ran = Ran(split.explainer, alignment.windows)
+    groups = groups_of(split, ran, intervals)
+    intervals = intervals.assign(group=frames.narrow(groups.of_interval))
+    measured = intervals.iloc[: len(measured)]
     idle = idle_time(ran)
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
@@ -243,6 +247,7 @@ def _evidence(
         details=split.details,
         other_streams=other_streams(split),
         labels=labels,
+        **groups.tables,
         unaligned=frames.check(unaligned.assign(label=unaligned_labels), frames.UNALIGNED),
         kernels=kernel_table(ran, intervals),
         gaps=idle.gaps,
@@ -308,7 +313,7 @@ def _answer(
         rows = evidence.labels["row_interval"].to_numpy(dtype=np.int64)
         predicted = predict_intervals(split, np.intersect1d(rows, drawn))
     return Analysis(
-        **vars(evidence)
+        **evidence.fields
         | {
             "intervals": evidence.intervals.assign(findings=diagnosis.of_intervals),
             "notes": tuple(dict.fromkeys([*notes, *activity.notes])),

@@ -297,8 +297,8 @@ windows: one row per interval with a place on the trace's clock
 # --------------------------------------------------------------------------------------------------
 
 _MAIN_SPECS = (
-    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, VARIANTS, KERNELS, GAPS, HOST_RANGES,
-    HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, GROUPS, LEDGER, ISSUED, GROUP_PARTS,
+    VARIANTS, KERNELS, GAPS, HOST_RANGES, HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
 ) = specs("""
 intervals: one row per placed interval
     interval              int64   number of the interval, the key of the other tables
@@ -344,6 +344,7 @@ intervals: one row per placed interval
                                   synchronised-after, idle-before, no-gpu-work (nothing was issued
                                   inside, and nothing executed)
     findings              object  tuple of rule names that concern this interval
+    group                 int64   number of its group (table groups), -1 for runs
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns
     interval  int64  number of the interval
@@ -398,6 +399,52 @@ labels: one row per label; the budget shown is that of one real interval (`row`)
     p05_ns        float64  5th percentile
     p95_ns        float64  95th percentile
     library       bool     timed by a library
+    total_ns      int64    sum of elapsed_ns; no stretch of time where intervals overlap
+    span_ns       int64    how long at least one of its intervals lasted
+    overlapping   bool     intervals of one process overlap
+    inside        str      label whose ranges hold its own and the same operations, '' for none
+
+groups: intervals of a label that did the same kind of work at the same pace
+    group        int64  number of the group, the key of ledger, issued and group_parts
+    like labels: label
+    role         str    first (first calls), slow (the slower side of one pace) or ''
+    work         str    in what its work differs from that of the label's other kinds, '' for one kind
+    pid          int64  process where ranks are kinds of their own, else -1
+    count        int64  intervals
+    total_ns     int64  sum of their elapsed_ns
+    typical      int64  interval with the lower-median elapsed time
+    typical_ns   int64  its elapsed_ns
+    low_ns       int64  10 % quantile of elapsed_ns (first calls: the least)
+    high_ns      int64  90 % quantile of elapsed_ns (first calls: the most)
+    operations   int64  median of how many were issued between the two records
+    graphs       int64  median of graph launches among them
+    bytes        int64  median of the bytes of their copies
+    waits        int64  median of synchronisations between the first and the last of them
+    late         int64  intervals of which over half of the issued work ended after the second reading
+    empty        int64  intervals in which nothing was issued and nothing ran
+    two_streams  int64  intervals that begin on one stream and end on another
+
+ledger: what a group's time consists of; of each group ns adds up to groups.total_ns
+    group      int64  number of the group
+    cause      str    one of model.CAUSES
+    what       str    the best name that the recording has: kernel, call, range, how it waited; '' none
+    ns         int64  nanoseconds over all intervals of the group
+    like details: direction memory bytes stream
+
+issued: what the typical interval of a group issued between its two records
+    group   int64  number of the group
+    kind    str    kernel, graph, memcpy or memset
+    name    str    name of the kernel; direction and host memory of copies
+    count   int64  how many
+    bytes   int64  bytes of copies and memsets, 0 otherwise
+    blocks  int64  blocks of the grids of the kernels, -1 where the trace does not say
+
+group_parts: the budget of a group: sums of parts over its intervals
+    group     int64  number of the group
+    cause     str    one of model.CAUSES
+    ns        int64  nanoseconds of this cause; of each group they add up to groups.total_ns
+    lower_ns  int64  least over the error bars of the windows' places
+    upper_ns  int64  most over the error bars of the windows' places
 
 variants: labels whose intervals did different work, told apart: one row per kind of work
     label      str     the label

@@ -7,11 +7,14 @@ declared in `nsysalign.frames`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nsysalign import frames, registry
+from nsysalign.label import Label, labels_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -360,6 +363,11 @@ class Evidence:
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
+    #: What all intervals of a label consist of: `grouped` makes records of these.
+    groups: pd.DataFrame = field(default_factory=lambda: _no_rows("GROUPS"))
+    ledger: pd.DataFrame = field(default_factory=lambda: _no_rows("LEDGER"))
+    issued: pd.DataFrame = field(default_factory=lambda: _no_rows("ISSUED"))
+    group_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("GROUP_PARTS"))
     #: Labels that did different work, by kind of work; NVTX ranges on the host.
     variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
@@ -384,6 +392,16 @@ class Evidence:
         extra = {name: table for name, table in tables.items() if name in registry.tables()}
         own = {name: table for name, table in tables.items() if name not in extra}
         return replace(self, **own, extra={**self.extra, **extra})
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its fields by name, without what is worked out from them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @cached_property
+    def grouped(self) -> tuple[Label, ...]:
+        """Its labels with their groups and ledgers, in the order of the table `labels`: made once."""
+        return labels_of(self)
 
     @property
     def measured(self) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import Analysis, TraceInfo
+from nsysalign.split.groups import without_trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -75,15 +76,19 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
             clock, number = at + 1_000_000, number + 1
         intervals += rows
         labels.append(_label(rows))
+    intervals = _frame(intervals, frames.INTERVALS)
+    parts, details = _table(parts, frames.PARTS), _table(details, frames.DETAILS)
+    groups = without_trace(intervals, parts, details)
     return Analysis(
         trace=TraceInfo(
             "runs/puzzle-003/trace.sqlite", "2024.2.3", "3.11.1", (name("NVIDIA H200"),), "580.1",
             None, ("CUDA_EVENT",), (name("NVTX was lost"),),
         ),
-        intervals=_frame(intervals, frames.INTERVALS),
-        parts=_table(parts, frames.PARTS),
+        intervals=intervals.assign(group=groups.of_interval),
+        parts=parts,
         segments=_table(segments, frames.SEGMENTS),
-        details=_table(details, frames.DETAILS),
+        details=details,
+        **groups.tables,
         other_streams=_table([(0, 13, 500, False)] if cases else [], frames.OTHER_STREAMS),
         labels=_frame(labels, frames.LABELS),
         unaligned=_frame(list(unaligned), frames.UNALIGNED),

@@ -104,14 +104,14 @@ class Analysis(model.Analysis):
 @wraps(engine.analyze)
 def analyze(*args: Any, **options: Any) -> Analysis:
     """`engine.analyze`, whose result shows itself."""
-    return Analysis(**vars(engine.analyze(*args, **options)))
+    return Analysis(**engine.analyze(*args, **options).fields)
 
 
 @wraps(engine.load)
 def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
     """`engine.load`, whose result shows itself; of a run without nsys, what its event log proves."""
     run = RunDirectory(Path(path))
-    return analyze_run(run) if run.unprofiled else Analysis(**vars(engine.load(path)))
+    return analyze_run(run) if run.unprofiled else Analysis(**engine.load(path).fields)
 
 
 def fragment(analysis: model.Analysis) -> str:

@@ -80,6 +80,8 @@ class SplitTrace:
     size: np.ndarray
     details: pd.DataFrame
     operations: np.ndarray  # how many touch each window of a stream
+    #: What host timers waited for while it ran: window, operation and nanoseconds (3, n).
+    waited_for: np.ndarray
 
     def budgets(self, which: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Nanoseconds of some windows, by cause: int64 (windows, causes)."""
@@ -166,6 +168,7 @@ def split_trace(
         operations[those] = np.where(end > start, begun - ended, 0)
         details.add_moved(positions, spans=(those, start, end))
     executed = [np.empty(0, np.int64)]  # window and operation of what host timers wait for
+    waited_for = [np.empty((3, 0), np.int64)]
     for number, (place, begin, total) in enumerate(zip(places, own, totals, strict=True)):
         # a host reading's error bar is too small to matter: the same at every place
         begin[host] = place.start[host] if number == 0 else place.end[host]
@@ -177,6 +180,10 @@ def split_trace(
                 of_host = np.flatnonzero(host[pieces.window])
                 size += np.bincount(pieces.window, minlength=count)
                 on = (pieces.ref_kind < WORK) & (pieces.cause < WORK)
+                ran = of_host[on[of_host]]
+                waited_for.append(
+                    np.stack([pieces.window, pieces.ref, pieces.end - pieces.start])[:, ran]
+                )
                 on = of_host[(on & (pieces.detail == 0))[of_host]]
                 executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
         total[host] = totals[0][host]
@@ -192,7 +199,16 @@ def split_trace(
     del own, places, begin, place, total
     parts = _parts_table(totals)
     trim_memory()
-    return SplitTrace(trace, alignment, explainer, parts, size, details.table(), operations)
+    return SplitTrace(
+        trace,
+        alignment,
+        explainer,
+        parts,
+        size,
+        details.table(),
+        operations,
+        np.concatenate(waited_for, axis=1),
+    )
 
 
 def _add_shared(

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import group, ragged
+from nsysalign.intervals import FAR, group, ragged
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
@@ -180,9 +180,29 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
         p05_ns=elapsed.quantile(0.05),
         p95_ns=elapsed.quantile(0.95),
         library=groups["library"].all(),
+        total_ns=elapsed.sum(),
+        inside="",
     )
+    out = out.join(_overlaps(intervals))
     first = groups["interval"].min()
     return frames.check(out.loc[first.sort_values().index].reset_index(), frames.LABELS)
+
+
+def _overlaps(intervals: pd.DataFrame) -> pd.DataFrame:
+    """Per label: for how long at least one of its intervals lasted, and whether intervals of one
+    process overlap by more than their places are unsure."""
+    ordered = intervals.sort_values(["label", "start_ns"], kind="stable")
+    start, end, error = (ordered[c].to_numpy() for c in ("start_ns", "end_ns", "error_ns"))
+    label, _ = pd.factorize(ordered["label"])
+    reach = ordered.groupby(label)["end_ns"].cummax().groupby(label).shift(fill_value=-FAR)
+    alone = np.maximum(end - np.maximum(start, reach.to_numpy()), 0)
+    process = ordered.groupby([label, ordered["pid"].to_numpy()])
+    before = process["end_ns"].cummax().groupby([label, ordered["pid"].to_numpy()])
+    slack = np.minimum(2 * error + 1_000, end - start)  # neighbours that share a record touch
+    over = start + slack < before.shift(fill_value=-FAR).to_numpy()
+    each = pd.DataFrame({"span_ns": alone, "overlapping": over})
+    names = ordered["label"].to_numpy(dtype=object)
+    return each.groupby(names).agg({"span_ns": "sum", "overlapping": "any"})
 
 
 class Inside(NamedTuple):

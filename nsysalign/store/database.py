@@ -29,6 +29,8 @@ _KEYS = {
     "parts": ("interval", "cause"),
     "other_streams": ("interval", "stream"),
     "labels": "label",
+    "groups": "group",
+    "group_parts": ("group", "cause"),
     "baseline": "label",
     "unprofiled": "interval",
     "unprofiled_parts": ("interval", "cause"),

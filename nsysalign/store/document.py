@@ -21,7 +21,8 @@ _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "up
 #: Tables that are lists of their rows.
 _AS_ROWS = (
     *(frames.UNALIGNED, frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
-    *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS),
+    *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS, frames.GROUPS, frames.LEDGER, frames.ISSUED),
+    frames.GROUP_PARTS,
 )
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 

@@ -17,6 +17,7 @@ from nsysalign import frames
 from nsysalign.explain import rules
 from nsysalign.explain.facts import Facts
 from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.split.groups import without_trace
 from nsysalign.split.labels import label_table
 from nsysalign.split.pieces import REF, Segments
 
@@ -98,18 +99,22 @@ def analysis(
             "gpu_busy_ns": sum(total[cause] for cause in WORK),
             "idle_at_most_ns": pd.NA,
             "operations": i.get("operations", sum(p["cause"] in WORK for p in i["pieces"])), "site": "bench.py:7",
-            "end_site": "bench.py:9", "callers": (), "library": False, "flags": i.get("flags", ()), "findings": (),
+            "end_site": "bench.py:9", "callers": (), "library": False, "flags": i.get("flags", ()), "findings": (), "group": -1,
         })  # fmt: skip
     lost = [(f"{label}#0", label, reason, "bench.py:9") for label, reason in unaligned or []]
     intervals = _table(rows, frames.INTERVALS)
+    parts, details = _table(parts, frames.PARTS), _table(details, frames.DETAILS)
+    groups = without_trace(intervals, parts, details)
+    intervals = intervals.assign(group=groups.of_interval)
     return Analysis(
         trace=TraceInfo(
             "t.sqlite", "2024.2", "3.11", ("NVIDIA H200",), None, None, missing=missing
         ),
         intervals=intervals,
-        parts=_table(parts, frames.PARTS),
+        parts=parts,
         segments=_table(segments, frames.SEGMENTS),
-        details=_table(details, frames.DETAILS),
+        details=details,
+        **groups.tables,
         other_streams=_table(others, frames.OTHER_STREAMS),
         labels=label_table(intervals[intervals["kind"] != "run"]),
         unaligned=_table(lost, frames.UNALIGNED),

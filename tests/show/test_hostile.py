@@ -101,7 +101,7 @@ def test_nothing_is_executed(string):
     tags = Tags()
     tags.feed(fragment(analysis))
     assert tags.seen == PLAIN and not DRIVES.search(fragment(analysis))
-    frame = Analysis(**vars(analysis)).show()._repr_html_()
+    frame = Analysis(**analysis.fields).show()._repr_html_()
     assert "<" not in re.sub(r'^<iframe |</iframe>$|srcdoc="[^"]*"', "", frame)
     page = html.page(analysis)
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]

@@ -14,7 +14,7 @@ from nsysalign.show.notebook import Analysis
 
 @pytest.fixture(name="analysis")
 def in_a_notebook(analysis):
-    return Analysis(**vars(analysis))
+    return Analysis(**analysis.fields)
 
 
 def test_repr_is_one_short_line(analysis):

@@ -1,0 +1,260 @@
+"""One label and its groups: what all timings of one piece of code consist of.
+
+    label    train.py:21-24                600 timings, 1.65 s
+    group      595 x 1.46 ms               0.87 s     its ledger: kernel gemm 0.41 s, CPU 0.30 s, ...
+    group        5 x  150 ms    slow       0.78 s                 CPU garbage collection 0.77 s, ...
+
+A group holds intervals that did the same kind of work at the same pace.  Its ledger adds up, to the
+nanosecond, to what its intervals measured together, and the groups of a label to what the label
+measured.  These records are read off the tables `groups`, `ledger`, `issued`, `group_parts`, `labels` and
+`intervals.group`, so that a stored analysis has the same ones as a fresh one.  All times are int64
+nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Roles of a group: first calls, and the slower side of one pace.
+FIRST, SLOW = "first", "slow"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a group's ledger: the time of one cause that goes by one name, over all intervals of
+    the group.
+
+    what: the best name that the recording has for it: kernel, call, innermost range, direction of a
+    copy, why it waited; '' where it has none.  stream: the stream that was waited for, -1 for none.
+    direction, memory: of copies, else ''.  size: bytes that the copies moved, else 0.
+    """
+
+    cause: str
+    what: str
+    ns: int
+    stream: int = -1
+    direction: str = ""
+    memory: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Issued:
+    """What one interval of a group issued of one kind and name, the group's typical interval.
+
+    kind: kernel, graph, memcpy or memset.  name: of the kernel; direction and memory of copies.
+    count: how many.  size: bytes of copies and memsets, all together.
+    blocks: blocks of their grids, all together; -1: the trace does not say.
+    """
+
+    kind: str
+    name: str
+    count: int
+    size: int = 0
+    blocks: int = -1
+
+
+@dataclass(frozen=True)
+class Work:
+    """The kind of work of a group: what its typical interval issued between its two records, by its
+    thread or for its stream; never what happened to run meanwhile.
+
+    name: in what it differs from the label's other kinds ("64 blocks", "two_ops"), '' where the
+    label has one kind.  operations: how many were issued, of a graph launch one.  graphs: graph
+    launches.  size: bytes of all copies.  waits: synchronisations between its first and its last
+    operation.
+    """
+
+    name: str
+    issued: tuple[Issued, ...]
+    operations: int
+    graphs: int
+    size: int
+    waits: int
+
+    def of_kind(self, kind: str) -> tuple[Issued, ...]:
+        """What was issued of a kind of operation, the most frequent first."""
+        return tuple(one for one in self.issued if one.kind == kind)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Intervals of one label with one kind of work and one pace.
+
+    number: the key of the tables.  role: FIRST, SLOW or ''.  pid: the process where the ranks of a
+    label are kinds of their own, else -1.
+    intervals: numbers of its intervals, rising: int64 (count).
+    typical: the interval with the lower-median elapsed time; typical_ns: that time.
+    low_ns, high_ns: 10 % and 90 % quantiles of the elapsed times; of first calls least and most.
+    entries: the ledger, the largest first; adds up to total_ns.
+    bounds_ns: per cause the least and most over the error bars of the windows' places.
+    late: intervals of which over half of the issued work ended after the second reading.
+    empty: intervals in which nothing was issued and nothing ran.
+    two_streams: intervals that begin on one stream and end on another.
+    """
+
+    number: int
+    label: str
+    work: Work
+    role: str
+    pid: int
+    intervals: np.ndarray
+    count: int
+    total_ns: int
+    typical: int
+    typical_ns: int
+    low_ns: int
+    high_ns: int
+    entries: tuple[Entry, ...]
+    bounds_ns: Mapping[str, tuple[int, int]]
+    late: int
+    empty: int
+    two_streams: int
+
+    @cached_property
+    def causes(self) -> Mapping[str, int]:
+        """Nanoseconds per cause, the largest first; adds up to total_ns."""
+        sums: dict[str, int] = {}
+        for entry in self.entries:
+            sums[entry.cause] = sums.get(entry.cause, 0) + entry.ns
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+    def ns(self, *causes: str) -> int:
+        """Nanoseconds of these causes together, over all its intervals."""
+        return sum(self.causes.get(cause, 0) for cause in causes)
+
+    def share(self, *causes: str) -> float:
+        """Which part of its time these causes take together, 0 to 1."""
+        return self.ns(*causes) / max(self.total_ns, 1)
+
+    def of_cause(self, cause: str) -> tuple[Entry, ...]:
+        """The entries of a cause, the largest first."""
+        return tuple(entry for entry in self.entries if entry.cause == cause)
+
+
+@dataclass(frozen=True, eq=False)
+class Label:
+    """What one piece of code measured, all of it.
+
+    kind: event, host or nvtx.  total_ns: sum over its intervals, which is no stretch of time where
+    they overlap; span_ns: how long at least one of them lasted.  groups: by their total, the
+    largest first; there is at least one.  inside: the label of a range around each of its
+    intervals with the same operations, '' for none: the two are one row.
+    """
+
+    name: str
+    kind: str
+    site: str
+    library: bool
+    count: int
+    total_ns: int
+    span_ns: int
+    overlapping: bool
+    inside: str
+    groups: tuple[Group, ...]
+
+    @property
+    def first(self) -> tuple[Group, ...]:
+        """Its groups of first calls."""
+        return tuple(group for group in self.groups if group.role == FIRST)
+
+    @property
+    def steady(self) -> tuple[Group, ...]:
+        """All others; of a label that consists of first calls, these."""
+        return tuple(group for group in self.groups if group.role != FIRST) or self.groups
+
+    @property
+    def steady_ns(self) -> int:
+        """What shares are of: the time of all but first calls."""
+        return sum(group.total_ns for group in self.steady)
+
+    @property
+    def usual(self) -> Group:
+        """The group with most intervals, first calls apart."""
+        return max(self.steady, key=lambda group: group.count)
+
+
+def labels_of(analysis: Any) -> tuple[Label, ...]:
+    """The labels of an analysis or of its evidence, in the order of its table `labels`.
+
+    One pass over each table; of a million intervals only their numbers are kept, as arrays.
+    """
+    intervals = members(analysis.intervals)
+    groups: dict[str, list[Group]] = {}
+    ledger, issued, parts = map(_rows, (analysis.ledger, analysis.issued, analysis.group_parts))
+    for row in analysis.groups.itertuples():
+        work = Work(
+            row.work,
+            tuple(
+                Issued(i.kind, i.name, i.count, i.bytes, i.blocks)
+                for i in issued.get(row.group, ())
+            ),
+            row.operations,
+            row.graphs,
+            row.bytes,
+            row.waits,
+        )
+        entries = tuple(
+            Entry(e.cause, e.what, e.ns, e.stream, e.direction, e.memory, e.bytes)
+            for e in ledger.get(row.group, ())
+        )
+        group = Group(
+            number=row.group,
+            label=row.label,
+            work=work,
+            role=row.role,
+            pid=row.pid,
+            intervals=intervals[row.group],
+            count=row.count,
+            total_ns=row.total_ns,
+            typical=row.typical,
+            typical_ns=row.typical_ns,
+            low_ns=row.low_ns,
+            high_ns=row.high_ns,
+            entries=entries,
+            bounds_ns={p.cause: (p.lower_ns, p.upper_ns) for p in parts.get(row.group, ())},
+            late=row.late,
+            empty=row.empty,
+            two_streams=row.two_streams,
+        )
+        groups.setdefault(group.label, []).append(group)
+    return tuple(
+        Label(
+            name=row.label,
+            kind=row.kind,
+            site=row.site,
+            library=bool(row.library),
+            count=row.count,
+            total_ns=row.total_ns,
+            span_ns=row.span_ns,
+            overlapping=bool(row.overlapping),
+            inside=row.inside,
+            groups=tuple(groups[row.label]),
+        )
+        for row in analysis.labels.itertuples()
+    )
+
+
+def members(intervals: pd.DataFrame) -> Mapping[int, np.ndarray]:
+    """Per group the numbers of its intervals, rising."""
+    group, interval = intervals["group"].to_numpy(), intervals["interval"].to_numpy()
+    order = np.argsort(group, kind="stable")
+    cuts = np.flatnonzero(np.diff(group[order])) + 1
+    lots = np.split(order, cuts) if len(order) else []
+    return {int(group[lot[0]]): np.sort(interval[lot]).astype(np.int64) for lot in lots}
+
+
+def _rows(table: pd.DataFrame) -> dict[int, list[Any]]:
+    """The rows of a table of groups, by group."""
+    out: dict[int, list[Any]] = {}
+    for row in table.itertuples(index=False):
+        out.setdefault(row.group, []).append(row)
+    return out

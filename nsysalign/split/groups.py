@@ -1,0 +1,424 @@
+"""Groups of a label: intervals that did the same kind of work at the same pace, and the ledger of
+each, which adds up to what was measured.
+
+    label's intervals   x x X x o o x x x X x o        elapsed times; what each issued
+    kinds of work       x x X x     x x x X x          the same operations between the two records
+                                o o           o
+    first calls         x                              the first ones of a kind, where they are slower
+    pace                  x   x     x x x   x          a kind with a slow side: two rows, not one median
+                            X             X
+
+The rules are those of `grouped`; what they decide is the tables `groups`, `ledger`, `issued` and
+`group_parts`, of which `nsysalign.label` makes the records that everything else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.intervals import distinct, group, ragged
+from nsysalign.label import FIRST, SLOW
+from nsysalign.model import KIND, OPERATION_KINDS
+from nsysalign.split.budget import SplitTrace
+from nsysalign.split.issued import Issues, Work, issued_in, issues_of, work_of
+from nsysalign.split.labels import Ran
+
+#: Medians so far apart are two paces, or two kinds of ranks; a first call is slower by that.
+RATIO = 1.3
+#: A first call that runs no new kernel is slower than the others by this.
+RATIO_NOTHING_NEW = 2.0
+#: Between two paces lies nothing: the faster side's 90 % and the slower side's 10 % quantile.
+GAP = 1.15
+#: And they are further apart than the spread that faces the cut, to this power, and more for few.
+WIDER, WIDER_FEW = 1.5, 15
+#: What deviates is at least this share of the label's time, and twice that where one side is rare.
+SHARE, RARE = 0.05, 0.2
+#: Paces are at least so far apart.
+APART_NS = 1_000
+#: Fewest repetitions of a kind, of first calls of a kind at most, and of which a pace is told.
+FEW, FEWEST_PACED = 3, 6
+#: Kinds cover this share of the time, or a coarser description is tried.
+COVERED = 0.8
+#: Kinds alike in number of operations and length by this are one.
+ALIKE = 1.1
+_MOST_GRIDS, _AT_ONCE = 200_000, 1 << 20
+#: What tells the lines of ledgers apart.
+_KEY = ["group", "cause", "what", "direction", "memory", "stream"]
+
+
+class Measured(NamedTuple):
+    """The intervals of one label, in time: arrays of equal length.
+
+    elapsed_ns; idle_ns: of that no kernel or graph ran; pid; content, names, count, size, new: what
+    each issued (`issued.Work`).
+    """
+
+    elapsed_ns: np.ndarray
+    idle_ns: np.ndarray
+    pid: np.ndarray
+    content: np.ndarray
+    names: np.ndarray
+    count: np.ndarray
+    size: np.ndarray
+    new: np.ndarray
+
+    def take(self, index: np.ndarray) -> Measured:
+        """Some of them."""
+        return Measured(*(column[index] for column in self))
+
+
+class Part(NamedTuple):
+    """A group: positions in a label's intervals, rising; its role; the rank that it is of, or -1."""
+
+    at: np.ndarray
+    role: str = ""
+    pid: int = -1
+
+
+class Groups(NamedTuple):
+    """The tables, and the group of each interval (-1 for runs)."""
+
+    of_interval: np.ndarray
+    groups: pd.DataFrame
+    ledger: pd.DataFrame
+    issued: pd.DataFrame
+    group_parts: pd.DataFrame
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By the names that they have in an analysis."""
+        return {name: table for name, table in self._asdict().items() if name != "of_interval"}
+
+
+# --- which intervals belong together
+
+
+def grouped(m: Measured) -> list[Part]:
+    """The groups of one label: kinds of work, of each its first calls, then paces of the rest."""
+    ranks = list(dict.fromkeys(m.pid.tolist()))
+    if len(ranks) > 1:
+        each = [np.flatnonzero(m.pid == pid) for pid in ranks]
+        medians = [np.median(m.elapsed_ns[at]) for at in each]
+        if max(medians) > RATIO * min(medians):
+            return [
+                Part(at[part.at], part.role, pid)
+                for at, pid in zip(each, ranks, strict=True)
+                for part in grouped(m.take(at))
+            ]
+    out, total = list[Part](), m.elapsed_ns.sum()
+    found = [(at, _first_of(m, at, total)) for at in kinds(m)]
+    rest = total - sum(m.elapsed_ns[first].sum() for _, first in found)
+    for at, first in found:
+        if len(first):
+            out.append(Part(np.sort(first), FIRST))
+        others = np.setdiff1d(at, first)
+        if not len(others):
+            continue
+        sides = paces(m.elapsed_ns, others, rest)
+        for number, side in enumerate(sides):
+            rare = number > 0 and len(side) < RARE * len(others)
+            out.append(Part(np.sort(side), SLOW if rare else ""))
+    return out
+
+
+def kinds(m: Measured) -> list[np.ndarray]:
+    """Positions of each kind of work: by the finest description whose kinds of some weight cover most
+    of the time.  If every repetition is a kind of its own, nothing is a kind."""
+    if len(m.elapsed_ns) == 1 or ((m.content == m.content[0]) & (m.size == m.size[0])).all():
+        return [np.arange(len(m.elapsed_ns))]
+    capped = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))  # no single one outweighs all
+    descriptions: Sequence[Callable[[], tuple[np.ndarray, ...]]] = (
+        lambda: (m.content, m.size),
+        lambda: (m.content,),
+        lambda: (m.names, m.count),
+        lambda: (m.count,),
+        lambda: (np.round(np.log2(m.count + 1)),),
+    )
+    for description in descriptions:
+        table = pd.DataFrame(dict(enumerate(description())))
+        lots = list(table.groupby(list(table), sort=False).indices.values())
+        weights = [capped[lot].sum() for lot in lots if len(lot) >= FEW]
+        if sum(w for w in weights if w >= SHARE * capped.sum()) >= COVERED * capped.sum():
+            break
+    else:
+        if len(lots) > 12 or len(m.elapsed_ns) < 5:
+            lots = [np.arange(len(m.elapsed_ns))]
+    return _without_twins(m, lots)
+
+
+def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Kinds of the same number of operations and the same length become one: another kernel of the
+    same cost is the same work."""
+    out = list[np.ndarray]()
+    for lot in sorted(lots, key=lambda at: np.median(m.elapsed_ns[at])):
+        count = m.count[lot[0]]
+        for number in reversed(range(len(out))):
+            same_length = np.median(m.elapsed_ns[lot]) < ALIKE * np.median(
+                m.elapsed_ns[out[number]]
+            )
+            if same_length and abs(count - m.count[out[number][0]]) <= (ALIKE - 1) * count:
+                out[number] = np.concatenate([out[number], lot])
+                break
+        else:
+            out.append(lot)
+    return [np.sort(lot) for lot in out]
+
+
+def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
+    """First calls of a kind; a kind of one interval is one if it is long and mostly idle."""
+    if len(at) > 1 or len(m.elapsed_ns) < 3:
+        return first_calls(m, at, total)
+    only = int(at[0])
+    early = m.new[only] or only == 0
+    excess = m.elapsed_ns[only] - np.median(m.elapsed_ns)
+    idle = m.idle_ns[only] > 0.5 * m.elapsed_ns[only]
+    return at if early and idle and excess > SHARE * total else at[:0]
+
+
+def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
+    """Of a kind (`at`) the first ones in time, and those that run a kernel new to their process: each
+    slower than all others but one by RATIO (by 2 where no kernel is new), its excess SHARE of what
+    is left of `total` and mostly no kernels."""
+    earliest = min(max(1, len(at) // 10), FEW)
+    later = at[earliest:]
+    out = list[int]()
+    for number in (*at[:earliest].tolist(), *later[m.new[later]].tolist()):
+        rest = at[~np.isin(at, [*out, number])]
+        if not len(rest):
+            break
+        slowest = np.sort(m.elapsed_ns[rest])[-2 if len(rest) > 2 else -1]
+        ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
+        excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
+        left = total - m.elapsed_ns[out].sum()
+        idle = m.idle_ns[number] - np.median(m.idle_ns[rest])
+        if m.elapsed_ns[number] <= ratio * slowest or excess < SHARE * left or idle < 0.5 * excess:
+            if number in later or m.new[number]:
+                continue
+            break
+        out.append(number)
+    return np.array(out, dtype=np.int64)
+
+
+def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
+    """A kind's intervals by length, the fastest pace first: cut wherever two sides are apart, with
+    nothing between them that noise would explain, and what deviates is SHARE of `total`."""
+    at = at[np.argsort(elapsed_ns[at], kind="stable")]
+    x, n = np.maximum(elapsed_ns[at], 1).astype(float), len(at)
+    if n < FEWEST_PACED:
+        return [at]
+    c = np.arange(1, n)  # a cut lies before the c-th
+    sums = np.cumsum(x)[:-1]
+    low, high = x[c - 1 - c // 10], x[np.minimum(c + (n - c) // 10, n - 1)]
+    faster, slower = x[(c - 1) // 2], x[c + (n - c) // 2]
+    excess = np.where(n - c <= c, x.sum() - sums - (n - c) * faster, c * slower - sums)
+    # how much each side spreads where it faces the cut: from its 60 % quantile on
+    near = x[np.maximum(np.minimum((c - 1) * 6 // 10, c - 4), 0)]
+    far = x[np.minimum(np.maximum(c + (n - c) * 4 // 10, c + 3), n - 1)]
+    spread = np.maximum(
+        np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
+    )
+    rare = np.minimum(c, n - c) < np.maximum(FEW, RARE * n)
+    apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
+    empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
+    good = apart & empty & (excess >= np.where(rare, 2 * SHARE, SHARE) * total)
+    if not good.any():
+        return [at]
+    score = np.where(good, np.log(high / low) + np.log(x[c] / x[c - 1]), -1)
+    cut = int(c[np.argmax(score)])
+    return [*paces(elapsed_ns, at[:cut], total), *paces(elapsed_ns, at[cut:], total)]
+
+
+# --- the tables
+
+
+def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
+    """All groups of an analysis.  `intervals`: of the windows, in their order."""
+    issues = issues_of(ran, split.alignment)
+    work = work_of(split.trace, split.alignment, issues)
+    of_interval, table = group_table(intervals, split.parts, work)
+    parts = _parts(split.parts, of_interval, len(table))
+    named = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
+    ledger = _ledger(pd.concat(named, ignore_index=True), parts)
+    return Groups(of_interval, table, ledger, _issued(split, issues, table), parts)
+
+
+def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.DataFrame) -> Groups:
+    """The same where only these tables are there: intervals with equally many operations did the same
+    work, and kernels have no names.  `intervals`: numbered from 0 without a gap."""
+    operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
+    work = Work(
+        count=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
+        waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
+    )  # fmt: skip
+    of_interval, table = group_table(intervals, parts, work)
+    of_groups = _parts(parts, of_interval, len(table))
+    ledger = _ledger(_details(details, of_interval), of_groups)
+    return Groups(of_interval, table, ledger, frames.empty(frames.ISSUED), of_groups)
+
+
+def group_table(
+    intervals: pd.DataFrame, parts: pd.DataFrame, work: Work
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """(the group of each interval, -1 for runs; `frames.GROUPS`)."""
+    columns = ("elapsed_ns", "pid", "start_ns", "operations", "start_stream", "end_stream")
+    elapsed, pid, start, operations, start_stream, end_stream = (
+        intervals[c].to_numpy() for c in columns
+    )
+    busy = parts[parts["cause"].isin(("kernel", "graph"))]
+    idle = elapsed.copy()
+    np.subtract.at(idle, busy["interval"].to_numpy(), busy["ns"].to_numpy())
+    of_interval = np.full(len(intervals), -1, np.int64)
+    rows = list[tuple]()
+    for label, numbers in _of_labels(intervals).items():
+        numbers = numbers[np.argsort(start[numbers], kind="stable")]
+        known = (elapsed, idle, pid, work.content, work.names, work.count, work.size, work.new)
+        found = grouped(Measured(*(column[numbers] for column in known)))
+        for part in sorted(found, key=lambda p: -elapsed[numbers[p.at]].sum()):
+            mine = numbers[part.at]
+            of_interval[mine] = len(rows)
+            times = elapsed[mine]
+            order = np.lexsort((mine, times))
+            typical = int(mine[order[(len(mine) - 1) // 2]])
+            ends = (0, 1) if part.role == FIRST else (0.1, 0.9)
+            low, high = (int(np.quantile(times, q)) for q in ends)
+            issued = (work.count, work.graphs, work.size, work.waits)
+            medians = (int(np.median(column[mine])) for column in issued)
+            empty = (work.count[mine] == 0) & (operations[mine] == 0)
+            rows.append((
+                len(rows), label, part.role, "", part.pid, len(mine), int(times.sum()), typical,
+                int(elapsed[typical]), low, high, *medians, int(work.late[mine].sum()),
+                int(empty.sum()), int((start_stream[mine] != end_stream[mine]).sum()),
+            ))  # fmt: skip
+    return of_interval, frames.of_rows(rows, frames.GROUPS)
+
+
+def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Positions of the intervals of each label, but for runs."""
+    measured = np.flatnonzero((intervals["kind"] != "run").to_numpy())
+    code, labels = pd.factorize(intervals["label"].iloc[measured])
+    return {str(labels[number]): rows for number, rows in group(code, measured).items()}
+
+
+def _parts(parts: pd.DataFrame, of_interval: np.ndarray, count: int) -> pd.DataFrame:
+    """`frames.GROUP_PARTS`: sums of `parts`."""
+    group_of = of_interval[parts["interval"].to_numpy()]
+    causes = parts["cause"].astype("category").cat
+    some = np.flatnonzero(group_of >= 0)
+    key = group_of[some] * len(causes.categories) + causes.codes.to_numpy()[some]
+    sums = {}
+    for column in ("ns", "lower_ns", "upper_ns"):
+        sums[column] = np.zeros(count * len(causes.categories), np.int64)
+        np.add.at(sums[column], key, parts[column].to_numpy()[some])
+    kept = np.flatnonzero(sums["upper_ns"])
+    number, cause = np.divmod(kept, max(len(causes.categories), 1))
+    table = {"group": number, "cause": causes.categories.to_numpy(dtype=object)[cause]}
+    table |= {column: total[kept] for column, total in sums.items()}
+    return frames.check(pd.DataFrame(table), frames.GROUP_PARTS)
+
+
+def _details(details: pd.DataFrame, of_interval: np.ndarray) -> pd.DataFrame:
+    """Sums of `details` by group and name (`_KEY`, ns, bytes)."""
+    details = details.assign(group=of_interval[details["interval"].to_numpy()])
+    details = details[details["group"] >= 0].rename(columns={"detail": "what"})
+    sums = details.groupby(_KEY, observed=True)[["ns", "bytes"]].sum().reset_index()
+    return sums.astype(dict.fromkeys(("cause", "what", "direction", "memory"), object))
+
+
+def _ledger(named: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+    """`frames.LEDGER`: what has a name, and of each cause the rest."""
+    done = named.groupby(["group", "cause"])["ns"].sum()
+    rest = parts.set_index(["group", "cause"])["ns"].sub(done, fill_value=0).astype(np.int64)
+    if (rest < 0).any():
+        raise AssertionError(f"more is named than was measured: {rest[rest < 0].head(1).to_dict()}")
+    rest = rest[rest > 0].reset_index().assign(what="", direction="", memory="", stream=-1, bytes=0)
+    whole = pd.concat([named, rest], ignore_index=True).groupby(_KEY, as_index=False).sum()
+    whole = whole[whole["ns"] > 0].sort_values(
+        ["group", "ns"], ascending=[True, False], kind="stable"
+    )
+    return frames.check(whole.reset_index(drop=True), frames.LEDGER)
+
+
+def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFrame:
+    """Nanoseconds of kernels by group and name: union of execution on the end record's stream, or
+    while a host timer waited for them."""
+    windows, streams = split.alignment.windows, split.explainer.streams
+    kind, lane, start, end = (
+        windows[c].to_numpy() for c in ("kind", "end_lane", "start_ns", "end_ns")
+    )
+    on_stream = np.flatnonzero((of_interval >= 0) & (kind != "host") & (end > start))
+    keys, sums = list[np.ndarray](), list[np.ndarray]()
+    is_kernel = split.trace.operations["kind"].to_numpy() == KIND["kernel"]
+
+    def add(window: np.ndarray, operation: np.ndarray, ns: np.ndarray) -> None:
+        kernels = np.flatnonzero(is_kernel[operation])
+        key = of_interval[window[kernels]] * len(ran.names) + ran.name[operation[kernels]]
+        row, values = pd.factorize(key)
+        keys.append(values)
+        sums.append(np.zeros(len(values), np.int64))
+        np.add.at(sums[-1], row, ns[kernels])
+
+    for number, mine in group(lane[on_stream], on_stream).items():
+        blocks = streams.blocks(number)
+        first = np.searchsorted(blocks.end, start[mine], side="right")
+        count = np.maximum(np.searchsorted(blocks.start, end[mine]) - first, 0)
+        lot = np.cumsum(count) // _AT_ONCE
+        for some in np.split(np.arange(len(mine)), np.flatnonzero(np.diff(lot)) + 1):
+            owner, block = ragged(first[some], count[some])
+            window = mine[some[owner]]
+            begin = np.maximum(blocks.start[block], start[window])
+            add(window, blocks.ref[block], np.minimum(blocks.end[block], end[window]) - begin)
+    window, operation, ns = split.waited_for
+    add(window, operation, ns)
+    columns = ["group", "cause", "what", "ns"]
+    of, name = np.divmod(np.concatenate(keys), max(len(ran.names), 1))
+    table = pd.DataFrame({"group": of, "what": ran.names["kernel"].to_numpy()[name]})
+    table = table.assign(cause="kernel", ns=np.concatenate(sums))[columns]
+    whole = table.groupby(columns[:3], as_index=False).sum()
+    return whole.assign(direction="", memory="", stream=-1, bytes=0)
+
+
+def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:
+    """`frames.ISSUED` of the typical interval of each group."""
+    typical = groups["typical"].to_numpy()
+    tables = [frames.empty(frames.ISSUED)]
+    operations = split.trace.operations
+    row = operations["row"].to_numpy()
+    for window, issue in issued_in(split.alignment, issues, typical):
+        each = pd.DataFrame({
+            "window": window, "name": issues.name[issue], "bytes": issues.size[issue],
+            "blocks": _blocks(split, row[issues.first[issue]], issues.kinds[issues.name[issue]]),
+        })  # fmt: skip
+        sums = each.groupby(["window", "name"]).agg(
+            count=("bytes", "size"), bytes=("bytes", "sum"), blocks=("blocks", "sum")
+        )
+        tables.append(sums.reset_index())
+    whole = pd.concat(tables[1:] or tables, ignore_index=True)
+    if whole.empty:
+        return frames.empty(frames.ISSUED)
+    kind = issues.kinds[whole["name"]]
+    place = pd.Series(groups["group"].to_numpy(), index=typical)
+    whole = whole.assign(
+        group=place[whole["window"]].to_numpy(),
+        kind=np.array(OPERATION_KINDS, dtype=object)[kind],
+        name=np.array(issues.names, dtype=object)[whole["name"]],
+        blocks=np.where((kind == KIND["kernel"]) & (whole["blocks"] > 0), whole["blocks"], -1),
+    )
+    whole = whole.sort_values(["group", "count"], ascending=[True, False], kind="stable")
+    return frames.check(whole.reset_index(drop=True), frames.ISSUED)
+
+
+def _blocks(split: SplitTrace, rows: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """Blocks of the grids of kernels, 0 for other operations or where the trace does not say."""
+    out = np.zeros(len(rows), np.int64)
+    kernel = np.flatnonzero(kinds == KIND["kernel"])
+    wanted = distinct(rows[kernel])
+    if split.trace.shapes is None or not len(wanted) or len(wanted) > _MOST_GRIDS:
+        return out
+    blocks = np.asarray(split.trace.shapes(wanted))[:, :3].prod(axis=1)
+    out[kernel] = blocks[np.searchsorted(wanted, rows[kernel])]
+    return out

@@ -1,0 +1,204 @@
+"""What was issued between the two records of each window: the kind of work that it measured.
+
+    thread   | record   s a   s b   y   s a   record |        three operations, one wait between two of them
+    stream              ....AAAA  BBBB   ...AAAA              what ran inside is another question
+
+An operation counts where the call that issued it began, on the window's thread or for the stream of its
+start record; what one call issues together, such as the nodes of a graph, is one issue.  Never
+what happened to run meanwhile: work that was queued before fills a window of any length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.intervals import ragged
+from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
+from nsysalign.split.labels import Ran
+
+#: Pairs of a window and an issue in it that are held at once.
+_AT_ONCE = 1 << 20
+#: If the windows of a thread together hold more issues than this, and this many times more than
+#: exist (ranges in ranges in ranges), only what running sums say is known of them.
+_MANY, _TIMES = 1 << 23, 16
+
+
+class Inside(NamedTuple):
+    """Issues in windows: arrays of equal length, positions in windows and in issues."""
+
+    window: np.ndarray
+    issue: np.ndarray
+
+
+@dataclass(frozen=True)
+class Issues:
+    """One per call that issued operations, in the order in which these calls began: arrays of equal
+    length.
+
+    first: its first operation (a position in operations).  process, thread, lane: who issued it, and
+    for which stream.  name: a number of its name (`names`, `kinds`: by that number).
+    content: an int64 that is equal for issues of the same operations, a graph's nodes included.
+    size: bytes.  busy_ns: how long its operations ran.  end_ns: when the last of them ended.  new: it
+    launches a kernel that its process has not launched before.
+    """
+
+    at_ns: np.ndarray
+    first: np.ndarray
+    process: np.ndarray
+    thread: np.ndarray
+    lane: np.ndarray
+    name: np.ndarray
+    content: np.ndarray
+    size: np.ndarray
+    busy_ns: np.ndarray
+    end_ns: np.ndarray
+    new: np.ndarray
+    names: list[str]
+    kinds: np.ndarray
+
+    @property
+    def is_graph(self) -> np.ndarray:
+        return self.kinds[self.name] == KIND["graph"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each window issued: arrays of one value per window, 0 where it issued nothing.
+
+    count: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
+    operations, equally often; names: equal for the same names, however often.  waits:
+    synchronisations of the thread between the first and the last issue.  late: whether over half of
+    its work ended after the window.  new: whether it launched a kernel that is new to its process.
+    """
+
+    count: np.ndarray
+    graphs: np.ndarray
+    size: np.ndarray
+    content: np.ndarray
+    names: np.ndarray
+    waits: np.ndarray
+    late: np.ndarray
+    new: np.ndarray
+
+
+def issues_of(ran: Ran, alignment: Alignment) -> Issues:
+    """All issues of a trace."""
+    operations, calls = ran.trace.operations, ran.trace.calls
+    call = operations["call"].to_numpy()
+    rows = np.flatnonzero(call >= 0)
+    rows = rows[np.argsort(call[rows], kind="stable")]  # calls are sorted by their starts
+    begins = np.flatnonzero(np.diff(call[rows], prepend=-1))
+    first, of_call = rows[begins], call[rows[begins]]
+    kind, node, start, end, size = (
+        operations[c].to_numpy() for c in ("kind", "graph_node", "start_ns", "end_ns", "bytes")
+    )
+    count = len(ran.names)
+    weight = np.random.default_rng(1).integers(1 << 62, size=count)
+    graph = (kind[first] == KIND["graph"]) | (node[first] >= 0)
+    name = np.where(graph, count, ran.name[first])  # behind all others
+    content = _sums(weight[ran.name[rows]], begins)
+    process = operations["process"].to_numpy()[first]
+    kernel = (kind[first] == KIND["kernel"]) & ~graph
+    pairs = pd.DataFrame({"name": name, "process": process, "kernel": kernel})
+    return Issues(
+        at_ns=calls["start_ns"].to_numpy()[of_call],
+        first=first,
+        process=process,
+        thread=calls["thread"].to_numpy()[of_call],
+        lane=np.asarray(alignment.operation_lane)[first],
+        name=name,
+        content=content,
+        size=_sums(size[rows], begins),
+        busy_ns=_sums((end - start)[rows], begins),
+        end_ns=np.maximum.reduceat(end[rows], begins) if len(rows) else end[:0],
+        new=kernel & ~pairs.duplicated().to_numpy(),
+        names=[*ran.names["kernel"].tolist(), "CUDA graph"],
+        kinds=np.append(ran.names["kind"].to_numpy(), KIND["graph"]),
+    )
+
+
+def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
+    """What each window issued."""
+    windows, weight = (
+        alignment.windows,
+        np.random.default_rng(2).integers(1 << 62, size=len(issues.names)),
+    )
+    size = len(windows)
+    count, graphs, moved, content, names, waits, busy, late = np.zeros((8, size), np.int64)
+    new = np.zeros(size, bool)
+    over_ns = (windows["end_ns"] + windows["error_ns"]).to_numpy()
+    is_graph = issues.is_graph
+    for inside in issued_in(alignment, issues):
+        window, issue = inside
+        for total, values in (
+            (count, 1),
+            (graphs, is_graph[issue]),
+            (moved, issues.size[issue]),
+            (content, issues.content[issue]),
+            (busy, issues.busy_ns[issue]),
+            (late, np.where(issues.end_ns[issue] > over_ns[window], issues.busy_ns[issue], 0)),
+        ):
+            np.add.at(total, window, values)
+        np.logical_or.at(new, window, issues.new[issue])
+        once = pd.unique(window * len(issues.names) + issues.name[issue])
+        np.add.at(names, once // len(issues.names), weight[once % len(issues.names)])
+    waits = _waits(trace, alignment, issues, count)
+    return Work(count, graphs, moved, content, names, waits, 2 * late > np.maximum(busy, 1), new)
+
+
+def issued_in(
+    alignment: Alignment, issues: Issues, which: np.ndarray | None = None
+) -> Iterator[Inside]:
+    """Issues in these windows (all but runs where none are given), in lots; a window is in one lot."""
+    for positions, windows, first, count in _spans(alignment, issues, which):
+        if count.sum() > max(_MANY, _TIMES * len(positions)):
+            continue
+        lot = np.cumsum(count) // _AT_ONCE
+        for part in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(lot)) + 1):
+            owner, place = ragged(first[part], count[part])
+            yield Inside(windows[part[owner]], positions[place])
+
+
+def _spans(
+    alignment: Alignment, issues: Issues, which: np.ndarray | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Per process, thread and stream of windows: the issues that are theirs, by time; their windows; and
+    of each the first of these issues and how many."""
+    columns = ("process", "thread", "start_lane", "open_ns", "close_ns", "kind")
+    process, thread, lane, opened, closed, kind = (alignment.windows[c].to_numpy() for c in columns)
+    measured = np.flatnonzero(kind != "run")
+    windows = measured if which is None else which
+    whose = pd.MultiIndex.from_arrays([a[windows] for a in (process, thread, lane)])
+    number, combinations = pd.factorize(whose)
+    for code, (of, by, stream) in enumerate(combinations):
+        mine = windows[number == code]
+        theirs = (issues.process == of) & ((issues.thread == by) | (issues.lane == stream))
+        positions = np.flatnonzero(theirs)
+        begin, over = (np.searchsorted(issues.at_ns[positions], t[mine]) for t in (opened, closed))
+        yield positions, mine, begin, np.maximum(over - begin, 0)
+
+
+def _waits(trace: Trace, alignment: Alignment, issues: Issues, count: np.ndarray) -> np.ndarray:
+    """Per window, synchronisations of its thread between its first and its last issue."""
+    calls = trace.calls
+    kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
+    sync = np.flatnonzero(np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & trace.outermost)
+    of_thread, out = alignment.windows["thread"].to_numpy(), np.zeros(len(count), np.int64)
+    for positions, windows, begin, held in _spans(alignment, issues):
+        some = np.flatnonzero(held > 1)
+        if not len(some) or not len(sync):
+            continue
+        mine = start[sync[thread[sync] == of_thread[windows[some[0]]]]]
+        at = issues.at_ns[positions]
+        low, high = at[begin[some]], at[begin[some] + held[some] - 1]
+        out[windows[some]] = np.searchsorted(mine, high) - np.searchsorted(mine, low, side="right")
+    return out
+
+
+def _sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(values, begins) if len(begins) else values[:0]
