@@ -72,7 +72,8 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
                 drawn += _records(number, clock, at, name)
             parts += [(number, c, ns, max(0, ns - 10), ns + 10) for c, ns in sums.items()]
             copied = (name("python"), 5, "H2D", "pageable", 4096, -1, float("nan"))
-            details.append((number, "host", *copied))
+            if "host" in sums:
+                details.append((number, "host", *copied))
             clock, number = at + 1_000_000, number + 1
         intervals += rows
         labels.append(_label(rows))
