@@ -26,7 +26,7 @@ from nsysalign.model import EventLog
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.rundir import CLOCKS, RunDirectory
-from nsysalign.split.labels import label_table, name_intervals
+from nsysalign.split.labels import label_statistics, name_intervals
 from nsysalign.store.objects import records
 from nsysalign.text import plural
 from nsysalign.trace.eventlog import read_event_logs, source_lines
@@ -165,4 +165,4 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
             "end_lag_ns": np.floor(middle["end_lag_ns"]),
         }
     more = pd.DataFrame.from_dict(rows, orient="index")
-    return frames.check(label_table(intervals).join(more, on="label"), frames.TIMED_LABELS)
+    return frames.check(label_statistics(intervals).join(more, on="label"), frames.TIMED_LABELS)

@@ -164,10 +164,16 @@ def _sites(start: str, end: str) -> str:
 
 
 def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
-    """One row per label, in order of first appearance.  `row` is the interval with the lower-median
-    elapsed time."""
+    """`frames.LABELS`: one row per label, in order of first appearance."""
     if intervals.empty:
         return frames.empty(frames.LABELS)
+    out = label_statistics(intervals).join(_overlaps(intervals), on="label")
+    return frames.check(out.assign(inside=""), frames.LABELS)
+
+
+def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
+    """One row per label, in order of first appearance: what `frames.LABELS` says of its measured times.
+    `row` is the interval with the lower-median elapsed time."""
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
     middle = groups.cumcount() == (groups["label"].transform("size") - 1) // 2
@@ -181,11 +187,9 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
         p95_ns=elapsed.quantile(0.95),
         library=groups["library"].all(),
         total_ns=elapsed.sum(),
-        inside="",
     )
-    out = out.join(_overlaps(intervals))
     first = groups["interval"].min()
-    return frames.check(out.loc[first.sort_values().index].reset_index(), frames.LABELS)
+    return out.loc[first.sort_values().index].reset_index()
 
 
 def _overlaps(intervals: pd.DataFrame) -> pd.DataFrame:
