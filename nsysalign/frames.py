@@ -407,7 +407,9 @@ labels: one row per label; the budget shown is that of one real interval (`row`)
 groups: intervals of a label that did the same kind of work at the same pace
     group        int64  number of the group, the key of ledger, issued and group_parts
     like labels: label
-    role         str    first (first calls), slow (the slower side of one pace) or ''
+    kind         int64  which of the label's kinds of work (of its process, where ranks are kinds)
+    pace         int64  which pace of that kind, 0 for the fastest and for first calls
+    role         str    first (first calls), slow (a slower pace that is rare) or ''
     work         str    in what its work differs from that of the label's other kinds, '' for one kind
     pid          int64  process where ranks are kinds of their own, else -1
     count        int64  intervals

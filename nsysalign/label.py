@@ -89,8 +89,9 @@ class Work:
 class Group:
     """Intervals of one label with one kind of work and one pace.
 
-    number: the key of the tables.  role: FIRST, SLOW or ''.  pid: the process where the ranks of a
-    label are kinds of their own, else -1.
+    number: the key of the tables.  kind: which of the label's kinds of work; pace: which pace of that
+    kind, 0 for the fastest and for first calls.  role: FIRST, SLOW (a slower pace that is rare) or
+    ''.  pid: the process where the ranks of a label are kinds of their own, else -1.
     intervals: numbers of its intervals, rising: int64 (count).
     typical: the interval with the lower-median elapsed time; typical_ns: that time.
     low_ns, high_ns: 10 % and 90 % quantiles of the elapsed times; of first calls least and most.
@@ -104,6 +105,8 @@ class Group:
     number: int
     label: str
     work: Work
+    kind: int
+    pace: int
     role: str
     pid: int
     intervals: np.ndarray
@@ -210,6 +213,8 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
             number=row.group,
             label=row.label,
             work=work,
+            kind=row.kind,
+            pace=row.pace,
             role=row.role,
             pid=row.pid,
             intervals=intervals[row.group],

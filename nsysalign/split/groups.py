@@ -14,19 +14,21 @@ The rules are those of `grouped`; what they decide is the tables `groups`, `ledg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, group, ragged
+from nsysalign.intervals import group, ragged
 from nsysalign.label import FIRST, SLOW
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import SplitTrace
-from nsysalign.split.issued import Issues, Work, issued_in, issues_of, work_of
+from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
 from nsysalign.split.labels import Ran
+from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 
 #: Medians so far apart are two paces, or two kinds of ranks; a first call is slower by that.
 RATIO = 1.3
@@ -46,7 +48,13 @@ FEW, FEWEST_PACED = 3, 6
 COVERED = 0.8
 #: Kinds alike in number of operations and length by this are one.
 ALIKE = 1.1
-_MOST_GRIDS, _AT_ONCE = 200_000, 1 << 20
+#: Most repetitions of a sweep.
+LONGEST_SWEEP = 64
+_AT_ONCE = 1 << 20
+#: Grids are read where the time of a label's kernels varies by this.
+_VARIED = 0.05
+#: Letters of a kernel's name in the name of a kind of work.
+_LONGEST = 32
 #: What tells the lines of ledgers apart.
 _KEY = ["group", "cause", "what", "direction", "memory", "stream"]
 
@@ -54,15 +62,17 @@ _KEY = ["group", "cause", "what", "direction", "memory", "stream"]
 class Measured(NamedTuple):
     """The intervals of one label, in time: arrays of equal length.
 
-    elapsed_ns; idle_ns: of that no kernel or graph ran; pid; content, names, count, size, new: what
-    each issued (`issued.Work`).
+    elapsed_ns; idle_ns: of that no kernel or graph ran; pid; the others: what each issued
+    (`issued.Work`).
     """
 
     elapsed_ns: np.ndarray
     idle_ns: np.ndarray
     pid: np.ndarray
     content: np.ndarray
+    grids: np.ndarray
     names: np.ndarray
+    main: np.ndarray
     count: np.ndarray
     size: np.ndarray
     new: np.ndarray
@@ -73,9 +83,12 @@ class Measured(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A group: positions in a label's intervals, rising; its role; the rank that it is of, or -1."""
+    """A group: positions in a label's intervals, rising; which kind of work it did; which of its kind's
+    paces it has, 0 for the fastest; its role; the rank that it is of, or -1."""
 
     at: np.ndarray
+    kind: int = 0
+    pace: int = 0
     role: str = ""
     pid: int = -1
 
@@ -106,49 +119,59 @@ def grouped(m: Measured) -> list[Part]:
         medians = [np.median(m.elapsed_ns[at]) for at in each]
         if max(medians) > RATIO * min(medians):
             return [
-                Part(at[part.at], part.role, pid)
+                part._replace(at=at[part.at], pid=pid)
                 for at, pid in zip(each, ranks, strict=True)
                 for part in grouped(m.take(at))
             ]
     out, total = list[Part](), m.elapsed_ns.sum()
     found = [(at, _first_of(m, at, total)) for at in kinds(m)]
     rest = total - sum(m.elapsed_ns[first].sum() for _, first in found)
-    for at, first in found:
+    for kind, (at, first) in enumerate(found):
         if len(first):
-            out.append(Part(np.sort(first), FIRST))
+            out.append(Part(np.sort(first), kind, role=FIRST))
         others = np.setdiff1d(at, first)
         if not len(others):
             continue
-        sides = paces(m.elapsed_ns, others, rest)
-        for number, side in enumerate(sides):
-            rare = number > 0 and len(side) < RARE * len(others)
-            out.append(Part(np.sort(side), SLOW if rare else ""))
+        for pace, side in enumerate(paces(m.elapsed_ns, others, rest)):
+            slow = pace > 0 and len(side) < RARE * len(others)
+            out.append(Part(np.sort(side), kind, pace, SLOW if slow else ""))
     return out
 
 
 def kinds(m: Measured) -> list[np.ndarray]:
     """Positions of each kind of work: by the finest description whose kinds of some weight cover most
-    of the time.  If every repetition is a kind of its own, nothing is a kind."""
-    if len(m.elapsed_ns) == 1 or ((m.content == m.content[0]) & (m.size == m.size[0])).all():
-        return [np.arange(len(m.elapsed_ns))]
+    of the time.  If every repetition is a kind of its own, nothing is a kind, unless each of them
+    runs another kernel: a sweep."""
+    count = len(m.elapsed_ns)
+    same = (column[0] == column for column in (m.content, m.grids, m.size))
+    if count == 1 or all(column.all() for column in same):
+        return [np.arange(count)]
     capped = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))  # no single one outweighs all
-    descriptions: Sequence[Callable[[], tuple[np.ndarray, ...]]] = (
-        lambda: (m.content, m.size),
-        lambda: (m.content,),
-        lambda: (m.names, m.count),
-        lambda: (m.count,),
-        lambda: (np.round(np.log2(m.count + 1)),),
+    sizes = np.unique(m.main, return_inverse=True, return_counts=True)
+    once = sizes[2][sizes[1]] == 1
+    if count <= LONGEST_SWEEP and capped[once].sum() > COVERED * capped.sum():
+        return _without_twins(m, _alike(m.main))
+    descriptions: Sequence[tuple[np.ndarray, ...]] = (
+        (m.content, m.size, m.grids),
+        (m.content, m.size),
+        (m.content,),
+        (m.names, m.count),
+        (m.count,),
+        (np.round(np.log2(m.count + 1)),),
     )
     for description in descriptions:
-        table = pd.DataFrame(dict(enumerate(description())))
-        lots = list(table.groupby(list(table), sort=False).indices.values())
+        lots = _alike(*description)
         weights = [capped[lot].sum() for lot in lots if len(lot) >= FEW]
-        if sum(w for w in weights if w >= SHARE * capped.sum()) >= COVERED * capped.sum():
-            break
-    else:
-        if len(lots) > 12 or len(m.elapsed_ns) < 5:
-            lots = [np.arange(len(m.elapsed_ns))]
-    return _without_twins(m, lots)
+        covered = sum(weight for weight in weights if weight >= SHARE * capped.sum())
+        if covered >= COVERED * capped.sum():
+            return _without_twins(m, lots)
+    return _without_twins(m, lots) if count >= 5 and len(lots) <= 12 else [np.arange(count)]
+
+
+def _alike(*columns: np.ndarray) -> list[np.ndarray]:
+    """Positions of the rows that have the same values, in the order of their first."""
+    table = pd.DataFrame(dict(enumerate(columns)))
+    return list(table.groupby(list(table), sort=False).indices.values())
 
 
 def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -240,7 +263,11 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     """All groups of an analysis.  `intervals`: of the windows, in their order."""
     issues = issues_of(ran, split.alignment)
     work = work_of(split.trace, split.alignment, issues)
+    varied = np.flatnonzero(_kernels_vary(intervals))
+    grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
+    work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
+    table = table.assign(work=_names_of_kinds(table, work, issues.names))
     parts = _parts(split.parts, of_interval, len(table))
     named = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
     ledger = _ledger(pd.concat(named, ignore_index=True), parts)
@@ -253,7 +280,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
     work = Work(
         count=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
-        waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
+        grids=nothing, blocks=nothing, main=nothing - 1, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -276,8 +303,8 @@ def group_table(
     rows = list[tuple]()
     for label, numbers in _of_labels(intervals).items():
         numbers = numbers[np.argsort(start[numbers], kind="stable")]
-        known = (elapsed, idle, pid, work.content, work.names, work.count, work.size, work.new)
-        found = grouped(Measured(*(column[numbers] for column in known)))
+        issued = (getattr(work, name)[numbers] for name in Measured._fields[3:])
+        found = grouped(Measured(elapsed[numbers], idle[numbers], pid[numbers], *issued))
         for part in sorted(found, key=lambda p: -elapsed[numbers[p.at]].sum()):
             mine = numbers[part.at]
             of_interval[mine] = len(rows)
@@ -286,15 +313,65 @@ def group_table(
             typical = int(mine[order[(len(mine) - 1) // 2]])
             ends = (0, 1) if part.role == FIRST else (0.1, 0.9)
             low, high = (int(np.quantile(times, q)) for q in ends)
-            issued = (work.count, work.graphs, work.size, work.waits)
-            medians = (int(np.median(column[mine])) for column in issued)
+            columns = (work.count, work.graphs, work.size, work.waits)
+            medians = (int(np.median(column[mine])) for column in columns)
             empty = (work.count[mine] == 0) & (operations[mine] == 0)
             rows.append((
-                len(rows), label, part.role, "", part.pid, len(mine), int(times.sum()), typical,
+                len(rows), label, part.kind, part.pace, part.role, "", part.pid, len(mine), int(times.sum()), typical,
                 int(elapsed[typical]), low, high, *medians, int(work.late[mine].sum()),
                 int(empty.sum()), int((start_stream[mine] != end_stream[mine]).sum()),
             ))  # fmt: skip
     return of_interval, frames.of_rows(rows, frames.GROUPS)
+
+
+def _kernels_vary(intervals: pd.DataFrame) -> np.ndarray:
+    """Bool, per interval: the kernels of its label take long in one interval and short in another, as
+    those of other sizes do."""
+    measured = (intervals["kind"] != "run").to_numpy()
+    kernels = intervals["kernel_only_ns"].groupby(intervals["label"].to_numpy())
+    low, high = (kernels.quantile(q) for q in (0.1, 0.9))
+    varied = (high - low) > _VARIED * high
+    return measured & varied.reindex(intervals["label"]).to_numpy()
+
+
+def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> list[str]:
+    """For each group the name of its kind of work, '' where its label has one kind."""
+    out = [""] * len(table)
+    for _, rows in table.groupby(["label", "pid"], sort=False):
+        first = rows.drop_duplicates("kind")
+        if len(first) == 1:
+            continue
+        typical = first["typical"].to_numpy()
+        main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
+        columns = (work.size[typical], work.count[typical], work.blocks[typical], main)
+        told = dict(zip(first["kind"], _told_apart(*columns), strict=True))
+        for place, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
+            out[place] = told[kind]
+    return out
+
+
+def _told_apart(
+    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str]
+) -> list[str]:
+    """Names for kinds of work, given one interval of each: the fewest words in which all of them
+    differ."""
+    apart = told_apart({n: middle(short_name(n), _LONGEST) for n in main}, _LONGEST)
+    words = {
+        "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
+        "count": [plural(n, "operation") for n in count.tolist()],
+        "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
+        "main": [apart[name] for name in main],
+    }
+    words = {name: texts for name, texts in words.items() if len(set(texts)) > 1}
+    names = [""] * len(main)
+    for number in range(1, len(words) + 1):
+        for chosen in combinations(words, number):
+            columns = zip(*(words[column] for column in chosen), strict=True)
+            names = [", ".join(filter(None, texts)) for texts in columns]
+            if len(set(names)) == len(names) and all(names):
+                return names
+    # all words together do not tell them apart
+    return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -384,41 +461,27 @@ def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFra
 
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:
     """`frames.ISSUED` of the typical interval of each group."""
-    typical = groups["typical"].to_numpy()
-    tables = [frames.empty(frames.ISSUED)]
-    operations = split.trace.operations
-    row = operations["row"].to_numpy()
+    typical, tables = groups["typical"].to_numpy(), list[pd.DataFrame]()
+    row = split.trace.operations["row"].to_numpy()
     for window, issue in issued_in(split.alignment, issues, typical):
-        each = pd.DataFrame({
-            "window": window, "name": issues.name[issue], "bytes": issues.size[issue],
-            "blocks": _blocks(split, row[issues.first[issue]], issues.kinds[issues.name[issue]]),
-        })  # fmt: skip
-        sums = each.groupby(["window", "name"]).agg(
-            count=("bytes", "size"), bytes=("bytes", "sum"), blocks=("blocks", "sum")
-        )
-        tables.append(sums.reset_index())
-    whole = pd.concat(tables[1:] or tables, ignore_index=True)
-    if whole.empty:
+        name = issues.name[issue]
+        kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
+        blocks = np.zeros(len(name), np.int64)
+        blocks[kernels] = blocks_of(split.trace, row[issues.first[issue[kernels]]])
+        each = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+        sums = pd.DataFrame(each).groupby(["window", "name"], sort=False)
+        count = sums.size().rename("count")
+        tables.append(sums[["bytes", "blocks"]].sum().join(count).reset_index())
+    if not tables:
         return frames.empty(frames.ISSUED)
+    whole = pd.concat(tables, ignore_index=True)
     kind = issues.kinds[whole["name"]]
-    place = pd.Series(groups["group"].to_numpy(), index=typical)
+    group_of = pd.Series(groups["group"].to_numpy(), index=typical)
     whole = whole.assign(
-        group=place[whole["window"]].to_numpy(),
+        group=group_of[whole["window"]].to_numpy(),
         kind=np.array(OPERATION_KINDS, dtype=object)[kind],
         name=np.array(issues.names, dtype=object)[whole["name"]],
-        blocks=np.where((kind == KIND["kernel"]) & (whole["blocks"] > 0), whole["blocks"], -1),
+        blocks=np.where(whole["blocks"] > 0, whole["blocks"], -1),
     )
     whole = whole.sort_values(["group", "count"], ascending=[True, False], kind="stable")
     return frames.check(whole.reset_index(drop=True), frames.ISSUED)
-
-
-def _blocks(split: SplitTrace, rows: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """Blocks of the grids of kernels, 0 for other operations or where the trace does not say."""
-    out = np.zeros(len(rows), np.int64)
-    kernel = np.flatnonzero(kinds == KIND["kernel"])
-    wanted = distinct(rows[kernel])
-    if split.trace.shapes is None or not len(wanted) or len(wanted) > _MOST_GRIDS:
-        return out
-    blocks = np.asarray(split.trace.shapes(wanted))[:, :3].prod(axis=1)
-    out[kernel] = blocks[np.searchsorted(wanted, rows[kernel])]
-    return out

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import ragged
+from nsysalign.intervals import distinct, ragged
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import Ran
 
@@ -26,6 +26,8 @@ _AT_ONCE = 1 << 20
 #: If the windows of a thread together hold more issues than this, and this many times more than
 #: exist (ranges in ranges in ranges), only what running sums say is known of them.
 _MANY, _TIMES = 1 << 23, 16
+#: Grids are read for at most this many kernels.
+_MOST_GRIDS = 200_000
 
 
 class Inside(NamedTuple):
@@ -61,19 +63,16 @@ class Issues:
     names: list[str]
     kinds: np.ndarray
 
-    @property
-    def is_graph(self) -> np.ndarray:
-        return self.kinds[self.name] == KIND["graph"]
 
-
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """What each window issued: arrays of one value per window, 0 where it issued nothing.
 
     count: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
-    operations, equally often; names: equal for the same names, however often.  waits:
-    synchronisations of the thread between the first and the last issue.  late: whether over half of
-    its work ended after the window.  new: whether it launched a kernel that is new to its process.
+    operations, equally often; names: equal for the same names, however often.  grids: equal for
+    the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
+    asked for.  main: the name that ran longest (-1: none).  waits: synchronisations of the thread between
+    the first and the last issue.  late: whether over half of its work ended after the window.  new:
+    whether it launched a kernel that is new to its process.
     """
 
     count: np.ndarray
@@ -81,6 +80,9 @@ class Work:
     size: np.ndarray
     content: np.ndarray
     names: np.ndarray
+    grids: np.ndarray
+    blocks: np.ndarray
+    main: np.ndarray
     waits: np.ndarray
     late: np.ndarray
     new: np.ndarray
@@ -123,32 +125,64 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
 
 
 def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
-    """What each window issued."""
-    windows, weight = (
-        alignment.windows,
-        np.random.default_rng(2).integers(1 << 62, size=len(issues.names)),
-    )
-    size = len(windows)
-    count, graphs, moved, content, names, waits, busy, late = np.zeros((8, size), np.int64)
-    new = np.zeros(size, bool)
+    """What each window issued; its grids are another question (`grids_of`)."""
+    windows, names = alignment.windows, max(len(issues.names), 1)
+    weight = np.random.default_rng(2).integers(1 << 62, size=names)
     over_ns = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    is_graph = issues.is_graph
-    for inside in issued_in(alignment, issues):
-        window, issue = inside
+    count, graphs, size, content, alphabet, busy, late = np.zeros((7, len(windows)), np.int64)
+    main, new = np.full(len(windows), -1, np.int64), np.zeros(len(windows), bool)
+    is_graph = issues.kinds[issues.name] == KIND["graph"]
+    for window, issue in issued_in(alignment, issues):
+        ran_ns = issues.busy_ns[issue]
         for total, values in (
             (count, 1),
             (graphs, is_graph[issue]),
-            (moved, issues.size[issue]),
+            (size, issues.size[issue]),
             (content, issues.content[issue]),
-            (busy, issues.busy_ns[issue]),
-            (late, np.where(issues.end_ns[issue] > over_ns[window], issues.busy_ns[issue], 0)),
+            (busy, ran_ns),
+            (late, np.where(issues.end_ns[issue] > over_ns[window], ran_ns, 0)),
         ):
             np.add.at(total, window, values)
-        np.logical_or.at(new, window, issues.new[issue])
-        once = pd.unique(window * len(issues.names) + issues.name[issue])
-        np.add.at(names, once // len(issues.names), weight[once % len(issues.names)])
-    waits = _waits(trace, alignment, issues, count)
-    return Work(count, graphs, moved, content, names, waits, 2 * late > np.maximum(busy, 1), new)
+        new[window[issues.new[issue]]] = True
+        row, pairs = pd.factorize(window * names + issues.name[issue])
+        of, name = np.divmod(pairs, names)
+        np.add.at(alphabet, of, weight[name])
+        longest = np.zeros(len(pairs), np.int64)
+        np.add.at(longest, row, ran_ns)
+        order = np.argsort(longest, kind="stable")
+        main[of[order]] = name[order]  # of equal places the last one written stays
+    nothing = np.zeros(len(windows), np.int64)
+    return Work(
+        count, graphs, size, content, alphabet, nothing, nothing, main,
+        _waits(trace, alignment, issues), 2 * late > np.maximum(busy, 1), new,
+    )  # fmt: skip
+
+
+def grids_of(
+    trace: Trace, alignment: Alignment, issues: Issues, which: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Work.grids` and `Work.blocks` of these windows, 0 for others; 0 if the trace does not say, or
+    they hold too many kernels."""
+    grids, blocks = np.zeros((2, len(alignment.windows)), np.int64)
+    pairs = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
+    window, issue = map(np.concatenate, zip(*pairs, strict=True))
+    kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
+    window, issue = window[kernel], issue[kernel]
+    rows = trace.operations["row"].to_numpy()[issues.first[issue]]
+    each = blocks_of(trace, rows)
+    weight = np.random.default_rng(3).integers(1 << 62, size=max(len(issues.names), 1))
+    np.add.at(blocks, window, each)
+    np.add.at(grids, window, weight[issues.name[issue]] * each)  # wraps around: a number, no size
+    return grids, blocks
+
+
+def blocks_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """Blocks of the grids of kernels, given by their rowids; 0 for all if the trace does not say or
+    there are too many of them."""
+    wanted = distinct(rows)
+    if trace.shapes is None or not len(wanted) or len(wanted) > _MOST_GRIDS:
+        return np.zeros(len(rows), np.int64)
+    return np.asarray(trace.shapes(wanted))[:, :3].prod(axis=1)[np.searchsorted(wanted, rows)]
 
 
 def issued_in(
@@ -183,12 +217,15 @@ def _spans(
         yield positions, mine, begin, np.maximum(over - begin, 0)
 
 
-def _waits(trace: Trace, alignment: Alignment, issues: Issues, count: np.ndarray) -> np.ndarray:
+def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     """Per window, synchronisations of its thread between its first and its last issue."""
     calls = trace.calls
     kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
     sync = np.flatnonzero(np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & trace.outermost)
-    of_thread, out = alignment.windows["thread"].to_numpy(), np.zeros(len(count), np.int64)
+    of_thread, out = (
+        alignment.windows["thread"].to_numpy(),
+        np.zeros(len(alignment.windows), np.int64),
+    )
     for positions, windows, begin, held in _spans(alignment, issues):
         some = np.flatnonzero(held > 1)
         if not len(some) or not len(sync):
