@@ -45,7 +45,7 @@ from nsysalign.split.budget import (
 )
 from nsysalign.split.crowd import without_crowds
 from nsysalign.split.gaps import launch_latency
-from nsysalign.split.groups import groups_of
+from nsysalign.split.groups import groups_of, labels_around
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
 from nsysalign.split.runs import (
@@ -202,6 +202,8 @@ def _evidence(
     groups = groups_of(split, ran, intervals)
     intervals = intervals.assign(group=frames.narrow(groups.of_interval))
     measured = intervals.iloc[: len(measured)]
+    around = labels_around(alignment.windows, intervals["label"])
+    labels = labels.assign(inside=[around.get(label, "") for label in labels["label"]])
     idle = idle_time(ran)
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]

@@ -374,6 +374,7 @@ details: parts broken down further
     bytes           int64    bytes moved by the copies or memsets that execute, 0 otherwise
     stream          int64    the stream that was waited for (of more than 32 those waited for longest),
                              -1 otherwise
+    operation       str      the operation that was waited for, '' where that is not known
     bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
 other_streams: work launched inside the interval that ran on other streams, of more than 32 those that
@@ -429,8 +430,11 @@ groups: intervals of a label that did the same kind of work at the same pace
 ledger: what a group's time consists of; of each group ns adds up to groups.total_ns
     group      int64  number of the group
     cause      str    one of model.CAUSES
-    what       str    the best name that the recording has: kernel, call, range, how it waited; '' none
+    what       str    the best name that the recording has: kernel, call, range, operation that was
+                      waited for; '' for none
     ns         int64  nanoseconds over all intervals of the group
+    why        str    how it came about: dependency, contention, full-queue, staging, ... (as in
+                      details), '' where the cause says it
     like details: direction memory bytes stream
 
 issued: what the typical interval of a group issued between its two records

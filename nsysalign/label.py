@@ -32,14 +32,17 @@ class Entry:
     """A line of a group's ledger: the time of one cause that goes by one name, over all intervals of
     the group.
 
-    what: the best name that the recording has for it: kernel, call, innermost range, direction of a
-    copy, why it waited; '' where it has none.  stream: the stream that was waited for, -1 for none.
+    what: the best name that the recording has for it: kernel, call, innermost range, operation that
+    was waited for, 'copy'; '' where it has none.  why: how it came about, where the cause does not say
+    it: dependency, contention, full-queue, staging, ..., else ''.  stream: the stream that was waited
+    for, -1 for none.
     direction, memory: of copies, else ''.  size: bytes that the copies moved, else 0.
     """
 
     cause: str
     what: str
     ns: int
+    why: str = ""
     stream: int = -1
     direction: str = ""
     memory: str = ""
@@ -206,7 +209,7 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
             row.waits,
         )
         entries = tuple(
-            Entry(e.cause, e.what, e.ns, e.stream, e.direction, e.memory, e.bytes)
+            Entry(e.cause, e.what, e.ns, e.why, e.stream, e.direction, e.memory, e.bytes)
             for e in ledger.get(row.group, ())
         )
         group = Group(

@@ -153,7 +153,10 @@ def split_trace(
     windows, count = alignment.windows, len(alignment.windows)
     explainer = Explainer(trace, alignment, launch_latency(trace) if latency is None else latency)
     trim_memory()
-    details, places = Details(trace, alignment), list(Windows.places(alignment))
+    details, places = (
+        Details(trace, alignment, explainer.streams.last_on),
+        list(Windows.places(alignment)),
+    )
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros((2, count), np.int64)
     own, host = [place.end.copy() for place in places], places[0].host

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import disjoint, group, index_type, least, tile
+from nsysalign.intervals import disjoint, group, index_type, least, pick, tile
 from nsysalign.model import (
     CALL_KINDS,
     ISSUING_CALLS,
@@ -111,6 +111,16 @@ class Streams:
             layers = [union_of(self.operations, own[kind == code]) for code in codes or [0]]
             self._blocks[lane] = first_of(layers)[0]
         return self._blocks[lane]
+
+    def last_on(self, lanes: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """The operation of each lane that was the last to end, up to each time (arrays of equal length);
+        -1 for none."""
+        out = np.full(len(lanes), -1, np.int64)
+        for lane, rows in group(lanes, np.arange(len(lanes))).items():
+            blocks = self.blocks(lane)
+            last = np.searchsorted(blocks.end, at[rows], side="right") - 1
+            out[rows] = pick(blocks.ref, last, -1)
+        return out
 
     def others(self, lane: int, what: int) -> Blocks:
         """Execution of the other lanes of the device: `what` is RIVAL_KERNELS (graphs included), the

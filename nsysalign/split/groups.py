@@ -28,6 +28,7 @@ from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
 from nsysalign.split.labels import Ran
+from nsysalign.split.pieces import DETAILS
 from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 
 #: Medians so far apart are two paces, or two kinds of ranks; a first call is slower by that.
@@ -56,7 +57,7 @@ _VARIED = 0.05
 #: Letters of a kernel's name in the name of a kind of work.
 _LONGEST = 32
 #: What tells the lines of ledgers apart.
-_KEY = ["group", "cause", "what", "direction", "memory", "stream"]
+_KEY = ["group", "cause", "what", "why", "direction", "memory", "stream"]
 
 
 class Measured(NamedTuple):
@@ -256,6 +257,29 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     return [*paces(elapsed_ns, at[:cut], total), *paces(elapsed_ns, at[cut:], total)]
 
 
+def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
+    """Label -> label of the ranges that directly enclose each of its own and issued nothing else.
+
+    step     [            ]      [            ]
+    forward    [  a  b  ]          [  a  b  ]        step is around forward: the same work, one row
+    """
+    ranges = windows["kind"] == "nvtx"
+    columns = ["end_lane", "start_ns", "end_ns", "thread", "open_ns", "close_ns"]
+    nested = windows.loc[ranges, columns].assign(label=labels[ranges])
+    span = columns[:3]  # first start and last end of the work on a stream
+    nested = nested.sort_values([*span, "open_ns", "close_ns"], ascending=[True] * 4 + [False])
+    before = nested.groupby(span)[["label", "thread", "close_ns"]].shift()
+    around = before["label"].where(
+        (before["thread"] == nested["thread"]) & (before["close_ns"] >= nested["close_ns"]), ""
+    )
+    out = {}
+    for label, names in around.groupby(nested["label"]):
+        name = str(names.iloc[0])
+        if name not in ("", label) and (names == name).all():
+            out[str(label)] = name
+    return out
+
+
 # --- the tables
 
 
@@ -401,9 +425,14 @@ def _parts(parts: pd.DataFrame, of_interval: np.ndarray, count: int) -> pd.DataF
 def _details(details: pd.DataFrame, of_interval: np.ndarray) -> pd.DataFrame:
     """Sums of `details` by group and name (`_KEY`, ns, bytes)."""
     details = details.assign(group=of_interval[details["interval"].to_numpy()])
-    details = details[details["group"] >= 0].rename(columns={"detail": "what"})
-    sums = details.groupby(_KEY, observed=True)[["ns", "bytes"]].sum().reset_index()
-    return sums.astype(dict.fromkeys(("cause", "what", "direction", "memory"), object))
+    key = ["group", "cause", "detail", "operation", "direction", "memory", "stream"]
+    sums = details[details["group"] >= 0].groupby(key, observed=True)[["ns", "bytes"]].sum()
+    sums = sums.reset_index().astype(dict.fromkeys(key[1:6], object))
+    reason = sums["detail"].isin(DETAILS)
+    sums["why"] = sums["detail"].where(reason & (sums["detail"] != "copy"), "")
+    sums["what"] = sums["detail"].where(~reason | (sums["detail"] == "copy"), sums["operation"])
+    sums.loc[sums["cause"] == "memcpy", "what"] = "copy"
+    return sums[[*_KEY, "ns", "bytes"]]
 
 
 def _ledger(named: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
@@ -412,7 +441,11 @@ def _ledger(named: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
     rest = parts.set_index(["group", "cause"])["ns"].sub(done, fill_value=0).astype(np.int64)
     if (rest < 0).any():
         raise AssertionError(f"more is named than was measured: {rest[rest < 0].head(1).to_dict()}")
-    rest = rest[rest > 0].reset_index().assign(what="", direction="", memory="", stream=-1, bytes=0)
+    rest = (
+        rest[rest > 0]
+        .reset_index()
+        .assign(what="", why="", direction="", memory="", stream=-1, bytes=0)
+    )
     whole = pd.concat([named, rest], ignore_index=True).groupby(_KEY, as_index=False).sum()
     whole = whole[whole["ns"] > 0].sort_values(
         ["group", "ns"], ascending=[True, False], kind="stable"
@@ -456,7 +489,7 @@ def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFra
     table = pd.DataFrame({"group": of, "what": ran.names["kernel"].to_numpy()[name]})
     table = table.assign(cause="kernel", ns=np.concatenate(sums))[columns]
     whole = table.groupby(columns[:3], as_index=False).sum()
-    return whole.assign(direction="", memory="", stream=-1, bytes=0)
+    return whole.assign(why="", direction="", memory="", stream=-1, bytes=0)
 
 
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:

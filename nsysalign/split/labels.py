@@ -30,7 +30,7 @@ from nsysalign.intervals import FAR, group, ragged
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
-from nsysalign.split.pieces import operation_names
+from nsysalign.split.pieces import operation_codes, operation_names
 from nsysalign.text import REPETITION, bytes_text, middle, plural, short_name, told_apart
 
 _REPETITION = re.compile(REPETITION)
@@ -269,18 +269,6 @@ class Ran:
                     # before a window it does not count
                     since = np.maximum(self.start[operation] - opened[window], 0)
                     yield Inside(window, operation, np.minimum(idle[place], since))
-
-
-def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(number of each operation's name, one operation per name)."""
-    code = np.zeros(len(operations), np.int64)
-    for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
-        numbers, values = pd.factorize(operations[column].to_numpy())
-        if len(values) > 1:
-            code = pd.factorize(code * len(values) + numbers)[0]
-    # numbers are given in order of appearance: a name's first operation is where the number exceeds
-    # all before it
-    return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:

@@ -166,6 +166,18 @@ def _each(codes: np.ndarray, text: Callable[[int], str]) -> np.ndarray:
     return np.array([text(code) for code in values.tolist()], dtype=object)[inverse]
 
 
+def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(number of each operation's name, one operation per name)."""
+    code = np.zeros(len(operations), np.int64)
+    for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
+        numbers, values = pd.factorize(operations[column].to_numpy())
+        if len(values) > 1:
+            code = pd.factorize(code * len(values) + numbers)[0]
+    # numbers are given in order of appearance: a name's first operation is where the number exceeds
+    # all before it
+    return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+
+
 def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     """Operations in words: kernel names; direction and memory of copies."""
     operations = trace.operations
@@ -241,6 +253,12 @@ for _moving in ("memcpy", "memset"):
 _LOOK[[CAUSE["queued"], CAUSE["unknown"]]] = _ANYWAY
 
 
+#: What tells rows of `details` of one interval apart.
+_WORDS = ["cause", "detail", "direction", "memory", "stream", "operation"]
+#: Lanes and times, arrays of equal length -> positions of operations, -1 for none.
+LastOn = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
 class Details:
     """Collects nanoseconds of windows by kind, which is one number until the table is made.
 
@@ -248,7 +266,8 @@ class Details:
     of these (their numbers, starts and ends) are given beside it.
     """
 
-    def __init__(self, trace: Trace, alignment: Alignment) -> None:
+    def __init__(self, trace: Trace, alignment: Alignment, last_on: LastOn) -> None:
+        """`last_on`: the last operations of lanes that had ended at some times."""
         names, operations = trace.names, trace.operations
         kind = operations["kind"].to_numpy()
         self.operations, self.lanes = operations, alignment.lanes
@@ -278,6 +297,11 @@ class Details:
             for way in ways.tolist()
             for side in sides.tolist()
         ]
+        code, example = operation_codes(operations)
+        #: The number of each operation's name, for what was waited for.
+        self._operation = (code + len(self._texts)).astype(np.int32)
+        self._texts += [(name, "", "") for name in operation_names(trace, example).tolist()]
+        self._last_on = last_on
         self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts))
 
     def add(self, pieces: Pieces, spans: tuple[np.ndarray, ...] = ()) -> None:
@@ -289,6 +313,8 @@ class Details:
         for ref_kind, numbers in self._numbers.items():
             own = np.flatnonzero(look == ref_kind)
             text[own] = numbers[ref[own]]
+        waits = np.flatnonzero(pieces.cause[rows] == CAUSE["queued"])
+        text[waits] = self._waited_for(pieces, rows[waits])
         columns = (c[rows] for c in (pieces.cause, pieces.detail, pieces.lane + 1))
         kind = np.ravel_multi_index((*columns, text), self._shape)
         window, begin, over = (c[rows] for c in (pieces.window, pieces.start, pieces.end))
@@ -302,6 +328,18 @@ class Details:
                 np.minimum(over[piece], end[owner]),
             )
         self._sum(window, kind, over - begin)
+
+    def _waited_for(self, pieces: Pieces, rows: np.ndarray) -> np.ndarray:
+        """The number of the name of the operation that each piece waited for, 0 where it is not known: it
+        points to it, or to a record, behind the last operation of that stream."""
+        ref = np.where(pieces.ref_kind[rows] < WORK, pieces.ref[rows], -1)
+        of_record = np.flatnonzero(
+            (pieces.ref_kind[rows] == REF["event"]) & (pieces.lane[rows] >= 0)
+        )
+        if len(of_record):
+            lanes, ends = pieces.lane[rows[of_record]], pieces.end[rows[of_record]]
+            ref[of_record] = self._last_on(lanes, ends)
+        return np.where(ref >= 0, self._operation[ref], 0) if len(self._operation) else ref * 0
 
     def add_moved(self, operation, window=None, spans: tuple[np.ndarray, ...] = ()) -> None:
         """Bytes that the copies and memsets among these operations moved in the window beside each,
@@ -365,8 +403,10 @@ class Details:
             np.unravel_index(kinds, self._shape)
         ).tolist():
             name, direction, memory = self._texts[text]
-            name = DETAILS[detail] if (direction and detail) or not text else name
-            words.append((CAUSES[cause], name, direction, memory, int(streams[lane - 1])))
+            operation = name if cause == CAUSE["queued"] else ""
+            name = DETAILS[detail] if (direction and detail) or operation or not text else name
+            stream = int(streams[lane - 1])
+            words.append((CAUSES[cause], name, direction, memory, stream, operation))
         ordered = sorted(set(words))
         place = {word: n for n, word in enumerate(ordered)}
         rank = np.array([place[word] for word in words], np.int64)
@@ -379,7 +419,7 @@ class Details:
         del rows, key, row
         some = np.flatnonzero(ns != 0)
         interval, kind = np.divmod(pairs[some], max(len(ordered), 1))
-        named = pd.DataFrame(ordered, columns=["cause", "detail", "direction", "memory", "stream"])
+        named = pd.DataFrame(ordered, columns=_WORDS)
         stream = named.pop("stream").to_numpy(dtype=np.int64)[kind]
         size, took = size[some], took[some]
         # bytes per nanosecond are GB per second
