@@ -23,6 +23,8 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
+#: Count times typical may miss a total by this share of it.
+_EVEN = 0.25
 #: Roles of a group: first calls, and the slower side of one pace.
 FIRST, SLOW = "first", "slow"
 
@@ -133,6 +135,12 @@ class Group:
             sums[entry.cause] = sums.get(entry.cause, 0) + entry.ns
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
+    @property
+    def even(self) -> bool:
+        """Whether "595 x 1.46 ms" says how much it is in all.  If not, its intervals are of all
+        lengths: say its total and from what to what they reach."""
+        return is_even(self.count, self.typical_ns, self.total_ns)
+
     def ns(self, *causes: str) -> int:
         """Nanoseconds of these causes together, over all its intervals."""
         return sum(self.causes.get(cause, 0) for cause in causes)
@@ -186,6 +194,11 @@ class Label:
     def usual(self) -> Group:
         """The group with most intervals, first calls apart."""
         return max(self.steady, key=lambda group: group.count)
+
+
+def is_even(count: int, typical_ns: float, total_ns: float) -> bool:
+    """Whether count times typical is about the total."""
+    return abs(count * typical_ns - total_ns) <= _EVEN * total_ns
 
 
 def labels_of(analysis: Any) -> tuple[Label, ...]:

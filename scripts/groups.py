@@ -26,12 +26,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsysalign.label import is_even
 from nsysalign.split import groups
 from nsysalign.split.groups import Measured, Part
+from nsysalign.text import plural
 
 #: 90 % over 10 % quantile of ordinary noise.
 ORDINARY = 1.25
 MODES, SHARES, SIZES = 1.5, (0.5, 0.2), (20, 100, 1_000)
+#: Two rows are the two modes if so much of each is on its own side.
+APART = 0.85
 #: Draws per label, size and share; intervals that are left out per label, at most.
 DRAWS, LEFT_OUT = 5, 60
 
@@ -137,25 +141,26 @@ def modes(known: list[Case]) -> None:
                     slow = np.arange(size) < share * size
                     both = np.where(slow, (drawn * MODES).astype(np.int64), drawn)
                     sides = groups.paces(both, np.arange(size), both.sum())
-                    exact = len(sides) == 2 and abs(len(sides[1]) - slow.sum()) <= 0.05 * size
-                    found[share] += exact
+                    found[share] += len(sides) > 1 and any(
+                        slow[side].sum() >= APART * slow.sum()
+                        and (~slow[side]).sum() <= (1 - APART) * (~slow).sum()
+                        for side in (np.concatenate(sides[n:]) for n in range(1, len(sides)))
+                    )
         count = max(len(quiet) * DRAWS, 1)
         said = ", ".join(f"{found[share] / count:.1%} (share {share})" for share in SHARES)
         print(f"    {size:5} repetitions: found {said}; one mode in two rows {alone / count:.1%}")
 
 
-def typical(known: list[Case]) -> None:
-    """Rows whose count times typical is not about their total."""
+def uneven(known: list[Case]) -> None:
+    """Rows whose count times typical is not about their total, first calls apart: of these only the total
+    is said."""
     rows, wrong = 0, []
     for case in known:
-        for part in case.parts:
+        for part in case.steady:
             times = np.sort(case.measured.elapsed_ns[part.at])
             rows += 1
-            total = times.sum()
-            if abs(len(times) * times[(len(times) - 1) // 2] - total) > 0.25 * total:
-                wrong.append(
-                    f"{case.recording} {case.label}: {len(times)} of {len(case.parts)} rows"
-                )
+            if not is_even(len(times), times[(len(times) - 1) // 2], times.sum()):
+                wrong.append(f"{case.recording} {case.label}: {plural(len(times), 'interval')}")
     print(f"n x typical misses the total by more than a quarter: {len(wrong)} of {rows} rows")
     for text in wrong:
         print(f"    {text}")
@@ -189,7 +194,7 @@ def main() -> None:
         sys.exit(__doc__)
     known = list(cases([Path(folder) for folder in sys.argv[1:]]))
     print(f"{len({case.recording for case in known})} recordings, {len(known)} labels")
-    for measure in (second_rows, modes, typical, one_less):
+    for measure in (second_rows, modes, uneven, one_less):
         measure(known)
 
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import group, ragged
-from nsysalign.label import FIRST, SLOW
+from nsysalign.label import FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
@@ -47,8 +47,8 @@ APART_NS = 1_000
 FEW, FEWEST_PACED = 3, 6
 #: Kinds cover this share of the time, or a coarser description is tried.
 COVERED = 0.8
-#: Kinds alike in number of operations and length by this are one.
-ALIKE = 1.1
+#: Kinds alike in number of operations and length by this, or by so little, are one.
+ALIKE, ALIKE_NS = 1.1, 500
 #: Most repetitions of a sweep.
 LONGEST_SWEEP = 64
 _AT_ONCE = 1 << 20
@@ -117,8 +117,10 @@ def grouped(m: Measured) -> list[Part]:
     ranks = list(dict.fromkeys(m.pid.tolist()))
     if len(ranks) > 1:
         each = [np.flatnonzero(m.pid == pid) for pid in ranks]
-        medians = [np.median(m.elapsed_ns[at]) for at in each]
-        if max(medians) > RATIO * min(medians):
+        # all of a rank are longer, not the one in the middle of two paces that all ranks have
+        quartiles = np.array([np.quantile(m.elapsed_ns[at], [0.25, 0.5, 0.75]) for at in each])
+        slowest, fastest = quartiles[[quartiles[:, 1].argmax(), quartiles[:, 1].argmin()]]
+        if (slowest > RATIO * fastest).all():
             return [
                 part._replace(at=at[part.at], pid=pid)
                 for at, pid in zip(each, ranks, strict=True)
@@ -176,21 +178,26 @@ def _alike(*columns: np.ndarray) -> list[np.ndarray]:
 
 
 def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Kinds of the same number of operations and the same length become one: another kernel of the
-    same cost is the same work."""
+    """Kinds of about as many operations that are about as long become one: another kernel of the same
+    cost is the same work, and so is all of a series in small steps, wherever one would cut it."""
+    medians = [float(np.median(m.elapsed_ns[lot])) for lot in lots]
     out = list[np.ndarray]()
-    for lot in sorted(lots, key=lambda at: np.median(m.elapsed_ns[at])):
-        count = m.count[lot[0]]
-        for number in reversed(range(len(out))):
-            same_length = np.median(m.elapsed_ns[lot]) < ALIKE * np.median(
-                m.elapsed_ns[out[number]]
-            )
-            if same_length and abs(count - m.count[out[number][0]]) <= (ALIKE - 1) * count:
-                out[number] = np.concatenate([out[number], lot])
-                break
-        else:
+    last = list[tuple[float, int]]()  # of each of these the longest so far: its length, operations
+    for number in np.argsort(medians, kind="stable").tolist():
+        lot, median, count = lots[number], medians[number], int(m.count[lots[number][0]])
+        twin = next((n for n, other in enumerate(last) if _alike_work(*other, median, count)), -1)
+        if twin < 0:
             out.append(lot)
+            last.append((median, count))
+        else:
+            out[twin] = np.concatenate([out[twin], lot])
+            last[twin] = (median, count)
     return [np.sort(lot) for lot in out]
+
+
+def _alike_work(shorter_ns: float, count: int, longer_ns: float, other: int) -> bool:
+    same_length = longer_ns < max(ALIKE * shorter_ns, shorter_ns + ALIKE_NS)
+    return same_length and abs(count - other) <= (ALIKE - 1) * max(count, other)
 
 
 def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
@@ -205,27 +212,36 @@ def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
 
 
 def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
-    """Of a kind (`at`) the first ones in time, and those that run a kernel new to their process: each
-    slower than all others but one by RATIO (by 2 where no kernel is new), its excess SHARE of what
-    is left of `total` and mostly no kernels."""
-    earliest = min(max(1, len(at) // 10), FEW)
-    later = at[earliest:]
+    """Of a kind (`at`) the first ones in time, up to one that is none, and those that run a kernel new to
+    their process: each slower than all others but one by RATIO (by 2 where no kernel is new), its
+    excess SHARE of what is left of `total` and mostly no kernels."""
+    earliest = min(max(1, (len(at) + 5) // 10), FEW)  # 20 repetitions and 19 alike
     out = list[int]()
-    for number in (*at[:earliest].tolist(), *later[m.new[later]].tolist()):
-        rest = at[~np.isin(at, [*out, number])]
-        if not len(rest):
+    for number in at[:earliest].tolist():
+        if _is_first(m, at, number, out, total):
+            out.append(number)
+        elif not m.new[number]:
             break
-        slowest = np.sort(m.elapsed_ns[rest])[-2 if len(rest) > 2 else -1]
-        ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
-        excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
-        left = total - m.elapsed_ns[out].sum()
-        idle = m.idle_ns[number] - np.median(m.idle_ns[rest])
-        if m.elapsed_ns[number] <= ratio * slowest or excess < SHARE * left or idle < 0.5 * excess:
-            if number in later or m.new[number]:
-                continue
-            break
-        out.append(number)
+    later = at[earliest:]
+    for number in later[m.new[later]].tolist():
+        if _is_first(m, at, number, out, total):
+            out.append(number)
     return np.array(out, dtype=np.int64)
+
+
+def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total: int) -> bool:
+    """Whether one of a kind is a first call, besides those that are known."""
+    rest = at[~np.isin(at, [*known, number])]
+    if not len(rest):
+        return False
+    slowest = np.sort(m.elapsed_ns[rest])[-2 if len(rest) > 2 else -1]
+    ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
+    excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
+    idle = m.idle_ns[number] - np.median(m.idle_ns[rest])
+    left = total - m.elapsed_ns[known].sum()
+    return bool(
+        m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * left and idle >= 0.5 * excess
+    )
 
 
 def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
@@ -234,15 +250,24 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     at = at[np.argsort(elapsed_ns[at], kind="stable")]
     x, n = np.maximum(elapsed_ns[at], 1).astype(float), len(at)
     if n < FEWEST_PACED:
-        return [at]
+        return [at] if is_even(n, x[(n - 1) // 2], x.sum()) else _listed(at, x)
     c = np.arange(1, n)  # a cut lies before the c-th
+
+    def length(place: np.ndarray) -> np.ndarray:
+        """At these places among the sorted ones, between two of them in proportion: one interval more or
+        less moves it by little."""
+        return np.interp(place, np.arange(n), x)
+
     sums = np.cumsum(x)[:-1]
-    low, high = x[c - 1 - c // 10], x[np.minimum(c + (n - c) // 10, n - 1)]
-    faster, slower = x[(c - 1) // 2], x[c + (n - c) // 2]
+    low, high = (
+        length(c - 1 - np.maximum(c / 10 - 0.5, 0)),
+        length(c + np.maximum((n - c) / 10 - 0.5, 0)),
+    )
+    faster, slower = length((c - 1) / 2), length((c + n - 1) / 2)
     excess = np.where(n - c <= c, x.sum() - sums - (n - c) * faster, c * slower - sums)
     # how much each side spreads where it faces the cut: from its 60 % quantile on
-    near = x[np.maximum(np.minimum((c - 1) * 6 // 10, c - 4), 0)]
-    far = x[np.minimum(np.maximum(c + (n - c) * 4 // 10, c + 3), n - 1)]
+    near = length(np.maximum(np.minimum(0.6 * (c - 1) - 0.5, c - 4), 0))
+    far = length(np.minimum(np.maximum(c + 0.4 * (n - c - 1) + 0.5, c + 3), n - 1))
     spread = np.maximum(
         np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
     )
@@ -254,7 +279,12 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
         return [at]
     score = np.where(good, np.log(high / low) + np.log(x[c] / x[c - 1]), -1)
     cut = int(c[np.argmax(score)])
-    return [*paces(elapsed_ns, at[:cut], total), *paces(elapsed_ns, at[cut:], total)]
+    sides = at[:cut], at[cut:]  # a rare one is not cut again: it would have a row per interval
+    return [
+        pace
+        for side in sides
+        for pace in (paces(elapsed_ns, side, total) if len(side) >= RARE * n else [side])
+    ]
 
 
 def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
@@ -280,6 +310,13 @@ def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
     return out
 
 
+def _listed(at: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+    """Too few to tell paces of, but far from alike: cut wherever one is longer by RATIO than the next
+    shorter one.  `x`: their lengths, rising."""
+    apart = (x[1:] >= RATIO * x[:-1]) & (x[1:] - x[:-1] >= APART_NS)
+    return np.split(at, np.flatnonzero(apart) + 1)
+
+
 # --- the tables
 
 
@@ -287,7 +324,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     """All groups of an analysis.  `intervals`: of the windows, in their order."""
     issues = issues_of(ran, split.alignment)
     work = work_of(split.trace, split.alignment, issues)
-    varied = np.flatnonzero(_kernels_vary(intervals))
+    varied = np.flatnonzero(_work_varies(intervals, work.busy_ns))
     grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
     work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
@@ -304,7 +341,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
     work = Work(
         count=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
-        grids=nothing, blocks=nothing, main=nothing - 1, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
+        grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -348,14 +385,14 @@ def group_table(
     return of_interval, frames.of_rows(rows, frames.GROUPS)
 
 
-def _kernels_vary(intervals: pd.DataFrame) -> np.ndarray:
-    """Bool, per interval: the kernels of its label take long in one interval and short in another, as
-    those of other sizes do."""
+def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
+    """Bool, per interval: what its label issues ran long for one interval and short for another, as
+    work of other sizes does."""
     measured = (intervals["kind"] != "run").to_numpy()
-    kernels = intervals["kernel_only_ns"].groupby(intervals["label"].to_numpy())
-    low, high = (kernels.quantile(q) for q in (0.1, 0.9))
-    varied = (high - low) > _VARIED * high
-    return measured & varied.reindex(intervals["label"]).to_numpy()
+    code, _ = pd.factorize(intervals["label"])
+    busy = pd.Series(busy_ns).groupby(code)
+    low, high = (busy.quantile(q).to_numpy()[code] for q in (0.1, 0.9))
+    return measured & (high - low > _VARIED * high)
 
 
 def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> list[str]:

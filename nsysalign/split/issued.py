@@ -70,7 +70,8 @@ class Work(NamedTuple):
     count: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
     operations, equally often; names: equal for the same names, however often.  grids: equal for
     the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
-    asked for.  main: the name that ran longest (-1: none).  waits: synchronisations of the thread between
+    asked for.  main: the name that ran longest (-1: none).  busy_ns: how long its work ran, on any stream
+    and at any time.  waits: synchronisations of the thread between
     the first and the last issue.  late: whether over half of its work ended after the window.  new:
     whether it launched a kernel that is new to its process.
     """
@@ -83,6 +84,7 @@ class Work(NamedTuple):
     grids: np.ndarray
     blocks: np.ndarray
     main: np.ndarray
+    busy_ns: np.ndarray
     waits: np.ndarray
     late: np.ndarray
     new: np.ndarray
@@ -153,7 +155,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         main[of[order]] = name[order]  # of equal places the last one written stays
     nothing = np.zeros(len(windows), np.int64)
     return Work(
-        count, graphs, size, content, alphabet, nothing, nothing, main,
+        count, graphs, size, content, alphabet, nothing, nothing, main, busy,
         _waits(trace, alignment, issues), 2 * late > np.maximum(busy, 1), new,
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulator.check import ledger
 
 import nsysalign
 
@@ -36,6 +37,7 @@ def test_puzzle(name, tmp_path):
     assert (
         parts.reindex(analysis.intervals["interval"]).to_numpy() == analysis.intervals["elapsed_ns"]
     ).all()
+    ledger(analysis)
     if name in (
         "item",
         "nonzero",

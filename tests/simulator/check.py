@@ -42,6 +42,37 @@ def invariants(analysis) -> None:
     assert not analysis.timeline.name.str.contains("record -1", regex=False).any()
     split = analysis.host_ranges[["launch_ns", "copy_ns", "sync_ns", "other_ns", "outside_ns"]]
     assert (split >= 0).all().all() and (split.sum(axis=1) == analysis.host_ranges.host_ns).all()
+    ledger(analysis)
     for label, kinds in analysis.variants.groupby("label"):
         members = sorted(n for numbers in kinds.intervals for n in numbers)
         assert members == analysis.intervals.interval[analysis.intervals.label == label].tolist()
+
+
+def ledger(analysis) -> None:
+    """Every interval but a run is in one group, and what groups say adds up to what was measured."""
+    elapsed = analysis.measured.set_index("interval")["elapsed_ns"]
+    assert [label.name for label in analysis.grouped] == analysis.labels["label"].tolist()
+    grouped = [group for label in analysis.grouped for group in label.groups]
+    numbers = sorted(n for group in grouped for n in group.intervals.tolist())
+    assert numbers == sorted(elapsed.index)
+    for label in analysis.grouped:
+        assert label.count == sum(group.count for group in label.groups)
+        assert label.total_ns == sum(group.total_ns for group in label.groups)
+        totals = [group.total_ns for group in label.groups]
+        assert totals == sorted(totals, reverse=True)
+        for group in label.groups:
+            own = elapsed.loc[group.intervals]
+            assert group.count == len(own) and group.total_ns == own.sum()
+            assert sum(entry.ns for entry in group.entries) == group.total_ns
+            assert all(entry.ns > 0 for entry in group.entries)
+            assert group.typical in group.intervals
+            assert (
+                group.typical_ns
+                == elapsed.loc[group.typical]
+                == own.sort_values().iloc[(len(own) - 1) // 2]
+            )
+            own_parts = analysis.parts[analysis.parts.interval.isin(group.intervals)]
+            sums = own_parts.groupby("cause", observed=True).ns.sum()
+            assert group.causes == {cause: ns for cause, ns in sums.items() if ns}
+            for cause, (low, high) in group.bounds_ns.items():
+                assert low <= group.ns(cause) <= high
