@@ -264,7 +264,8 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
         length(c + np.maximum((n - c) / 10 - 0.5, 0)),
     )
     faster, slower = length((c - 1) / 2), length((c + n - 1) / 2)
-    excess = np.where(n - c <= c, x.sum() - sums - (n - c) * faster, c * slower - sums)
+    # what deviates: the rarer side from the other one's median
+    excess = np.minimum(x.sum() - sums - (n - c) * faster, c * slower - sums)
     # how much each side spreads where it faces the cut: from its 60 % quantile on
     near = length(np.maximum(np.minimum(0.6 * (c - 1) - 0.5, c - 4), 0))
     far = length(np.minimum(np.maximum(c + 0.4 * (n - c - 1) + 0.5, c + 3), n - 1))
@@ -277,7 +278,9 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     good = apart & empty & (excess >= np.where(rare, 2 * SHARE, SHARE) * total)
     if not good.any():
         return [at]
-    score = np.where(good, np.log(high / low) + np.log(x[c] / x[c - 1]), -1)
+    # the emptiest gap that explains most
+    gaps = np.log(high / low) + np.log(x[c] / x[c - 1])
+    score = np.where(good, gaps + np.log(np.maximum(excess, 1)), -np.inf)
     cut = int(c[np.argmax(score)])
     sides = at[:cut], at[cut:]  # a rare one is not cut again: it would have a row per interval
     return [
