@@ -325,6 +325,9 @@ def _listed(at: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
 
 def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     """All groups of an analysis.  `intervals`: of the windows, in their order."""
+    if (intervals["kind"] == "run").all():
+        specs = (frames.GROUPS, frames.LEDGER, frames.ISSUED, frames.GROUP_PARTS)
+        return Groups(np.full(len(intervals), -1), *map(frames.empty, specs))
     issues = issues_of(ran, split.alignment)
     work = work_of(split.trace, split.alignment, issues)
     varied = np.flatnonzero(_work_varies(intervals, work.busy_ns))

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import distinct, ragged
+from nsysalign import frames
+from nsysalign.intervals import distinct, ragged, rising
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import Ran
 
@@ -95,7 +96,8 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
     operations, calls = ran.trace.operations, ran.trace.calls
     call = operations["call"].to_numpy()
     rows = np.flatnonzero(call >= 0)
-    rows = rows[np.argsort(call[rows], kind="stable")]  # calls are sorted by their starts
+    if not rising(call[rows]):  # calls are sorted by their starts
+        rows = rows[np.argsort(call[rows], kind="stable")]
     begins = np.flatnonzero(np.diff(call[rows], prepend=-1))
     first, of_call = rows[begins], call[rows[begins]]
     kind, node, start, end, size = (
@@ -105,22 +107,23 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
     weight = np.random.default_rng(1).integers(1 << 62, size=count)
     graph = (kind[first] == KIND["graph"]) | (node[first] >= 0)
     name = np.where(graph, count, ran.name[first])  # behind all others
-    content = _sums(weight[ran.name[rows]], begins)
     process = operations["process"].to_numpy()[first]
-    kernel = (kind[first] == KIND["kernel"]) & ~graph
-    pairs = pd.DataFrame({"name": name, "process": process, "kernel": kernel})
+    number, processes = pd.factorize(process)
+    launched = pd.Series(name.astype(np.int64) * max(len(processes), 1) + number)
+    of_kernel = (kind[first] == KIND["kernel"]) & ~graph
+    # there may be millions: columns of one value take no memory, and most fit into half of it
     return Issues(
         at_ns=calls["start_ns"].to_numpy()[of_call],
-        first=first,
-        process=process,
-        thread=calls["thread"].to_numpy()[of_call],
-        lane=np.asarray(alignment.operation_lane)[first],
-        name=name,
-        content=content,
-        size=_sums(size[rows], begins),
-        busy_ns=_sums((end - start)[rows], begins),
+        first=frames.narrow(first),
+        process=frames.narrow(process),
+        thread=frames.narrow(calls["thread"].to_numpy()[of_call]),
+        lane=frames.narrow(np.asarray(alignment.operation_lane)[first]),
+        name=frames.narrow(name),
+        content=_sums(weight[ran.name[rows]], begins),
+        size=frames.narrow(_sums(size[rows], begins)),
+        busy_ns=frames.narrow(_sums((end - start)[rows], begins)),
         end_ns=np.maximum.reduceat(end[rows], begins) if len(rows) else end[:0],
-        new=kernel & ~pairs.duplicated().to_numpy(),
+        new=of_kernel & ~launched.duplicated().to_numpy(),
         names=[*ran.names["kernel"].tolist(), "CUDA graph"],
         kinds=np.append(ran.names["kind"].to_numpy(), KIND["graph"]),
     )
@@ -136,21 +139,23 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
     is_graph = issues.kinds[issues.name] == KIND["graph"]
     for window, issue in issued_in(alignment, issues):
         ran_ns = issues.busy_ns[issue]
+        begins = np.flatnonzero(np.diff(window, prepend=-1))  # a window's issues come together
+        held = window[begins]
+        count[held] += np.diff(np.append(begins, len(window)))
         for total, values in (
-            (count, 1),
             (graphs, is_graph[issue]),
             (size, issues.size[issue]),
             (content, issues.content[issue]),
             (busy, ran_ns),
             (late, np.where(issues.end_ns[issue] > over_ns[window], ran_ns, 0)),
         ):
-            np.add.at(total, window, values)
+            total[held] += np.add.reduceat(values, begins, dtype=np.int64)
         new[window[issues.new[issue]]] = True
         row, pairs = pd.factorize(window * names + issues.name[issue])
         of, name = np.divmod(pairs, names)
         np.add.at(alphabet, of, weight[name])
         longest = np.zeros(len(pairs), np.int64)
-        np.add.at(longest, row, ran_ns)
+        np.add.at(longest, row, ran_ns.astype(np.int64))
         order = np.argsort(longest, kind="stable")
         main[of[order]] = name[order]  # of equal places the last one written stays
     nothing = np.zeros(len(windows), np.int64)
@@ -190,7 +195,8 @@ def blocks_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
 def issued_in(
     alignment: Alignment, issues: Issues, which: np.ndarray | None = None
 ) -> Iterator[Inside]:
-    """Issues in these windows (all but runs where none are given), in lots; a window is in one lot."""
+    """Issues in these windows (all but runs where none are given), in lots; a window is in one lot, in
+    which its issues come together."""
     for positions, windows, first, count in _spans(alignment, issues, which):
         if count.sum() > max(_MANY, _TIMES * len(positions)):
             continue
