@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -74,7 +74,7 @@ class Measured(NamedTuple):
     grids: np.ndarray
     names: np.ndarray
     main: np.ndarray
-    count: np.ndarray
+    operations: np.ndarray
     size: np.ndarray
     new: np.ndarray
 
@@ -158,9 +158,9 @@ def kinds(m: Measured) -> list[np.ndarray]:
         (m.content, m.size, m.grids),
         (m.content, m.size),
         (m.content,),
-        (m.names, m.count),
-        (m.count,),
-        (np.round(np.log2(m.count + 1)),),
+        (m.names, m.operations),
+        (m.operations,),
+        (np.round(np.log2(m.operations + 1)),),
     )
     for description in descriptions:
         lots = _alike(*description)
@@ -184,7 +184,7 @@ def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
     out = list[np.ndarray]()
     last = list[tuple[float, int]]()  # of each of these the longest so far: its length, operations
     for number in np.argsort(medians, kind="stable").tolist():
-        lot, median, count = lots[number], medians[number], int(m.count[lots[number][0]])
+        lot, median, count = lots[number], medians[number], int(m.operations[lots[number][0]])
         twin = next((n for n, other in enumerate(last) if _alike_work(*other, median, count)), -1)
         if twin < 0:
             out.append(lot)
@@ -346,7 +346,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     work, and kernels have no names.  `intervals`: numbered from 0 without a gap."""
     operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
     work = Work(
-        count=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
+        operations=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
         grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
@@ -358,37 +358,60 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
 def group_table(
     intervals: pd.DataFrame, parts: pd.DataFrame, work: Work
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """(the group of each interval, -1 for runs; `frames.GROUPS`)."""
-    columns = ("elapsed_ns", "pid", "start_ns", "operations", "start_stream", "end_stream")
-    elapsed, pid, start, operations, start_stream, end_stream = (
-        intervals[c].to_numpy() for c in columns
-    )
+    """(the group of each interval, -1 for runs; `frames.GROUPS`).  One pass over the labels; what each
+    needs of its intervals are slices of arrays, so that there may be a million of them."""
+    names = ("elapsed_ns", "pid", "start_ns")
+    elapsed, pid, start = (intervals[name].to_numpy() for name in names)
     busy = parts[parts["cause"].isin(("kernel", "graph"))]
     idle = elapsed.copy()
     np.subtract.at(idle, busy["interval"].to_numpy(), busy["ns"].to_numpy())
+    empty = (work.operations == 0) & (intervals["operations"].to_numpy() == 0)
+    two_streams = (intervals["start_stream"] != intervals["end_stream"]).to_numpy()
     of_interval = np.full(len(intervals), -1, np.int64)
-    rows = list[tuple]()
-    for label, numbers in _of_labels(intervals).items():
-        numbers = numbers[np.argsort(start[numbers], kind="stable")]
+    rows = list[dict[str, Any]]()
+    for label, unordered in _of_labels(intervals).items():
+        numbers = unordered[np.argsort(start[unordered], kind="stable")]
         issued = (getattr(work, name)[numbers] for name in Measured._fields[3:])
         found = grouped(Measured(elapsed[numbers], idle[numbers], pid[numbers], *issued))
         for part in sorted(found, key=lambda p: -elapsed[numbers[p.at]].sum()):
-            mine = numbers[part.at]
+            mine = np.sort(numbers[part.at])
             of_interval[mine] = len(rows)
-            times = elapsed[mine]
-            order = np.lexsort((mine, times))
-            typical = int(mine[order[(len(mine) - 1) // 2]])
-            ends = (0, 1) if part.role == FIRST else (0.1, 0.9)
-            low, high = (int(np.quantile(times, q)) for q in ends)
-            columns = (work.count, work.graphs, work.size, work.waits)
-            medians = (int(np.median(column[mine])) for column in columns)
-            empty = (work.count[mine] == 0) & (operations[mine] == 0)
-            rows.append((
-                len(rows), label, part.kind, part.pace, part.role, "", part.pid, len(mine), int(times.sum()), typical,
-                int(elapsed[typical]), low, high, *medians, int(work.late[mine].sum()),
-                int(empty.sum()), int((start_stream[mine] != end_stream[mine]).sum()),
-            ))  # fmt: skip
-    return of_interval, frames.of_rows(rows, frames.GROUPS)
+            rows.append({
+                "group": len(rows), "label": label, "kind": part.kind, "pace": part.pace,
+                "role": part.role, "work": "", "pid": part.pid, "count": len(mine),
+                **_lengths(elapsed, mine, part.role), **_usual_work(work, mine),
+                "late": int(work.late[mine].sum()), "empty": int(empty[mine].sum()),
+                "two_streams": int(two_streams[mine].sum()),
+            })  # fmt: skip
+    if not rows:
+        return of_interval, frames.empty(frames.GROUPS)
+    return of_interval, frames.check(pd.DataFrame(rows), frames.GROUPS)
+
+
+def _lengths(elapsed_ns: np.ndarray, numbers: np.ndarray, role: str) -> dict[str, int]:
+    """The columns of a group that say how long its intervals (rising numbers) are."""
+    times = elapsed_ns[numbers]
+    typical = int(numbers[np.argsort(times, kind="stable")[(len(times) - 1) // 2]])
+    ends = (0, 1) if role == FIRST else (0.1, 0.9)
+    low, high = (int(np.quantile(times, end)) for end in ends)
+    return {
+        "total_ns": int(times.sum()),
+        "typical": typical,
+        "typical_ns": int(elapsed_ns[typical]),
+        "low_ns": low,
+        "high_ns": high,
+    }
+
+
+def _usual_work(work: Work, numbers: np.ndarray) -> dict[str, int]:
+    """The columns of a group that say what its intervals issue: medians."""
+    columns = {
+        "operations": work.operations,
+        "graphs": work.graphs,
+        "bytes": work.size,
+        "waits": work.waits,
+    }
+    return {name: int(np.median(column[numbers])) for name, column in columns.items()}
 
 
 def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
@@ -410,7 +433,7 @@ def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> li
             continue
         typical = first["typical"].to_numpy()
         main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
-        columns = (work.size[typical], work.count[typical], work.blocks[typical], main)
+        columns = (work.size[typical], work.operations[typical], work.blocks[typical], main)
         told = dict(zip(first["kind"], _told_apart(*columns), strict=True))
         for place, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
             out[place] = told[kind]

@@ -68,7 +68,7 @@ class Issues:
 class Work(NamedTuple):
     """What each window issued: arrays of one value per window, 0 where it issued nothing.
 
-    count: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
+    operations: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
     operations, equally often; names: equal for the same names, however often.  grids: equal for
     the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
     asked for.  main: the name that ran longest (-1: none).  busy_ns: how long its work ran, on any stream
@@ -77,7 +77,7 @@ class Work(NamedTuple):
     whether it launched a kernel that is new to its process.
     """
 
-    count: np.ndarray
+    operations: np.ndarray
     graphs: np.ndarray
     size: np.ndarray
     content: np.ndarray
