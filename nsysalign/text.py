@@ -27,6 +27,10 @@ _FOLDERS = re.compile(r"\A.*[/\\](?=[^\s()/\\]+:\d+)", re.DOTALL)
 _CONTROLS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
 )
+#: What compilers add to the name of a function for a region of it: nvc (OpenMP, OpenACC), clang.
+_REGION = re.compile(r"(_F\d+L\d+_\d+|_\d+_gpu(__red)?|_l\d+)$")
+#: A kernel with a name that many share, and its first template argument.
+_SHARED_NAME = re.compile(r"(?:^|\W)[Kk]ernel\d*<\W*(?:\w+ )?(\w{9,})")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
 _ESCAPES = re.compile(
@@ -203,6 +207,27 @@ def _outside(name: str) -> str:
     return plain.strip() if depth == 0 else ""
 
 
+def demangled(name: str) -> str:
+    """A mangled name as its source has it, with what a compiler adds for a region of it:
+    "nvkernel__Z9transposePdS__F1L86_2" -> "transpose_F1L86_2"; others as they are."""
+    place = name.find("_Z") + 2
+    if place < 2:
+        return name
+    nested = name[place : place + 1] == "N"
+    place += nested
+    parts = []
+    while length := re.match(r"[1-9]\d{0,3}", name[place:]):
+        begin = place + length.end()
+        place = begin + int(length[0])
+        parts.append(name[begin:place])
+        if not nested:
+            break
+    region = _REGION.search(name)
+    if not parts or place > len(name):
+        return name
+    return "::".join(parts) + (region[0] if region else "")
+
+
 def kernel_name(detail: str, width: int = 48) -> str:
     """A kernel as findings name it: without return type, namespaces, parameters and template
     arguments, but with its functor; whole if its brackets do not match."""
@@ -214,6 +239,8 @@ def kernel_name(detail: str, width: int = 48) -> str:
         plain = f"{space[-1]}::{head}" if space and head.lower().startswith("kernel") else head
     parts = re.findall(r"\w+", name)
     functor = next((w for w in parts if "Functor" in w[1:] or w.startswith("Functor_")), plain)
+    if shared := _SHARED_NAME.search(name):  # cutlass::Kernel2<cutlass_80_…_align4>(T1::Params)
+        return middle(f"{plain} {shared[1]}", width)
     text = plain if functor in plain else f"{plain} ({functor})"
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -238,7 +265,9 @@ def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
             same = next((n for n, (a, b) in pairs if a != b), len(first))
             same = re.search(r"[A-Za-z0-9]*$", first[:same]).start()
             for name in alike:
-                text = ("…" if same else "") + name[same:]
+                # neither brackets that stay open, nor what all kernels of a library are called with
+                rest = re.sub(r">*\(\w*(::\w+)?\)$", "", name[same:])
+                text = ("…" if same else "") + (rest if "<" not in rest else name[same:])
                 out[name] = text if len(text) <= longest else text[: longest - 1] + "…"
     return out
 

@@ -28,6 +28,7 @@ from nsysalign.model import (
     process_of,
 )
 from nsysalign.paths import presentable, without_paths
+from nsysalign.text import demangled
 from nsysalign.trace import schema
 from nsysalign.trace.info import cuda_messages, trace_info
 from nsysalign.trace.sqlite import Columns, Source, lost_its_end, opened, taken
@@ -79,7 +80,7 @@ def read_trace(path: Path) -> Trace:
         called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}
         kernels = [i for i in distinct(operations["name_id"].to_numpy()).tolist() if i in names]
         cut = sum(lost_its_end(names[i]) for i in {*called, *kernels})
-        names |= {i: without_paths(names[i]) for i in kernels}
+        names |= {i: demangled(without_paths(names[i])) for i in kernels}
         names |= {i: schema.api_name(name) for i, name in called.items()}  # without _v7000
         event_rows, unusable_stamps = _event_rows(source, calls)
         if not event_rows.empty:

@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from nsysalign.text import bytes_text, duration, fixed, percent, safe_text, short_name
+from nsysalign.text import (
+    bytes_text,
+    demangled,
+    duration,
+    fixed,
+    kernel_name,
+    percent,
+    safe_text,
+    short_name,
+    told_apart,
+)
 from nsysalign.text import middle as in_the_middle
 from nsysalign.text import quantity as evidence
 
@@ -42,3 +52,33 @@ def test_shortened_in_the_middle_keeps_both_ends():
 def test_evidence_takes_its_unit_from_its_key():
     assert evidence("idle_ns", 174_490) == "174 us" and evidence("host_share", 0.743) == "74 %"
     assert evidence("copies", 0) == "0" and evidence("names", ["a", "b"]) == "a, b"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("nvkernel__Z9transposePdS_S__F1L86_2", "transpose_F1L86_2"),  # OpenMP of nvc++
+        ("__omp_offloading_803_2a4__Z6vecaddv_l12", "vecadd_l12"),  # and of clang
+        ("_ZN3foo3barEii", "foo::bar"),
+        ("main_28_gpu", "main_28_gpu"),
+        ("_Z99cut", "_Z99cut"),
+        ("_ZSt4sort", "_ZSt4sort"),
+    ],
+)
+def test_mangled_names(name, shown):
+    assert demangled(name) == shown
+
+
+def test_kernels_keep_the_part_that_tells_them_apart():
+    """Two kernels were `…align4>(T1::Params)` and `…align1>(T1::Params)`."""
+    shape = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_{}_16x4_nn_{}>(T1::Params)"
+    names = [
+        shape.format("256x64", "align4"),
+        shape.format("256x64", "align1"),
+        shape.format("64x64", "align4"),
+    ]
+    shown = told_apart({name: short_name(name) for name in names}, 48)
+    assert len(set(shown.values())) == 3
+    for name, text in shown.items():
+        assert "Params" not in text and ("256x64" in text) == ("256x64" in name)
+    assert len({kernel_name(name) for name in names}) == 3
