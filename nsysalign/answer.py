@@ -376,6 +376,8 @@ def _lead(
     """The row that the sentence is about: the label with the largest saving that shows something, a
     wrong timing where none matters; the run where more can be saved of it, where there is no label, or
     where the label with the most time consists of different pairs that were read from the trace."""
+    if analysis.known.issuing_without_work:
+        return None  # of no label it is known what ran in it
     own = [row for row in labels if not row.library]
     own = own or [row for row in labels if row.kind != "nvtx" or not runs]  # NCCL's own ranges
     wrong = [row for row in own if row.verdict == WRONG]
@@ -441,14 +443,16 @@ def _sentence(
             sentence = about[0].title
             if about[0].rule == "set-up":
                 sentence += f" {about[1].title if about[1:] else besides}"
-        about = about[:1]
+        # what set-up is followed by is what can be changed
+        about = about[1:2] if about[1:] and about[0].rule == "set-up" else about[:1]
     if failed := first.get("failed-calls"):
         # comes before all else: what should have been timed did not happen
         if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
             others = (analysis.other_streams["interval"] == lead.interval).any()
             where = "on the stream of" if others else "in"
             sentence = f"No kernel ran {where} {safe_text(lead.label)}."
-        sentence, about = f"{failed.title} {sentence}", [failed]
+        sentence = failed.title if sentence == failed.title else f"{failed.title} {sentence}"
+        about = [failed]
     return sentence, about
 
 
@@ -602,8 +606,12 @@ def _nothing_measured(analysis: Analysis) -> str:
         return "Nothing was measured."
     by = analysis.trace.by
     ranges = plural(int(analysis.host_ranges["count"].sum()), by.ranges.removesuffix("s"))
+    if calls := analysis.known.calls_without_work:
+        return f"{ranges}, {plural(calls, 'CUDA call')} and no row of the GPU's work."
+    reasons = analysis.trace.reasons
+    because = f"; {by.title} says: {safe_text(reasons[0]).rstrip('. ')}" if reasons else ""
     return (
-        f"{ranges} and no GPU work: this {by.file} holds no CUDA calls, kernels or copies. "
+        f"{ranges} and no GPU work: this {by.file} holds no CUDA calls, kernels or copies{because}. "
         f"To see what they do on a GPU, record with {by.whole}"
     )
 

@@ -24,7 +24,8 @@ import pandas as pd
 from nsysalign import frames, registry
 from nsysalign.errors import EventLogError
 from nsysalign.explain.rules import diagnose
-from nsysalign.explain.rules.whole_run import before_and_after
+from nsysalign.explain.runs import facts_of_runs
+from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.memory import trim_memory
 from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace
 from nsysalign.paths import without_paths
@@ -48,14 +49,7 @@ from nsysalign.split.gaps import launch_latency
 from nsysalign.split.groups import groups_of, labels_around
 from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
-from nsysalign.split.runs import (
-    calls_without_work,
-    idle_time,
-    lost_records,
-    page_migrations,
-    small_launches,
-    with_runs,
-)
+from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
@@ -204,7 +198,8 @@ def _evidence(
     measured = intervals.iloc[: len(measured)]
     around = labels_around(alignment.windows, intervals["label"])
     labels = labels.assign(inside=[around.get(label, "") for label in labels["label"]])
-    idle = idle_time(ran)
+    of_runs, gaps = facts_of_runs(ran, read_gpus(inputs.trace))
+    without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
     disturbed = sum(DISTURBED in flags for flags in intervals["flags"])
@@ -252,20 +247,17 @@ def _evidence(
         **groups.tables,
         unaligned=frames.check(unaligned.assign(label=unaligned_labels), frames.UNALIGNED),
         kernels=kernel_table(ran, intervals),
-        gaps=idle.gaps,
+        gaps=gaps,
         variants=variant_table(ran, intervals),
         host_ranges=ranges.table,
         gpu_clocks=clocks,
         source_lines=source_lines(log),
         baseline=baseline,
         notes=tuple(dict.fromkeys(notes)),
+        of_runs=of_runs,
         known=Known(
-            idle=idle.known,
-            page_migrations=page_migrations(trace),
-            **small_launches(trace, read_gpus(inputs.trace)),
-            set_up=list(before_and_after(trace)),
-            lost=lost_records(trace),
-            calls_without_work=calls_without_work(trace),
+            calls_without_work=sum(made.calls for made in without_work),
+            issuing_without_work=sum(made.issuing for made in without_work),
             torch=named_by_probe(log, "torch"),
             python=named_by_probe(log, "python"),
         ),

@@ -8,7 +8,7 @@ declared in `nsysalign.frames`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -228,6 +228,7 @@ class TraceInfo:
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
     #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
     failed_calls: tuple[tuple[str, int, int], ...] = ()
+    reasons: tuple[str, ...] = ()  # why there is no GPU work in it, as nsys recorded it
     recorder: str = "nsys"  # what made it, a key of RECORDERS
 
     @property
@@ -325,26 +326,17 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known beside the tables.
+    """What is known beside the tables.  `calls_without_work`: CUDA calls of a trace without GPU work,
+    `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none."""
 
-    Of runs, a mapping with `pid` and `device` for each: `split.runs` and `explain.rules.whole_run`
-    say what it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`,
-    `python`: the versions that the probe's processes named, '' for none.
-    """
-
-    idle: Sequence[Mapping[str, Any]] = ()
-    page_migrations: Sequence[Mapping[str, Any]] = ()
-    few_blocks: Sequence[Mapping[str, Any]] = ()
-    fewer_blocks: Sequence[Mapping[str, Any]] = ()
-    few_threads: Sequence[Mapping[str, Any]] = ()
-    set_up: Sequence[Mapping[str, Any]] = ()
-    lost: Sequence[Mapping[str, Any]] = ()
-    calls_without_work: Mapping[str, Any] = field(default_factory=dict)
+    calls_without_work: int = 0
+    issuing_without_work: int = 0
     torch: str = ""
     python: str = ""
 
 
 _Self = TypeVar("_Self", bound="Evidence")
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,6 +352,9 @@ class Evidence:
     unaligned: pd.DataFrame
     notes: tuple[str, ...] = ()
     known: Known = field(default_factory=Known)
+    #: Records about runs, each made in the file of the question that asks for it (`explain.runs`);
+    #: not stored.
+    of_runs: tuple[Any, ...] = ()
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
@@ -392,6 +387,10 @@ class Evidence:
         extra = {name: table for name, table in tables.items() if name in registry.tables()}
         own = {name: table for name, table in tables.items() if name not in extra}
         return replace(self, **own, extra={**self.extra, **extra})
+
+    def of_runs_by(self, kind: type[_Record]) -> list[_Record]:
+        """The records about runs of this kind."""
+        return [record for record in self.of_runs if isinstance(record, kind)]
 
     @property
     def fields(self) -> dict[str, Any]:

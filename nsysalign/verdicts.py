@@ -108,7 +108,7 @@ class Judge:
         floor = floor or any(f.rule == "event-floor" for f in findings)
         for wrong in (f.rule for f in findings if f.severity == "error"):
             return WRONG, f"wrong: {wrong.replace('-', ' ')}"
-        if whole <= 0:
+        if whole <= 0 or self._analysis.known.issuing_without_work:
             return CANNOT_TELL, "cannot tell"
         if kernels + parts["copy"] < 0.5 * whole and floor:
             return FLOOR, "event cost only"
@@ -147,6 +147,8 @@ class Judge:
         share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
         if word == WRONG:
             return next(f.title for f in findings if f.severity == "error")
+        if word == CANNOT_TELL and self._analysis.known.issuing_without_work:
+            return f"{reads}. The trace holds no row of the GPU's work."
         if word == CANNOT_TELL:
             unknown = percent(row.parts_ns["unknown"] / whole)
             return f"{reads}. The trace does not say what ran in {unknown} of it."
@@ -220,12 +222,19 @@ class Judge:
     def _top_kernel(self, row: LabelRow) -> str:
         """The kernel that takes most of a label's GPU time."""
         top = self._top.loc[row.label] if row.label in self._top.index else None
-        if top is None or top["kind"] != "kernel":
+        if top is None or top["kind"] != "kernel" or not self._ran_in(row, top["kernel"]):
             return ""
         name = short_name(safe_text(top["kernel"]))
         name = name if len(name) <= 48 else name[:47] + "…"
         share = percent(top["total_ns"] / max(self._kernel_ns[row.label], 1))
         return f"{name} is {share} of its kernel time: look at it with ncu."
+
+    def _ran_in(self, row: LabelRow, kernel: str) -> bool:
+        """Whether a kernel ran in the interval of a row: it is named beside that one's time."""
+        if row.kind in ("run", "host"):
+            return True
+        segments = self._of("segments", row)
+        return segments.empty or bool((segments["detail"] == kernel).any())
 
     def _busy(self, row: LabelRow, busy: int) -> str:
         """How long the GPU worked in a run, and with what; of one that did little, why it did not."""

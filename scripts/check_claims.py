@@ -90,6 +90,8 @@ class Evidence:
             if row["kind"] != "run":
                 self.labels[row["label"]].append(number)
         self.others = analysis.other_streams.to_dict("records")
+        self.kernels = analysis.kernels.to_dict("records")
+        self.host_ranges = analysis.host_ranges.to_dict("records")
         copies = analysis.details[analysis.details["cause"] == "memcpy"]
         self.copy_rows = copies.to_dict("records")
         self.queued = analysis.details[analysis.details["cause"] == "queued"].to_dict("records")
@@ -181,6 +183,52 @@ class Evidence:
                 idle += 0 if any(reach <= t < start for t in asked) else start - reach
             reach = end if reach is None else max(reach, end)
         return idle
+
+    def gaps(self, number: int) -> list[tuple[int, int, Any, int, bool]]:
+        """Of the stretches in which a run's device executed nothing, read from the export itself:
+        start, ns, what ended it (kind and name), how long that ran, and whether it is a round trip (a
+        copy to the host before, one to the device behind it, of one thread that was mostly outside of
+        calls)."""
+        run, rows = self.rows[number], []
+        process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            kept = {name for (name,) in db.execute("select name from sqlite_master")}
+            names = {"KERNEL": "demangledName, 0, 0", "MEMCPY": "copyKind, srcKind, dstKind"}
+            for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+                if f"CUPTI_ACTIVITY_KIND_{table}" in kept:
+                    what = names.get(table, "0, 0, 0")
+                    rows += [(s, e, (table, *key), c) for s, e, *key, c in db.execute(
+                        f"select start, end, {what}, correlationId from CUPTI_ACTIVITY_KIND_{table} where {process} and deviceId = {run['device']}")]  # fmt: skip
+            calls = db.execute(f"select correlationId, globalTid, start, end from CUPTI_ACTIVITY_KIND_RUNTIME where {process.replace('globalPid', 'globalTid')}").fetchall()  # fmt: skip
+        thread = {c: t for c, t, _, _ in calls}
+        spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for _, of, s, e in calls:
+            spans[of].append((s, e))
+        out, reach, before = [], None, None
+        for start, end, key, call in sorted(rows):
+            if reach is not None and start > reach:
+                of = thread.get(call)
+                back = before[0][:2] == ("MEMCPY", 2) and key[:2] == ("MEMCPY", 1)
+                back = back and start - reach >= 10_000 and of is not None and thread.get(before[1]) == of  # fmt: skip
+                if back:
+                    cut = [(max(s, reach), min(e, start)) for s, e in spans[of] if s < start and e > reach]  # fmt: skip
+                    back = 2 * _open(cut) <= start - reach
+                out.append((reach, start - reach, key, end - start, back))
+            reach, before = end if reach is None else max(reach, end), (key, call)
+        return out
+
+    def in_range(self, number: int, name: str) -> int:
+        """How much of these stretches lies in NVTX ranges of a name, read from the export itself."""
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            spans = db.execute(
+                "select start, end from NVTX_EVENTS where end is not null and (globalTid >> 24) & 16777215 = ? and "
+                "coalesce(text, (select value from StringIds where id = textId)) = ?", (int(self.rows[number]["pid"]), name)
+            ).fetchall()  # fmt: skip
+        inside = 0
+        for start, ns, *_ in self.gaps(number):
+            cut = [(max(s, start), min(e, start + ns)) for s, e in spans]
+            inside += _open([(s, e) for s, e in cut if e > s])
+        return inside
 
     def small(
         self, number: int, most: int, *, narrow: bool, share: float = 2
@@ -365,18 +413,37 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return simple[key]()
     if key == "idle_before_migrations_ns":
         return e.touched(n)
-    if f.rule == "whole-run" and key in (
-        "before_first_launches_ns",
-        "between_copies_ns",
-        "loading_gaps_ns",
-    ):
+    if key == "between_copies_ns" or (key == "count" and "between_copies_ns" in f.evidence):
+        back = [ns for _, ns, _, _, trip in e.gaps(n) if trip]
+        return sum(back) if key.endswith("_ns") else len(back)
+    if f.rule == "whole-run" and key in ("before_first_launches_ns", "loading_gaps_ns"):
         return (0, f.evidence["idle_ns"])
+    if key == "longest_first_launch_ns":
+        return (f.evidence["before_first_launches_ns"] // 2, f.evidence["before_first_launches_ns"])
     if f.rule == "whole-run" and key in ("kernels", "count", "calls"):
         return (1, 10**15)
-    if f.rule == "whole-run" and key.startswith("gap"):
-        idle = [ns for _, ns in e.pauses(n)]
-        long = [ns for ns in idle if ns >= f.evidence["gap_ns"]]
-        return {"gaps": len(long), "gaps_ns": sum(long), "gap_ns": set(idle)}[key]
+    if f.rule == "whole-run" and key == "copies":
+        return sum(r["count"] for r in e.kernels if r["label"] == f.label and r["kind"] == "memcpy")
+    if key == "idle_in_range_ns":
+        return e.in_range(n, f.evidence["range"])
+    if f.rule == "whole-run" and key in ("gaps", "gaps_ns", "gap_ns", "operation_ns"):
+        rest = sorted(e.gaps(n), key=lambda gap: -gap[1])[3:]
+        groups = defaultdict(list)
+        for _, ns, what, ran, _ in rest:
+            groups[what if f.evidence.get("before") else ""].append((ns, ran))
+        most = max(groups.values(), key=lambda group: sum(ns for ns, _ in group))
+        lengths, runs = (sorted(column) for column in zip(*most, strict=True))
+        middle = (len(most) - 1) // 2
+        return {"gaps": len(most), "gaps_ns": sum(lengths), "gap_ns": lengths[middle], "operation_ns": runs[middle]}[key]  # fmt: skip
+    if f.rule == "ranges-without-work":
+        every, without, with_work = (
+            f.evidence[k] for k in ("ranges", "ranges_without_work", "ranges_with_work")
+        )
+        of_name = [r for r in e.host_ranges if r["label"] == f.label]
+        right = every == without + with_work and (every, with_work) in {
+            (r["count"], r["with_work"]) for r in of_name
+        }
+        return value if right else -1
     if key == "without_it_ns":
         return row["elapsed_ns"] - f.evidence["before_first_launches_ns"]
     if key == "otherwise_idle_ns":

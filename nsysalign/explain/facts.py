@@ -8,7 +8,7 @@ plain objects, and only those of intervals that rules look at are made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.explain.finding import Advice, Finding
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, OURS, Evidence
-from nsysalign.parts import parts_matrix, staging
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
+from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
 from nsysalign.text import subject
 
@@ -82,7 +82,8 @@ class Facts:
         own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
         silent = own.any() or self.failed_calls or not evidence.unaligned.empty
         runs = evidence.runs.drop_duplicates(["pid", "device"])  # those of streams come behind
-        self.runs = [] if silent else [Run(self, row) for row in runs.itertuples()]
+        #: Rows of `frames.INTERVALS`; `rules.diagnose` makes a `Run` of each.
+        self.runs: list[Any] = [] if silent else list(runs.itertuples())
         # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
         whole_graphs = self.parts[:, CAUSES.index("graph")]
         self.graphs = self.detail_ns("api_launch", GRAPH_LAUNCH) + whole_graphs > 0
@@ -343,56 +344,3 @@ class Interval(Chosen):
         seen_in = None if has.all() else f"{has.sum()} of {self.label.count}"
         own = {"of": has, "row": self.number, "about_row": True, "elapsed_ns": self.elapsed}
         return self.label.finding(severity, title, *advice, **own | {"seen_in": seen_in} | more)
-
-
-class Run:
-    """All work of a process on a device, from its first to its last, of which the program measured
-    nothing itself.
-
-    `idle`: how long the GPU ran nothing, but for what the tool itself did; of that the CPU `touched`
-    managed memory, and what else it did are `parts`.  `copying`: without pages that moved.
-    """
-
-    def __init__(self, facts: Facts, row: Any) -> None:
-        """`row`: of `frames.INTERVALS`."""
-        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
-        parts, details = facts.analysis.parts, facts.analysis.details
-        parts = parts[parts["interval"] == row.interval]
-        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
-        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
-        self.details = details[details["interval"] == row.interval]
-        ours = self.details["detail"].str.startswith(OURS)
-        staged, moved = int(staging(self.details)["ns"].sum()), self.known("page_migrations")
-        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged)
-        self.idle -= int(self.details.loc[ours, "ns"].sum())
-        self.touched = moved.get("touched_ns", 0)
-        self.copying = self.parts["memcpy"] - staged - moved.get("alone_ns", 0)
-        self.parts["host"] -= min(self.parts["host"], self.touched)
-        self.parts["memcpy"] = staged
-
-    def known(self, what: str) -> Mapping[str, Any]:
-        """What is known of a run beside its parts; {} for nothing."""
-        rows = getattr(self.facts.analysis.known, what)
-        own = (self.row.pid, self.row.device)
-        return next((r for r in rows if (r["pid"], r["device"]) == own), {})
-
-    def ns(self, *causes: str) -> int:
-        return sum(self.parts[cause] for cause in causes)
-
-    def finding(
-        self,
-        title: str,
-        *faster: str,
-        loss_ns: float = 0,
-        severity: str = "warning",
-        **evidence: Any,
-    ) -> Finding:
-        """A finding about the run; one of several is named.  `faster`: as in `Advice`, with the
-        code."""
-        name = self.row.label
-        title = title if name == "run" else f"{subject(name)}: {title}"
-        title = title[:1].upper() + title[1:]
-        evidence, advice = {"elapsed_ns": self.elapsed, **evidence}, Advice("", *faster)
-        return Finding(
-            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
-        )  # fmt: skip

@@ -72,7 +72,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     columns |= {"process": process, "open_ns": opened, "end_ns": end, "elapsed_ns": end - start}
     columns |= {"kind": "nvtx", "origin": ORIGIN["range"], "source": row}
     columns |= {"method": "exact", "error_ns": 0}
-    columns["library"] = [_OF_LIBRARIES.match(one) is not None for one in text]
+    columns["library"] = [of_library(one) for one in text]
     columns["region"] = [  # name (GPU 1)#repetition
         re.sub(r"(#\d+)?\Z", rf" (GPU {on})\1", one, count=1) if more else one
         for one, more, on in zip(text, several, device, strict=True)
@@ -159,6 +159,11 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
             )
     whole = pd.concat(pieces).groupby(["range", "lane"], as_index=False)
     return whole.agg(start=("start", "min"), end=("end", "max"))
+
+
+def of_library(text: str) -> bool:
+    """Whether a library opened the range of this name, around its own work."""
+    return _OF_LIBRARIES.match(text) is not None
 
 
 def own_ranges(trace: Trace) -> pd.DataFrame:

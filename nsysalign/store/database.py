@@ -200,7 +200,6 @@ def _problem(analysis: Analysis) -> str:
     texts = [info.path, known.torch, known.python]
     texts += [t for t in (info.nsys_version, info.schema_version, info.driver_version) if t]
     begin_ns = info.session_start_utc_ns or 0
-    of_runs = (known.idle, known.page_migrations, known.few_blocks, known.few_threads, known.set_up)
     right = {
         "a window does not have the length of its interval": (
             (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"])
@@ -219,13 +218,14 @@ def _problem(analysis: Analysis) -> str:
         "what it says beside the tables is not what was written": (
             holds(texts, list, str)
             and info.recorder in RECORDERS
-            and all(holds(v, tuple, str) for v in (info.devices, info.missing, info.notes))
+            and all(
+                holds(v, tuple, str) for v in (info.devices, info.missing, info.notes, info.reasons)
+            )
             and holds(analysis.notes, tuple, str)
             and type(begin_ns) is int
             and 0 <= begin_ns < 1 << 62
             and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
-            and all(holds(rows, list | tuple, dict) for rows in of_runs)
-            and isinstance(known.calls_without_work, dict)
+            and {type(known.calls_without_work), type(known.issuing_without_work)} == {int}
         ),
     }
     for name in _OF_INTERVALS:

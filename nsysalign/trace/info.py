@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 #: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
 _NO_FAILURES = (4, 600, 704, 709)
 _LOST = re.compile("have been collected|dropped|lost|incompatible|permission", re.IGNORECASE)
+#: What nsys writes where it got nothing, or not all, of the GPU's work: what says most comes first.
+_REASONS = (
+    re.compile(
+        r"tracing data was not collected|CUPTI activity records|ERR_NVGPUCTRPERM|permission",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        r"driver version .* is not supported|Failed to connect to the application", re.IGNORECASE
+    ),
+    re.compile(r"CUDA (events|profiling) (collected|might)|No CUDA events", re.IGNORECASE),
+)
 _GPUS = "TARGET_INFO_GPU"
 
 
@@ -62,6 +73,7 @@ def trace_info(
         missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
         notes=tuple(notes),
         failed_calls=_failed(calls, names),
+        reasons=_reasons(source),
     )
 
 
@@ -71,11 +83,18 @@ def kept_diagnostic(severity: object, text: object) -> bool:
 
 
 def cuda_messages(source: Source | Recording) -> list[str]:
-    """At most four warnings of nsys that have to do with CUDA."""
-    texts = [
-        t[:160] for t in _warnings(source) if re.search(r"cuda|cupti|driver", t, re.IGNORECASE)
-    ]
-    return list(dict.fromkeys(texts[:4]))
+    """At most four warnings of nsys that have to do with CUDA: reasons first."""
+    about = re.compile(r"cuda|cupti|driver", re.IGNORECASE)
+    others = [t[:160] for t in _warnings(source) if about.search(t)]
+    reasons = _reasons(source)
+    return [*reasons, *(t for t in dict.fromkeys(others) if not t.startswith(reasons))][:4]
+
+
+def _reasons(source: Source | Recording) -> tuple[str, ...]:
+    """Why nsys got no GPU work, or not all of it, as far as it recorded that."""
+    texts = [text.removesuffix(" Does the process use CUDA?")[:160] for text in _warnings(source)]
+    found = [text for reason in _REASONS for text in texts if reason.search(text)]
+    return tuple(dict.fromkeys(found))
 
 
 def _warnings(source: Source | Recording) -> list[str]:

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nsysalign.explain.runs.blocks import small_launches
 from nsysalign.model import KIND
-from nsysalign.split.runs import small_launches
 from nsysalign.trace.info import Gpu, read_gpus
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
@@ -28,6 +28,11 @@ def ran(*rows: tuple) -> SimpleNamespace:
     return SimpleNamespace(operations=table, names=NAMES, shapes=lambda rows: shape[::-1][rows])
 
 
+def lacking(lack: str, rows) -> list[tuple[int, int]]:
+    known = small_launches(ran(*rows), {0: Gpu(10, 0, 0)})
+    return [(few.ns, few.unused_ns) for few in known if few.lack == lack]
+
+
 @pytest.mark.parametrize(("rows", "few", "unused"), [
     ([(0, 10, 1, 32, 0)], 10, 9),
     ([(0, 10, 5, 32, 0)], 10, 5),                       # half of it
@@ -38,8 +43,8 @@ def ran(*rows: tuple) -> SimpleNamespace:
     ([(0, 10, 2, 32, 0), (4, 8, -1, 0, 0)], 6, 4),      # beside a graph
 ])  # fmt: skip
 def test_time_with_too_few_blocks(rows, few, unused):
-    found = small_launches(ran(*rows), {0: Gpu(10, 0, 0)})["few_blocks"]
-    assert [(f["few_blocks_ns"], f["unused_ns"]) for f in found] == ([(few, unused)] if few else [])
+    found = lacking("few_blocks", rows)
+    assert found == ([(few, unused)] if few else [])
 
 
 @pytest.mark.parametrize(("rows", "few", "unused"), [
@@ -53,10 +58,8 @@ def test_time_with_too_few_blocks(rows, few, unused):
     ([(0, 320, 6, 1, 0), (0, 320, 2, 16, 1)], 320, 272), # 38 of 256 threads
 ])  # fmt: skip
 def test_time_with_blocks_of_less_than_a_warp(rows, few, unused):
-    found = small_launches(ran(*rows), {0: Gpu(10, 0, 0)})["few_threads"]
-    assert [(f["few_threads_ns"], f["unused_ns"]) for f in found] == (
-        [(few, unused)] if few else []
-    )
+    found = lacking("few_threads", rows)
+    assert found == ([(few, unused)] if few else [])
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [

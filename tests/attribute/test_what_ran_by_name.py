@@ -7,7 +7,8 @@ import pytest
 from cases.drawing import MAIN, OTHER, ZERO, analysed
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split import runs as module
+from nsysalign.explain.runs.gaps import NOT_KNOWN
+from nsysalign.explain.runs.pages import PageMigrations
 
 
 def world() -> World:
@@ -163,8 +164,8 @@ def test_pages_of_managed_memory(tmp_path):
     could have touched it."""
     w = with_pages()
     analysis = analysed(w, tmp_path)
-    (moved,) = analysis.known.page_migrations
-    assert {k: v for k, v in moved.items() if k not in ("pid", "device")} == {
+    (moved,) = analysis.of_runs_by(PageMigrations)
+    assert {k: v for k, v in moved._asdict().items() if k not in ("pid", "device")} == {
         "to_device_count": 2, "to_host_count": 2, "to_host_bytes": 8192, "to_host_ns": 5_000, "moving_ns": 10_000, "alone_ns": 5_000,
         "touched_count": 2, "touched_ns": 19_000, "asked": False,
     }  # fmt: skip
@@ -184,14 +185,14 @@ def test_pages_of_managed_memory(tmp_path):
     (tmp_path / "two").mkdir()
     analysis = analysed(w, tmp_path / "two")
     assert analysis.parts.set_index(["interval", "cause"])["ns"][run, "unknown"] == 19_000
-    assert gaps_of(analysis)[0] == (24, 16, "page migration D2H", module.NOT_KNOWN, 0)
+    assert gaps_of(analysis)[0] == (24, 16, "page migration D2H", NOT_KNOWN, 0)
 
 
 def test_pages_that_the_program_asked_for_were_not_touched(tmp_path):
     w = with_pages()
     w.call("other", 38, 39, name="cudaMemPrefetchAsync")
-    (moved,) = analysed(w, tmp_path).known.page_migrations
-    assert (moved["touched_count"], moved["touched_ns"]) == (1, 3_000) and moved["asked"]
+    (moved,) = analysed(w, tmp_path).of_runs_by(PageMigrations)
+    assert (moved.touched_count, moved.touched_ns) == (1, 3_000) and moved.asked
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -200,4 +201,4 @@ def test_outside_of_cuda_nothing_held_it_up_and_without_a_call_that_is_not_known
     run(w, (0, 1), (2, 10), "a")
     w.kernel(32, 35, w.call("launch", 32, 33) if known else None, name="b")
     w.sync(40, 41)
-    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "" if known else module.NOT_KNOWN, 0)]
+    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "" if known else NOT_KNOWN, 0)]

@@ -14,6 +14,11 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
+from nsysalign.explain.runs.blocks import SmallLaunches
+from nsysalign.explain.runs.gaps import Crowd, IdleTime
+from nsysalign.explain.runs.no_work import CallsWithoutWork
+from nsysalign.explain.runs.pages import PageMigrations
+from nsysalign.explain.runs.ranges import InRange
 from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, interval, piece, repeat
@@ -46,50 +51,110 @@ def test_what_the_tool_did_itself_is_not_idle():
     assert "ran nothing for 0.60 of 1 ms" in rules(drawn)["whole-run"].title
 
 
-IDLE = {"pid": 1, "device": 0, "idle_ns": 800_000, "first_ns": 0, "first_kernels": 0, "back_ns": 0, "back_count": 0,
-        "sync_call": "cudaStreamSynchronize", "sync_count": 40, "operations": 3}  # fmt: skip
+IDLE = IdleTime(1, 0, sync_call="cudaStreamSynchronize", sync_count=40, operations=3)
+CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=900)
 
 
 @pytest.mark.parametrize(
-    ("cause", "known", "gaps", "text", "advice", "loss_ns"),
+    ("cause", "known", "gaps", "evidence", "advice", "loss_ns"),
     [
         ("api_launch", {"first_ns": 500_000, "first_kernels": 3}, [800],
-         "500 us of that it waited for 3 kernels to run for the first time (when code is compiled, loaded or set up); the rest of the run takes 500 us.",
-         "Warm up", 500_000),
-        ("host", {"first_ns": 390_000, "first_kernels": 3}, [10], "the CPU was in its own code", "", 800_000),
-        ("host", {"back_ns": 640_000, "back_count": 9}, [10],
-         "640 us of that lie between a copy to the host and the next one to the device (9 times).", "pipeline", 640_000),
-        ("host", {"back_ns": 790_000, "back_count": 39}, [500], "500 us of that is one pause: 500 us at", "", 500_000),
+         {"before_first_launches_ns": 500_000, "kernels": 3, "without_it_ns": 500_000}, "Warm up", 500_000),
+        # the one that takes most of it is named
+        ("api_launch", {"first_ns": 500_000, "first_kernels": 3, "first_kernel": "mul(int)", "first_kernel_ns": 300_000}, [800],
+         {"longest_first_launch_ns": 300_000}, "Warm up", 500_000),
+        ("host", {"first_ns": 390_000, "first_kernels": 3}, [10], {"idle_for_this_ns": 800_000}, "", 800_000),
+        ("host", {"back_ns": 640_000, "back_count": 9}, [10], {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
+        ("host", {"back_ns": 790_000, "back_count": 39}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80}, [10],
-         "640 us of that lie in 16 gaps in which code was linked or loaded (80 times).", "Warm up", 640_000),
-        ("host", {}, [700],
-         "700 us of that is one pause: 700 us at 100 us before add (the CPU in cudaMalloc); without it the GPU idles for 100 us.", "", 700_000),
-        ("host", {}, [400, 300, 9], "700 us of that is 2 pauses: 400 us at", "", 700_000),
-        ("host", {}, [300, 200, 100], "; the longest: 300 us at 100 us before add", "", 800_000),
-        ("host", {"long_gaps": 288, "long_gaps_ns": 700_000, "long_gap_ns": 2_000}, [9],
-         "; 288 gaps of 2 us or more take 700 us in all.", "", 800_000),
-        ("sync", {}, [9], "the CPU was inside a synchronisation", "Drop the synchronisation", 800_000),
-        ("api_launch", {}, [9], "calls that launch work", "", 800_000),
-        ("api_launch", {"operations": 30}, [9], "calls that launch work", "fuse", 800_000),
+         {"loading_gaps_ns": 640_000, "count": 16, "calls": 80}, "Warm up", 640_000),
+        ("host", {}, [700], {"pauses": 1, "pauses_ns": 700_000, "otherwise_idle_ns": 100_000}, "", 700_000),
+        ("host", {}, [400, 300, 9], {"pauses": 2, "pauses_ns": 700_000}, "", 700_000),
+        ("host", {}, [300, 200, 100], {"pause_1_ns": 300_000, "pause_3_ns": 100_000}, "", 800_000),
+        # named gaps are a part of it: the others are told
+        ("host", {"crowd": CROWD}, [9], {"gaps": 288, "gaps_ns": 700_000, "gap_ns": 2_400, "operation_ns": 900}, "", 800_000),
+        ("host", {"crowd": CROWD._replace(gap_ns=20)}, [9], {"gaps": 288, "gaps_ns": 700_000}, "", 800_000),
+        ("sync", {}, [9], {"calls": 40}, "Drop the synchronisation", 800_000),
+        ("api_launch", {}, [9], {"idle_for_this_ns": 800_000}, "", 800_000),
+        ("api_launch", {"operations": 30}, [9], {"idle_for_this_ns": 800_000}, "fuse", 800_000),
     ],
 )  # fmt: skip
-def test_which_gap_it_is(cause, known, gaps, text, advice, loss_ns):
-    drawn = analysis(interval("run", ("kernel", 100), (cause, 800), ("kernel", 100), kind="run"))
+def test_which_gap_it_is(cause, known, gaps, evidence, advice, loss_ns):
+    what = "cudaStreamSynchronize" if cause == "sync" else None
+    pieces = [("kernel", 100), piece(cause, 800, what), ("kernel", 100)]
+    drawn = analysis(interval("run", *pieces, kind="run"))
     rows = [
         {"interval": 0, "start_ns": 100_000, "ns": us * 1000, "next": "add(int)",
          "call": "cudaMalloc", "call_ns": us * 600}
         for us in gaps
     ]  # fmt: skip
-    drawn = replace(drawn, gaps=pd.DataFrame(rows), known=Known(idle=[IDLE | known]))
+    drawn = replace(drawn, gaps=pd.DataFrame(rows), of_runs=(IDLE._replace(**known),))
     found = rules(drawn)["whole-run"]
-    assert text in found.title and advice in found.faster and bool(advice) == bool(found.faster)
+    assert evidence.items() <= found.evidence.items()
+    assert advice in found.faster and bool(advice) == bool(found.faster)
     assert found.loss_ns == loss_ns
+    assert ("gap_ns" in found.evidence) == ("gap_ns" in evidence), "a median that tells nothing"
+
+
+@pytest.mark.parametrize(
+    ("calls", "advice"),
+    [
+        ({"cudaHostAlloc": 500, "cudaMalloc": 250, "cudaGetDevice": 50}, "Allocate once"),
+        ({"cudaHostAlloc": 300, "cudaGetDevice": 500}, "Call it once"),
+    ],
+)
+def test_idle_time_in_calls_that_allocate(calls, advice):
+    pieces = [piece("api", us, name) for name, us in calls.items()]
+    drawn = analysis(interval("run", ("kernel", 100), *pieces, ("kernel", 100), kind="run"))
+    found = rules(replace(drawn, of_runs=(IDLE,)))["whole-run"]
+    assert found.evidence["idle_for_this_ns"] == 800_000 and found.faster.startswith(advice)
+
+
+def test_idle_time_inside_the_programs_own_range_is_no_set_up():
+    """OpenMP: 102 of 115 s idle lay inside the program's own ranges, and were called set-up."""
+    run = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)
+    inside = interval("inference", ("kernel", 90), kind="nvtx", start=9_010)
+    drawn = analysis(inside, run)
+    outside = rules(
+        replace(drawn, of_runs=(IDLE._replace(in_ranges=InRange(4_000_000, "Steps", 4_000_000)),))
+    )
+    assert (outside["whole-run"].severity, outside["whole-run"].loss_ns) == ("info", 0)
+    steps = InRange(8_000_000, "Steps", 7_500_000)
+    found = rules(replace(drawn, of_runs=(IDLE._replace(in_ranges=steps),)))["whole-run"]
+    assert found.severity == "warning" and found.loss_ns == 9_000_000
+    assert found.evidence["idle_in_range_ns"] == 7_500_000 and found.evidence["range"] == "Steps"
+
+
+@pytest.mark.parametrize(
+    ("count", "with_work", "told"), [(28, 13, True), (28, 27, False), (2, 1, False)]
+)
+def test_a_label_says_how_many_of_its_ranges_launch_nothing(count, with_work, told):
+    steps = repeat(with_work, "Steps", ("kernel", 99), ("host", 1), kind="nvtx")
+    drawn = analysis(steps)
+    row = dict.fromkeys(frames.HOST_RANGES.names, 0) | {
+        "label": "Steps",
+        "count": count,
+        "with_work": with_work,
+    }
+    found = rules(replace(drawn, host_ranges=pd.DataFrame([row]))).get("ranges-without-work")
+    assert bool(found) == told
+    if told:
+        assert found.evidence == {"ranges": 28, "ranges_without_work": 15, "ranges_with_work": 13}
+
+
+def test_a_run_that_only_copies_has_no_kernels_to_speak_of():
+    drawn = analysis(interval("run", copying(500), ("host", 100), copying(400), kind="run"))
+    ran = [("run", "copy H2D pinned", "memcpy", 112, 900_000, 8_035, 1.0, 0)]
+    kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+    found = rules(replace(drawn, kernels=kernels))["whole-run"]
+    assert found.evidence["copies"] == 112 and "kernels_ns" not in found.evidence
+    assert "while kernels run" not in found.faster
 
 
 def test_idle_time_of_which_no_cause_is_a_fifth_is_told_by_its_largest():
     causes = [(c, 150) for c in ("host", "launch_latency", "sync", "api")]
     drawn = analysis(interval("run", ("kernel", 200), *causes, ("kernel", 200), kind="run"))
-    drawn = replace(drawn, known=Known(idle=[IDLE]))
+    drawn = replace(drawn, of_runs=(IDLE,))
     found = rules(drawn)["whole-run"]
     assert (
         "for 150 us the CPU was in its own code and had not launched the next work;" in found.title
@@ -186,18 +251,34 @@ def test_failed_launches_are_the_answer_also_of_what_was_timed(name, other, wher
 
 
 @pytest.mark.parametrize(
-    ("issuing", "text"),
+    ("issuing", "reasons", "texts"),
     [
-        (0, ", and none of them gives work to the GPU: check that the program"),
-        (4, ", 4 of which give work to the GPU, but no row of it: the driver gave nsys none;"),
+        (0, (), ("9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us)", "check that the program reached")),
+        (4, (), ("4 of which give work to the GPU", "usual reasons are WSL2")),
+        (4, ("Please try updating the CUDA driver.",), ("no row of the GPU's work; nsys says: Please try", "9 CUDA calls")),
     ],
-)
-def test_calls_without_a_row_of_gpu_work(issuing, text):
-    made = {"calls": 9, "issuing": issuing, "whole_ns": 9_000, "call_ns": 5_000}
-    made |= {"call": "cudaMalloc", "call_count": 3}
-    result = diagnose(replace(analysis(), known=Known(calls_without_work=made)))
-    calls = "the trace holds 9 CUDA calls (cudaMalloc, called 3 times, takes 5 of 9 us)"
-    assert result.notes[0].startswith(f"{calls}{text}") and result.findings.empty
+)  # fmt: skip
+def test_calls_without_a_row_of_gpu_work(issuing, reasons, texts):
+    """The reason that nsys itself recorded comes first."""
+    made = CallsWithoutWork(9, issuing, 9_000, "cudaMalloc", 5_000, 3)
+    drawn = analysis()
+    drawn = replace(drawn, of_runs=(made,), trace=replace(drawn.trace, reasons=reasons))
+    result = diagnose(drawn)
+    places = [result.notes[0].find(text) for text in texts]
+    assert -1 not in places and places == sorted(places) and result.findings.empty
+    assert result.notes[0].startswith("the trace holds ")
+
+
+def test_an_export_with_calls_is_not_said_to_hold_none():
+    """82,141 CUDA calls, ranges, and no GPU rows: the headline said that it held no CUDA calls."""
+    row = dict.fromkeys(frames.HOST_RANGES.names, 0) | {"label": "step", "count": 7}
+    drawn = replace(analysis(), host_ranges=pd.DataFrame([row]))
+    silent, calling = (
+        answer(diagnose(replace(drawn, known=Known(calls_without_work=calls)))).headline.text
+        for calls in (0, 82_141)
+    )
+    assert "holds no CUDA calls" in silent and "82,141 CUDA calls" in calling
+    assert "holds no CUDA calls" not in calling
 
 
 def test_a_run_of_which_half_was_measured_is_left_alone():
@@ -217,8 +298,17 @@ def test_a_run_of_which_half_was_measured_is_left_alone():
     assert rules(analysis(busy))["whole-run"].severity == "info", "idle for a third at most"
 
 
-FEW = {"pid": 1, "device": 0, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
-       "threads_per_block": 256, "multiprocessors": 108}  # fmt: skip
+FEW = SmallLaunches(
+    1,
+    0,
+    "",
+    0,
+    unused_ns=290_000,
+    kernel="add(int)",
+    blocks=1,
+    threads_per_block=256,
+    multiprocessors=108,
+)
 GPU = "add was launched with 1 block of 256 threads, and the GPU has 108 multiprocessors."
 
 
@@ -235,7 +325,7 @@ GPU = "add was launched with 1 block of 256 threads, and the GPU has 108 multipr
 )  # fmt: skip
 def test_kernels_with_few_blocks(what, ns, more, title):
     drawn = analysis(interval("run", *RUN, kind="run"))
-    drawn = replace(drawn, known=Known(**{what: [FEW | {f"{what}_ns": ns} | more]}))
+    drawn = replace(drawn, of_runs=(FEW._replace(lack=what, ns=ns, **more),))
     told = rules(drawn).get("few-blocks")
     assert bool(told) == bool(title)
     if told:
@@ -313,7 +403,8 @@ def test_a_first_step_that_makes_no_call(tmp_path):
                 time += 110_000
 
     found = rules(recorded(tmp_path, draw))["whole-run"]
-    assert "for 30.0 ms of that it waited for 1 kernel to run for the first time" in found.title
+    assert found.evidence["before_first_launches_ns"] == 29_990_000
+    assert found.evidence["kernels"] == 1 and "K2" in found.title
     assert "Warm up" in found.faster
 
 
@@ -376,6 +467,48 @@ def test_results_in_between(tmp_path):
     assert "pipeline" in found.faster
 
 
+def test_copies_of_different_threads_are_no_round_trip(tmp_path):
+    """
+    H1   copy back            |                        one thread's copy back, another's copy up, which
+    H2       [ cudaHostAlloc  7 ms ] copy in           allocates in between: a public program was told to pipeline
+    G        D2H                     H2D  K            ten times
+    """
+
+    def draw(other):
+        def steps(w):
+            for k in range(10):
+                at = 10_000_000 * k
+                w.call("other", at + 3_000_000, at + 9_990_000, other, name="cudaHostAlloc_v3020")
+                up = w.call("memcpy", at + 9_991_000, at + 9_999_000, other)
+                w.copy(at + 9_995_000, at + 9_998_000, up, pageable=False)
+                back = w.call("memcpy", at + 1_000, at + 1_901_000)
+                w.copy(at + 1_801_000, at + 1_900_000, back, pageable=False, kind=D2H)
+
+        return steps
+
+    for thread in (0, 1):  # in a thread of its own; in the same, which is inside a call
+        (tmp_path / str(thread)).mkdir()
+        made = recorded(tmp_path / str(thread), draw(thread), until=101_000_000)
+        (known,) = made.of_runs_by(IdleTime)
+        assert known.back_count == 0
+        found = rules(made)["whole-run"]
+        assert "between_copies_ns" not in found.evidence and found.faster.startswith("Allocate")
+
+
+def test_idle_time_in_ranges_is_known_by_the_innermost(tmp_path):
+    def draw(w):
+        w.ranges.append(Range("all", 0, 60_000_000, 0))
+        w.ranges.append(Range("Steps", 1_000_000, 50_000_000, 0))
+        w.ranges.append(Range("aten::add", 1_000_000, 50_000_000, 0))
+        w.ranges.append(Range("small", 2_000_000, 3_000_000, 0))
+        for at in (0, 40_000_000, 52_000_000):
+            w.kernel(at + 10_000, at + 110_000, w.call("launch", at, at + 4_000))
+
+    (known,) = recorded(tmp_path, draw).of_runs_by(IdleTime)
+    idle = 39_900_000 + 11_900_000
+    assert known.in_ranges == InRange(idle, "Steps", 39_010_000 + 9_890_000)
+
+
 def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing(tmp_path):
     """Records on a quiet stream around work on another: a public trace was said to be "sync 92 %"."""
 
@@ -421,11 +554,10 @@ def managed(moving_ns: int, alone_ns: int, **more):
     """A run of 1 ms with pages that moved both ways, and a touch of theirs by the CPU."""
     drawn = analysis(interval("run", ("kernel", 500), ("host", 400), ("memcpy", 100), kind="run"))
     run = drawn.intervals.iloc[0]
-    moved = {
-        "pid": int(run["pid"]), "device": int(run["device"]), "to_device_count": 40, "to_device_bytes": 1 << 20,
-        "to_host_count": 8, "to_host_bytes": 1 << 16, "moving_ns": moving_ns, "alone_ns": alone_ns,
-    } | more  # fmt: skip
-    return rules(replace(drawn, known=Known(page_migrations=[moved])))
+    moved = {"to_device_count": 40, "to_host_count": 8, "to_host_bytes": 1 << 16} | more
+    moved |= {"moving_ns": moving_ns, "alone_ns": alone_ns}
+    record = PageMigrations(int(run["pid"]), int(run["device"]), **moved)
+    return rules(replace(drawn, of_runs=(record,)))
 
 
 def test_pages_that_move_when_they_are_touched():
@@ -445,3 +577,48 @@ def test_what_pages_that_the_host_touches_would_save_is_not_known():
     found = managed(0, 0, **touched, asked=True)["page-migrations"]
     assert found.loss_ns == 0 and "65.5 kB moved to the host in 20 us" in found.title
     assert "page-migrations" not in managed(300_000, 0, asked=True)
+
+
+def test_a_kernel_is_not_named_beside_an_interval_in_which_it_never_ran():
+    usual = repeat(5, "x", ("kernel", 10), kind="nvtx")
+    drawn = diagnose(analysis(usual))
+    ran = [
+        ("x", "other(int)", "kernel", 3, 900_000, 300_000, 1.0, 0),
+        ("x", "kernel", "kernel", 5, 50_000, 10_000, 1.0, 0),
+    ]
+    kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+    assert "other" not in answer(replace(drawn, kernels=kernels)).sentence
+    mine = [(name, "kernel", *rest) for name, _, *rest in ran[:1]]
+    kernels = frames.check(pd.DataFrame(mine, columns=frames.KERNELS.names), frames.KERNELS)
+    assert "ncu" in answer(replace(drawn, kernels=kernels)).sentence
+
+
+def test_pairs_of_a_trace_without_a_row_of_gpu_work_say_nothing(tmp_path):
+    """A public trace with 238 launches and copies and no row of them: "event cost only", and a DataLoader."""
+    pairs = repeat(6, "records", ("host", 9), ("api_launch", 84), method="inferred")
+    made = CallsWithoutWork(2_307, 238, 13_700_000_000, "cudaEventSynchronize", 9_150_000_000, 32)
+    drawn = replace(
+        analysis(pairs),
+        of_runs=(made,),
+        known=Known(calls_without_work=2_307, issuing_without_work=238),
+    )
+    told = answer(diagnose(drawn))
+    assert told.sentence.startswith("the trace holds 2,307 CUDA calls") and not told.fixes
+    assert [row.verdict for row in told.labels] == ["cannot_tell"] and not told.groups
+
+
+def test_a_failed_call_is_said_once():
+    told = answer(failing(analysis(), ("cudaLaunchKernel", 222, 1)))
+    assert told.sentence.count("failed") == 1
+
+
+def test_what_follows_set_up_can_be_changed(tmp_path):
+    def draw(w):
+        w.call("other", 0, 900_000_000)
+        for k in range(9):
+            at = 901_000_000 + 10_000_000 * k
+            w.call("other", at + 1_000_000, at + 9_000_000, name="cudaMalloc_v3020")
+            w.kernel(at + 10_000, at + 110_000, w.call("launch", at, at + 4_000))
+
+    told = answer(recorded(tmp_path, draw, until=1_000_000_000))
+    assert "set-up" in told.sentence and told.fixes[0].sentence.startswith("Allocate once")

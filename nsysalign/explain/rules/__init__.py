@@ -23,7 +23,9 @@ import pandas as pd
 from nsysalign import frames, registry
 from nsysalign.explain.facts import Facts, Label
 from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Findings, Remark
-from nsysalign.explain.rules import repetitions, validity, waiting, whole_run
+from nsysalign.explain.rules import repetitions, validity, waiting
+from nsysalign.explain.runs import blocks, failed, idle, no_work, pages, ranges, records, set_up
+from nsysalign.explain.runs.run import Run
 from nsysalign.memory import trim_memory
 from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
@@ -41,9 +43,9 @@ class Rule(NamedTuple):
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
-    Rule("failed-calls", whole_run.failed_calls),
-    Rule("lost-records", whole_run.lost_records),
-    Rule("no-gpu-work", whole_run.no_gpu_work),
+    Rule("failed-calls", failed.failed_calls),
+    Rule("lost-records", records.lost_records),
+    Rule("no-gpu-work", no_work.no_gpu_work),
     Rule("wrong-stream", validity.wrong_stream, each="labels"),
     Rule("different-streams", validity.different_streams, each="labels"),
     Rule("enqueue-only", validity.enqueue_only, each="labels"),
@@ -60,10 +62,11 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("graph-opaque", waiting.GRAPH.find, each="labels"),
     Rule("queued", waiting.queued, each="labels"),
     Rule("host-timer", validity.host_timer, each="labels"),
-    Rule("set-up", whole_run.set_up, each="runs"),
-    Rule("few-blocks", whole_run.few_blocks, each="runs"),
-    Rule("page-migrations", whole_run.page_migrations, each="runs"),
-    Rule("whole-run", whole_run.whole_run, each="runs"),
+    Rule("set-up", set_up.set_up, each="runs"),
+    Rule("few-blocks", blocks.few_blocks, each="runs"),
+    Rule("page-migrations", pages.page_migrations, each="runs"),
+    Rule("whole-run", idle.whole_run, each="runs"),
+    Rule("ranges-without-work", ranges.ranges_without_work),
     Rule("event-floor", validity.event_floor, each="labels"),
     Rule("profiler-inflation", validity.inflation),
     Rule("unknown-time", waiting.UNKNOWN.find, each="labels"),
@@ -101,8 +104,11 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     `segments_of` gives the segments of intervals (ascending numbers).
     """
     facts = Facts(evidence, segments_of)
+    if evidence.known.issuing_without_work:
+        facts.labels = []  # what ran in them is not in the trace
     facts.repetitions = repetitions.repetitions(facts)
     facts.clocks = repetitions.interval_clocks(facts)
+    facts.runs = [Run(facts, row) for row in facts.runs]
     trim_memory()
     cold = np.zeros(facts.count, dtype=bool)
     for r in facts.repetitions:

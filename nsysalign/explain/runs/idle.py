@@ -1,0 +1,374 @@
+"""Why did the GPU run nothing between its first and its last work?
+
+What many gaps have in common is said before their causes: first launches, code that is loaded, the
+CPU at work between two copies, one pause.  Only what fits is advised.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.explain.facts import ALLOCATION_CALLS, GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Label
+from nsysalign.explain.finding import IN_GRAPHS, Findings
+from nsysalign.explain.rules.waiting import SMALL_NS
+from nsysalign.explain.runs.copies import copying
+from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
+from nsysalign.explain.runs.run import Run
+from nsysalign.model import OTHER_STREAMS
+from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
+
+#: Of the idle time: what a first launch or code that is loaded explains; pauses, and results in
+#: between; one pause.
+FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
+#: Shorter pauses, and first launches that held up less, are none.
+LEAST_NS = 100_000
+#: A gap of this share of the longest is named beside it; so many of one kind are counted.
+_NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
+#: Gaps that are named or counted beside a cause take this share of the idle time.
+_MANY = 0.3
+#: One of several things is named where it takes this share of them, and calls until they make that.
+_MOST_OF_IT, _CALLS = 0.5, 0.8
+#: A GPU that is idle for less than this is told of, not warned about.
+_WARN_IDLE = 0.3
+#: A GPU that hardly works has nothing to overlap.
+_HARDLY_WORKS = 0.9
+#: A pair or range that was read from the trace and covers less of the run is not all that counts.
+_NEXT_TO_NOTHING = 0.02
+_OF_A_STREAM = re.compile(r" \(stream \d+\)$")
+
+_WARM_UP = (
+    "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
+    "(CUDA_MODULE_LOADING=EAGER)"
+)
+_PIPELINE = (
+    "Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
+    "and pinned buffers), or do what the CPU does there on the GPU"
+)
+_ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
+
+
+class Cause(NamedTuple):
+    """What the CPU did while the device ran nothing: its causes, in words, and what to do, where
+    that is known, with its code."""
+
+    causes: tuple[str, ...]
+    text: str
+    faster: tuple[str, ...] = ()
+
+
+CAUSES_OF_IDLE = (
+    Cause(("host",), "the CPU was in its own code and had not launched the next work"),
+    Cause(
+        ("api_launch", "launch_latency"),
+        "the CPU was inside calls that launch work, or the launched work was on its way",
+        (
+            "Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph",
+            'f = torch.compile(f, mode="reduce-overhead")',
+        ),
+    ),
+    Cause(
+        ("sync",),
+        "the CPU was inside a synchronisation",
+        (
+            "Drop the synchronisation between launches: wait only where something depends on it, "
+            "and on the GPU rather than on the CPU",
+        ),
+    ),
+    Cause(
+        ("api",),
+        "the CPU was inside CUDA calls that launch nothing",
+        ("Call it once, before the part that counts",),
+    ),
+    Cause(
+        ("memcpy",),
+        "the CPU staged pageable memory for a copy",
+        ("Copy from pinned memory, which needs no staging",),
+    ),
+    Cause(
+        ("unknown",),
+        "the trace does not say why",
+        (
+            "Record the whole program from its start; where it uses managed memory, record its page faults as well (nsys profile: "
+            "--cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true)",
+        ),
+    ),
+)
+
+
+@dataclass
+class Told:
+    """What is said of the idle time: its clause, how much of it that is, the evidence, what to do,
+    and the gaps that the clause names."""
+
+    text: str
+    lost_ns: int
+    evidence: dict[str, Any] = field(default_factory=dict)
+    faster: tuple[str, ...] = ()
+    gaps: list[Any] = field(default_factory=list)
+
+
+def whole_run(run: Run) -> Findings:
+    """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
+    for much of the time between its first and its last work, or copied."""
+    inside, measured_ns = _measured(run)
+    if measured_ns > TYPICAL_SHARE * run.elapsed:
+        return
+    facts, kernels = run.facts, run.ns("kernel", "graph")
+    # where the program named what counts, the rest is set-up
+    named = (facts.column("kind")[inside] == "nvtx").any()
+    named = named or measured_ns > _NEXT_TO_NOTHING * run.elapsed
+    named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
+    set_up = bool(named and named_ns > TYPICAL_SHARE * kernels > 0)
+    yield from _idle(run, set_up)
+    if run.copying > max(WARN_SHARE * run.elapsed, 20_000):
+        yield copying(run, kernels)
+
+
+def _measured(run: Run) -> tuple[np.ndarray, int]:
+    """Numbers of the intervals that the program itself measured on the run's device, and how much of
+    it these cover.  A stream that ran nothing while others did, or one of several of a range, is not
+    the GPU."""
+    facts = run.facts
+    others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
+    mine = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
+    mine &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
+    mine &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
+    for label in facts.labels:
+        if _times_different_things(label):
+            mine[label.numbers] = False
+    inside = np.flatnonzero(mine & ~facts.column("library").astype(bool))
+    return inside, facts.once(inside, facts.column("elapsed_ns")[inside])
+
+
+def _times_different_things(label: Label) -> bool:
+    """Whether a label's pairs were read from the trace and have no usual length: nothing that is said
+    of one is true of the others."""
+    inferred = (label.column("method") == "inferred").all()
+    return bool(inferred and 2 * label.row.elapsed * label.count < label.elapsed.sum())
+
+
+def _idle(run: Run, set_up: bool) -> Findings:
+    """The GPU ran nothing: which gaps these are.  That the CPU touched managed memory has a rule of
+    its own."""
+    known = run.fact(IdleTime) or IdleTime(run.row.pid, run.row.device)
+    told = _in_common(run, known) or _by_cause(run, known)
+    if told.lost_ns <= WARN_SHARE * run.elapsed:
+        if run.idle < TYPICAL_SHARE * run.elapsed:
+            return
+        told = _several(run, known)  # nothing stands out: what it consists of
+    for number, gap in enumerate(told.gaps, 1):
+        told.evidence[f"pause_{number}_ns"] = int(gap.ns)
+        told.evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
+    within, inside = known.in_ranges, ""
+    if within.name and 2 * within.ns > run.idle:
+        set_up = False  # only what lies outside of the program's ranges is
+        inside = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
+        told.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
+    yield run.finding(
+        f"between its first and its last work the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.",
+        *(() if set_up else told.faster),
+        loss_ns=0 if set_up else told.lost_ns,
+        severity="info" if set_up or run.idle < _WARN_IDLE * run.elapsed else "warning",
+        idle_ns=run.idle,
+        **told.evidence,
+    )
+
+
+def _in_common(run: Run, known: IdleTime) -> Told | None:
+    """What most of the gaps have in common; None where nothing is."""
+    explained = run.idle - run.touched
+    if explained <= 0:
+        return None
+    if known.first_ns >= max(FIRST_SHARE * explained, LEAST_NS):
+        return _first_launches(run, known)
+    if known.loading_ns >= FIRST_SHARE * explained:
+        return Told(
+            f"{span(known.loading_ns)} of that lie in {plural(known.loading_count, 'gap')} in which code was linked or "
+            f"loaded ({times_over(known.loads)})",
+            known.loading_ns,
+            {
+                "loading_gaps_ns": known.loading_ns,
+                "count": known.loading_count,
+                "calls": known.loads,
+            },
+            (_WARM_UP,),
+        )
+    longest = _longest(run)
+    one_pause = bool(longest) and longest[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
+    one_pause = one_pause and longest[0].call != NOT_KNOWN
+    if known.back_ns >= PAUSES_SHARE * explained and not one_pause:
+        return Told(
+            f"{span(known.back_ns)} of that lie between a copy to the host and the next one to the device "
+            f"({times_over(known.back_count)}), the CPU outside of CUDA",
+            known.back_ns,
+            {"between_copies_ns": known.back_ns, "count": known.back_count},
+            (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else (),
+        )
+    pauses_ns = sum(gap.ns for gap in longest)
+    several = pauses_ns >= max(PAUSES_SHARE * explained, LEAST_NS)
+    if one_pause and not several:
+        longest = longest[:1]
+    elif not several or (not one_pause and _main_cause(run).causes == ("unknown",)):
+        return None
+    return _pauses(run, known, longest)
+
+
+def _first_launches(run: Run, known: IdleTime) -> Told:
+    rest = run.elapsed - known.first_ns
+    evidence: dict[str, Any] = {"before_first_launches_ns": known.first_ns, "without_it_ns": rest}
+    evidence["kernels"] = known.first_kernels
+    kernels = plural(known.first_kernels, "kernel")
+    alone = ""
+    if known.first_kernels == 1:
+        kernels = kernel_name(known.first_kernel) if known.first_kernel else kernels
+    elif known.first_kernel_ns >= _MOST_OF_IT * known.first_ns:
+        alone = f", {span(known.first_kernel_ns)} of it for {kernel_name(known.first_kernel)}"
+        evidence["longest_first_launch_ns"] = known.first_kernel_ns
+    text = (
+        f"for {span(known.first_ns)} of that it waited for {kernels} to run for the first time "
+        f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest)}"
+    )
+    crowd, idle_else = known.crowd, run.idle - known.first_ns
+    if _is_told(crowd) and 0.5 * idle_else <= crowd.ns <= idle_else >= 0.1 * run.elapsed:
+        text += f", of which {_crowd(crowd)} {span(crowd.ns)}"
+        evidence |= _crowd_evidence(crowd)
+    return Told(text, known.first_ns, evidence, (_WARM_UP,))
+
+
+def _pauses(run: Run, known: IdleTime, pauses: list[Any]) -> Told:
+    lost, count = sum(gap.ns for gap in pauses), len(pauses)
+    rest = run.idle - lost
+    what, them = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
+    text = f"{span(lost)} of that is {what}: {_gaps(run, pauses)}; without {them} the GPU idles for {span(rest)}"
+    evidence: dict[str, Any] = {"pauses_ns": lost, "otherwise_idle_ns": rest, "pauses": count}
+    crowd = known.crowd
+    if _is_told(crowd) and rest >= 0.1 * run.elapsed and 0.5 * rest <= crowd.ns <= rest:
+        text += f", of which {_crowd(crowd)} {span(crowd.ns)}"
+        evidence |= _crowd_evidence(crowd)
+    return Told(text, lost, evidence, gaps=pauses)
+
+
+def _main_cause(run: Run) -> Cause:
+    return max(CAUSES_OF_IDLE, key=lambda each: run.ns(*each.causes))
+
+
+def _by_cause(run: Run, known: IdleTime) -> Told:
+    """The cause of most of the idle time, in words, with its numbers, and what to do; and which gaps
+    these are."""
+    cause = _main_cause(run)
+    lost = run.ns(*cause.causes)
+    told = Told(
+        f"for {span(lost)} of that {cause.text}", lost, {"idle_for_this_ns": lost}, cause.faster
+    )
+    calls = run.details
+    calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
+    by_call = calls.groupby("detail", sort=False)["ns"].sum().sort_values(ascending=False)
+    if len(by_call) and cause.causes[0] in ("api", "sync"):
+        _name_calls(told, by_call, known if cause.causes == ("sync",) else None)
+    if cause.causes[0] == "api_launch":
+        small = run.ns("kernel", "memset") / max(known.operations, 1)
+        if run.details["detail"].str.contains(GRAPH_LAUNCH).any():
+            told.faster = (IN_GRAPHS,)
+        elif known.operations and small > SMALL_NS:
+            told.faster = ()
+    longest, crowd = _longest(run), known.crowd
+    crowded = (
+        _is_told(crowd) and crowd.ns >= (_MOST_OF_IT if not _usual(crowd) else _MANY) * run.idle
+    )
+    if crowded:
+        told.text += f"; {_crowd(crowd)} {span(crowd.ns)}"
+        told.evidence |= _crowd_evidence(crowd)
+    if crowded or told.faster:  # beside these only one that matters by itself
+        longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle]
+    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle:
+        many = "s" if len(longest) > 1 else ""
+        told.text += f"; the longest gap{many}: {_gaps(run, longest)}"
+        told.gaps = longest
+    return told
+
+
+def _name_calls(told: Told, by_call: pd.Series, sync: IdleTime | None) -> None:
+    """The calls that take most of it, in words; those that allocate have an advice of their own."""
+    shares = by_call.cumsum() / max(by_call.sum(), 1)
+    named = by_call[: min(int((shares < _CALLS).sum()) + 1, MOST_NAMED)]
+    most = [str(name) for name in named.index]
+    told.text += f", most of it in {' and '.join(most)}"
+    if sync and most[0] == sync.sync_call:
+        told.text += f" (called {times_over(sync.sync_count)})"
+        told.evidence["calls"] = sync.sync_count
+    if all(re.match(ALLOCATION_CALLS, name) for name in most):
+        told.faster = (_ALLOCATE_ONCE,)
+
+
+def _several(run: Run, known: IdleTime) -> Told:
+    """The three largest parts of the idle time, with their numbers."""
+    sums = [(run.ns(*each.causes), each.text) for each in CAUSES_OF_IDLE]
+    sums.sort(key=lambda row: -row[0])
+    sums = [(ns, text) for ns, text in sums[:MOST_NAMED] if ns]
+    texts = [f"for {span(ns)} {text}" for ns, text in sums]
+    told = Told("", 0, {f"idle_{number}_ns": ns for number, (ns, _) in enumerate(sums, 1)})
+    if known.sync_count >= _MANY_GAPS:
+        texts.append(f"{known.sync_call} was called {times_over(known.sync_count)}")
+        told.evidence["calls"] = known.sync_count
+    told.text = "; ".join(texts)
+    return told
+
+
+# --- gaps ---
+
+
+def _longest(run: Run) -> list[Any]:
+    """The longest gaps of the run (rows of `frames.GAPS`), those that are nearly as long as the
+    first; not those in which the CPU touched managed memory."""
+    table = run.facts.analysis.gaps
+    table = table[table["interval"] == run.row.interval]
+    gaps = sorted(table.itertuples(index=False), key=lambda gap: -gap.ns)
+    gaps = [gap for gap in gaps if not run.touched or gap.next != "page migration D2H"]
+    return [gap for gap in gaps[:MOST_NAMED] if gap.ns >= _NEARLY_AS_LONG * gaps[0].ns]
+
+
+def _gaps(run: Run, gaps: list[Any]) -> str:
+    return ", ".join(_gap(run, gap) for gap in gaps)
+
+
+def _gap(run: Run, gap: Any) -> str:
+    """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": time since the run's first
+    work."""
+    called = gap.call and gap.call_ns > 0.02 * gap.ns
+    did = "no CUDA call took half of it" if called else "the CPU outside of CUDA"
+    if 2 * gap.call_ns >= gap.ns:
+        did = f"the CPU in {gap.call}"
+    if gap.call == NOT_KNOWN:
+        did = NOT_KNOWN
+    since = span(max(int(gap.start_ns) - run.row.start_ns, 0))
+    return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
+
+
+def _is_told(crowd: Crowd) -> bool:
+    return crowd.count >= _MANY_GAPS
+
+
+def _crowd(crowd: Crowd) -> str:
+    """ "23,915 gaps of 21 us before add, which runs for 2.8 us, take": medians, where these stand for
+    the gaps."""
+    before = kernel_name(crowd.before) if crowd.before else "other work"
+    if not _usual(crowd):
+        return f"{crowd.count:,} gaps before {before} take"
+    return f"{crowd.count:,} gaps of some {span(crowd.gap_ns)} before {before} of {span(crowd.runs_ns)} take"
+
+
+def _usual(crowd: Crowd) -> bool:
+    """Whether the median gap tells how long they are all together."""
+    return 0.5 * crowd.ns <= crowd.count * crowd.gap_ns <= 2 * crowd.ns
+
+
+def _crowd_evidence(crowd: Crowd) -> dict[str, Any]:
+    evidence = {"gaps": crowd.count, "gaps_ns": crowd.ns, "before": crowd.before}
+    if _usual(crowd):
+        evidence |= {"gap_ns": crowd.gap_ns, "operation_ns": crowd.runs_ns}
+    return evidence

@@ -1,0 +1,81 @@
+"""What do the program's own NVTX ranges say of idle time, and how many of them give the GPU no work?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.explain.facts import Facts
+from nsysalign.explain.finding import Findings
+from nsysalign.intervals import covered, union
+from nsysalign.model import OURS, Trace
+from nsysalign.place.ranges import of_library
+from nsysalign.text import plural, safe_text
+
+#: Names of ranges that are looked at, those that were open for longest; gaps by which one is chosen.
+_MOST_NAMES, _MOST_GAPS = 50, 1_000
+#: Of several names that hold this much of what one of them does, the shortest range says most.
+_ALIKE = 0.8
+#: So many ranges of a name, and this share of them without work, are worth saying.
+_FEWEST, _WITHOUT = 3, 0.2
+
+
+class InRange(NamedTuple):
+    """How much of some stretches lies in ranges of the program; the innermost name that holds most
+    of that, and how much it holds."""
+
+    ns: int = 0
+    name: str = ""
+    name_ns: int = 0
+
+
+def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
+    """Of disjoint stretches (start, end: arrays, in time).  Ranges of libraries and of the tool
+    itself are not the program's."""
+    ranges = trace.ranges[trace.ranges["process"] == process]
+    if ranges.empty or not len(start):
+        return InRange()
+    names = ranges["text"].unique()
+    foreign = [name for name in names if name.startswith(OURS) or of_library(name)]
+    ranges = ranges[~ranges["text"].isin(foreign)]
+    if ranges.empty:
+        return InRange()
+    ns = _covered_ns(ranges, start, end)
+    longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
+    lengths = (ranges["end_ns"] - ranges["start_ns"]).groupby(ranges["text"]).sum()
+    held = {}
+    for name in lengths.nlargest(_MOST_NAMES).index:
+        held[name] = _covered_ns(ranges[ranges["text"] == name], start[longest], end[longest])
+    most = max(held.values())
+    if not ns or not most:
+        return InRange(ns)
+    name = min((n for n, of in held.items() if of >= _ALIKE * most), key=lambda n: lengths[n])
+    return InRange(ns, name, _covered_ns(ranges[ranges["text"] == name], start, end))
+
+
+def _covered_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:
+    blocks = union(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy())
+    return int((covered(*blocks, end) - covered(*blocks, start)).sum())
+
+
+def ranges_without_work(facts: Facts) -> Findings:
+    """Of a name whose ranges give the GPU work: how many give it none.  What is said of the name is
+    said of the others."""
+    labels = {label.name: label for label in facts.labels if label.row.kind == "nvtx"}
+    for row in facts.analysis.host_ranges.itertuples(index=False):
+        without = row.count - row.with_work
+        label = labels.get(row.label)
+        if label is None or without < _WITHOUT * row.count or row.count < _FEWEST:
+            continue
+        if facts.column("library")[label.row.number]:
+            continue
+        yield label.finding(
+            "warning",
+            f"{without:,} of its {plural(row.count, 'range')} give the GPU no work; what is said of "
+            f"{safe_text(label.who)} is said of the other {row.with_work:,}.",
+            ranges=row.count,
+            ranges_without_work=without,
+            ranges_with_work=row.with_work,
+        )

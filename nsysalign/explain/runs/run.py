@@ -1,0 +1,70 @@
+"""A run as the rules about it see it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from nsysalign.explain.facts import Facts
+from nsysalign.explain.finding import Advice, Finding
+from nsysalign.explain.runs.pages import PageMigrations
+from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
+from nsysalign.parts import staging
+from nsysalign.text import subject
+
+Fact = TypeVar("Fact")
+
+
+class Run:
+    """All work of a process on a device, from its first to its last.
+
+    `idle`: how long the GPU ran nothing, but for what the tool itself did; of that the CPU `touched`
+    managed memory, and what else it did are `parts`.  `copying`: without pages that moved.
+    """
+
+    def __init__(self, facts: Facts, row: Any) -> None:
+        """`row`: of `frames.INTERVALS`."""
+        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
+        parts, details = facts.analysis.parts, facts.analysis.details
+        parts = parts[parts["interval"] == row.interval]
+        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
+        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
+        self.details = details[details["interval"] == row.interval]
+        ours = self.details["detail"].str.startswith(OURS)
+        staged = int(staging(self.details)["ns"].sum())
+        moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)
+        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged)
+        self.idle -= int(self.details.loc[ours, "ns"].sum())
+        self.touched = moved.touched_ns
+        self.copying = self.parts["memcpy"] - staged - moved.alone_ns
+        self.parts["host"] -= min(self.parts["host"], self.touched)
+        self.parts["memcpy"] = staged
+
+    def facts_by(self, kind: type[Fact]) -> list[Fact]:
+        """The facts of this kind about the run's process and device."""
+        known = self.facts.analysis.of_runs_by(kind)
+        return [one for one in known if (one.pid, one.device) == (self.row.pid, self.row.device)]
+
+    def fact(self, kind: type[Fact]) -> Fact | None:
+        """The only one of this kind, None for none."""
+        return next(iter(self.facts_by(kind)), None)
+
+    def ns(self, *causes: str) -> int:
+        return sum(self.parts[cause] for cause in causes)
+
+    def finding(
+        self,
+        title: str,
+        *faster: str,
+        loss_ns: float = 0,
+        severity: str = "warning",
+        **evidence: Any,
+    ) -> Finding:
+        """A finding about the run; one of several is named.  `faster`: as in `Advice`, with the
+        code."""
+        name = self.row.label
+        title = title if name == "run" else f"{subject(name)}: {title}"
+        title = title[:1].upper() + title[1:]
+        evidence, advice = {"elapsed_ns": self.elapsed, **evidence}, Advice("", *faster)
+        return Finding(
+            severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
+        )  # fmt: skip
