@@ -222,19 +222,22 @@ class Judge:
     def _top_kernel(self, row: LabelRow) -> str:
         """The kernel that takes most of a label's GPU time."""
         top = self._top.loc[row.label] if row.label in self._top.index else None
-        if top is None or top["kind"] != "kernel" or not self._ran_in(row, top["kernel"]):
+        if top is None or top["kind"] != "kernel":
             return ""
-        name = short_name(safe_text(top["kernel"]))
+        kernel, ns, whole = top["kernel"], top["total_ns"], self._kernel_ns[row.label]
+        ran = self._kernels_in(row)
+        if len(ran) and kernel not in ran.index:  # it is named beside that interval's time
+            kernel, ns, whole = ran.idxmax(), ran.max(), ran.sum()
+        name = short_name(safe_text(kernel))
         name = name if len(name) <= 48 else name[:47] + "…"
-        share = percent(top["total_ns"] / max(self._kernel_ns[row.label], 1))
-        return f"{name} is {share} of its kernel time: look at it with ncu."
+        return f"{name} is {percent(ns / max(whole, 1))} of its kernel time: look at it with ncu."
 
-    def _ran_in(self, row: LabelRow, kernel: str) -> bool:
-        """Whether a kernel ran in the interval of a row: it is named beside that one's time."""
-        if row.kind in ("run", "host"):
-            return True
+    def _kernels_in(self, row: LabelRow) -> pd.Series:
+        """Nanoseconds of the kernels in the interval of a label's row, by name; of runs and host timers
+        none."""
         segments = self._of("segments", row)
-        return segments.empty or bool((segments["detail"] == kernel).any())
+        ran = segments[(segments["cause"] == "kernel") & (row.kind in ("event", "nvtx"))]
+        return (ran["end_ns"] - ran["start_ns"]).groupby(ran["detail"]).sum()
 
     def _busy(self, row: LabelRow, busy: int) -> str:
         """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
