@@ -67,6 +67,8 @@ def script() -> Decorator:
 def _viewed(*names: str, words: str) -> Decorator:
     def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
         if given:
+            if ctx.meta.get(VIEW, option.name) != option.name:
+                raise click.UsageError("one of -v, --kernels and --brief is printed at a time")
             ctx.meta[VIEW] = option.name
 
     return click.option(*names, is_flag=True, expose_value=False, callback=chosen, help=words)

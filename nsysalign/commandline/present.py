@@ -210,19 +210,18 @@ def show_and_store(
     quiet: bool = False,
     again: Sequence[object] = (),
 ) -> None:
-    """Print the screen, then write the files; `again`: the arguments of `analyze`, for the hint on
+    """Write the files, then print the screen; `again`: the arguments of `analyze`, for the hint on
     comparing processes."""
     from nsysalign.answer import answer
 
     said = answer(analysis)
-    try:
-        if not quiet:
-            sys.stdout.write(printed(analysis, said, output, again=again))
-            sys.stdout.flush()
-    finally:  # also where nobody reads the screen any more (| head)
-        with ProgressLine(quiet) as tell:
-            tell("writing the report", 97)
-            store(analysis, output, said)
+    # written first: a screen that names a page which a full disk did not take would be wrong
+    with ProgressLine(quiet) as tell:
+        tell("writing the report", 97)
+        store(analysis, output, said)
+    if not quiet:
+        sys.stdout.write(printed(analysis, said, output, again=again))
+        sys.stdout.flush()
 
 
 def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:

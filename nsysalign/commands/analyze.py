@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.errors import UsageError
+from nsysalign.errors import Interrupted, UsageError
 
 
 @click.command()
@@ -78,15 +79,21 @@ def analyze(
         analysis = stored_screen(run.path, quiet=quiet, json_out=json_out)
         ctx.exit(1 if fail_on and shared.closed(analysis, fail_on, quiet=quiet) else 0)
     files = {name for addon in registry.addons().values() for name in addon.files}
-    analysis = present(
-        traces[0],
-        events=events,
-        baseline=baseline,
-        given={name: paths for name, paths in added.items() if name in files},
-        output=output,
-        quiet=quiet,
-        json_out=json_out,
-        nsys=nsys,
-        all_segments=all_segments,
-    )
+    try:
+        analysis = present(
+            traces[0],
+            events=events,
+            baseline=baseline,
+            given={name: paths for name, paths in added.items() if name in files},
+            output=output,
+            quiet=quiet,
+            json_out=json_out,
+            nsys=nsys,
+            all_segments=all_segments,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "the analysis was interrupted; nothing incomplete was written",
+            f"nsysalign analyze {shlex.quote(str(traces[0]))}",
+        ) from None
     ctx.exit(1 if fail_on and shared.closed(analysis, fail_on, quiet=quiet) else 0)

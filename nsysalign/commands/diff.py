@@ -92,7 +92,8 @@ def diff(
         click.echo(_brief(comparison, before, after))
     elif not quiet and json_out != "-":
         screen.render(comparison, console())
-    if fail_on and comparison.count("different"):
+    nothing = not comparison.labels or comparison.count("different") == len(comparison.labels)
+    if (fail_on and comparison.count("different")) or (brief and nothing):
         if quiet or brief or json_out == "-":
             click.echo(f"nsysalign: {screen.summary(comparison)}", err=True)
             for confounder in comparison.confounders:

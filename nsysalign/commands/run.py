@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ import click
 from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline import present
-from nsysalign.errors import NoCudaWork, NsysAlignError, NsysMissing
+from nsysalign.errors import NoCudaWork, NsysAlignError, NsysMissing, UsageError
 from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
-    _refuse_misspelt(ctx, command[0])
+    _refuse_misspelt(ctx, command)
     of_addons = {
         option: (name, rerun)
         for name, addon in registry.addons().items()
@@ -207,14 +208,23 @@ def _without_nsys(
     return "log"
 
 
-def _refuse_misspelt(ctx: click.Context, word: str) -> None:
+def _refuse_misspelt(ctx: click.Context, command: Sequence[str]) -> None:
     """Refuse an unknown option before the script: the script's own options come after it."""
+    word = command[0]
     if not word.startswith("-") or shutil.which(word) or Path(word).exists():
         return
     name = word.partition("=")[0]
     known = [option for parameter in ctx.command.params for option in parameter.opts]
     long = [option for option in known if option.startswith("--")]
-    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, long)), ctx=ctx)
+    near = sorted(get_close_matches(name, long))
+    script = next((n for n, part in enumerate(command) if part.endswith(".py")), 0)
+    if script and not near:
+        there = shlex.join([command[script], *command[:script], *command[script + 1 :]])
+        raise UsageError(
+            f"{name} is no option of nsysalign run; the script's own come after it",
+            f"nsysalign run {there}",
+        )
+    raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
 
 
 def _once_more(

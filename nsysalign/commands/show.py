@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console
 from nsysalign.errors import UsageError
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
 
 
 @click.command()
@@ -41,15 +46,40 @@ def show(
         unprofiled(RunDirectory(analysis), quiet=quiet)
         return
     loaded = load(analysis)
-    if shared.view() == "brief":
+    if label is not None and interval is not None:
+        raise UsageError("use either --interval or --label")
+    brief = shared.view() == "brief"
+    if brief and everything:
+        raise UsageError("--all draws every piece, and --brief prints one line", "leave one out")
+    if brief and label is None and interval is None:
         from nsysalign.brief import of_answer
 
         click.echo(of_answer(answer(loaded), "show", str(analysis)))
         return
-    if label is not None and interval is not None:
-        raise UsageError("use either --interval or --label")
     number = waterfall.find(loaded, label=label, name=interval)
-    if not quiet:
+    if brief:
+        click.echo(_brief(loaded, number, analysis))
+    elif not quiet:
         loaded = drawn(loaded, number, analysis, "segments")
         most = None if everything else waterfall.MOST_LINES
         waterfall.render(loaded, number, console(), most=most)
+
+
+def _brief(loaded: Analysis, number: int, path: Path) -> str:
+    """One interval: its parts, the longest first, with its label's verdict."""
+    from nsysalign.answer import answer
+    from nsysalign.brief import short
+    from nsysalign.text import duration
+    from nsysalign.verdicts import CANNOT_TELL
+
+    row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
+    verdicts = {shown.label: shown.verdict for shown in answer(loaded).labels}
+    parts = loaded.parts[(loaded.parts["interval"] == number) & (loaded.parts["ns"] > 0)]
+    parts = parts.sort_values("ns", ascending=False, kind="stable")
+    words = [
+        f"{cause} {duration(int(ns))}"
+        for cause, ns in zip(parts["cause"], parts["ns"], strict=True)
+    ]
+    sentence = f"{row['name']} takes {duration(int(row['elapsed_ns']))}: {', '.join(words)}"
+    command = f"nsysalign show {shlex.quote(str(path))} --interval {shlex.quote(row['name'])}"
+    return short("show", verdicts.get(row["label"], CANNOT_TELL), sentence, command)

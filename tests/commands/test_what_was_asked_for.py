@@ -1,0 +1,112 @@
+"""What was asked for changes the answer, or is refused: nothing is ignored in silence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from handmade import build
+
+from nsysalign.cli import cli
+from nsysalign.commands import doctor
+from nsysalign.errors import Interrupted, NsysError, UsageError
+from nsysalign.store import database
+from tests.trace.tiny_export import write_export
+
+
+def invoked(*arguments: object):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def stored(tmp_path) -> Path:
+    path = tmp_path / "stored"
+    path.mkdir()
+    database.write(build(), path / "analysis.db")
+    return path
+
+
+#: Options of commands with --brief that choose what is shown.
+CHOOSING = [
+    ("show", "--label", "t2"), ("show", "--interval", "t1#2"), ("show", "--label", "no such label"), ("show", "--interval", "t1#99"),
+    ("show", "--all"), ("analyze", "--kernels"), ("analyze", "-v"), ("diff", "--fail-on", "missing"), ("diff", "--threshold", "101"),
+    ("demo", "--kernels"), ("demo", "-v"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", CHOOSING, ids=" ".join)
+def test_with_brief_every_choice_changes_the_answer_or_is_refused(asked, stored, tmp_path):
+    command, *options = asked
+    other = tmp_path / "other"
+    other.mkdir()
+    database.write(build(build_without_t2()), other / "analysis.db")
+    paths = {"show": [stored], "analyze": [stored], "diff": [stored, other], "demo": []}[command]
+    output = ["-o", tmp_path / "demo"] if command == "demo" else []
+    asked_for = invoked(command, *paths, "--brief", *options, *output)
+    if asked_for.exit_code == 0:
+        plain = invoked(command, *paths, "--brief", *output)
+        assert json.loads(plain.stdout) != json.loads(asked_for.stdout)
+    else:
+        assert asked_for.exception is not None
+
+
+def build_without_t2():
+    from handmade import CASES
+
+    return [case for case in CASES if case[0] != "t2"]
+
+
+def test_brief_of_an_interval_is_that_interval(stored):
+    answer = json.loads(invoked("show", stored, "--brief", "--interval", "t1#2").stdout)
+    assert answer["command"] == "show" and answer["sentence"].startswith("t1#2 takes")
+    assert answer["verdict"] == "cpu_bound" and "--interval 't1#2'" in answer["next"]
+
+
+def test_a_diff_that_judged_nothing_is_no_success(stored, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    analysis = build()
+    database.write(
+        replace(analysis, trace=replace(analysis.trace, devices=("another GPU",))),
+        other / "analysis.db",
+    )
+    assert invoked("diff", stored, stored, "--brief").exit_code == 0
+    assert invoked("diff", stored, other, "--brief").exit_code == 3
+    assert invoked("diff", stored, other, "--brief", "--anyway").exit_code == 0
+
+
+def test_the_scripts_own_options_before_it_are_put_behind_it():
+    error = invoked("run", "--epochs", "3", "x.py", "--lr", "1").exception
+    assert isinstance(error, UsageError)
+    assert error.next_step == "nsysalign run x.py --epochs 3 --lr 1"
+
+
+def test_doctor_without_nsys_does_not_say_that_nothing_can_be_recorded(monkeypatch):
+    def absent(explicit):
+        raise NsysError("there is no nsys", "install it")
+
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", absent)
+    (row,) = (row for row in doctor.look_at_machine({}) if row.what == "nsys")
+    assert row.state == doctor.MISSING and "--no-nsys" in row.cost and "nothing" not in row.cost
+
+
+def test_ctrl_c_in_an_analysis_says_how_to_start_it_again(tmp_path, monkeypatch):
+    def interrupted(*_args, **_more):
+        raise KeyboardInterrupt
+
+    trace = write_export(tmp_path / "t.sqlite")
+    monkeypatch.setattr("nsysalign.engine.analyze_inputs", interrupted)
+    error = invoked("analyze", trace).exception
+    assert isinstance(error, Interrupted) and error.next_step == f"nsysalign analyze {trace}"
+
+
+def test_what_could_not_be_written_is_not_printed_as_written(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nsysalign.store.database.write", full)
+    result = invoked("analyze", write_export(tmp_path / "t.sqlite"))
+    assert isinstance(result.exception, OSError) and "report.html" not in result.stdout
