@@ -143,6 +143,7 @@ def run(
         try:
             run = RunDirectory(result.run_dir)
             present.unprofiled(run, command=command, quiet=quiet, json_out=json_out)
+            _say_what_is_missing(run, status, quiet)
         except NsysAlignError as error:  # a failed script keeps its status
             if not status:
                 raise
@@ -225,6 +226,21 @@ def _refuse_misspelt(ctx: click.Context, command: Sequence[str]) -> None:
             f"nsysalign run {there}",
         )
     raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
+
+
+def _say_what_is_missing(run: RunDirectory, status: int, quiet: bool) -> None:
+    """Of a run without nsys whose log has no events: that the script failed, or what keeps it from a GPU."""
+    if quiet or any(
+        b'"type":"record"' in path.read_bytes()[: 1 << 20] for path in run.event_logs()
+    ):
+        return
+    if status:
+        click.echo(f"the script ended with status {status} and recorded no CUDA event", err=True)
+        return
+    from nsysalign.commands.doctor import why_no_cuda
+
+    why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
+    click.echo(f"note: the program recorded no CUDA event: {why}", err=True)
 
 
 def _once_more(

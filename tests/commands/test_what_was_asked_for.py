@@ -110,3 +110,14 @@ def test_what_could_not_be_written_is_not_printed_as_written(tmp_path, monkeypat
     monkeypatch.setattr("nsysalign.store.database.write", full)
     result = invoked("analyze", write_export(tmp_path / "t.sqlite"))
     assert isinstance(result.exception, OSError) and "report.html" not in result.stdout
+
+
+@pytest.mark.parametrize(("script", "status", "said"), [
+    ("print(1)", 0, "recorded no CUDA event: "), ("def (", 1, "ended with status 1"),
+])  # fmt: skip
+def test_a_run_without_nsys_says_that_nothing_of_cuda_happened(script, status, said, tmp_path):
+    (tmp_path / "x.py").write_text(script)
+    command = ["run", "--no-nsys", "--no-clocks", "-o", tmp_path / "run", tmp_path / "x.py"]
+    result = invoked(*command)
+    assert result.exit_code == status and said in result.stderr
+    assert said not in invoked(*command[:4], tmp_path / "quiet", "-q", command[-1]).stderr
