@@ -8,6 +8,8 @@ placed         each pair by the best that is known of it: its clock, its time st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -37,7 +39,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
-    lanes, stream_sets = streams.lanes, {}
+    lanes = streams.lanes
+    stream_sets: Mapping[int, np.ndarray] = {}
     if not logged:
         ranges, deep, lanes, stream_sets = nvtx_windows(trace, streams.operation_lane, lanes)
         regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
@@ -58,6 +61,6 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         clock_maps=matched.clocks,
         processes=matched.processes,
         clock=clock,
-        busy=np.append(streams.busy, np.zeros(len(stream_sets), dtype=bool)),
+        busy=np.append(streams.busy, [False] * len(stream_sets)).astype(bool),
         stream_sets=stream_sets,
     )
