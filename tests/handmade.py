@@ -71,7 +71,7 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
             if timeline:
                 drawn += _records(number, clock, at, name)
             parts += [(number, c, ns, max(0, ns - 10), ns + 10) for c, ns in sums.items()]
-            copied = (name("python"), 5, "H2D", "pageable", 4096, -1, float("nan"))
+            copied = (name("python"), 5, "H2D", "pageable", 4096, -1, "", float("nan"))
             if "host" in sums:
                 details.append((number, "host", *copied))
             clock, number = at + 1_000_000, number + 1

@@ -79,7 +79,7 @@ def analysis(
             at += p["ns"]
             if p["cause"] in NAMES or p["cause"] == "profiler":
                 details.append(
-                    (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), float("nan"))
+                    (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), "", float("nan"))
                 )  # fmt: skip
         total = {c: sum(p["ns"] for p in i["pieces"] if p["cause"] == c) for c in CAUSES}
         parts += [(number, c, ns, ns, ns) for c, ns in total.items()]
