@@ -13,6 +13,7 @@
      H  the header, JSON        B  a buffer of CUPTI's records; names of kernels are numbers
      T  number -> text          C  domain << 24 | number -> name of a call        S  kind of record -> its size (8 bytes)
      N  events of NVTX (struct nvtx)    G  device -> GPU, JSON                     M  a message, text
+     V  CUPTI's version, where it is known only after the header was written (NVTX came before CUDA)
    What a chunk refers to stands before it.  The last one may be cut short. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -128,7 +129,6 @@ static void say(const char *format, ...) {
     int length = vsnprintf(line, sizeof line, format, values);
     va_end(values);
     chunk('M', 0, line, length < (int)sizeof line ? (size_t)length : sizeof line - 1);
-    memcpy(problem, line, sizeof line);
 }
 
 /* A name of C++ as it was written, if the C++ library is there; to be freed. */
@@ -667,6 +667,12 @@ EXPORT int nsysalign_start(const char *where, const char *candidates) {
         prepare_spares();
         int ready = find_cupti(candidates) && enable();
         recording = ready;
+        pthread_mutex_lock(&lock);
+        if (ready)
+            chunk('V', version, "", 0);
+        if (ready && version < GRAPHS_FROM && !with_nodes)
+            say("CUDA graphs are in it by their kernels, not as a whole: that needs CUPTI 12.6 or newer");
+        pthread_mutex_unlock(&lock);
         if (ready && !registered)
             registered = !atexit(at_exit);
         if (!ready) {

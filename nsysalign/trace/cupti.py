@@ -268,6 +268,8 @@ class _Process:
     def add(self, kind: int, number: int, data: memoryview) -> None:
         """Take a chunk."""
         match chr(kind):
+            case "V":
+                self.header["cupti"] = number
             case "T":
                 self.texts[number] = _text(data)
             case "C":

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 #: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
 _NO_FAILURES = (4, 600, 704, 709)
-_LOST = re.compile("have been collected|dropped|lost|incompatible|permission", re.IGNORECASE)
+_LOST = re.compile(
+    "have been collected|dropped|lost|incompatible|permission|^recorder: ", re.IGNORECASE
+)
 #: What nsys writes where it got nothing, or not all, of the GPU's work: what says most comes first.
 _REASONS = (
     re.compile(

@@ -226,7 +226,10 @@ timed(20)
 @pytest.mark.parametrize("version", ["11.8", "13.0"])
 def test_layouts_of_several_versions(program, version):
     _, (path,) = program.alone("timed(10)", FAKE_CUPTI=version)
-    assert len(read_trace(path).operations) == 20
+    trace = read_trace(path)
+    assert len(trace.operations) == 20
+    assert trace.info.nsys_version == {"11.8": "(CUPTI API 18)", "13.0": "(CUPTI 13.0.1)"}[version]
+    assert any("by their kernels" in note for note in trace.info.notes) == (version == "11.8")
 
 
 def test_a_layout_that_is_not_known_is_refused(program):
@@ -259,6 +262,7 @@ exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
 def export(number):
     return addressof(exported) if number == 1 else None
 assert library.InitializeInjectionNvtx2(export) == 1
+start = CFUNCTYPE(c_uint64, c_char_p)(slots[1][5]); end = CFUNCTYPE(None, c_uint64)(slots[1][7])
 push, pop = CFUNCTYPE(c_int, c_char_p)(slots[1][9]), CFUNCTYPE(c_int)(slots[1][11])
 for n in range(3):
     push(b"outer"); launch(0, 9); push("inner é".encode()); launch(0, 9); pop(); pop()
@@ -268,7 +272,9 @@ wide = CFUNCTYPE(c_int, c_wchar_p)(slots[1][10]); wide("wide ü\\U0001f600"); po
     library = next((program.machine / "python/nsysalign/recorder").glob("*.so"))
     ran, (path,) = program.alone(text, NVTX_INJECTION64_PATH=str(library))
     assert ran.returncode == 0, ran.stderr
-    ranges = read_trace(path).ranges
+    trace = read_trace(path)
+    ranges = trace.ranges
+    assert trace.info.nsys_version == "(CUPTI 13.0.1)"
     assert ranges["text"].tolist() == ["outer", "inner é"] * 3 + [
         "never closed",
         "wide ü\U0001f600",
