@@ -62,7 +62,7 @@ class Importer:
             if n.partition(".")[0] in standard and not self._ours(n)
         }  # fmt: skip
         for each in foreign:
-            del sys.modules[each]
+            sys.modules.pop(each, None)
         before, finder = set(sys.modules), _Finder(self.path_finder)
         sys.meta_path.insert(0, finder)
         try:
@@ -76,7 +76,7 @@ class Importer:
                     spec = self.path_finder.find_spec(first) if first in standard else None
                     hidden[first] = spec is not None and not _is_standard(spec)
                 if hidden[first] or each in foreign:
-                    del sys.modules[each]
+                    sys.modules.pop(each, None)
             sys.modules.update(foreign)
         if foreign or any(hidden.values()):
             self.kept[key] = module
