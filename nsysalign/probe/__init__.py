@@ -225,7 +225,7 @@ def failed(error: BaseException) -> None:
             Files.close(number)
     except Exception as second:
         pass_on(second)
-        if _runtime is not None and _runtime.last_words is not None:
+        if _runtime is not None and not _runtime.ready and _runtime.last_words is not None:
             words = f"!{kind}\n".encode("utf-8", "replace")[:200]
             _runtime.last_words[: len(words)] = words
         # on a full disk pages that are mapped can still be written; at shutdown nothing is imported
