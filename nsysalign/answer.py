@@ -1,44 +1,66 @@
-"""What an analysis says, decided once: terminal, page, notebook, `show` and `--brief` draw this
-record, and decide nothing.
+"""What an analysis says, as one record: terminal, page, notebook, `show`, `--brief` and `check` draw
+it, and decide nothing.
 
-    Analysis (tables) --> answer() --> Answer --> terminal | page | notebook | show | --brief
+    Analysis: labels with groups, findings --> answer() --> Answer --> every screen
 
-A finding has its own loss: what would go away over the run if its advice were followed, at most.
-Losses of different findings are never added up: they may be about the same time.  Texts of findings
-and notes are `safe_text`; labels and sites are as the trace has them.
+Decided before (`explain.findings`) is the one finding of each label: its sentence, verdict, words and
+fixes; here rows are put in order and one of them leads.  Losses of different findings are never
+added up: they may be about the same time.  Texts of findings and notes are `safe_text`; labels and
+sites are as the trace has them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign import verdicts
+from nsysalign.explain import sentences
+from nsysalign.explain.case import shown_groups
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
-from nsysalign.explain.rules import DOUBTS
+from nsysalign.explain.proof import Proof, proof_of
+from nsysalign.explain.verdict import (
+    CANNOT_TELL,
+    GPU,
+    MIXED,
+    SIGNS,
+    WRONG,
+    sums_of,
+    typical_of,
+    word_of,
+    word_of_run,
+)
 from nsysalign.intervals import union
+from nsysalign.label import FIRST, Group, Label
 from nsysalign.memory import trim_memory
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, SLOWED_BITS, Analysis
-from nsysalign.parts import DISPLAY, parts_matrix, staging
-from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
-from nsysalign.verdicts import CANNOT_TELL, COLD, WRONG, Fix, Proof
+from nsysalign.model import CAUSES, OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY, parts_matrix, staging
+from nsysalign.text import (
+    duration,
+    percent,
+    plural,
+    quantity,
+    safe_text,
+    subject,
+    within,
+    words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Rules whose advice on measuring is not about the GPU's time: the first interval is left out
-#: whatever is measured; an interval without GPU work is host time.
-_MEASURED_OTHERWISE = ("module-load", "event-floor")
+#: Rules whose advice on measuring is not about the GPU's time.
+_MEASURED_RIGHT = (
+    "module-load", "event-floor", "wrong-stream", "enqueue-only", "different-streams", "no-result", "captured-events",
+    "queued", "graph-opaque", "clock-changed", "throttled", "launch-latency",
+)  # fmt: skip
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
-#: So many labels have a sentence: the first ones.
-MOST_SENTENCES = 200
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
@@ -49,6 +71,17 @@ _UNTIMED = 0.9
 _WORTH_NAMING, _MATTERS = 0.02, 0.1
 #: Gaps of a label from this length on are worth recording again: they give a handful of samples.
 _WORTH_SAMPLING_NS = 5_000_000
+#: `file.py:12 (file.py:3-5)` and `file.py:3-5`: what is left where all labels are of one file.
+_PLACES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What to change, and the whole code of it ('' for none)."""
+
+    purpose: str  # measure the GPU only | measure it right | make it faster
+    sentence: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -60,57 +93,86 @@ class Spent:
     idle_ns: int = 0  # of that, without work on the stream
 
 
-_NONE = (Spent(), Spent())
-
-
 @dataclass(frozen=True, kw_only=True)
-class LabelRow:
-    """A label, or a run, with the breakdown of one real interval: its parts add up to
-    `elapsed_ns`."""
+class Row:
+    """One real interval with its breakdown, which adds up to `elapsed_ns`: the typical one of a label
+    or of one of its groups."""
 
-    label: str
+    name: str  # of a group ("×100 two kernels"), else of the label
     kind: str
     count: int
-    site: str
-    callers: tuple[str, ...]
-    library: bool
+    total_ns: int  # of all its intervals
     interval: int  # number of the interval shown
-    name: str  # its name
     elapsed_ns: int
-    error_ns: int
     parts_ns: dict[str, int]  # every cause, zero included
     #: Kernels and graphs; of a host timer what it issued and ran before its second timer call.
     gpu_ns: int
     others_ns: int  # of a pair of events: what it launched on other streams took there
+    verdict: str
+    words: str  # the verdict in words, at most 24 letters
+
+    @property
+    def columns_ns(self) -> dict[str, int]:
+        """The parts by `parts.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
+        overlap in a host timer: what is neither a kernel of its own nor waiting nor a copy is the
+        CPU's."""
+        sums = dict.fromkeys(COLUMNS, 0)
+        for cause, ns in self.parts_ns.items():
+            sums[COLUMN_OF[cause]] += ns
+        if self.kind != "host" or self.gpu_ns <= sums["kernel"]:
+            return sums
+        left = self.elapsed_ns - self.gpu_ns
+        shown = {"kernel": self.gpu_ns}
+        for column in ("waiting", "copy"):
+            shown[column] = min(sums[column], left)
+            left -= shown[column]
+        return dict.fromkeys(sums, 0) | shown | {"CPU": left}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRow(Row):
+    """A label, or a run.  groups: its groups where they have a row each, else none."""
+
+    label: str
+    short: str  # without what all labels share
+    site: str
+    callers: tuple[str, ...]
+    library: bool
+    interval_name: str
+    error_ns: int
+    groups: tuple[Row, ...]
+    inferred: bool  # its pairs were read from the trace
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
     no_prediction: str = ""  # why there is none: "word: sentence"
     host: str  # what the CPU did while the stream waited for it, if that matters
-    warm: Spent  # over its intervals, but for those that a rule calls cold
+    warm: Spent  # over its intervals, but for first calls
     cold: Spent
-    verdict: str = CANNOT_TELL
-    words: str = ""  # the verdict in words, at most 24 letters
-    sentence: str = ""  # of the first labels
-    saving_ns: int = 0  # over its intervals, at most
-    saving: float = 0.0  # the same as a share of all that was measured
-
-    @property
-    def columns_ns(self) -> dict[str, int]:
-        """The parts by `parts.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
-        overlap in a host timer: what is neither a kernel of its own nor waiting is the CPU's."""
-        sums = verdicts.columns_of(self)
-        if self.kind != "host" or self.gpu_ns <= sums["kernel"]:
-            return sums
-        waiting = min(sums["waiting"], self.elapsed_ns - self.gpu_ns)
-        others = self.elapsed_ns - self.gpu_ns - waiting
-        shown = {"kernel": self.gpu_ns, "waiting": waiting, "CPU": others}
-        return dict.fromkeys(sums, 0) | shown
+    sentence: str
+    first: str  # what its first calls took, as a sentence
+    saving_ns: int  # over its intervals, at most
+    saving: float  # the same as a share of all that was measured
 
     def without_nsys(self) -> str:
         """The time predicted without nsys (us) and how far that may be off, else why there is none
         in a word."""
         return within(*self.unprofiled_ns) if self.unprofiled_ns else in_a_word(self.no_prediction)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A timing that is not what is meant, and why."""
+
+    label: str
+    short: str  # without what all labels share
+    reason: str  # what follows its name in a sentence
+    site: str
+
+    @property
+    def sentence(self) -> str:
+        """As the run's sentence has it."""
+        return f"{sentences.spoken(self.label)} {self.reason}"
 
 
 @dataclass(frozen=True)
@@ -121,21 +183,18 @@ class Finding:
     site: str
     interval: int  # the interval that shows it, -1 for none
     rule: str
+    verdict: str = ""
+    words: str = ""
     evidence: tuple[tuple[str, str], ...] = ()  # (what, number with its unit)
     advice: tuple[Fix, ...] = ()  # how to measure, how to make it faster
     loss_ns: int = 0  # over the run, at most
     library: bool = False  # about what a library measured, not the program
     confirmation: str = ""  # the result of a re-run, '' without one
     to_confirm: str | None = None  # the command that could test it, '' for none; None: not open
-    #: The intervals that it is about, what they measured, and which they are where a label has cold
-    #: ones: "cold" or "warm".
-    count: int = 0
-    total_ns: int = 0
-    which: str = ""
 
 
 @dataclass(frozen=True)
-class Group:
+class Findings:
     """Findings of one rule and one advice: the program's own before those of libraries, the one
     that loses most first."""
 
@@ -172,15 +231,16 @@ class Unplaced:
 class Answer:
     """Everything a screen says."""
 
-    verdict: str  # of the label that the sentence is about
-    sentence: str  # at most two sentences
+    verdict: str  # of the finding that the sentence is about
+    sentence: str
     proof: Proof | None
     fixes: tuple[Fix, ...]
     labels: tuple[LabelRow, ...]  # the largest saving first; wrong timings, libraries last
+    file: str  # the file that all labels are of, '' for several
     runs: tuple[LabelRow, ...]  # devices and streams as a whole
-    wrong: tuple[str, ...]  # labels whose timing is not what is meant
+    wrong: tuple[Wrong, ...]  # timings that are not what is meant
     headline: Headline
-    groups: tuple[Group, ...]  # findings, those with one advice together: first things first
+    groups: tuple[Findings, ...]  # those with one advice together: first things first
     next: str  # the command that tests the first finding that can be tested, '' for none
     unplaced: tuple[Unplaced, ...]  # the most frequent reason first
     remarks: tuple[str, ...]  # what a first screen says below its table
@@ -203,43 +263,50 @@ class Answer:
         return f"{plural(count, 'interval')} could not be placed: {self.unplaced[0].reason}"
 
 
-def answer(analysis: Analysis, focus: int | None = None) -> Answer:
-    """The record of an analysis; the label of the interval `focus` has its row in any case."""
-    analysis = _ranges_told_once(analysis, focus)
+def answer(analysis: Analysis) -> Answer:
+    """The record of an analysis."""
     matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
     staged = staging(analysis.details).groupby("interval")["ns"].sum()
     staged = staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
     working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
     busy = matrix[:, working].sum(axis=1) - staged
-    spent = _spent(analysis, busy, cold)
     trim_memory()
-    findings = _findings(analysis, spent)
-    judge = verdicts.Judge(analysis)
-    labels = _rows(analysis, analysis.labels, matrix, spent, findings, judge)
-    runs = analysis.runs.assign(row_interval=analysis.runs["interval"], count=1, library=False)
-    runs = _rows(analysis, runs, matrix, spent, findings, judge)
-    lead = _lead(analysis, labels, runs, findings)
-    proof = judge.proof(lead) if lead else None
-    sentence, about = _sentence(analysis, judge, lead, findings, runs)
+    findings = _findings(analysis)
+    table = analysis.grouped
+    inside = tuple(label for label in table if label.inside)
+    assemble = _Rows(analysis, matrix, busy, cold, findings)
+    labels = assemble.of_labels([label for label in table if not label.inside])
+    runs = assemble.of_runs()
+    wrong = wrong_timings(findings)
+    unknown = analysis.known.issuing_without_work
+    leading = _leading(labels, runs, findings, wrong, unknown)
+    lead = _shown(leading, labels, runs)
+    sentence, about = _sentence(analysis, leading, lead, findings)
     groups = _groups(findings, lead.label if lead else "")
     commands = (finding.to_confirm for group in groups for finding in group.findings)
     missing = ", ".join(map(safe_text, analysis.trace.missing))
     notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
     notes += [f"not in the trace: {missing}"] if missing else []
+    notes += _told_with(inside)
     own = [row for row in labels if not row.library] or labels
     return Answer(
-        verdict=lead.verdict if lead else CANNOT_TELL,
+        verdict=about.verdict or (lead.verdict if lead else CANNOT_TELL)
+        if about
+        else lead.verdict
+        if lead
+        else CANNOT_TELL,
         sentence=sentence,
-        proof=proof,
-        fixes=verdicts.fixes(about),
+        proof=_proof(analysis, lead) if lead else None,
+        fixes=about.advice if about else (),
         labels=tuple(labels),
+        file=assemble.file,
         runs=tuple(runs),
-        wrong=tuple(row.label for row in own if row.verdict == WRONG),
+        wrong=tuple(Wrong(f.label, assemble.short(f.label), _after_name(f), f.site) for f in wrong),
         headline=_headline(analysis, {row.label for row in own}, matrix, busy),
         groups=tuple(groups),
         next=next(filter(None, commands), ""),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, cold, findings),
+        remarks=_remarks(analysis, table, cold, assemble.short),
         notes=tuple(dict.fromkeys(notes)),
         about=_about(analysis),
         source={
@@ -249,115 +316,248 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     )
 
 
-# --- labels ---
-
-
-def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
-    """Without the labels whose intervals are exactly those of a label around them: a range in
-    another that holds no other work.  A note names them."""
-    import pandas as pd
-
-    intervals = analysis.intervals
-    others = intervals["label"][intervals["kind"] != "nvtx"].unique()
-    ranges = intervals[~intervals["label"].isin(others)]
-    windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns", "library"]
-    hashed = pd.util.hash_pandas_object(ranges[windows], index=False)
-    alike = hashed.groupby(ranges["label"], sort=False).agg(["size", "sum"])
-    focused = set(ranges["label"][ranges["interval"] == focus])
-    outer_of: dict[tuple[int, ...], str] = {}
-    inner: dict[str, str] = {}
-    for label, *same in alike.itertuples(name=None):
-        outer = outer_of.setdefault(tuple(same), label)
-        if outer != label and label not in focused:
-            inner[label] = outer
-    if not inner:
-        return analysis
-    names = [f"{safe_text(label)} (in {safe_text(outer)})" for label, outer in inner.items()]
-    more = f" and {len(names) - 3:,} more" if names[3:] else ""
-    note = f"ranges that hold all work of the range around them are told with it: {', '.join(names[:3])}{more}"
-    tables = {name: getattr(analysis, name) for name in ("intervals", "labels", "findings")}
-    kept = {n: t[~t["label"].isin(inner)].reset_index(drop=True) for n, t in tables.items()}
-    return replace(analysis, **kept, notes=(*analysis.notes, note))
-
-
-def _rows(
-    analysis: Analysis,
-    shown: pd.DataFrame,
-    matrix: np.ndarray,
-    spent: Mapping[str, tuple[Spent, Spent]],
-    findings: Sequence[Finding],
-    judge: verdicts.Judge,
-) -> list[LabelRow]:
-    """A row per label of `shown` (some columns of `frames.LABELS`), in the order in which they are
-    shown."""
-    import pandas as pd
-
-    predicted = {u.interval: u for u in analysis.unprofiled.itertuples(index=False)}
-    others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
-    did, by_label = _host_sentences(analysis, spent), dict[str, list[Finding]]()
+def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that say that a timing is not what is meant, one for each label: what every
+    screen, `--brief`, `check` and the exit status go by."""
+    by_label: dict[str, Finding] = {}
     for finding in findings:
-        by_label.setdefault(finding.label, []).append(finding)
-    positions = pd.Index(analysis.intervals["interval"]).get_indexer(shown["row_interval"])
-    intervals = analysis.intervals.iloc[positions]
-    own = shown["label"][~shown["library"].astype(bool)]
-    measured_ns = sum(spent[label][0].total_ns for label in own if label in spent)
-    measured_ns = measured_ns or intervals["elapsed_ns"].max() or 1  # of runs the longest
-    rows = []
-    for label, interval, ns in zip(
-        shown.itertuples(index=False),
-        intervals.itertuples(index=False),
-        matrix[positions].tolist(),
-        strict=True,
-    ):
-        parts, about = dict(zip(CAUSES, ns, strict=True)), by_label.get(label.label, [])
-        gpu_ns = parts["kernel"] + parts["graph"]
-        if label.kind == "host" and interval.kernel_only_upper_ns:
-            inside_ns = interval.kernel_only_upper_ns - interval.kernel_outside_ns
-            gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
-        warm, cold = spent.get(label.label, _NONE)
-        cpu_matters = parts["host"] >= _MATTERS * interval.elapsed_ns
-        unprofiled_ns, no_prediction = None, ""
-        if without := predicted.get(interval.interval):
-            no_prediction = safe_text(without.reason)
-            bounds = (without.predicted_ns, without.lower_ns, without.upper_ns)
-            unprofiled_ns = None if no_prediction else (*map(int, bounds),)
-        row = LabelRow(
-            label=label.label,
+        if finding.verdict == WRONG and not finding.library:
+            by_label.setdefault(finding.label, finding)
+    return [*by_label.values()]
+
+
+def _after_name(finding: Finding) -> str:
+    """What a finding's sentence says behind the label's name."""
+    return finding.title.removeprefix(sentences.spoken(finding.label)).strip()
+
+
+def wrong_of(analysis: Analysis) -> list[Finding]:
+    """The same of an analysis."""
+    return wrong_timings(_findings(analysis))
+
+
+# --- rows ---
+
+
+class _Rows:
+    """Rows of labels and runs, from the tables of an analysis."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        matrix: np.ndarray,
+        busy: np.ndarray,
+        cold: np.ndarray,
+        findings: Sequence[Finding],
+    ) -> None:
+        """matrix: nanoseconds per interval and cause; busy: of these with GPU work; cold: first
+        calls."""
+        self._analysis, self._matrix, self._busy, self._cold = analysis, matrix, busy, cold
+        self._predicted = {u.interval: u for u in analysis.unprofiled.itertuples(index=False)}
+        self._others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
+        self._findings: dict[str, list[Finding]] = {}
+        for finding in findings:
+            self._findings.setdefault(finding.label, []).append(finding)
+        names = [label for label in analysis.labels["label"]]
+        self.file, self._short = shorter(names)
+        self._host: Mapping[str, str] = {}
+
+    def short(self, label: str) -> str:
+        return self._short.get(label, sentences.spoken(label))
+
+    def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
+        """In the order in which they are shown."""
+        own_ns = sum(label.steady_ns for label in labels if not label.library)
+        measured_ns = own_ns or sum(label.steady_ns for label in labels) or 1
+        spent = {label.name: self._spent(label) for label in labels}
+        self._host = _host_sentences(self._analysis, {n: warm for n, (warm, _) in spent.items()})
+        rows = [self._of_label(label, spent[label.name], measured_ns) for label in labels]
+
+        def place(row: LabelRow) -> tuple[Any, ...]:
+            saves = row.saving_ns if row.saving >= LEADS else 0
+            return row.library, row.verdict == WRONG, -saves, -row.warm.total_ns
+
+        return sorted(rows, key=place)
+
+    def _spent(self, label: Label) -> tuple[Spent, Spent]:
+        """Over its intervals but for first calls, and over those."""
+        sums = []
+        for first in (False, True):
+            groups = [g for g in label.groups if (g not in label.steady) == first]
+            total = sum(g.total_ns for g in groups)
+            worked = sum(int(self._busy[g.intervals].sum()) for g in groups)
+            sums.append(Spent(sum(g.count for g in groups), total, total - worked))
+        return sums[0], sums[1]
+
+    def _of_label(self, label: Label, spent: tuple[Spent, Spent], measured_ns: int) -> LabelRow:
+        about = self._findings.get(label.name, [])
+        finding = next((f for f in about if f.interval >= 0 and f.verdict), None)
+        lead = next(
+            (g for g in label.groups if finding and finding.interval in g.intervals), label.usual
+        )
+        verdict = finding.verdict if finding else CANNOT_TELL
+        several = len(shown_groups(label)) > 1
+        return self._row(
+            label=label.name,
             kind=label.kind,
             count=label.count,
             site=label.site,
-            callers=tuple(interval.callers),
             library=label.library,
-            interval=interval.interval,
-            name=interval.name,
-            elapsed_ns=interval.elapsed_ns,
-            error_ns=interval.error_ns,
-            parts_ns=parts,
-            gpu_ns=gpu_ns,
-            others_ns=others.get(interval.interval, 0) if label.kind == "event" else 0,
+            interval=lead.typical,
+            total_ns=label.total_ns,
+            groups=self._of_groups(label) if several else (),
+            about=about,
+            verdict=verdict,
+            text=finding.words if finding else "cannot tell",
+            sentence=finding.title if finding else "",
+            first=sentences.first_calls(label),
+            saving_ns=0 if verdict == WRONG else max((f.loss_ns for f in about), default=0),
+            measured_ns=measured_ns,
+            spent=spent,
+        )
+
+    def _of_groups(self, label: Label) -> tuple[Row, ...]:
+        """In the order of their totals, no two with one name."""
+        groups = shown_groups(label)
+        names = sentences.kind_names(groups, "")
+        alike: dict[tuple[str, str, int], list[Group]] = {}
+        for group in sorted(groups, key=lambda g: g.typical_ns):
+            alike.setdefault((names[group.number], group.role, group.pid), []).append(group)
+        rows = []
+        for group in groups:
+            same = alike[names[group.number], group.role, group.pid]
+            pace = ""
+            if len(same) > 1:
+                at = same.index(group)
+                pace = ("faster", "slower")[at] if len(same) == 2 else f"pace {at + 1}"
+            rank = f"in process {group.pid}" if group.pid >= 0 else ""
+            kind = (f"×{group.count:,}", names[group.number], group.role, pace, rank)
+            rows.append(self._of_group(label, group, " ".join(filter(None, kind))))
+        return tuple(rows)
+
+    def _of_group(self, label: Label, group: Group, name: str) -> Row:
+        shown = self._shown(label.kind, group.typical)
+        sums = sums_of(group, label.kind, self._analysis.intervals)
+        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
+        verdict, text = word_of(sums), sentences.words(group, sums)
+        if verdict == GPU and group.ns("graph") > group.ns("kernel"):
+            verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
+        return Row(
+            name=name,
+            count=group.count,
+            total_ns=group.total_ns,
+            verdict=verdict,
+            words=text,
+            **shown,
+        )
+
+    def of_runs(self) -> list[LabelRow]:
+        """Of devices and streams as a whole: the longest first, whole devices before streams."""
+        rows = []
+        for run in self._analysis.runs.itertuples(index=False):
+            about = self._findings.get(run.label, [])
+            finding = next((f for f in about if f.severity != "info"), None)
+            parts = self._shown("run", run.interval)
+            text = percent(parts["gpu_ns"] / max(run.elapsed_ns, 1)) + " kernels"
+            rows.append(
+                self._row(
+                    label=run.label,
+                    kind="run",
+                    count=1,
+                    site="",
+                    library=False,
+                    interval=run.interval,
+                    total_ns=run.elapsed_ns,
+                    groups=(),
+                    about=about,
+                    verdict=word_of_run(parts["parts_ns"]),
+                    text=text,
+                    sentence=finding.title
+                    if finding
+                    else sentences.of_run(
+                        self._analysis, run.label, run.interval, parts["parts_ns"]
+                    ),
+                    first="",
+                    saving_ns=max((f.loss_ns for f in about), default=0),
+                    measured_ns=max(run.elapsed_ns, 1),
+                    spent=(Spent(1, run.elapsed_ns, 0), Spent()),
+                )
+            )
+        return rows
+
+    def _shown(self, kind: str, number: int) -> dict[str, Any]:
+        """What a row says of its interval."""
+        interval = self._analysis.intervals.iloc[number]
+        parts = dict(zip(CAUSES, self._matrix[number].tolist(), strict=True))
+        gpu_ns = parts["kernel"] + parts["graph"]
+        if kind == "host":
+            ran_ns = int(interval["kernel_only_upper_ns"] - interval["kernel_outside_ns"])
+            gpu_ns = max(gpu_ns, min(ran_ns, int(interval["elapsed_ns"])))
+        return {
+            "kind": kind,
+            "interval": int(number),
+            "elapsed_ns": int(interval["elapsed_ns"]),
+            "parts_ns": parts,
+            "gpu_ns": gpu_ns,
+            "others_ns": self._others.get(number, 0) if kind == "event" else 0,
+        }
+
+    def _row(
+        self,
+        *,
+        label: str,
+        interval: int,
+        about: Sequence[Finding],
+        text: str,
+        saving_ns: int,
+        measured_ns: int,
+        spent: tuple[Spent, Spent],
+        **same: Any,
+    ) -> LabelRow:
+        shown = self._shown(same.pop("kind"), interval)
+        unprofiled_ns, no_prediction = None, ""
+        if without := self._predicted.get(interval):
+            no_prediction = safe_text(without.reason)
+            bounds = (without.predicted_ns, without.lower_ns, without.upper_ns)
+            unprofiled_ns = None if no_prediction else (*map(int, bounds),)
+        cpu_matters = shown["parts_ns"]["host"] >= _MATTERS * shown["elapsed_ns"]
+        row = self._analysis.intervals.iloc[interval]
+        return LabelRow(
+            **shown,
+            **same,
+            name=label,
+            label=label,
+            short=self.short(label),
+            words=text,
+            callers=tuple(row["callers"]),
+            interval_name=row["name"],
+            error_ns=int(row["error_ns"]),
+            inferred=row["method"] == "inferred",
             findings=tuple(finding.rule for finding in about),
             flagged=any(finding.severity != "info" for finding in about),
             unprofiled_ns=unprofiled_ns,
             no_prediction=no_prediction,
-            host=did.get(label.label, "") if cpu_matters else "",
-            warm=warm,
-            cold=cold,
+            host=self._host.get(label, "") if cpu_matters else "",
+            warm=spent[0],
+            cold=spent[1],
+            saving_ns=saving_ns,
+            saving=min(saving_ns / measured_ns, 1.0),
         )
-        word, text = judge.verdict(row, about)
-        losses = [f.loss_ns for f in about if f.rule not in COLD and f.severity != "error"]
-        saving_ns = 0 if word == WRONG else max(losses, default=0)
-        share = min(saving_ns / measured_ns, 1.0)
-        rows.append(replace(row, verdict=word, words=text, saving_ns=saving_ns, saving=share))
 
-    def place(row: LabelRow) -> tuple[Any, ...]:
-        saves = row.saving_ns if row.saving >= LEADS else 0
-        return row.library, row.verdict == WRONG, -saves, -row.elapsed_ns * row.count
 
-    rows.sort(key=place)
-    for number, row in enumerate(rows[:MOST_SENTENCES]):
-        sentence = judge.sentence(row, by_label.get(row.label, []))
-        rows[number] = replace(row, sentence=sentence)
-    return rows
+def shorter(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """(file, label -> short name): where all labels are lines of one file its name is said once, and
+    they are `30-32`, `21 › 12-18`; no two are alike."""
+    spoken = {label: sentences.spoken(label) for label in labels}
+    places = {label: _PLACES.match(safe_text(subject(label))) for label in labels}
+    files = {place["file"] if place else "" for place in places.values()}
+    if len(files) != 1 or "" in files or len(labels) < 2:
+        return "", spoken
+    names = {
+        label: f"{place['line']} › {place['inner']}" if place["inner"] else place["line"]
+        for label, place in places.items()
+    }
+    return (files.pop(), names) if len(set(names.values())) == len(names) else ("", spoken)
 
 
 def in_a_word(no_prediction: str) -> str:
@@ -367,125 +567,130 @@ def in_a_word(no_prediction: str) -> str:
     return word if colon and " " not in word else "none"
 
 
-def _lead(
-    analysis: Analysis,
+def _told_with(labels: Sequence[Label]) -> list[str]:
+    """A note that names ranges which hold all work of the range around them, and have no row."""
+    if not labels:
+        return []
+    names = [f"{safe_text(label.name)} (in {safe_text(label.inside)})" for label in labels]
+    more = f" and {len(names) - 3:,} more" if names[3:] else ""
+    named = ", ".join(names[:3])
+    return [f"ranges that hold all work of the range around them are told with it: {named}{more}"]
+
+
+# --- what leads ---
+
+
+def _leading(
     labels: Sequence[LabelRow],
     runs: Sequence[LabelRow],
     findings: Sequence[Finding],
-) -> LabelRow | None:
-    """The row that the sentence is about: the label with the largest saving that shows something, a
-    wrong timing where none matters; the run where more can be saved of it, where there is no label, or
-    where the label with the most time consists of different pairs that were read from the trace."""
-    if analysis.known.issuing_without_work:
+    wrong: Sequence[Finding],
+    unknown: int,
+) -> LabelRow | Finding | None:
+    """What the sentence is about: the label with the largest saving among valid ones; the run where
+    more can be saved of it, or where there is no label; a wrong timing where no valid label has
+    any saving."""
+    if unknown:
         return None  # of no label it is known what ran in it
     own = [row for row in labels if not row.library]
     own = own or [row for row in labels if row.kind != "nvtx" or not runs]  # NCCL's own ranges
-    wrong = [row for row in own if row.verdict == WRONG]
-    right = [row for row in own if row.verdict != WRONG]
-    lead = next((row for row in right if _tells(analysis, row.label)), right[0] if right else None)
-    if wrong and not (lead and lead.saving >= LEADS):
-        lead = wrong[0]
-    if not (lead and runs):
-        return lead or (runs[0] if runs else None)
+    lead = next((row for row in own if row.verdict != WRONG), None)
     of_runs = {run.label for run in runs}
     losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
-    intervals = analysis.intervals
-    total_ns = intervals.groupby("label")["elapsed_ns"].sum()
-    most = max(labels, key=lambda row: total_ns[row.label])
-    inferred = (intervals["method"][intervals["label"] == most.label] == "inferred").all()
-    differ = inferred and 2 * most.elapsed_ns * most.count < total_ns[most.label]
-    return runs[0] if differ or max(losses, default=0) > max(lead.saving_ns, 0) else lead
+    saving_ns = lead.saving_ns if lead and lead.saving >= LEADS else 0
+    if lead and runs and lead.inferred and len(lead.groups) > 1:
+        return runs[0]  # pairs that were read from the trace, of different things
+    if runs and max(losses, default=0) > saving_ns:
+        return runs[0]
+    if wrong and not saving_ns:
+        return wrong[0]
+    return lead or (runs[0] if runs else None)
 
 
-def _tells(analysis: Analysis, label: str) -> bool:
-    """Whether the typical interval of a label shows something: not where most of its time is counted
-    twice, as its intervals overlap; nor where none of its streams did anything while others worked."""
-    columns = ["pid", "end_stream", "start_ns", "end_ns", "elapsed_ns", "flags"]
-    columns += ["kernel_only_upper_ns"]
-    own = analysis.intervals.loc[analysis.intervals["label"] == label, columns]
-    idle = (not OTHER_STREAMS.isdisjoint(flags) for flags in own["flags"])
-    if not own["kernel_only_upper_ns"].any() and all(idle):
-        return False
-    once = 0
-    for _, of_stream in own.groupby(["pid", "end_stream"]):
-        once += _covered(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
-    return 2 * once >= own["elapsed_ns"].sum()
-
-
-def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
-    """The time (ns) in which at least one of these intervals was open."""
-    begin, end = union(starts, ends)
-    return int((end - begin).sum())
+def _shown(
+    leading: LabelRow | Finding | None, labels: Sequence[LabelRow], runs: Sequence[LabelRow]
+) -> LabelRow | None:
+    """The row whose interval is drawn."""
+    if not isinstance(leading, Finding):
+        return leading
+    rows = (row for row in labels if row.label == leading.label)
+    return next(rows, runs[0] if runs else None)
 
 
 def _sentence(
     analysis: Analysis,
-    judge: verdicts.Judge,
-    lead: LabelRow | None,
+    leading: LabelRow | Finding | None,
+    row: LabelRow | None,
     findings: Sequence[Finding],
-    runs: Sequence[LabelRow],
-) -> tuple[str, Sequence[Finding]]:
-    """The sentence, and the findings that say how to fix what it says."""
+) -> tuple[str, Finding | None]:
+    """The sentence, and the finding whose fixes are shown with it.  row: whose interval is drawn."""
     first = {finding.rule: finding for finding in reversed(findings)}
     if lost := first.get("lost-records"):
         # then nothing that is said of the GPU is the whole of it
-        return lost.title, [lost]
-    nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
-    sentence = lead.sentence if lead else next(nothing, _nothing_measured(analysis))
-    about = [finding for finding in findings if lead and finding.label == lead.label]
-    if lead is None or lead.kind == "run":
-        about = [finding for finding in findings if finding.severity != "info"]
-        if not analysis.labels.empty:
-            of_runs = {run.label for run in runs}
-            about = [f for f in about if f.severity == "warning" and f.label in of_runs]
-        if about:
-            besides = judge.sentence(lead, []) if lead else sentence
-            sentence = about[0].title
-            if about[0].rule == "set-up":
-                sentence += f" {about[1].title if about[1:] else besides}"
-        # what set-up is followed by is what can be changed
-        about = about[1:2] if about[1:] and about[0].rule == "set-up" else about[:1]
+        return lost.title, lost
+    if leading is None:
+        nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
+        sentence, about = next(nothing, _nothing_measured(analysis)), None
+        loud = [finding for finding in findings if finding.severity != "info"]
+        if loud:
+            sentence, about = loud[0].title, loud[0]
+    elif isinstance(leading, Finding):
+        sentence, about = leading.title, leading
+    elif leading.kind == "run":
+        sentence, about = _of_run(leading, analysis, findings)
+    else:
+        about = next((f for f in findings if f.label == leading.label and f.verdict), None)
+        sentence = leading.sentence
     if failed := first.get("failed-calls"):
         # comes before all else: what should have been timed did not happen
-        if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
-            others = (analysis.other_streams["interval"] == lead.interval).any()
-            where = "on the stream of" if others else "in"
-            sentence = f"No kernel ran {where} {safe_text(lead.label)}."
+        if row and row.kind != "run" and not row.gpu_ns:
+            where = "on the stream of" if row.others_ns else "in"
+            sentence = f"No kernel ran {where} {safe_text(row.label)}."
         sentence = failed.title if sentence == failed.title else f"{failed.title} {sentence}"
-        about = [failed]
+        about = failed
     return sentence, about
 
 
+def _of_run(
+    run: LabelRow, analysis: Analysis, findings: Sequence[Finding]
+) -> tuple[str, Finding | None]:
+    """What is said of a run: its first warning; of set-up what comes behind it as well."""
+    named = set(analysis.runs["label"])
+    loud = [f for f in findings if f.severity == "warning" and f.label in named]
+    if analysis.labels.empty:
+        loud = [f for f in findings if f.severity != "info"] or loud
+    if not loud:
+        return run.sentence, None
+    sentence = loud[0].title
+    if loud[0].rule == "set-up":
+        sentence += f" {loud[1].title if loud[1:] else sentences.of_run(analysis, run.label, run.interval, run.parts_ns)}"
+        # what set-up is followed by is what can be changed
+        return sentence, loud[1] if loud[1:] else loud[0]
+    return sentence, loud[0]
+
+
+def _proof(analysis: Analysis, row: LabelRow) -> Proof:
+    """The row's interval with its pieces."""
+    table = analysis.segments  # sorted by interval
+    bounds = np.searchsorted(table["interval"].to_numpy(), [row.interval, row.interval + 1])
+    name, pieces = row.interval_name, table.iloc[slice(*bounds)]
+    return proof_of(row.label, row.interval, name, row.kind, row.elapsed_ns, pieces)
+
+
 def cold_intervals(analysis: Analysis) -> np.ndarray:
-    """Which intervals a rule calls cold, bool per interval; none of a label of which it does so of
-    all."""
-    cold, labels = frozenset(COLD), analysis.intervals["label"]
-    rules = analysis.intervals["findings"].tolist()
-    named = np.array([bool(own) and not cold.isdisjoint(own) for own in rules], bool)
-    return named & labels.isin(labels[~named].unique()).to_numpy()
-
-
-def _spent(
-    analysis: Analysis, busy: np.ndarray, cold: np.ndarray
-) -> dict[str, tuple[Spent, Spent]]:
-    """Per label, of its intervals that are not cold, and of those that are."""
-    elapsed = analysis.intervals["elapsed_ns"].to_numpy()
-    spent = {}
-    for label, positions in analysis.measured.groupby("label", sort=False).indices.items():
-        sums = []
-        for some in (positions[~cold[positions]], positions[cold[positions]]):
-            total = int(elapsed[some].sum())
-            sums.append(Spent(len(some), total, total - int(busy[some].sum())))
-        spent[label] = (sums[0], sums[1])
-    return spent
+    """Which intervals are first calls, bool per interval; none of a label that has no others."""
+    first = analysis.groups[analysis.groups["role"] == FIRST]
+    all_of = analysis.groups.groupby("label", sort=False)["role"].agg(lambda r: (r == FIRST).all())
+    first = first[~first["label"].map(all_of).astype(bool)]
+    return analysis.intervals["group"].isin(first["group"]).to_numpy()
 
 
 # --- what the CPU did ---
 
 
-def _host_sentences(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]) -> dict[str, str]:
+def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str, str]:
     """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle
-    for long in warm intervals, how to record them."""
+    for long, first calls apart, how to record them."""
     sampled = bool(analysis.host_activity["samples"].any())
     sentences = {}
     for label, rows in analysis.host_activity.groupby("label", sort=False):
@@ -505,7 +710,7 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]
             gaps = duration(whole["ns"])
             parts.append(f"not sampled: none of the samples fell into its {gaps} of gaps")
         parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
-        idle_ns = spent.get(label, _NONE)[0].idle_ns
+        idle_ns = spent.get(label, Spent()).idle_ns
         if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
             parts = ["not recorded; nsysalign run --sample-python SCRIPT.py names its functions"]
         sentences[label] = "; ".join(parts)
@@ -515,23 +720,14 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]
 # --- findings ---
 
 
-def _findings(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]) -> list[Finding]:
+def _findings(analysis: Analysis) -> list[Finding]:
     """All of them: the program's own first, the most severe first."""
     findings = []
     libraries = set(analysis.labels["label"][analysis.labels["library"].astype(bool)])
     table = analysis.findings.itertuples(index=False)
     for f, status in zip(table, statuses(analysis), strict=True):
-        rule, (warm, cold) = safe_text(f.rule), spent.get(f.label, _NONE)
-        is_open, of_cold = status.verdict == NOT_CONFIRMED, rule in COLD and cold.count
-        # Two kinds of advice: a delay before the start event isolates the GPU's time, and makes
-        # nothing faster.
-        gpu = f.faster and rule not in _MEASURED_OTHERWISE
-        purposes = {"measure the GPU only" if gpu else "measure it right": f.advice}
-        purposes["make it faster"] = f.faster
-        advice = []
-        for purpose, text in purposes.items():
-            sentence, *code = re.split(r" {3,}", safe_text(text))  # "Do this:   code"
-            advice += [Fix(purpose, sentence, tuple(code))] if text else []
+        rule = safe_text(f.rule)
+        is_open = status.verdict == NOT_CONFIRMED
         evidence = f.evidence if isinstance(f.evidence, dict) else {}
         findings.append(
             Finding(
@@ -541,24 +737,35 @@ def _findings(analysis: Analysis, spent: Mapping[str, tuple[Spent, Spent]]) -> l
                 site=safe_text(f.site),
                 interval=f.interval,
                 rule=rule,
+                verdict=f.verdict if f.verdict in SIGNS else "",
+                words=safe_text(f.words),
                 evidence=tuple(
                     (safe_text(words(key)), safe_text(quantity(str(key), value)))
                     for key, value in evidence.items()
                 ),
-                advice=tuple(advice),
+                advice=tuple(_fixes(rule, f.advice, f.faster)),
                 loss_ns=f.loss_ns,
                 library=f.label in libraries,
                 confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
                 to_confirm=safe_text(status.text) if is_open else None,
-                count=(cold if of_cold else warm).count,
-                total_ns=(cold if of_cold else warm).total_ns,
-                which="cold" if of_cold else "warm" if cold.count else "",
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
 
 
-def _groups(findings: Sequence[Finding], first: str) -> list[Group]:
+def _fixes(rule: str, measuring: str, faster: str) -> Iterator[Fix]:
+    """A sentence and its whole code: "Do this:   code".  Two kinds of advice: what makes the number
+    the GPU's own makes nothing faster."""
+    right = rule in _MEASURED_RIGHT or not rule
+    purposes = {"measure it right" if right else "measure the GPU only": measuring}
+    purposes["make it faster"] = faster
+    for purpose, text in purposes.items():
+        sentence, _, code = safe_text(text).partition(":   ")
+        if sentence:
+            yield Fix(purpose, sentence, code)
+
+
+def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
     """What is said first comes first: errors, then warnings, then notes, by loss; about libraries
     last; of equally severe ones those about the label `first`."""
     alike: dict[tuple[Any, ...], list[Finding]] = {}
@@ -568,27 +775,38 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Group]:
     for (rule, _), same in alike.items():
         same.sort(key=lambda f: (f.library, f.label != first, -f.loss_ns))
         worst = min((finding.severity for finding in same), key=SEVERITIES.index)
-        groups.append(Group(rule, worst, tuple(same)))
+        groups.append(Findings(rule, worst, tuple(same)))
 
-    def place(group: Group) -> tuple[Any, ...]:
-        about = group.findings[0].label != first, group.rule not in DOUBTS, -group.loss_ns
-        return group.library, SEVERITIES.index(group.severity), *about
+    def place(group: Findings) -> tuple[Any, ...]:
+        severity = SEVERITIES.index(group.severity)
+        return group.library, severity, group.findings[0].label != first, -group.loss_ns
 
     return sorted(groups, key=place)
 
 
-def _remarks(analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """What happened once, in a line: the time in which a first call was open, however nested; and
-    whether there was a run without nsys."""
-    own = analysis.intervals[cold & ~analysis.intervals["library"].to_numpy(dtype=bool)]
+def _remarks(
+    analysis: Analysis, labels: Sequence[Label], cold: np.ndarray, short: Callable[[str], str]
+) -> tuple[str, ...]:
+    """What happened once, in a line: the time in which a first call was open, however nested, and in
+    which label most of it; and whether there was a run without nsys."""
+    first = cold & ~analysis.intervals["library"].to_numpy(dtype=bool)
+    own = analysis.intervals[first]
     once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
-    loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
     if once:
-        loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
-        remarks.append(f"first calls: {duration(once)} once{loads}")
+        several = [label for label in labels if sentences.first_calls(label) and not label.library]
+        most = max(several, key=lambda label: sum(g.total_ns for g in label.first))
+        loaded = sentences.loaded(most.first)
+        where = f", {duration(sum(g.total_ns for g in most.first))} of it in {short(most.name)}"
+        remarks.append(f"first calls: {duration(once)} once{where if several[1:] else ''}{loaded}")
     if len(analysis.baseline):
         remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
     return tuple(remarks)
+
+
+def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
+    """The time (ns) in which at least one of these intervals was open."""
+    begin, end = union(starts, ends)
+    return int((end - begin).sum())
 
 
 # --- the run as a whole ---

@@ -7,15 +7,18 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from nsysalign.explain.verdict import CANNOT_TELL, CPU, SIGNS
 from nsysalign.text import safe_text
-from nsysalign.verdicts import CANNOT_TELL, CPU
 
 if TYPE_CHECKING:
-    from nsysalign.answer import Answer
+    from nsysalign.answer import Answer, LabelRow
     from nsysalign.unprofiled_run import UnprofiledRun
 
-SCHEMA, MOST_BYTES = "nsysalign-answer/1", 2_000
-_LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_ns")
+SCHEMA, MOST_BYTES = "nsysalign-answer/2", 2_000
+_LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_ns", "groups")
+_GROUP = ("n", "what", "elapsed_ns", "words")
+#: Groups of a label.
+_MOST_GROUPS = 4
 _MOST = {"labels": 5, "fixes": 3, "wrong": 5}
 #: What leaves where it does not fit, from its end, down to so many.
 _LEAVES = {"remarks": 0, "labels": 1, "wrong": 0, "fixes": 0}
@@ -29,22 +32,36 @@ def of_answer(said: Answer, command: str, run: str) -> str:
         chosen = f" --label {shlex.quote(proof.label)}" if proof.kind != "run" else ""
         shown = f"nsysalign show {shlex.quote(run)}{chosen}"
     labels = [
-        (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns)
+        (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns, _groups(row))
         for row in said.labels
     ]  # fmt: skip
     fixes = [
-        {"purpose": f.purpose, "sentence": cut(f.sentence, 160), "code": cut("".join(f.code[:1]), 160)}
+        {"purpose": f.purpose, "sentence": cut(f.sentence, 160), "code": cut(f.code, 160)}
         for f in said.fixes
     ]  # fmt: skip
     return _fitted(
         _short(command, said.verdict, said.sentence, shown),
         interval=cut(proof.name) if proof else "",
-        wrong=list(map(cut, said.wrong)),
+        wrong=[{"label": cut(w.label), "reason": cut(w.reason, 160)} for w in said.wrong],
         fixes=fixes,
         labels=labels,
         remarks=[cut(text, 120) for text in (*said.remarks, said.lost) if text],
         trust=cut(said.trust),
     )
+
+
+def _groups(row: LabelRow) -> list[dict[str, Any]]:
+    """The groups of a label that have a row each, the largest first."""
+    rows = (
+        (
+            group.count,
+            cut(group.name, 40),
+            group.elapsed_ns,
+            f"{SIGNS[group.verdict]} {group.words}",
+        )
+        for group in row.groups[:_MOST_GROUPS]
+    )
+    return [dict(zip(_GROUP, values, strict=True)) for values in rows]
 
 
 def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
@@ -55,7 +72,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
     words = [row["verdict"] for row in rows]
     verdict = CPU if CPU in words else next(iter(words), CANNOT_TELL)
     labels = [
-        (row["label"], row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None)
+        (row["label"], row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None, [])
         for row in rows
     ]  # fmt: skip
     return _fitted(

@@ -23,7 +23,7 @@ import pandas as pd
 
 from nsysalign import frames, registry
 from nsysalign.errors import EventLogError
-from nsysalign.explain.rules import diagnose
+from nsysalign.explain.findings import diagnose
 from nsysalign.explain.runs import facts_of_runs
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.memory import trim_memory

@@ -535,6 +535,9 @@ findings: diagnoses
                       nothing, or nothing known
     interval  int64   the interval that shows it, and whose numbers it quotes where it is about one;
                       -1 for none
+    verdict   str     of the one finding of a label: its verdict (explain.verdict.VERDICTS), else ''
+    words     str     the same in words with its number, at most 24 letters
+    group     int64   the group that it is about (table groups), -1 for none
 
 timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls,
         ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"

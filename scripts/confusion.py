@@ -6,8 +6,8 @@ what else is said?
     scripts/confusion.py keep OUT                      the runs, redacted and packed, as the tests' data
 
 A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no
-warning), and what may be said as loudly besides in a line `# beside: RULE ...`.  The table has a
-row per script: what it must get, whether it got it, and the errors, warnings and remarks beside it.
+warning).  The table has a row per script: what it must get, whether it got it, and what else its labels
+got.
 """
 
 from __future__ import annotations

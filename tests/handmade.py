@@ -93,10 +93,39 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
         other_streams=_table([(0, 13, 500, False)] if cases else [], frames.OTHER_STREAMS),
         labels=_frame(labels, frames.LABELS),
         unaligned=_frame(list(unaligned), frames.UNALIGNED),
-        findings=_frame(list(findings), frames.FINDINGS),
+        findings=_findings(findings, intervals.assign(group=groups.of_interval)),
         timeline=_table(drawn, frames.TIMELINE),
         notes=(name("a note"),),
     )  # fmt: skip
+
+
+#: The verdict of a label with a finding of this severity, and of one without a finding.
+_VERDICTS = {"error": "wrong", "warning": "cpu_bound", "info": "gpu_bound"}
+
+
+def _findings(given, intervals):
+    """The findings, and one for each label that has none: its own, which says what it reads."""
+    rows = []
+    told = {finding["label"] for finding in given}
+    of_labels = intervals.drop_duplicates("label").set_index("label")
+    for finding in given:
+        verdict = {"verdict": _VERDICTS[finding["severity"]], "words": "as found"}
+        at = {}
+        if finding["label"] in of_labels.index:
+            row = of_labels.loc[finding["label"]]
+            at = {"group": int(row["group"])}
+            at |= {"interval": int(row["interval"])} if finding.get("interval", -1) < 0 else {}
+        rows.append({**verdict, **finding, **at})
+    for label, row in of_labels.iterrows():
+        if label not in told:
+            rows.append(
+                {
+                    "rule": "gpu-bound", "severity": "info", "label": label, "title": f"{label} reads.",
+                    "evidence": {}, "site": row["site"], "interval": int(row["interval"]),
+                    "verdict": "gpu_bound", "words": "90 % kernels", "group": int(row["group"]),
+                }
+            )  # fmt: skip
+    return _frame(rows, frames.FINDINGS)
 
 
 def _interval(number, start_ns, pieces, **more):

@@ -156,9 +156,9 @@ def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
     none."""
     if names:
         from nsysalign.explain.finding import SEVERITIES
-        from nsysalign.explain.rules import every_rule
+        from nsysalign.explain.rules import every_name
 
-        rules = [*SEVERITIES, *sorted(rule.name for rule in every_rule())]
+        rules = [*SEVERITIES, *sorted(every_name())]
         if unknown := [n for n in names if n not in rules]:
             raise click.BadParameter(
                 f"there is no rule {unknown[0]}; there are: {', '.join(rules)}"

@@ -237,7 +237,7 @@ def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
 
     said = said or answer(analysis)
     database.write(analysis, output / DATABASE)
-    head = {"format": "nsysalign-answer", "version": 2}
+    head = {"format": "nsysalign-answer", "version": 3}
     write_text(output / ANSWER, to_json(head | asdict(said)) + "\n")
     html.write(analysis, output / PAGE, said=said)
 

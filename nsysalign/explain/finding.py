@@ -34,7 +34,6 @@ def statuses(analysis: Analysis) -> list[Status]:
 
 #: How the note begins that is said of a trace with CUDA calls and no row of GPU work.
 NO_WORK = "the trace holds "
-WITH_GRAPHS = ", or replay the work as a CUDA graph"
 IN_GRAPHS = (
     "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is "
     "launched beside them"
@@ -43,9 +42,7 @@ IN_GRAPHS = (
 
 class Advice(NamedTuple):
     """What to change.  A delay before the start event isolates the GPU's time but makes nothing
-    faster; a CUDA graph may do both: hence two kinds.  The second loses `WITH_GRAPHS` at its end
-    where no graph can be captured, around a synchronisation, and is `IN_GRAPHS` where they are
-    replayed already."""
+    faster: hence two kinds."""
 
     measuring: str = ""  # how to measure right; torch code follows a colon and three spaces
     faster: str = ""  # what makes the program faster, if anything
@@ -69,6 +66,10 @@ class Finding:
     loss_ns: int = 0  # the same over the run, in which no time counts twice
     interval: int = -1  # the one that is quoted; -1: the label's row, or the slowest of them
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
+    #: Of the one finding of a label: its verdict, the same in words with its number, and its group.
+    verdict: str = ""
+    words: str = ""
+    group: int = -1
 
 
 class Remark(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
 from nsysalign.answer import LabelRow, answer
+from nsysalign.explain.verdict import SIGNS
 from nsysalign.model import CAUSES
 from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
 from nsysalign.rundir import RunDirectory
@@ -18,7 +19,6 @@ from nsysalign.show.palette import LOOKS
 from nsysalign.show.waterfall import find
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
-from nsysalign.verdicts import SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +129,7 @@ def fragment(analysis: model.Analysis) -> str:
     heads += ["unprofiled us"] * predicted + ["verdict"]
     lines = [f"<p><b>{text(said.sentence)}</b></p>"]
     lines += [
-        f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text('; '.join(fix.code))}</code></p>"
+        f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text(fix.code)}</code></p>"
         for fix in said.fixes
     ]
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))

@@ -14,10 +14,12 @@ from nsysalign.answer import (
     VIEWS,
     Answer,
     LabelRow,
+    Row,
     answer,
     cold_intervals,
     of_devices,
 )
+from nsysalign.explain.verdict import GPU, SIGNS
 from nsysalign.model import CAUSE_TABLE, CAUSES, CLOCK_REASONS, Analysis
 from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
@@ -25,7 +27,6 @@ from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import Timelines, packed, timelines
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
-from nsysalign.verdicts import GPU, SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ def payload(
     `said`: the analysis' answer, if the caller has it; `focus` is the number of the interval that
     the page opens with; `run` is the run's name if the trace's own says nothing.
     """
-    said = said or answer(analysis, focus)
+    said = said or answer(analysis)
     matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
     present = [c for c, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns]
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
@@ -94,7 +95,7 @@ def payload(
             "label": said.proof.label if said.proof else "",
             "interval": said.proof.interval if said.proof else None,
             "remarks": [text for text in (*said.remarks, said.lost) if text],
-            "wrong": len(said.wrong),
+            "wrong": [vars(wrong) | {"sentence": wrong.sentence} for wrong in said.wrong],
             "warnings": sum(SIGNS[row.verdict] == "!" for row in said.labels),
             "right": sum(row.verdict == GPU for row in said.labels),
         },
@@ -149,9 +150,20 @@ def plain_texts(value: Any) -> Any:
 def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
     tail."""
-    names = ("label", "words", "sentence", "count", "site", "callers", "library", "flagged")
+    names = (
+        "label",
+        "short",
+        "words",
+        "sentence",
+        "count",
+        "site",
+        "callers",
+        "library",
+        "flagged",
+    )
     return {name: getattr(row, name) for name in (*names, "findings", "host")} | {
         "sign": SIGNS[row.verdict],
+        "groups": [_group(group) for group in row.groups],
         "saving": row.saving_ns,
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
@@ -167,6 +179,18 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "cold_ns": row.cold.total_ns,
         "total": row.warm.total_ns + row.cold.total_ns,
         "idle": row.warm.idle_ns + row.cold.idle_ns,
+    }
+
+
+def _group(group: Row) -> dict[str, Any]:
+    """A row beneath its label."""
+    names = ("name", "count", "interval", "words")
+    return {name: getattr(group, name) for name in names} | {
+        "sign": SIGNS[group.verdict],
+        "total": group.total_ns,
+        "elapsed": group.elapsed_ns,
+        "parts": group.parts_ns,
+        "ran": group.gpu_ns,
     }
 
 

@@ -13,20 +13,26 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from nsysalign.answer import Answer, Group, LabelRow, of_devices
+from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices
+from nsysalign.explain.proof import dominant
+from nsysalign.explain.verdict import SIGNS
 from nsysalign.model import Analysis
 from nsysalign.parts import COLUMNS, apportion
 from nsysalign.show import baseline
 from nsysalign.text import duration, middle, percent, plural, safe_text, short_name, told_apart
-from nsysalign.verdicts import SIGNS, dominant
 
 LINES, MOST_ROWS, LEAST_ROWS = 24, 10, 3
+#: Wrong timings that have a line each; lines of a sentence beside the first one.
+MOST_WRONG, MOST_WRAPPED = 3, 3
+#: Groups of a label that have a line.
+MOST_GROUPS = 4
 #: Labels that a finding names, kernels of `--kernels`, letters of a kernel's name.
 MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: A column under this share of every row shown joins `rest`, and the smallest of the others where
@@ -63,18 +69,19 @@ def render(
     """Print the first screen.  `page`: path of the report; `listed`: lines in place of the rows of
     labels, where nothing was timed; `extra`: lines that stand above the last one."""
     width = console.width
-    sentence, wrong, picture = (part(said, width) for part in (_sentence, _wrong, _picture))
-    lost, fixes = _wrapped(said.lost, width, "yellow"), _fixes(said, width)
-    remarks = [_wrapped(remark, width, "dim") for remark in said.remarks]
+    sentence, picture = _sentence(said, width), _picture(said, width)
+    wrong = _wrong(said, width)
+    lost = _wrapped(said.lost, width, "yellow")[:MOST_WRAPPED]
+    fixes = _fixes(said, width)
+    remarks = [_wrapped(remark, width, "dim")[:MOST_WRAPPED] for remark in said.remarks]
     below = [Text(line) for line in extra]  # commands, which are copied whole
     rows = min(len(said.labels) or len(listed), MOST_ROWS)
     while True:
-        about = [*wrong, *lost]
-        table = _table(said.labels[:rows], width)
+        table = _table(said.labels[:rows], width, file=said.file)
         if not said.labels:
             table = [Text(cut(line, width)) for line in listed[:rows]]
         advice = [line for fix in fixes for line in fix]
-        blocks = [[Text(), *block] for block in (about, advice, table) if block]
+        blocks = [[Text(), *block] for block in ([*wrong, *lost], advice, table) if block]
         lines = [*sentence, *picture, *(line for block in blocks for line in block)]
         lines += [*(line for remark in remarks for line in remark), *below]
         lines += _closing(said, len(said.labels) - rows, page, width)
@@ -83,10 +90,14 @@ def render(
             break
         if rows > LEAST_ROWS:
             rows -= 1
+        elif lost and wrong:
+            lost = []
         elif remarks or len(fixes) > 1:
             (remarks or fixes).pop()
         elif lost:
             lost = []
+        elif len(wrong) > 1:
+            wrong = _wrong(said, width, len(wrong) - 2)
         elif rows > 1:
             rows -= 1
         elif fixes:
@@ -103,8 +114,9 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
     width = console.width
     lines = [*_sentence(said, width), *_picture(said, width)]
     advice = [line for fix in _fixes(said, width) for line in fix]
-    about = [*_wrong(said, width), *_wrapped(said.lost, width, "yellow")]
-    for block in (about, advice, _table(said.labels or said.runs, width, sentences=True)):
+    about = [*_wrong(said, width, len(said.wrong)), *_wrapped(said.lost, width, "yellow")]
+    table = _table(said.labels or said.runs, width, sentences=True, file=said.file)
+    for block in (about, advice, table):
         lines += [Text(), *block] if block else []
     for remark in said.remarks:
         lines += _wrapped(remark, width, "dim")
@@ -212,33 +224,42 @@ def _sentence(said: Answer, width: int) -> list[Text]:
     return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
 
 
-def _wrong(said: Answer, width: int) -> list[Text]:
-    if not said.wrong:
-        return []
-    count, names = len(said.wrong), [shortened(safe_text(n), 30) for n in said.wrong[:3]]
-    more = f", +{count - 3}" if count > 3 else ""
-    what = "1 timing is wrong" if count == 1 else f"{count:,} timings are wrong"
-    return _wrapped(f"✖ {what}: {', '.join(names)}{more}", width, "bold red", "  ")
+def _wrong(said: Answer, width: int, most: int = MOST_WRONG) -> list[Text]:
+    """A line for each wrong timing that the sentence is not about, with its reason, then how many
+    more there are."""
+    others = [wrong for wrong in said.wrong if wrong.sentence != said.sentence]
+    shown = others[: max(most, 0)]
+    lines = [Text(cut(f"✖ {wrong.short} {wrong.reason}", width), "bold red") for wrong in shown]
+    if left := len(others) - len(shown):
+        lines.append(Text(cut(f"✖ +{left} (-v)", width), "bold red"))
+    return lines
 
 
 def _fixes(said: Answer, width: int) -> list[list[Text]]:
-    """The lines of each: its code if there is any, else its sentence."""
+    """The lines of each: its sentence, then its whole code."""
     room = max((len(fix.purpose) for fix in said.fixes), default=0) + 2
-    fixes = []
-    for fix in said.fixes:
-        head = f"{fix.purpose}:".ljust(room)
-        if fix.code and len(fix.code[0]) + room <= width:
-            fixes.append([Text(head, "bold") + Text(fix.code[0], "cyan")])
-            continue
-        code = [Text("    " + code, "cyan") for code in fix.code[:1] if len(code) + 4 <= width]
-        sentence = fix.sentence if code else re.sub(":$", ".", fix.sentence)
-        if width < 3 * room:  # no room beside the heads
-            lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
-            lines[0].stylize("bold", 0, len(fix.purpose) + 1)
+    return [_fix(fix, room, width) for fix in said.fixes]
+
+
+def _fix(fix: Fix, room: int, width: int) -> list[Text]:
+    sentence = fix.sentence.rstrip(":.") + (":" if fix.code else ".")
+    if width < 3 * room:  # no room beside the heads
+        lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
+        lines[0].stylize("bold", 0, len(fix.purpose) + 1)
+    else:
+        lines = _hanging(f"{fix.purpose}:".ljust(room)[:-1], sentence, width, "bold")
+    return [*lines, *(Text(f"    {line}", "cyan") for line in code_lines(fix.code, width - 4))]
+
+
+def code_lines(code: str, width: int) -> list[str]:
+    """Code that is wider than a line is broken at blanks, never cut."""
+    lines: list[str] = []
+    for word in code.split(" "):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += f" {word}"
         else:
-            lines = _hanging(head[:-1], sentence, width, "bold")
-        fixes.append([*lines, *code])
-    return fixes
+            lines.append(word)
+    return [line for line in lines if line.strip()]
 
 
 # --- the picture ---
@@ -305,26 +326,32 @@ def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
 # --- the table ---
 
 
-def _table(rows: Sequence[LabelRow], width: int, sentences: bool = False) -> list[Text]:
-    """A head and a line per label; below it its sentence."""
+def _table(
+    rows: Sequence[LabelRow], width: int, sentences: bool = False, file: str = ""
+) -> list[Text]:
+    """A head and a line per label; of a label of several groups a line each beneath it.  file: the one
+    that all labels are of."""
     if not rows:
         return []
-    unit, size, places = _unit(rows)
-    exact = np.array([[*row.columns_ns.values()] for row in rows], np.int64)
-    whole = np.array([row.elapsed_ns for row in rows])
+    lines = _lines_of(rows)
+    shown = [line.row for line in lines if line.row is not None]
+    unit, size, places = _unit(shown)
+    exact = np.array([[*row.columns_ns.values()] for row in shown], np.int64)
+    whole = np.array([row.elapsed_ns for row in shown])
     steps = size // 10**places
     rounded = [round(ns / steps) for ns in whole.tolist()]
     cells = np.array([apportion(ns, own) for ns, own in zip(rounded, exact, strict=True)])
-    words = [f"{SIGNS[row.verdict]} {row.words}" for row in rows]
-    names = [safe_text(row.label) for row in rows]
-    longest = max(*map(len, names), len(f"label, {unit}"))
+    texts_of = [line.words for line in lines]
+    heading = f"{file}, {unit}" if file else f"label, {unit}"
+    longest = max(*(len(line.name) for line in lines), len(f"label, {unit}"))
+    longest = max(longest, min(len(heading), 2 * _LABEL)) if file else longest
     small = (exact < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
     joined = [number for number in range(1, _REST) if small[number]]
     while True:
         cells[:, _REST] += cells[:, joined].sum(axis=1)
         cells[:, joined] = 0
-        texts = _cells(rows, cells, steps, places)
-        wide = sum(max(map(len, column)) + 1 for column in texts) + max(map(len, words)) + 3
+        texts = _cells(shown, cells, steps, places)
+        wide = sum(max(map(len, column)) + 1 for column in texts) + max(map(len, texts_of)) + 3
         share = (cells / np.maximum(cells.sum(axis=1), 1)[:, None]).max(axis=0)
         leaving = [number for number in range(1, _REST) if cells[:, number].any()]
         if width - wide >= min(longest, _LABEL) or not leaving:
@@ -332,27 +359,63 @@ def _table(rows: Sequence[LabelRow], width: int, sentences: bool = False) -> lis
         joined = [min(leaving, key=lambda number: share[number])]
     if width - wide < 6:  # a very narrow terminal: names and verdicts
         texts = texts[:1]
-        wide = max(map(len, texts[0])) + 1 + max(map(len, words)) + 3
+        wide = max(map(len, texts[0])) + 1 + max(map(len, texts_of)) + 3
     room = max(min(longest, width - wide), 6)
-    short = told_apart({name: shortened(name, room) for name in names}, room)
-    lines = []
-    for number, name in enumerate([f"label, {unit}", *(short[name] for name in names)]):
-        line = Text(f"{name:<{room}}", "" if number else "dim")
-        for column in texts:
-            line.append(" " + column[number].rjust(max(map(len, column))))
-        if number:
-            line.append(f"  {words[number - 1]}", _STYLES.get(words[number - 1][0], ""))
-        line.truncate(width, overflow="ellipsis")
-        lines.append(line)
-        if number and sentences:
-            more = _wrapped(_more(rows[number - 1]), width - 2, "dim")
-            lines += [Text("  ") + part for part in more]
+    heading = heading if len(heading) <= room else f"label, {unit}"
+    short = told_apart({line.name: shortened(line.name, room) for line in lines}, room)
+    head = Text(f"{heading:<{room}}", "dim")
+    for column in texts:
+        head.append(" " + column[0].rjust(max(map(len, column))))
+    drawn, number = [head], 0
+    for line in lines:
+        name = line.name if len(line.name) <= room else short[line.name]
+        text = Text(f"{name:<{room}}")
+        if line.row is None:
+            wide_cells = sum(max(map(len, column)) + 1 for column in texts)
+            text.append(f" {cut(line.instead, wide_cells - 1):<{wide_cells - 1}}", "dim")
+        else:
+            number += 1
+            for column in texts:
+                text.append(" " + column[number].rjust(max(map(len, column))))
+        text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))
+        text.truncate(width, overflow="ellipsis")
+        drawn.append(text)
+        if sentences and line.of is not None:
+            drawn += [Text("  ") + part for part in _wrapped(_more(line.of), width - 2, "dim")]
     if any("(" in cell for column in texts[1:2] for cell in column):
-        lines.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
+        drawn.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
+    return drawn
+
+
+class _Line(NamedTuple):
+    """A line of the table: a row with numbers, or the head of a label with several groups, which
+    says how many and how much `instead`.  of: the label whose sentence stands below it."""
+
+    name: str
+    row: Row | None
+    words: str
+    instead: str = ""
+    of: LabelRow | None = None
+
+
+def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
+    lines = []
+    for row in rows:
+        words = f"{SIGNS[row.verdict]} {row.words}"
+        if not row.groups:
+            lines.append(_Line(row.short, row, words, of=row))
+            continue
+        steady = plural(row.warm.count, "timing")
+        lines.append(_Line(row.short, None, words, f"{steady}, {duration(row.warm.total_ns)}"))
+        groups = row.groups[:MOST_GROUPS]
+        for group in groups:
+            of = row if group is groups[-1] else None
+            sign = SIGNS[group.verdict]
+            lines.append(_Line(f"  {group.name}", group, f"{sign} {group.words}", of=of))
     return lines
 
 
-def _cells(rows: Sequence[LabelRow], cells: np.ndarray, steps: int, places: int) -> list[list[str]]:
+def _cells(rows: Sequence[Row], cells: np.ndarray, steps: int, places: int) -> list[list[str]]:
     """The columns that hold something as texts, each below its head."""
 
     def printed(value: float) -> str:
@@ -379,7 +442,7 @@ def _more(row: LabelRow) -> str:
         predicted = f"No estimate without nsys ({row.no_prediction})."
     site = safe_text(row.site)
     where = f"{site}:" if site and site not in safe_text(row.label) else ""
-    return " ".join(filter(None, (where, row.sentence, predicted)))
+    return " ".join(filter(None, (where, row.sentence, row.first, predicted)))
 
 
 def shortened(label: str, width: int) -> str:
@@ -393,7 +456,7 @@ def shortened(label: str, width: int) -> str:
     return middle(label, width)
 
 
-def _unit(rows: Sequence[LabelRow]) -> tuple[str, int, int]:
+def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:
     """(unit, its ns, decimals): of the shortest row three digits, and no more than it needs."""
     least, most = (f(row.elapsed_ns for row in rows) for f in (min, max))
     if least >= 2_000_000:
@@ -403,10 +466,7 @@ def _unit(rows: Sequence[LabelRow]) -> tuple[str, int, int]:
 
 def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     """What is left, where it is, and what the numbers rest on: a line, or two."""
-    notes = sum(f.severity == "info" for group in said.groups for f in group.findings)
-    counts = [plural(left, "more label")] if left > 0 else []
-    counts += [plural(notes, "note")] if notes else []
-    head = ", ".join(counts) + " (-v)" if counts else "all of it: -v"
+    head = f"{plural(left, 'more label')} (-v)" if left > 0 else "all of it: -v"
     where = f" → {safe_text(page)}" if page else ""
     trust = f"({said.trust})"
     gap = width - len(head + where) - len(trust)
@@ -419,7 +479,7 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
 # --- findings ---
 
 
-def _finding(said: Answer, group: Group, width: int) -> list[Text]:
+def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
     """Of a group its first finding: title, line of code, saving, evidence, what the CPU did, advice,
     the result of a second run; of a note its title."""
     finding = group.findings[0]
@@ -432,9 +492,7 @@ def _finding(said: Answer, group: Group, width: int) -> list[Text]:
     facts = {"code": f"{finding.site}: {code}" if code is not None else ""}
     facts["also in"] = ", ".join(also[:MOST_NAMED]) + ", …" * (len(also) > MOST_NAMED)
     if finding.loss_ns:
-        where = plural(finding.count, f"{finding.which} interval".strip())
-        measured = f" of {duration(finding.total_ns)} in {where}" if finding.count else ""
-        facts["could save"] = f"at most {duration(finding.loss_ns)}{measured}"
+        facts["could save"] = f"at most {duration(finding.loss_ns)} over the run"
     remark = group.severity == "info" and not finding.loss_ns
     if not remark:
         facts["evidence"] = ", ".join(f"{what} {number}" for what, number in finding.evidence)
@@ -446,8 +504,8 @@ def _finding(said: Answer, group: Group, width: int) -> list[Text]:
         return lines
     for fix in finding.advice:
         advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
-        lines += _hanging(" ", advice, width)
-        lines += [Text(f"      {each}", "cyan") for each in fix.code]
+        lines += _hanging(" ", f"{advice}:" if fix.code else advice, width)
+        lines += [Text(f"      {each}", "cyan") for each in code_lines(fix.code, width - 6)]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
         lines += _hanging(f"  {verdict}:", result, width, "dim")

@@ -7,11 +7,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from nsysalign.explain.verdict import SIGNS
 from nsysalign.show.screen import shortened
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import duration, percent, plural, safe_text
 from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND, UnprofiledRun
-from nsysalign.verdicts import SIGNS
 
 MOST_LABELS = 12
 

@@ -1,7 +1,6 @@
 """A fresh half gigabyte from the driver in every repetition: the cache was emptied before."""
 
 # expects: allocation-inside
-# beside: host-gap
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

@@ -1,7 +1,7 @@
 """Events that were recorded while a graph was captured: they are nodes of the graph, not records of
 the program."""
 
-# expects: no-result
+# expects: captured-events
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

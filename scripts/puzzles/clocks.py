@@ -7,8 +7,7 @@ What to see: the clock rises from idle in the first runs (label `linear`), and u
 the power cap pulls it down (label `loaded`), if this GPU has one that bites.
 """
 
-# expects: clock-changed
-# beside: throttled
+# expects: throttled
 import time
 
 import torch

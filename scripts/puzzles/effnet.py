@@ -2,7 +2,6 @@
 3 ms?"""
 
 # expects: host-gap
-# beside: many-tiny-kernels
 import statistics
 import sys
 

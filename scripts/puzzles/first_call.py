@@ -2,7 +2,6 @@
 timed once."""
 
 # expects: module-load
-# beside: host-gap
 import torch
 
 x = torch.randn(512, 512, device="cuda", dtype=torch.float64)

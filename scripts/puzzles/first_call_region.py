@@ -1,7 +1,6 @@
 """A function whose first call loads and tunes, marked with a region."""
 
-# expects: module-load
-# beside: host-gap
+# expects: host-gap
 import statistics
 
 import torch

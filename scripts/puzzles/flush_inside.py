@@ -1,6 +1,6 @@
 """The L2 flush stands between the events instead of before them."""
 
-# expects: copy-inside
+# expects: fill-inside
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

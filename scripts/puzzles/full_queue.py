@@ -2,7 +2,6 @@
 in it."""
 
 # expects: queued
-# beside: host-timer
 import time
 
 import torch

@@ -6,7 +6,7 @@ timeit and torch.utils.benchmark.  The operator of our own is compiled on the sp
 is, else C++; a minute).
 """
 
-# expects: host-timer enqueue-only queued
+# expects: enqueue-only queued
 import shutil
 import statistics
 import time

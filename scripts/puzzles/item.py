@@ -1,7 +1,6 @@
 """`.item()` in a loop: every one waits for the GPU and copies four bytes back."""
 
 # expects: sync-inside
-# beside: many-tiny-kernels
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

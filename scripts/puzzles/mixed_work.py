@@ -1,6 +1,6 @@
 """Every fourth repetition also saves a checkpoint: different work under one label."""
 
-# expects: mixed-work
+# expects: several-kinds
 import torch
 
 m = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)

@@ -1,7 +1,6 @@
 """`nonzero` must know how many there are: a hidden copy to the host and a wait."""
 
 # expects: sync-inside
-# beside: api-launch
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

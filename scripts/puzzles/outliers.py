@@ -1,7 +1,6 @@
 """Now and then a garbage collection (here: a busy host) falls between record and launch."""
 
-# expects: high-variance
-# beside: api-launch
+# expects: host-gap
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

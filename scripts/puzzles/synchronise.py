@@ -1,7 +1,6 @@
 """A synchronisation in the middle: the GPU idles until the host has come back."""
 
 # expects: sync-inside
-# beside: api-launch
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

@@ -1,6 +1,6 @@
 """One kernel of a microsecond: the pair of events costs more than what stands between them."""
 
-# expects: event-floor
+# expects: launch-latency
 import torch
 
 x = torch.randn(128, device="cuda")

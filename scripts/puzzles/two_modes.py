@@ -1,6 +1,6 @@
 """Two shapes alternate under one label."""
 
-# expects: mixed-work
+# expects: several-kinds
 import torch
 
 small, large = (torch.randn(n, n, device="cuda", dtype=torch.float16) for n in (2048, 3072))

@@ -1,8 +1,7 @@
 """No warm-up with these shapes: the first repetitions pay for memory that the allocator then
 keeps."""
 
-# expects: warm-up
-# beside: api-launch
+# expects: api-launch
 import torch
 
 small = torch.randn(1 << 8, device="cuda")

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.explain import rules
+from nsysalign.explain import findings
 from nsysalign.explain.facts import Facts
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.split.groups import without_trace
@@ -79,7 +79,7 @@ def analysis(
             at += p["ns"]
             if p["cause"] in NAMES or p["cause"] == "profiler":
                 details.append(
-                    (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), "", float("nan"))
+                    (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), p.get("operation", ""), float("nan"))
                 )  # fmt: skip
         total = {c: sum(p["ns"] for p in i["pieces"] if p["cause"] == c) for c in CAUSES}
         parts += [(number, c, ns, ns, ns) for c, ns in total.items()]
@@ -149,7 +149,7 @@ def facts(drawn: Analysis) -> Facts:
 
 
 def diagnose(drawn: Analysis) -> Analysis:
-    said = rules.diagnose(drawn, partial(segments_of, drawn))
+    said = findings.diagnose(drawn, partial(segments_of, drawn))
     intervals = drawn.intervals.assign(findings=said.of_intervals)
     notes = tuple(dict.fromkeys([*drawn.notes, *said.notes]))
     return replace(drawn, findings=said.findings, intervals=intervals, notes=notes)

@@ -77,8 +77,8 @@ def test_the_check_finds_what_is_false():
         return check(replace(told, findings=table)).false
 
     evidence = told.findings.at[first, "evidence"]
-    assert any(
-        "waiting_ns is 165000" in t for t in changed(evidence={**evidence, "waiting_ns": 165_000})
-    )
-    assert any("170" in t for t in changed(title="late waits for 170 of 228 us."))
-    assert any("a loss of" in t for t in changed(loss_ns=6 * 240_000))
+    assert evidence["typical_ns"] == 228_000 and evidence["launched_after_ns"] == 164_000
+    wrong = {**evidence, "typical_gpu_ns": 26_000}
+    assert any("typical_gpu_ns is 26000" in text for text in changed(evidence=wrong))
+    assert any("170" in text for text in changed(title="late reads 170 us."))
+    assert any("a loss of" in text for text in changed(loss_ns=6 * 240_000))

@@ -200,9 +200,7 @@ def test_a_range_named_staging_is_no_copy():
         drawn = analysis(interval("work", *pieces), interval("run", *pieces, kind="run"))
         whole = answer(diagnose(drawn))
         rows = [*whole.labels, *whole.runs]
-        return whole.headline.text, [
-            (row.warm, row.cold, row.sentence.replace(name, "")) for row in rows
-        ]
+        return whole.headline.text, [(row.warm, row.cold, row.words) for row in rows]
 
     assert told("staging") == told("loading")
     assert "GPU busy 12 %" in told("staging")[0] and "staging of copies 12 %" in told("staging")[0]
@@ -527,7 +525,7 @@ def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing
 
 
 @pytest.mark.parametrize(
-    ("method", "leads"), [("inferred", "From its first"), ("clock", "x reads")]
+    ("method", "leads"), [("inferred", "From its first"), ("clock", "x: 3 timings")]
 )
 def test_the_run_leads_where_pairs_of_a_trace_timed_different_things(method, leads):
     """A public trace: pairs of 0.1, 1.4 and 1,000 ms, and the one of 1.4 was all that was said."""

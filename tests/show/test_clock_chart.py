@@ -9,8 +9,8 @@ from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.commandline.present import present
+from nsysalign.explain.clocks import interval_clocks
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.rules.repetitions import interval_clocks
 from nsysalign.show.payload import MOST_DRAWN, page_clocks
 
 MS = 1_000_000

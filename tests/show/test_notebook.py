@@ -18,7 +18,7 @@ def in_a_notebook(analysis):
 
 
 def test_repr_is_one_short_line(analysis):
-    said = "<Analysis of runs/puzzle-003/trace.sqlite: 6 intervals in 4 labels, 1 finding>"
+    said = "<Analysis of runs/puzzle-003/trace.sqlite: 6 intervals in 4 labels, 4 findings>"
     assert repr(analysis) == said
 
 

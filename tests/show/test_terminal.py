@@ -96,7 +96,7 @@ def test_wrong_numbers_come_first_and_then_what_costs_most(builder, finding):
         ("high-variance", ["often"]),
     ]
     assert [row.label for row in said.labels] == ["often", "rare", "alike", "wrong"]
-    assert said.proof.label == "often" and said.wrong == ("wrong",)
+    assert said.proof.label == "often" and [wrong.label for wrong in said.wrong] == ["wrong"]
 
 
 def sampled(analysis, *rows):
@@ -139,5 +139,6 @@ def test_gaps_that_nothing_recorded(analysis, gaps_ns, times, other, said):
         sampled(analysis, *rows),
         intervals=analysis.intervals.assign(elapsed_ns=analysis.intervals["elapsed_ns"] * times),
         parts=analysis.parts.assign(ns=analysis.parts["ns"] * times),
+        groups=analysis.groups.assign(total_ns=analysis.groups["total_ns"] * times),
     )
     assert answer(slow).labels[0].host == said

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Issued, Scene
+from nsysalign.answer import wrong_of
+from nsysalign.engine import analyze_inputs
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, KIND, TraceInfo
 from nsysalign.place.align import align
@@ -75,6 +77,7 @@ def judge(inputs: Inputs) -> Verdict:
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = Scene(trace, align(trace, log), read_gpus(inputs.trace))
     doubts = [doubt for check in (escaped, less, flushes, captured) for doubt in check(scene)]
+    doubts += _wrong(inputs, {doubt.label for doubt in doubts if doubt.level == FOUND})
     for note in dict.fromkeys(log.notes if log is not None else ()):
         if note.startswith(REPLACED):
             title = (
@@ -101,6 +104,20 @@ def judge(inputs: Inputs) -> Verdict:
         )
     many = scene.intervals["label"].nunique()
     return Verdict(trace.info, many, len(scene.intervals), tuple(doubts), tuple(unchecked))
+
+
+def _wrong(inputs: Inputs, known: set[str]) -> Iterator[Doubt]:
+    """What every screen calls a wrong timing, unless a check here says more of its label."""
+    analysis = analyze_inputs(inputs)
+    for finding in wrong_of(analysis):
+        if finding.label in known:
+            continue
+        its = analysis.intervals[analysis.intervals["label"] == finding.label]
+        shown = [finding.rule in rules for rules in its["findings"]]
+        yield Doubt(
+            finding.rule, FOUND, finding.label, finding.site, finding.title,
+            tuple(its["name"][shown]), len(its),
+        )  # fmt: skip
 
 
 # --- is what was timed the work? ---

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE
+from nsysalign.explain.facts import SMALL_NS, TYPICAL_SHARE, WARN_SHARE
 from nsysalign.explain.finding import Findings
-from nsysalign.explain.rules.waiting import SMALL_NS
 from nsysalign.model import KIND, WARP, Trace, pid_of
 from nsysalign.text import kernel_name, of, plural, span
 from nsysalign.trace.info import Gpu

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nsysalign.explain.facts import BUS_BYTES_PER_NS
 from nsysalign.explain.finding import Finding
-from nsysalign.explain.rules.waiting import BUS_BYTES_PER_NS
 from nsysalign.explain.runs.run import Run
 from nsysalign.text import of, span
 

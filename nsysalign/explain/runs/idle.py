@@ -13,12 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.facts import ALLOCATION_CALLS, GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Label
+from nsysalign.explain.facts import (
+    ALLOCATION_CALLS,
+    GRAPH_LAUNCH,
+    SMALL_NS,
+    TYPICAL_SHARE,
+    WARN_SHARE,
+    Facts,
+)
 from nsysalign.explain.finding import IN_GRAPHS, Findings
-from nsysalign.explain.rules.waiting import SMALL_NS
 from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
 from nsysalign.explain.runs.run import Run
+from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
 
@@ -139,17 +146,18 @@ def _measured(run: Run) -> tuple[np.ndarray, int]:
     mine &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
     mine &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
     for label in facts.labels:
-        if _times_different_things(label):
-            mine[label.numbers] = False
+        if _times_different_things(run.facts, label):
+            for group in label.groups:
+                mine[group.intervals] = False
     inside = np.flatnonzero(mine & ~facts.column("library").astype(bool))
     return inside, facts.once(inside, facts.column("elapsed_ns")[inside])
 
 
-def _times_different_things(label: Label) -> bool:
+def _times_different_things(facts: Facts, label: Label) -> bool:
     """Whether a label's pairs were read from the trace and have no usual length: nothing that is said
     of one is true of the others."""
-    inferred = (label.column("method") == "inferred").all()
-    return bool(inferred and 2 * label.row.elapsed * label.count < label.elapsed.sum())
+    methods = {str(facts.column("method")[group.typical]) for group in label.groups}
+    return methods == {"inferred"} and 2 * label.usual.typical_ns * label.count < label.total_ns
 
 
 def _idle(run: Run, set_up: bool) -> Findings:

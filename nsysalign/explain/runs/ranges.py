@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import Findings
+from nsysalign.explain.finding import Finding, Findings
 from nsysalign.intervals import covered, union
 from nsysalign.model import OURS, Trace
 from nsysalign.place.ranges import of_library
-from nsysalign.text import plural, safe_text
+from nsysalign.text import plural, safe_text, subject
 
 #: Names of ranges that are looked at, those that were open for longest; gaps by which one is chosen.
 _MOST_NAMES, _MOST_GAPS = 50, 1_000
@@ -63,19 +63,21 @@ def _covered_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int
 def ranges_without_work(facts: Facts) -> Findings:
     """Of a name whose ranges give the GPU work: how many give it none.  What is said of the name is
     said of the others."""
-    labels = {label.name: label for label in facts.labels if label.row.kind == "nvtx"}
+    labels = {label.name: label for label in facts.labels if label.kind == "nvtx"}
     for row in facts.analysis.host_ranges.itertuples(index=False):
         without = row.count - row.with_work
         label = labels.get(row.label)
         if label is None or without < _WITHOUT * row.count or row.count < _FEWEST:
             continue
-        if facts.column("library")[label.row.number]:
+        if label.library:
             continue
-        yield label.finding(
-            "warning",
+        evidence = {
+            "ranges": row.count,
+            "ranges_without_work": without,
+            "ranges_with_work": row.with_work,
+        }
+        title = (
             f"{without:,} of its {plural(row.count, 'range')} give the GPU no work; what is said of "
-            f"{safe_text(label.who)} is said of the other {row.with_work:,}.",
-            ranges=row.count,
-            ranges_without_work=without,
-            ranges_with_work=row.with_work,
+            f"{safe_text(subject(label.name))} is said of the other {row.with_work:,}."
         )
+        yield Finding("warning", label.name, title, evidence, site=label.site)

@@ -1,24 +1,30 @@
 // The labels, a line each: the parts of what was measured, its kernel time, the verdict in words.
 
-const MOST_LABELS = 12, LOOK_OF = { "✖": "error", "!": "warning", "✓": "better" };
+const MOST_LABELS = 12, MOST_WRONG = 3, LOOK_OF = { "✖": "error", "!": "warning", "✓": "better" };
 const every = { label: false };
 
 function drawRows() {
   const rows = DATA.labels, { wrong, warnings, right, remarks } = DATA.screen;
   fill($("labels-head"),
-    wrong ? make("span", { class: "error look" }, `✖ ${wrong} wrong`) : null,
+    wrong.length ? make("span", { class: "error look" }, `✖ ${wrong.length} wrong`) : null,
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
     right ? make("span", { class: "better look" },
       `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
     make("span", { class: "quiet" }, `${plural(rows.length, "label")}, the largest saving over the run first (at the right)`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
-  const names = cutApart(shown.map((row) => row.label), narrow() ? 15 : 34);
-  fill($("rows"), shown.map((row, at) => labelRow(row, names[at])));
+  const names = cutApart(shown.map((row) => row.short), narrow() ? 15 : 34);
+  fill($("rows"), shown.flatMap((row, at) =>
+    [labelRow(row, names[at]), ...row.groups.map((group) => groupRow(row, group))]));
   markSelected();
   const more = () => { every.label = true; drawRows(); };
   fill($("rows-more"), rows.length > shown.length ? make("button",
     { type: "button", onclick: more }, plural(rows.length - shown.length, "more label")) : null);
-  fill($("screen-remarks"), remarks.map((text) => make("li", null, text)));
+  // a line for each wrong timing that the sentence is not about, as the terminal has it
+  const others = wrong.filter((one) => one.sentence !== DATA.screen.sentence);
+  const lines = others.slice(0, MOST_WRONG).map((one) => `✖ ${one.short} ${one.reason}`);
+  if (others.length > MOST_WRONG) lines.push(`✖ +${others.length - MOST_WRONG}`);
+  fill($("screen-remarks"), [...lines.map((text) => make("li", { class: "error look" }, text)),
+    ...remarks.map((text) => make("li", null, text))]);
 }
 
 function labelRow(row, name) {
@@ -40,14 +46,29 @@ function labelRow(row, name) {
   return item;
 }
 
+// A kind of timings of a label that has several, beneath it: how many, their typical interval.
+function groupRow(row, group) {
+  const look = LOOK_OF[group.sign] || "reading";
+  const item = make("li", { class: "group" },
+    make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, group.sign),
+    make("button", { type: "button", class: "link", title: row.label,
+      onclick: () => choose(row.label, group.interval, true) }, "\u2003" + group.name),
+    budgetBar(group, group.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
+    make("span", { class: "value" }, duration(group.elapsed),
+      make("span", { class: "quiet" }, group.ran ? ` kernel ${duration(group.ran)}` : " no kernel")),
+    make("span", { class: `words ${look} look` }, group.words),
+    make("span", { class: "value saving" }, `${duration(group.total)} in all`));
+  return item;
+}
+
 // What to change, with a button that copies it.
 function drawFix() {
   const { fixes } = DATA.screen;
   if (!fixes.length) return;
   const lines = fixes.map(({ purpose, sentence, code }) =>
-    code.length ? code.join("\n") : `# ${purpose}: ${sentence}`);
+    [`# ${purpose}: ${sentence}`, code].filter(Boolean).join("\n"));
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
-    one.code.length ? make("code", null, one.code.join("; ")) : null];
+    one.code ? make("code", null, one.code) : null];
   fill($("fix"), make("span", null, fixes.map((fix) => make("div", null, said(fix)))), make("button", { type: "button",
     onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix"));
 }

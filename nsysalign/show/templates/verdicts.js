@@ -22,14 +22,14 @@ function card(item) {
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
       label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
-      `, ${plural(entry.count, `${entry.which} interval`.trim())}, ${duration(entry.total_ns)} ` +
-        `${entry.count > 1 ? "in all " : ""}profiled`) :
+      `, ${plural(label.count, "interval")}, ${duration(label.total)} ` +
+        `${label.count > 1 ? "in all " : ""}profiled`) :
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && entry.which !== "cold" && label.predicted?.said ?
+    label?.predicted?.said ?
       make("p", { class: "without" }, label.predicted.said) : null,
-    label?.host && entry.which !== "cold" ?
+    label?.host ?
       make("p", { class: "without" }, "The CPU meanwhile: " + label.host) : null,
     ...advice(entry),
     rerun(entry),
@@ -52,7 +52,7 @@ function advice(entry) {
     make("div", { class: "advice" + (purpose.endsWith("faster") ? " faster" : "") },
     make("p", null, make("strong", null, `To ${purpose}: `),
       sentence[0].toLowerCase() + sentence.slice(1)),
-      code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
+      code ? make("pre", null, make("code", null, code)) : null));
 }
 
 function evidence(entry) {

@@ -1,0 +1,370 @@
+"""What to change: a table of cause, what, framework and conditions.
+
+A row fits where all that it asks for holds; the first row that fits is the advice, and where none
+fits there is none.  A fix is a sentence and its whole code.  Two kinds: how to measure right, which
+makes nothing faster, and what makes the program faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsysalign.explain.case import Case
+from nsysalign.explain.finding import Advice
+from nsysalign.label import SLOW
+from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE
+from nsysalign.text import duration, kernel_name
+
+#: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
+#: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
+DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
+#: Work whose enqueueing takes longer than this is not delayed, but captured or left as it is.
+LONGEST_DELAYED_NS = 5_000_000
+#: One stretch of the CPU from this length on is work of its own: its function is looked for.
+LONG_STRETCH_NS = 1_000_000
+#: From this many operations on, launching them one by one has a cost that fusing saves.
+MANY_OPERATIONS = 10
+#: So many results are read back after the end event instead of inside.
+_FEW_READ = 4
+#: The CPU is late, and can be ahead, where it costs at least this share.
+_LATE = 0.1
+
+_SYNC = "torch.cuda.synchronize()"
+_ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
+
+
+@dataclass(frozen=True)
+class Row:
+    """rules: for which findings.  fits: what else must hold.  sentence, code: of the fix; `{…}` are
+    filled by `values`."""
+
+    rules: tuple[str, ...]
+    fits: Callable[[Case], bool]
+    sentence: str
+    code: str
+    values: Callable[[Case], dict[str, str]] = lambda case: {}
+
+
+def advice(rule: str, case: Case) -> Advice:
+    """The fixes for a finding of this rule about the case's group, as far as there are any."""
+    measuring, faster = (_first(table, rule, case) for table in (MEASURING, FASTER))
+    text = f"{measuring[0]}:   {measuring[1]}" if measuring else ""
+    return Advice(text, *(faster or ()))
+
+
+def _first(table: tuple[Row, ...], rule: str, case: Case) -> tuple[str, str] | None:
+    for row in table:
+        if rule in row.rules and row.fits(case):
+            values = row.values(case)
+            return row.sentence.format(**values), row.code.format(**values)
+    return None
+
+
+# --- conditions ---
+
+
+def _torch_events(case: Case) -> bool:
+    return case.facts.torch and case.label.kind == "event"
+
+
+def _torch(case: Case) -> bool:
+    return case.facts.torch and case.facts.python
+
+
+def _enqueue_ns(case: Case) -> int:
+    """How long the CPU takes to issue a typical interval, as far as the stream waited for it."""
+    return case.ns(*HIDDEN_BY_DELAY)
+
+
+def _late_ns(case: Case) -> int:
+    return case.ns("host", "api", "api_launch")
+
+
+def _can_run_ahead(case: Case) -> bool:
+    """The CPU can enqueue all of it behind a delay: nothing in it waits for the GPU, and it fits in
+    the launch queue."""
+    work = case.group.work
+    return (
+        _torch_events(case)
+        and not work.waits
+        and case.group.role != SLOW
+        and work.operations < LAUNCH_QUEUE
+        and _late_ns(case) >= _LATE * case.group.typical_ns
+        and _enqueue_ns(case) < LONGEST_DELAYED_NS
+        and not case.others
+    )
+
+
+def _compiles(case: Case) -> bool:
+    """torch.compile could fuse and capture it: a torch program of many operations, one kind of work,
+    nothing that waits inside, and not a graph already."""
+    kinds = {group.work.name for group in case.label.steady}
+    return (
+        _torch(case)
+        and case.group.role != SLOW
+        and case.operations >= MANY_OPERATIONS
+        and case.small
+        and len(kinds) == 1
+        and not case.group.work.waits
+        and not case.graphs
+    )
+
+
+def _long_stretch(case: Case) -> bool:
+    return case.facts.python and case.longest_piece_ns >= LONG_STRETCH_NS
+
+
+def _reads_back(case: Case) -> bool:
+    return case.copies_back > 0 and _torch(case)
+
+
+def _pageable(direction: str) -> Callable[[Case], bool]:
+    def fits(case: Case) -> bool:
+        entries = case.group.of_cause("memcpy")
+        return (
+            _torch(case)
+            and bool(entries)
+            and entries[0].memory == "pageable"
+            and entries[0].direction == direction
+        )
+
+    return fits
+
+
+def _copies_before_kernels(direction: str) -> Callable[[Case], bool]:
+    def fits(case: Case) -> bool:
+        entries = case.group.of_cause("memcpy")
+        return (
+            _torch_events(case)
+            and bool(entries)
+            and entries[0].direction == direction
+            and case.kernels_ns > 0
+        )
+
+    return fits
+
+
+def _waits_for(what: str) -> Callable[[Case], bool]:
+    def fits(case: Case) -> bool:
+        entries = case.group.of_cause("queued")
+        return bool(entries) and what in entries[0].why and _torch(case)
+
+    return fits
+
+
+def _collects_garbage(case: Case) -> bool:
+    entries = case.group.of_cause("host")
+    return bool(entries) and "garbage" in entries[0].what
+
+
+def _allocates(case: Case) -> bool:
+    entries = case.group.of_cause("api")
+    return bool(entries) and any(call in entries[0].what for call in _ALLOCATES)
+
+
+def _allocates_pinned(case: Case) -> bool:
+    entries = case.group.of_cause("api")
+    return bool(entries) and "HostAlloc" in entries[0].what and _torch(case)
+
+
+def _delay(case: Case) -> dict[str, str]:
+    cycles = _enqueue_ns(case) / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
+    return {"cycles": f"{max(DELAY_CYCLES, math.ceil(cycles / 1e6) * 1_000_000):_}"}
+
+
+def _stretch(case: Case) -> dict[str, str]:
+    ns, stretches = case.longest_piece_ns, case.stretches
+    longest = next(
+        (s for s in stretches if any(p.cause == "host" and p.ns == ns for p in s.pieces)), None
+    )
+    then = "before the end event"
+    if longest and longest.then:
+        then = f"before it launches {kernel_name(longest.then.text)}"
+    return {"where": then if not case.on_host else "there", "time": duration(ns)}
+
+
+_ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
+
+MEASURING: tuple[Row, ...] = (
+    Row(
+        ("wrong-stream",),
+        lambda case: _torch_events(case),
+        "Record the end event on the stream that does the work, or let its stream wait for that first",
+        "torch.cuda.current_stream().wait_stream(side); end.record()",
+    ),
+    Row(
+        ("different-streams",),
+        _torch_events,
+        "Record both events on the stream that does the work",
+        "start.record(stream); ...; end.record(stream)",
+    ),
+    Row(
+        ("enqueue-only",),
+        _torch,
+        "Synchronise before both readings of the clock",
+        f"{_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _torch_events(case) and 0 < case.copies_back <= _FEW_READ,
+        "Take the read-back out of what is timed",
+        "end.record(); value = result.item()",
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _torch_events(case) and not case.others and not case.copies_back,
+        "Synchronise after the end event only",
+        f"end.record(); {_SYNC}",
+    ),
+    Row(
+        ("fill-inside",),
+        _torch_events,
+        "Flush or clear before the start event",
+        "flush.zero_(); start.record()",
+    ),
+    Row(
+        ("copy-inside",),
+        _copies_before_kernels("H2D"),
+        "Copy before the start event",
+        f"x = x.cuda(); {_SYNC}; start.record()",
+    ),
+    Row(
+        ("copy-inside",),
+        _copies_before_kernels("D2H"),
+        "Copy after the end event",
+        "end.record(); y = y.cpu()",
+    ),
+    Row(
+        ("queued",),
+        _waits_for("earlier"),
+        "Synchronise before the first reading as well",
+        f"{_SYNC}; t0 = time.perf_counter()",
+    ),
+    Row(
+        ("queued",),
+        _waits_for("contention"),
+        "Let the other streams finish first",
+        f"{_SYNC}; start.record()",
+    ),
+    Row(
+        ("queued",),
+        lambda case: _waits_for("dependency")(case) and _torch_events(case) and not case.on_purpose,
+        "Wait before the start event instead of after it",
+        "torch.cuda.current_stream().wait_stream(other); start.record()",
+    ),
+    Row(
+        ("allocation-inside",),
+        lambda case: _torch_events(case) and _allocates(case),
+        "Allocate before the start event, or run it once so that the caching allocator keeps the memory",
+        f"out = torch.empty_like(x); {_SYNC}; start.record(); f(x, out=out)",
+    ),
+    Row(
+        ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels", "other-calls"),
+        _can_run_ahead,
+        "Let the CPU run ahead: keep the GPU busy before the start event",
+        "torch.cuda._sleep({cycles}); start.record()",
+        _delay,
+    ),
+    Row(
+        ("event-floor", "launch-latency"),
+        lambda case: _torch_events(case) and case.operations < MANY_OPERATIONS,
+        "Time several calls with one pair and divide",
+        "start.record(); [f() for _ in range(20)]; end.record()",
+    ),
+    Row(
+        ("module-load",),
+        _torch_events,
+        "Run the code once before timing it",
+        f"f(x); {_SYNC}; start.record()",
+    ),
+    Row(
+        ("graph-opaque",),
+        _ALWAYS,
+        "Trace every node of the graph, which is slower",
+        "nsysalign run --graph-trace node SCRIPT.py",
+    ),
+)
+
+FASTER: tuple[Row, ...] = (
+    Row(
+        ("host-gap",),
+        _collects_garbage,
+        "Collect garbage between the timings or steps, not inside them",
+        "gc.collect(); gc.freeze(); gc.disable()  # and gc.collect() where a pause does not matter",
+    ),
+    Row(
+        ("host-gap",),
+        _long_stretch,
+        "Find the function that the CPU is in {where}, for {time} in one piece",
+        "nsysalign run --sample-python SCRIPT.py",
+        _stretch,
+    ),
+    Row(
+        ("sync-inside",),
+        _reads_back,
+        "Keep the value on the GPU: no .item(), float() or tensor as a number inside; read it back once",
+        "total += loss.detach()  # in the loop;   total.item()  # once, after it",
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _torch(case) and not case.copies_back,
+        "Wait only where something depends on it, and on the GPU rather than on the CPU",
+        "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _compiles,
+        "Fuse the small operations, or replay them as a CUDA graph",
+        'f = torch.compile(f, mode="reduce-overhead")',
+    ),
+    Row(
+        ("allocation-inside", "other-calls", "host-gap"),
+        _allocates_pinned,
+        "Allocate pinned memory once, before the loop, and copy from it",
+        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+    ),
+    Row(
+        ("allocation-inside",),
+        lambda case: _allocates(case) and _torch(case),
+        "Allocate once and reuse the memory",
+        "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
+    ),
+    Row(
+        ("copy-inside",),
+        _pageable("H2D"),
+        "Pin the memory once, before the loop: it copies faster and does not block the CPU",
+        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+    ),
+    Row(
+        ("copy-inside",),
+        _pageable("D2H"),
+        "Copy to pinned memory, which is faster and does not block the CPU",
+        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
+    ),
+    Row(
+        ("launch-blocking",),
+        _ALWAYS,
+        "Run without it",
+        "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py",
+    ),
+    Row(
+        ("module-load",),
+        lambda case: case.facts.python,
+        "Load the code when the program starts, not when the first result is needed",
+        "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
+    ),
+)
+
+#: What to do about pairs without a result, by rule.
+WITHOUT_RESULT = {
+    "no-result": Advice(
+        "Wait for the end event first, and use a fresh pair for each measurement:   end.synchronize(); ms = start.elapsed_time(end)"
+    ),
+    "captured-events": Advice(
+        "Record around the replay:   start.record(); graph.replay(); end.record()"
+    ),
+}
+#: What to do about clocks: the lower one of two can be held.
+AT_ONE_CLOCK = "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks={mhz:.0f}"

@@ -1,0 +1,208 @@
+"""One label as findings read it: the group that leads, its sums, and its typical interval.
+
+Numbers that a sentence prints are noted in the finding's evidence while they are printed, so that
+each can be checked again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from nsysalign.explain.facts import SMALL_NS, Facts, Stretch
+from nsysalign.explain.verdict import GPU_SHARE, Sums, sums_of, typical_of, word_of
+from nsysalign.label import SLOW, Group, Label
+from nsysalign.model import CAUSES, OTHERS_WORKED
+from nsysalign.text import duration, percent, plural, safe_text, subject
+
+_SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")
+#: A group has a row of its own from this share of the label's time on (first calls apart), or of its
+#: repetitions.
+ROW_SHARE, ROW_REPETITIONS = 0.05, 0.2
+#: What is kept between the timings of a copy back that `.item()` makes, in bytes.
+ITEM_BYTES = 4_096
+
+
+def spoken(label: str) -> str:
+    """A label as sentences name it: without folders, a common file name once."""
+    name = safe_text(subject(label))
+    if place := _SITE.match(name):
+        return f"{place['caller']}:{place['line']} › {place['lines']}"
+    return name
+
+
+def shown_groups(label: Label) -> tuple[Group, ...]:
+    """The groups of a label that have a row each: at least one."""
+    steady, whole = label.steady, label.steady_ns
+    count = sum(group.count for group in steady)
+    large = tuple(
+        group
+        for group in steady
+        if group.total_ns >= ROW_SHARE * whole or group.count >= ROW_REPETITIONS * count
+    )
+    return large or steady[:1]
+
+
+@dataclass
+class Numbers:
+    """Texts of numbers, and the numbers themselves, by their name."""
+
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    def time(self, name: str, ns: float) -> str:
+        self.evidence[f"{name}_ns"] = int(ns)
+        return duration(ns)
+
+    def share(self, name: str, part: float, whole: float) -> str:
+        self.evidence[f"{name}_share"] = part / max(whole, 1)
+        return percent(part / max(whole, 1))
+
+    def count(self, name: str, count: int, noun: str = "") -> str:
+        self.evidence[name] = int(count)
+        return plural(int(count), noun) if noun else f"{count:,}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A label, one of its groups, and what belongs to both.
+
+    typical: nanoseconds per cause of the group's typical interval, which add up to its time.
+    """
+
+    facts: Facts
+    label: Label
+    group: Group
+    sums: Sums
+    typical: dict[str, int]
+
+    @classmethod
+    def of(cls, facts: Facts, label: Label, group: Group, matrix: np.ndarray) -> Case:
+        """`matrix`: nanoseconds per interval and cause."""
+        typical = dict(zip(CAUSES, matrix[group.typical].tolist(), strict=True))
+        sums = sums_of(group, label.kind, facts.intervals)
+        return cls(facts, label, group, sums, typical)
+
+    @cached_property
+    def one(self) -> Sums:
+        """The sums of its typical interval."""
+        return typical_of(self.sums, self.typical, self.kernels_ns)
+
+    @property
+    def word(self) -> str:
+        return word_of(self.one)
+
+    @property
+    def on_host(self) -> bool:
+        """Timed by a clock of the CPU: GPU work and CPU time overlap."""
+        return self.label.kind == "host"
+
+    def ns(self, *causes: str) -> int:
+        """Nanoseconds of the typical interval."""
+        return sum(self.typical[cause] for cause in causes)
+
+    @cached_property
+    def kernels_ns(self) -> int:
+        """How long kernels and whole graphs ran in the typical interval."""
+        seen = self.ns("kernel", "graph")
+        if not self.on_host:
+            return seen
+        ran = int(self.facts.column("kernel_only_upper_ns")[self.group.typical])
+        outside = int(self.facts.column("kernel_outside_ns")[self.group.typical])
+        return max(seen, min(max(ran - outside, 0), self.group.typical_ns))
+
+    @property
+    def others_worked(self) -> bool:
+        """While its own stream was idle, most of the time."""
+        return self.facts.flagged(self.group.intervals, OTHERS_WORKED) > 0.5
+
+    @cached_property
+    def others(self) -> dict[int, int]:
+        return dict(self.facts.others(self.group.intervals))
+
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        return self.facts.stretches(self.group)
+
+    @cached_property
+    def before_first_work(self) -> tuple[int, int, str]:
+        """Of the typical interval: how long its stream was idle before its first GPU work, after how
+        long that was launched, and its name; (0, 0, '') where nothing is known."""
+        if not self.stretches or self.stretches[0].before is not None:
+            return 0, 0, ""
+        first = self.stretches[0]
+        if first.then is None:
+            return 0, 0, ""
+        after, launched, call = 0, 0, ""
+        for piece in first.pieces:  # the last one is that of the work: others are for other streams
+            if piece.cause == "api_launch" and piece.text:
+                launched, call = after, piece.text
+            after += piece.ns
+        return after, launched, call
+
+    @property
+    def longest_piece_ns(self) -> int:
+        """The longest time in one piece that the CPU was outside CUDA, in the typical interval."""
+        pieces = self.facts.segments(self.group)
+        return max((piece.ns for piece in pieces if piece.cause == "host"), default=0)
+
+    @property
+    def operations(self) -> int:
+        """How many the typical interval issued, or ran on its stream."""
+        ran = int(self.facts.column("operations")[self.group.typical])
+        return self.group.work.operations or ran
+
+    @property
+    def copies_back(self) -> int:
+        """How many results of a few bytes are copied to the host in a typical interval."""
+        small = [i for i in self.group.work.of_kind("memcpy") if "D2H" in i.name]
+        return sum(i.count for i in small if i.size <= ITEM_BYTES * i.count)
+
+    @property
+    def graphs(self) -> bool:
+        return self.group.work.graphs > 0 or self.ns("graph") > 0
+
+    @property
+    def on_purpose(self) -> bool:
+        """What it waited for was launched inside it, on another stream."""
+        return 2 * sum(self.others.values()) >= self.sums.waiting > 0
+
+    def avoidable(self) -> dict[str, int]:
+        """Nanoseconds over the group that need not be, by what takes them: all but kernels, graphs,
+        copies on the device, the floor, and waiting on purpose; together never more than what the
+        GPU did not work.  Of a slow group no more than its excess."""
+        sums = self.sums
+        parts = {
+            "cpu": sums.cpu,
+            "calls": sums.calls,
+            "sync": sums.sync,
+            "launches": sums.launches + sums.latency,
+            "copies": sums.copies,
+            "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
+        }
+        # of a host timer kernels ran beside what the CPU did
+        most = max(sums.whole - sums.busy - (0 if self.on_host else sums.floor), 0)
+        if self.group.role == SLOW:
+            usual = self.label.usual
+            most = min(most, max(sums.whole - sums.count * usual.typical_ns, 0))
+        return {name: min(ns, most) for name, ns in parts.items()}
+
+    @property
+    def small(self) -> bool:
+        """Its operations run for a short time each."""
+        return self.sums.busy <= SMALL_NS * self.group.count * max(self.group.work.operations, 1)
+
+    @property
+    def loss_ns(self) -> int:
+        """The largest of these; 0 where the GPU works enough, or where others did meanwhile."""
+        if self.others_worked and not self.sums.gpu:
+            return 0
+        return max(self.avoidable().values())
+
+    @property
+    def late(self) -> bool:
+        """Over a fifth of its typical interval is not GPU work."""
+        return self.one.busy < GPU_SHARE * self.one.whole

@@ -1,0 +1,390 @@
+"""The one finding of each label, which decides its sentence, verdict, fixes and row.
+
+    label with groups --> validity: does the number mean what it says?      (a sure reason, or none)
+                      --> story: the group and cause with most avoidable time
+                      --> Finding: sentence, verdict, words, advice, what could be saved
+
+Avoidable is all but kernels, graphs, copies on the device and an event pair's own cost; waiting for
+what the label launched itself is not; of a slow group it is the excess.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.explain import advice, sentences, validity
+from nsysalign.explain.case import Case, Numbers, shown_groups
+from nsysalign.explain.clocks import IntervalClocks, interval_clocks
+from nsysalign.explain.facts import WARN_SHARE, Facts
+from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
+from nsysalign.explain.rules import every_rule
+from nsysalign.explain.runs.run import Run
+from nsysalign.explain.verdict import (
+    CANNOT_TELL,
+    DOUBTFUL,
+    FLOOR,
+    GPU,
+    MIXED,
+    WAITING,
+    WRONG,
+)
+from nsysalign.label import FIRST, Label
+from nsysalign.memory import trim_memory
+from nsysalign.model import Diagnosis, Evidence
+from nsysalign.parts import parts_matrix
+from nsysalign.split.pieces import Segments
+from nsysalign.text import plural
+
+#: From this many operations on, they are many.
+MANY_OPERATIONS = 10
+#: A wait for so many operations holds up all launching.
+OFTEN = 10
+#: Fewer timings than this beside its first calls: these lead.
+FEWEST_STEADY = 2
+#: A group leads for what could be saved in it from this share of the label's time on, else the largest.
+MATTERS = 0.1
+#: What makes the rest of little interest comes first among equally severe findings.
+FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
+#: Calls that load or link code, and those that allocate or free memory.
+LOADS = re.compile(r"^cu(da)?(LibraryLoad|ModuleLoad|Link)")
+ALLOCATES = re.compile(
+    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
+    r"|Host(Alloc|Register|Unregister))"
+)
+#: Loading code is named from this time on, and this share of a call that is timed once.
+LOAD_NS, LOAD_SHARE = 100_000, 0.05
+#: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
+_WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
+#: Advice that follows a colon and three spaces is code.
+_CODE = re.compile(r":   .*", re.DOTALL)
+#: How much longer under nsys is worth a finding.
+_INFLATION = 0.05
+
+
+def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
+    """One finding per label, then those of runs and of add-ons: by severity and loss; and remarks.
+
+    `segments_of` gives the segments of intervals (ascending numbers).
+    """
+    facts = Facts(evidence, segments_of)
+    facts.runs = [Run(facts, row) for row in facts.runs]
+    found: list[tuple[str, Finding]] = list(_without_result(facts))
+    found += of_labels(facts)
+    notes = []
+    trim_memory()
+    for rule in every_rule():
+        if rule.table and rule.table not in evidence.extra:
+            continue
+        asked = map(rule.find, getattr(facts, rule.each)) if rule.each else [rule.find(facts)]
+        for outcome in chain.from_iterable(asked):
+            if isinstance(outcome, Remark):
+                notes.append(outcome.text)
+            else:
+                found.append((rule.name, outcome))
+    notes += _not_checked(facts)
+    found.sort(
+        key=lambda one: (
+            SEVERITIES.index(one[1].severity),
+            one[0] not in FIRST_OF_ALL,
+            -one[1].loss_ns,
+        )
+    )
+    table = frames.of_rows([_row(facts, *one) for one in found], frames.FINDINGS)
+    return Diagnosis(table, _of_intervals(found, len(evidence.intervals)), notes)
+
+
+def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """(rule, finding) of each label."""
+    matrix, clocks = parts_matrix(facts.analysis)[: facts.count], interval_clocks(facts)
+    labels = [label for label in facts.labels if not label.inside]
+    facts.read(group for label in labels for group in shown_groups(label)[:1])
+    leading = {label.name: leading_case(facts, label, matrix) for label in labels}
+    doubts = dict(validity.cold_caches(list(leading.values())))
+    slower = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
+    for label in labels:
+        case = leading[label.name]
+        usual = case if case.group is label.usual else Case.of(facts, label, label.usual, matrix)
+        reason = validity.reason(case)
+        if reason is None and (reason := validity.reason(usual)):
+            case = usual
+        reason = reason or _slower_clock(case, clocks) or doubts.get(label.name)
+        if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
+            reason = validity.spread(case)
+        rule, finding = _because(case, reason) if reason else _story(case, matrix)
+        rule, finding = _inflated(rule, finding, slower.get(label.name))
+        if finding.severity == "warning" and _WARM_UP.search(label.name):
+            finding = replace(finding, severity="info", loss_ns=0)
+        yield rule, finding
+
+
+def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
+    """The group with most avoidable time; of those without any the largest.  First calls lead only
+    where fewer than two other timings remain."""
+    groups = label.steady
+    if sum(group.count for group in groups) < FEWEST_STEADY:
+        groups = label.groups
+    cases = [Case.of(facts, label, group, matrix) for group in groups]
+    lead = max(cases, key=lambda case: (case.loss_ns, case.group.total_ns))
+    if lead.loss_ns >= MATTERS * label.steady_ns:
+        return lead
+    return max(cases, key=lambda case: case.group.total_ns)
+
+
+# --- why a number means something else ---
+
+
+def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
+    name = sentences.spoken(case.label.name)
+    title = f"{name} {reason.text}."
+    severity = (
+        "error" if reason.verdict == WRONG else "warning" if reason.verdict == DOUBTFUL else "info"
+    )
+    # a doubt says what the number is besides
+    if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
+        numbers = Numbers(dict(reason.evidence))
+        title += " " + _capital(sentences.describe(case.group, case.one, numbers)) + "."
+        reason = replace(reason, evidence=numbers.evidence)
+    cheap = reason.rule in ("cold-l2", "high-variance", "clock-changed")
+    hints = advice.advice(reason.rule, case)
+    if reason.rule in ("clock-changed", "throttled"):
+        mhz = min(v for k, v in reason.evidence.items() if k.endswith("_mhz"))
+        hints = Advice(advice.AT_ONE_CLOCK.format(mhz=mhz))
+    return reason.rule, _finding(
+        case,
+        "info" if cheap else severity,
+        title,
+        hints,
+        reason.evidence,
+        reason.verdict,
+        reason.words,
+    )
+
+
+def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
+    return validity.slowed(case, clocks) if clocks.known.any() else None
+
+
+def _without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Pairs without a place: their label has no row, or other rows."""
+    for label, site, reason in validity.without_result(facts):
+        title = f"{sentences.spoken(label)} {reason.text}."
+        yield (
+            reason.rule,
+            Finding(
+                "error", label, title, reason.evidence, advice.WITHOUT_RESULT[reason.rule], site,
+                verdict=reason.verdict, words=reason.words,
+            ),
+        )  # fmt: skip
+
+
+# --- what takes most of the time that need not be ---
+
+
+def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
+    """The finding of a label whose numbers mean what they say."""
+    label, numbers = case.label, Numbers()
+    cause = cause_of(case)
+    rule, word = rule_of(case, cause), case.word
+    shown = shown_groups(label)
+    words = sentences.words(case.group, case.one, cause)
+    if len(shown) > 1 or (shown and case.group not in shown):
+        shown = shown if case.group in shown else (*shown, case.group)
+        sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
+        title = sentences.of_several_groups(label, case, shown, sums, numbers)
+        if word == GPU:
+            rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
+    else:
+        title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
+        if case.sums.share(case.sums.waiting) >= WARN_SHARE and word != WAITING:
+            title = f"{title} {sentences.also_waited(case, numbers)}"
+        if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
+            rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
+    if rule == "module-load":
+        words = "first call"
+    loss_ns = _saved(case) if cause else 0
+    severity = "warning" if loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR else "info"
+    if rule == "module-load" and case.late:
+        severity = "warning"
+    if case.others_worked or word == CANNOT_TELL:
+        severity = "info"
+    hints = advice.advice(rule, case)
+    return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def cause_of(case: Case) -> str:
+    """What takes most of the avoidable time, as `Case.avoidable` names it; '' where nothing does.
+    Where the CPU waits for the GPU between launches, that is the cause: nothing behind it can be
+    launched ahead."""
+    if not case.late:
+        return ""
+    parts = case.avoidable()
+    cause = max(parts, key=parts.__getitem__)
+    if case.sums.share(parts[cause]) < 0.05:
+        return ""
+    waits, often = case.group.work.waits, case.operations <= OFTEN * case.group.work.waits
+    often = often or case.one.share(case.one.sync) >= 0.05
+    held = waits and often and cause in ("cpu", "launches", "sync") and case.word != WAITING
+    # a piece of the CPU's own code that is most of it is the story, whatever waits beside it
+    alone = 2 * case.longest_piece_ns > case.ns("host") >= 0.5 * case.group.typical_ns
+    return "sync" if held and not alone else cause
+
+
+def rule_of(case: Case, cause: str) -> str:
+    """The name of the finding."""
+    if _first_call(case):
+        return "module-load"
+    if case.word == FLOOR:
+        return "launch-latency" if case.operations else "event-floor"
+    if not cause and case.word == WAITING:
+        return "queued"
+    if not cause:
+        return (
+            "gpu-bound"
+            if case.word == GPU
+            else "unknown-time"
+            if case.word == CANNOT_TELL
+            else "mixed"
+        )
+    if cause == "calls":
+        name = case.group.of_cause("api")[0].what
+        return (
+            "allocation-inside"
+            if ALLOCATES.search(name)
+            else "module-load"
+            if LOADS.search(name)
+            else "other-calls"
+        )
+    if cause == "launches":
+        many = case.operations >= MANY_OPERATIONS
+        return (
+            "many-tiny-kernels"
+            if many
+            else "api-launch"
+            if case.sums.launches
+            else "launch-latency"
+        )
+    return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
+        cause
+    ]
+
+
+def _first_call(case: Case) -> bool:
+    """A call that was timed once, and loads code: the first call is what was timed."""
+    loaded = sum(e.ns for e in case.group.of_cause("api") if LOADS.search(e.what))
+    once = case.group.role == FIRST or case.label.count == 1
+    return once and loaded >= LOAD_NS
+
+
+def _saved(case: Case) -> int:
+    """What is avoidable over the run, no time counted twice."""
+    if (case.word in (FLOOR, WAITING) and case.on_purpose) or case.group.role == FIRST:
+        return 0
+    if _first_call(case):  # it happens once
+        return 0
+    loss, intervals = case.loss_ns, case.group.intervals
+    if case.label.overlapping and case.label.total_ns:
+        loss = int(loss * case.label.span_ns / case.label.total_ns)
+    # of threads that time at once no time counts twice
+    loss = min(loss, case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals]))
+    return loss if case.late else 0
+
+
+def _inflated(rule: str, finding: Finding, both: Any) -> tuple[str, Finding]:
+    """A run without nsys says that the label takes longer under it: so much of it is no time of the
+    program."""
+    if both is None or math.isnan(both.profiled_ns - both.baseline_ns) or not both.low_ns > 0:
+        return rule, finding
+    share = (both.profiled_ns - both.baseline_ns) / both.profiled_ns
+    if share < _INFLATION or finding.verdict == WRONG:
+        return rule, finding
+    numbers = Numbers(dict(finding.evidence))
+    numbers.evidence["profiler_share"] = share
+    title = (
+        f"{finding.title} Without nsys it takes {numbers.time('without_nsys', both.baseline_ns)} instead of "
+        f"{numbers.time('under_nsys', both.profiled_ns)}."
+    )
+    return rule, replace(finding, title=title, evidence=numbers.evidence)
+
+
+def _finding(
+    case: Case,
+    severity: str,
+    title: str,
+    hints: Advice,
+    evidence: dict[str, Any],
+    verdict: str,
+    words: str,
+    loss_ns: int = 0,
+) -> Finding:
+    return Finding(
+        severity, case.label.name, title, evidence, hints, case.label.site,
+        intervals=case.group.intervals, loss_ns=loss_ns, interval=case.group.typical,
+        verdict=verdict, words=words[:24], group=case.group.number,
+    )  # fmt: skip
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# --- the table ---
+
+
+def _not_checked(facts: Facts) -> Iterator[str]:
+    """What could not be looked at, and why."""
+    if not facts.count:
+        return
+    if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
+        yield "host-gap was not checked: the trace has no CUDA API rows"
+    if not interval_clocks(facts).known.any():
+        why = "no interval lies between two samples of the GPU's clock"
+        if not len(facts.analysis.gpu_clocks):
+            why = "the run has no samples of the GPU's clock (`nsysalign run` records them)"
+        yield f"clock-changed was not checked: {why}"
+    few = sum(label.usual.count < validity.SPREAD_SAMPLES for label in facts.labels)
+    if few:
+        yield f"high-variance was not checked: {plural(few, 'label')} with fewer than {validity.SPREAD_SAMPLES} timings of one kind"
+
+
+def _of_intervals(found: list[tuple[str, Finding]], count: int) -> pd.Series:
+    """Per interval a tuple of the rules with a finding about it: one object for all intervals with
+    the same."""
+    concerned: list[tuple[str, ...]] = [()] * count
+    same: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for name, finding in found:
+        for number in finding.intervals.tolist():
+            if name not in concerned[number]:
+                rules = (*concerned[number], name)
+                concerned[number] = same.setdefault(rules, rules)
+    return pd.Series(concerned, dtype=object)
+
+
+def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
+    """A row of `frames.FINDINGS`; torch code suits only torch programs."""
+    measuring, better, code = finding.advice
+    if not facts.torch and "torch" in measuring:
+        measuring = _CODE.sub(".", measuring)
+    if code:
+        better += f":   {code}"
+    elif better and ":   " not in better:
+        better += "."
+    plain = {}  # JSON
+    for key, value in finding.evidence.items():
+        value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, float):
+            value = round(value, None if key.endswith("_ns") else 4)
+        if value is not None and value not in ("", [], {}):
+            plain[key] = value
+    return (
+        rule, finding.severity, finding.label, finding.title, plain, measuring, better, finding.site,
+        finding.loss_ns, finding.interval, finding.verdict, finding.words, finding.group,
+    )  # fmt: skip

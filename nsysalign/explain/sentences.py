@@ -1,0 +1,512 @@
+"""All sentences about labels: what a number consists of, in one or two of them.
+
+    h2d_t1 reads 228 us; its kernels take 24.7 us.         a label of one group: its typical interval
+    The GPU sat idle: the kernel was launched 153 us after start.record().
+
+    b01.py:23-26: 600 timings, 1.65 s; half of it is 5     a label of several groups: sums, the group
+    of them, 150 ms each: CPU outside CUDA 99 %.           that matters, then the others
+
+A number beside a number is of the same thing: parts of one interval beside its length, shares of a
+sum beside the sum.  `Numbers` notes each number that is printed, for the finding's evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from nsysalign.explain.case import Case, Numbers, spoken
+from nsysalign.explain.validity import largest_kernel
+from nsysalign.explain.verdict import (
+    COPY,
+    CPU,
+    FLOOR,
+    GPU,
+    LAUNCH,
+    MIXED,
+    WAITING,
+    Sums,
+    word_of,
+)
+from nsysalign.label import FIRST, Group, Label
+from nsysalign.model import OPERATION_KINDS, Evidence
+from nsysalign.parts import DISPLAY, staging
+from nsysalign.text import bytes_text, duration, kernel_name, percent, plural, safe_text
+
+#: Where a label's clock starts.
+_BEGIN = {"event": "start.record()", "host": "the first timer call", "nvtx": "its begin"}
+#: From this share of the idle time on, what lies before the first GPU work is the story.
+_BEFORE_FIRST = 0.6
+#: A part from this share of a group on is named.
+_NAMED = 0.1
+#: A label of several groups is told in about so many letters: three lines.
+_LETTERS = 215
+#: Kernels' names in sentences have at most so many letters.
+_KERNEL_LETTERS = 48
+
+_BYTES = re.compile(r"[\d.,]+ [kMG]?B")
+
+
+# --- one group ---
+
+
+def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = False) -> str:
+    """The number and why it is that: about the typical interval.  cause: what takes most of the
+    avoidable time (`Case.avoidable`), '' for nothing.  first: what was timed is a first call."""
+    typical, word = case.group.typical_ns, case.word
+    reads = _reads(case, numbers)
+    if first:
+        loaded = numbers.time("typical_calls", case.ns("api"))
+        outside = numbers.time("typical_outside_cuda", case.ns("host"))
+        return (
+            f"{reads}; {_takes(case, numbers)}. It is a first call: the CPU sets up, loads or compiles code, "
+            f"{outside} outside CUDA and {loaded} in CUDA calls, most in {safe_text(case.group.of_cause('api')[0].what)}."
+        )
+    if word == GPU:
+        return f"{reads}{_works(case, numbers)}"
+    if word == MIXED and not cause:
+        return f"{reads}: {_largest(case, numbers)}."
+    if word == COPY:
+        return f"{reads}; {_copies(case, numbers)}"
+    if word == WAITING:
+        waited = numbers.time("waiting", case.ns("queued"))
+        return f"{reads}; for {waited} of it its work was launched and waited{_waited_for(case, numbers)}"
+    takes = _takes(case, numbers)
+    if word == FLOOR:
+        return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
+    if not typical or cause == "":
+        return f"{reads}; {takes}."
+    return f"{reads}; {takes}. {why(case, cause, numbers)}"
+
+
+def _reads(case: Case, numbers: Numbers) -> str:
+    time = numbers.time("typical", case.group.typical_ns)
+    if case.label.kind == "nvtx":
+        return f"{spoken(case.label.name)}: its GPU work spans {time}"
+    return f"{spoken(case.label.name)} reads {time}"
+
+
+def _works(case: Case, numbers: Numbers) -> str:
+    """How much of a GPU-bound timing is GPU work, and the kernel that takes most of that."""
+    kernels = case.kernels_ns
+    what = "a CUDA graph" if case.ns("graph") > case.ns("kernel") else "kernels"
+    share = numbers.share("typical_gpu", kernels, case.group.typical_ns)
+    text = f": {share} {what}."
+    if case.on_host:
+        ran = numbers.time("typical_gpu", kernels)
+        text = f"; {what} ran for {ran} of it ({share})."
+    name, part = largest_kernel(case)
+    if not name or case.ns("graph") or (case.on_host and case.ns("kernel") < 0.5 * kernels):
+        return text
+    if len(name) > _KERNEL_LETTERS:
+        name = name[: _KERNEL_LETTERS - 1] + "…"
+    largest = numbers.share("largest_kernel", part, 1)
+    return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def _takes(case: Case, numbers: Numbers) -> str:
+    """How long the GPU worked in the typical interval."""
+    kernels = case.kernels_ns
+    if case.on_host and kernels:
+        ran = numbers.time("typical_gpu", kernels)
+        return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
+    if not kernels and case.others:
+        return f"its stream runs no kernel; stream {numbers.count('working_stream', next(iter(case.others)))} works"
+    if not kernels:
+        return "no kernel runs in it"
+    ran = numbers.time("typical_gpu", kernels)
+    if case.ns("graph") > case.ns("kernel"):
+        return f"its CUDA graph takes {ran}"
+    one = case.operations == 1
+    return f"its {'kernel takes' if one else 'kernels take'} {ran}"
+
+
+def _of_what(case: Case) -> str:
+    graphs, kernels = case.group.work.graphs, case.group.work.of_kind("kernel")
+    if graphs and not kernels:
+        return "a CUDA graph" if graphs == 1 else "CUDA graphs"
+    return "kernels"
+
+
+def _largest(case: Case, numbers: Numbers) -> str:
+    """The two largest parts of the typical interval."""
+    shares = {"kernels": case.kernels_ns, "copies": case.ns("memcpy", "memset")}
+    shares |= {"launch latency and events": case.ns("launch_latency", "event")}
+    shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host", "api", "profiler")}
+    shares |= {"waiting": case.ns("queued"), "synchronising": case.ns("sync")}
+    ordered = sorted(shares.items(), key=lambda item: -item[1])[:2]
+    whole = case.group.typical_ns
+    texts = [
+        f"{name} {numbers.share(name.replace(' ', '_'), ns, whole)}" for name, ns in ordered if ns
+    ]
+    return ", ".join(texts)
+
+
+def why(case: Case, cause: str, numbers: Numbers) -> str:
+    """Why the GPU did not work in the typical interval."""
+    idler = "Its stream" if case.others else "The GPU"
+    idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
+    if case.on_host:
+        idle_ns = case.group.typical_ns - case.kernels_ns - case.ns("memcpy", "memset", "queued")
+    idle = numbers.time("typical_idle", max(idle_ns, 0))
+    waits = case.group.work.waits
+    if cause == "sync":
+        often = numbers.count("waits", waits)
+        times = "once" if waits == 1 else f"{often} times"
+        back = case.copies_back
+        results = f"{numbers.count('copies_back', back, 'result')} of a few bytes" if back else ""
+        read = f" ({results} copied back)" if back else ""
+        return (
+            f"The CPU waits for the GPU {times} in it{read}, so that nothing can be launched ahead. "
+            f"{idler} was idle for {idle} of it."
+        )
+    if cause == "calls":
+        return f"{idler} was idle for {idle} of it: {_calls(case, numbers)}."
+    if cause == "launches" and case.on_host:
+        return f"The GPU had nothing to do for {idle} of it: {_launches(case, numbers)}."
+    if cause == "launches":
+        return f"{idler} was idle for {idle} of it: {_launches(case, numbers)}."
+    if cause == "copies":
+        copies = _copies(case, numbers)
+        return copies[:1].upper() + copies[1:]
+    before, after, _ = case.before_first_work
+    if before >= _BEFORE_FIRST * idle_ns and after and not case.on_host:
+        begin = _BEGIN.get(case.label.kind, "its begin")
+        first = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
+        what = first.get(case.stretches[0].then.cause, "work")
+        launched = (
+            f"its first {what} was launched {numbers.time('launched_after', after)} after {begin}"
+        )
+        return f"{idler} sat idle: {launched}{_in_what(case)}."
+    outside = numbers.time("typical_outside_cuda", case.ns("host"))
+    if case.on_host and 2 * case.ns("host") < idle_ns:
+        return f"The GPU had nothing to do for {idle} of it{_in_what(case)}."
+    if case.on_host:
+        beside = (
+            ", partly while the GPU ran" if case.kernels_ns > 0.05 * case.group.typical_ns else ""
+        )
+        return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
+    return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
+
+
+def _in_what(case: Case) -> str:
+    """What the CPU was in while it was outside CUDA, where the recording has one name for most of
+    it."""
+    entries = case.group.of_cause("host")
+    if entries and entries[0].what and 2 * entries[0].ns >= case.group.ns("host"):
+        return f" ({safe_text(entries[0].what)})"
+    return ""
+
+
+def _calls(case: Case, numbers: Numbers) -> str:
+    entries = case.group.of_cause("api")
+    inside = numbers.time("typical_calls", case.ns("api"))
+    if not entries or not entries[0].what:
+        return f"the CPU was in other CUDA calls for {inside}"
+    return f"the CPU was in other CUDA calls for {inside}, most in {safe_text(entries[0].what)}"
+
+
+def _launches(case: Case, numbers: Numbers) -> str:
+    operations = case.operations
+    cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
+    if operations >= 10:
+        return f"launching its {numbers.count('operations', operations)} operations one by one costs {cost}"
+    entries = case.group.of_cause("api_launch")
+    name = f" ({safe_text(entries[0].what)})" if entries and entries[0].what else ""
+    return f"launch calls{name} and their latency take {cost}"
+
+
+def _copies(case: Case, numbers: Numbers) -> str:
+    """Share, direction, memory, bytes and speed of the copies of the typical interval."""
+    ns = case.ns("memcpy", "memset")
+    share = numbers.share("typical_copies", ns, case.group.typical_ns)
+    entries = [e for e in case.group.of_cause("memcpy") if e.size]
+    if not entries:
+        return f"{share} of it are copies and memsets."
+    largest = max(entries, key=lambda e: e.ns)
+    moved = bytes_text(largest.size / case.group.count)
+    numbers.evidence["copied_bytes"] = largest.size // case.group.count
+    memory = (
+        f" from {largest.memory} memory" if largest.memory and largest.direction == "H2D" else ""
+    )
+    memory = (
+        f" to {largest.memory} memory" if largest.memory and largest.direction == "D2H" else memory
+    )
+    speed = (
+        f" at {_speed(largest.size / max(largest.ns, 1))} GB/s"
+        if not case.on_host or largest.what != "staging"
+        else ""
+    )
+    if speed:
+        numbers.evidence["achieved_GB_per_s"] = largest.size / max(largest.ns, 1)
+    staged = sum(e.ns for e in case.group.of_cause("memcpy") if e.what == "staging")
+    if staged > 0.1 * case.group.ns("memcpy"):
+        speed = ", staged by the CPU"
+    return f"{share} of it are copies: {moved} {largest.direction}{memory}{speed}."
+
+
+def _speed(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.3g}"
+
+
+def also_waited(case: Case, numbers: Numbers) -> str:
+    """Of a timing that is about something else: for how long it waited, and for what."""
+    waited = numbers.time("waiting", case.ns("queued"))
+    return f"For {waited} of it work was launched and waited{_waited_for(case, numbers)}"
+
+
+def _waited_for(case: Case, numbers: Numbers) -> str:
+    """For what, with its stream and kernel, where the trace says so."""
+    entries = case.group.of_cause("queued")
+    if not entries:
+        return _behind_others(case, numbers)
+    largest = entries[0]
+    stream = "another stream"
+    if largest.stream >= 0:
+        stream = f"stream {numbers.count('stream_waited_for', largest.stream)}"
+    kernel = f" ({kernel_name(safe_text(largest.what))})" if largest.what else ""
+    if largest.why == "full-queue":
+        return ": the launch queue was full."
+    if largest.why == "earlier-work":
+        return " for earlier work, which was launched before the first timer call."
+    if largest.why == "contention":
+        return f": {stream} kept the GPU busy{kernel}."
+    if case.on_purpose:
+        return _behind_others(case, numbers)
+    return f" for work of {stream}{kernel} that was launched before."
+
+
+def _behind_others(case: Case, numbers: Numbers) -> str:
+    busiest = next(iter(case.others), None)
+    if busiest is None:
+        return "; for what is not in the trace."
+    stream = numbers.count("stream_waited_for", busiest)
+    entries = case.group.of_cause("queued")
+    kernel = f" ({kernel_name(safe_text(entries[0].what))})" if entries and entries[0].what else ""
+    return f" for what it launched itself on stream {stream}{kernel}: that is what is timed."
+
+
+# --- several groups ---
+
+
+def of_several_groups(
+    label: Label, lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
+) -> str:
+    """How many, how much in all; the group that matters and its share; the others.  sums: of each
+    group by its number."""
+    whole, group = label.steady_ns, lead.group
+    count = sum(g.count for g in label.steady)
+    timings = numbers.count("steady_timings", count, "timing")
+    total = numbers.time("steady_total", whole)
+    says = f"{spoken(label.name)}: {timings}, {total}"
+    if label.overlapping:
+        says = f"{spoken(label.name)}: {timings} that overlap"
+    length = numbers.time("typical", group.typical_ns)
+    number = numbers.count("group_timings", group.count)
+    each = f"one takes {length}" if group.count == 1 else f"{number} of them take {length} each"
+    if not label.overlapping:
+        part = _part(numbers, group.total_ns, whole)
+        each = (
+            f"{part} of it is one of {length}"
+            if group.count == 1
+            else f"{part} of it is {number} of them, {length} each"
+        )
+    names = kind_names(shown)
+    numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    others = [
+        f"{g.count:,} x {duration(g.typical_ns)} ({names[g.number]}{describe(g, sums[g.number], numbers, brief=True)})"
+        for g in shown
+        if g is not group
+    ]
+    for g in shown:
+        numbers.count(f"group_{g.number}_timings", g.count)
+        numbers.time(f"group_{g.number}_typical", g.typical_ns)
+    what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}."
+    if not others:
+        rest = [g for g in label.steady if g is not group]
+        return (
+            f"{what} The other {len(rest)} groups are under a twentieth each." if rest[1:] else what
+        )
+    fits = 1
+    while fits < len(others) and len(what) + len(", ".join(others[: fits + 1])) < _LETTERS:
+        fits += 1
+    left = len(others) - fits
+    numbers.evidence |= {"more_kinds": left} if left else {}
+    more = f" and {left} more {'kind' if left == 1 else 'kinds'}" if left else ""
+    return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
+    """By what a reader tells groups of one label apart, by number of the group, '' where only their
+    time differs; with `end` behind it."""
+    names, counts = {}, {group.work.operations for group in groups}
+    for group in groups:
+        name = group.work.name
+        if not name or "operation" in name or len(counts) == len(groups) > 1:
+            name = _work(group)
+        elif _BYTES.fullmatch(name):
+            name = f"{name} copied"
+        names[group.number] = "" if end and name.startswith("copy ") else name
+    if len(set(names.values())) == 1:
+        names = dict.fromkeys(names, "")
+    return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
+
+
+def _work(group: Group) -> str:
+    """What a group issued, in two or three words: "2 kernels", "pinned H2D copy", "no GPU work"."""
+    work = group.work
+    if not work.operations:
+        return "no GPU work"
+    if work.operations == 1 and (copies := work.of_kind("memcpy")):
+        return " ".join(reversed(copies[0].name.split()))
+    if work.graphs and work.graphs == work.operations:
+        return plural(work.graphs, "graph")
+    kernels = sum(i.count for i in work.of_kind("kernel"))
+    if kernels == work.operations:
+        return plural(kernels, "kernel")
+    return plural(work.operations, "operation")
+
+
+def _part(numbers: Numbers, part: int, whole: int) -> str:
+    """ "48 %", "half"."""
+    text = numbers.share("group", part, whole)
+    return "half" if 0.475 <= part / max(whole, 1) <= 0.525 else text
+
+
+def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
+    """What a group's time is, in a few words with a share: "97 % kernels", "CPU outside CUDA 99 %
+    (garbage collection)"."""
+    if group.empty == group.count:
+        return "no GPU work in it"
+    parts = {
+        "kernels": sums.gpu,
+        "NCCL's kernels": sums.collectives,
+        "copies": sums.copies + sums.copies_on_device,
+        "memsets": sums.memset,
+        "CPU outside CUDA": sums.cpu,
+        "other CUDA calls": sums.calls,
+        "launching": sums.launches + sums.latency,
+        "synchronising": sums.sync,
+        "waiting": sums.waiting,
+        "event and launch latency": sums.floor,
+    }
+    if sums.share(sums.gpu) >= 0.8:
+        parts = {"kernels": sums.gpu}
+    elif sums.beside:
+        parts.pop("kernels")
+    largest, ns = max(parts.items(), key=lambda item: item[1])
+    if largest == "kernels" and group.ns("graph") > group.ns("kernel"):
+        largest = "a CUDA graph"
+    cause = {
+        "CPU outside CUDA": "host",
+        "other CUDA calls": "api",
+        "waiting": "queued",
+        "copies": "memcpy",
+    }
+    entries = group.of_cause(cause.get(largest, ""))
+    name = entries[0].what if entries and 2 * entries[0].ns >= sum(e.ns for e in entries) else ""
+    if largest == "copies" and entries:
+        memory = entries[0].memory
+        name = " ".join(filter(None, (memory, entries[0].direction)))
+    if largest == "waiting" and entries and entries[0].stream >= 0:
+        name = f"stream {entries[0].stream}"
+    named = f" ({safe_text(name)})" if name else ""
+
+    def share(part: str, amount: int) -> str:
+        return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", amount, sums.whole)
+
+    text = f"{largest} {share(largest, ns)}{named}"
+    others = [(part, amount) for part, amount in parts.items() if part != largest]
+    second = max(others, key=lambda one: one[1], default=("", 0))
+    if brief:
+        return text
+    if sums.beside and largest != "kernels" and sums.share(sums.gpu) >= 0.01:
+        return f"{text}, the GPU at work for {share('kernels', sums.gpu)}"
+    return f"{text}, {second[0]} {share(*second)}" if sums.share(second[1]) >= 0.25 else text
+
+
+def first_calls(label: Label) -> str:
+    """What the first calls of a label took, as a closing clause; '' for none."""
+    groups = [g for g in label.groups if g.role == FIRST]
+    if not groups or len(groups) == len(label.groups):
+        return ""
+    count, total = sum(g.count for g in groups), sum(g.total_ns for g in groups)
+    which = "The first call" if count == 1 else f"{plural(count, 'first call')}"
+    return f"{which} took {duration(total)}{loaded(groups)}."
+
+
+def loaded(groups: Sequence[Group]) -> str:
+    """Of first calls the CUDA call that took most of their time, in brackets."""
+    calls: dict[str, int] = {}
+    for group in groups:
+        for entry in group.of_cause("api"):
+            calls[entry.what] = calls.get(entry.what, 0) + entry.ns
+    name = max(calls, key=calls.__getitem__, default="")
+    total = sum(g.total_ns for g in groups)
+    if not name or calls[name] < _NAMED * total:
+        return ""
+    return f" ({safe_text(name)} {duration(calls[name])})"
+
+
+def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
+    """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
+    whole = max(sum(parts.values()), 1)
+    details = analysis.details[analysis.details["interval"] == interval]
+    worked = sum(parts[cause] for cause in OPERATION_KINDS)
+    worked -= int(staging(details)["ns"].sum())
+    takes = f"From its first to its last GPU work the run takes {duration(whole)}"
+    says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
+    if 2 * worked < whole:
+        rest = [(ns, cause) for cause, ns in parts.items() if cause not in OPERATION_KINDS and ns]
+        named = [f"{DISPLAY[cause]} {percent(ns / whole)}" for ns, cause in sorted(rest)[:-4:-1]]
+        return f"{says} While it ran nothing: {', '.join(named)}."
+    kernels = analysis.kernels
+    rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
+    if rows.empty:
+        return says
+    largest = rows.sort_values("total_ns", ascending=False).iloc[0]
+    share = percent(largest["total_ns"] / max(rows["total_ns"].sum(), 1))
+    name = kernel_name(safe_text(largest["kernel"]))
+    return f"{says} {name} is {share} of its kernel time: look at it with ncu."
+
+
+# --- words of a row ---
+
+
+def words(group: Group, sums: Sums, cause: str = "") -> str:
+    """The verdict of a group in words with its number, at most 24 letters.  cause: as in `Case.avoidable`."""
+    word = word_of(sums)
+    late = sums.share(sums.late)
+    if group.empty == group.count:
+        return "no GPU work"
+    if word == GPU:
+        what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
+        if sums.busy - sums.gpu > 0.05 * sums.whole:
+            return f"{percent(sums.share(sums.busy))} GPU work"
+        return f"{percent(sums.share(sums.gpu))} {what}"
+    if word == COPY:
+        return f"copies, {percent(sums.share(sums.copies + sums.copies_on_device + sums.memset))}"
+    if word == WAITING:
+        return f"waiting, {percent(sums.share(sums.waiting))}"
+    if cause == "sync":
+        return plural(group.work.waits, "wait") + " inside"
+    if word == FLOOR:
+        return "event cost only"
+    entries = group.of_cause("api")
+    if cause == "calls" and entries and len(entries[0].what) <= 16:
+        return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
+    if word in (CPU, LAUNCH):
+        if sums.share(sums.gpu) < 0.3 and late >= 0.5:
+            return "measures launches" if word == LAUNCH else "measures the CPU"
+        return f"{'launches' if word == LAUNCH else 'CPU'} late, {percent(late)}"
+    if word == MIXED:
+        parts = {
+            "kernels": sums.gpu,
+            "NCCL": sums.collectives,
+            "copies": sums.copies,
+            "launches": sums.launches + sums.latency,
+        }
+        parts |= {"CPU": sums.cpu + sums.calls, "waiting": sums.waiting, "latency": sums.floor}
+        largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
+        return ", ".join(f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns)[:24]
+    return "cannot tell"

@@ -1,0 +1,372 @@
+"""Facts that make a number mean something else: few and sure, each with its reason.
+
+An error: what was timed is not what is meant.  A doubt: the number is real, but clocks, caches or
+what stands inside make it another one than it seems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nsysalign.explain.case import Case, Numbers, spoken
+from nsysalign.explain.clocks import IntervalClocks
+from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts
+from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, MIXED, WRONG
+from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
+from nsysalign.text import short_name
+
+#: Pairs of events with nothing between them that measure more than this are no floor.
+FLOOR_AT_MOST_NS = 50_000
+#: Less work on other streams is none.
+LEAST_WORK_NS = 1_000
+#: Two SM clocks, and kernels at them, are different from these shares on.
+CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
+#: So many intervals are needed to compare clocks, or one label's kernels with another's.
+CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
+#: A group whose 10 and 90 % quantiles are further apart than this, and of so many intervals, is no
+#: number but a range.
+SPREAD, SPREAD_SAMPLES = 1.5, 10
+#: torch's kernel of `zero_` and `fill_`: an L2 flush.
+_FILL = "FillFunctor"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a number means something else.
+
+    verdict: wrong, doubtful, or a word of `verdict.VERDICTS` that it stands for.  words: at most 24
+    letters.  text: what follows the label's name in a sentence.  group_only: of which intervals it is
+    said is the case's group.
+    """
+
+    rule: str
+    verdict: str
+    words: str
+    text: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+def reason(case: Case) -> Reason | None:
+    """The first reason that holds for at least half of the label's steady intervals."""
+    for ask in (_nothing_inside, _ended_later, _two_streams, _launch_blocking, _fill_inside):
+        if found := ask(case):
+            return found
+    return None
+
+
+def _steady(case: Case, name: str) -> tuple[int, int]:
+    """How many of the label's steady intervals have it, and how many there are."""
+    groups = case.label.steady
+    return sum(getattr(g, name) for g in groups), sum(g.count for g in groups)
+
+
+def _nothing_inside(case: Case) -> Reason | None:
+    """Nothing was issued between the two readings, and nothing ran."""
+    empty, count = _steady(case, "empty")
+    if not count or empty < TYPICAL_SHARE * count or not case.group.empty:
+        return None
+    if case.label.kind == "event" and case.others:
+        return None
+    numbers = Numbers()
+    times = numbers.time("typical", case.group.typical_ns)
+    often = f"{numbers.count('without_work', empty)} of {numbers.count('steady_timings', count)}"
+    if case.label.kind == "event" and case.group.typical_ns < FLOOR_AT_MOST_NS:
+        text = f"contains no GPU work: {times} is what an event pair itself costs here"
+        return Reason("event-floor", FLOOR, "event cost only", text, numbers.evidence)
+    waits = case.facts.flagged(case.group.intervals, "synchronised-before", "synchronised-after")
+    if case.on_host and waits < TYPICAL_SHARE:
+        text = f"reads {times} of CPU time: no GPU work was issued in {often} timings"
+        return Reason("no-gpu-work-inside", CPU, "CPU time, no GPU work", text, numbers.evidence)
+    text = f"times nothing: no GPU work in {often} timings"
+    return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
+
+
+def _ended_later(case: Case) -> Reason | None:
+    """Most of what was issued inside ended after the second reading: that is not ordered behind the
+    work."""
+    late, count = _steady(case, "late")
+    if case.label.kind == "nvtx" or not count:
+        return None
+    if late < TYPICAL_SHARE * count or not case.group.late:
+        return _not_ordered(case)
+    if not _escaped(case):
+        return None
+    numbers = Numbers()
+    often = f"{numbers.count('ended_later', late)} of {numbers.count('steady_timings', count)}"
+    if case.on_host:
+        text = f"times the launching, its work ended later ({often} timings)"
+        return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
+    streams = list(case.others)
+    on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""
+    text = f"does not wait for its work{on} ({often} timings)"
+    return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _escaped(case: Case) -> bool:
+    """Whether what ended later is the work: a batch that is fetched, or gradients that are reduced,
+    while something else is timed are not."""
+    if case.on_host:
+        ran = case.facts.column("kernel_only_upper_ns")[case.group.intervals]
+        outside = case.facts.column("kernel_outside_ns")[case.group.intervals]
+        return not ran.any() or 2 * outside.sum() >= ran.sum()
+    timed = case.sums.busy + case.sums.copies + case.sums.collectives
+    return 10 * timed <= sum(case.others.values())
+
+
+def _not_ordered(case: Case) -> Reason | None:
+    """The timed stream ran nothing, and its end is not ordered behind the streams that did the
+    work: that it ended before was luck."""
+    facts, intervals = case.facts, case.group.intervals
+    inferred = facts.column("method")[case.group.typical] == "inferred"
+    if case.label.kind != "event" or inferred or case.sums.gpu or case.sums.copies:
+        return None
+    table = facts.analysis.other_streams
+    table = table[table["interval"].isin(intervals) & (table["ns"] >= LEAST_WORK_NS)]
+    if "ordered" not in table or table.empty:
+        return None
+    apart = table.groupby("interval")["ordered"].max().eq(False)
+    if apart.sum() < TYPICAL_SHARE * case.group.count:
+        return None
+    numbers = Numbers()
+    stream = numbers.count("working_stream", next(iter(case.others)))
+    often = f"{numbers.count('not_ordered', int(apart.sum()))} of {numbers.count('group_timings', case.group.count)}"
+    text = f"does not wait for its work on stream {stream} ({often} timings)"
+    return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _two_streams(case: Case) -> Reason | None:
+    """Start and end lie on different streams, and no wait joins them: their distance is not the
+    duration of the work on either."""
+    apart, count = _steady(case, "two_streams")
+    if (
+        case.label.kind != "event"
+        or not count
+        or apart < TYPICAL_SHARE * count
+        or not case.group.two_streams
+    ):
+        return None
+    facts, intervals = case.facts, case.group.intervals
+    first = int(facts.column("start_stream")[case.group.typical])
+    last = int(facts.column("end_stream")[case.group.typical])
+    waits = facts.details(intervals, "queued")
+    ordered = waits["detail"].isin(["dependency", "dependency-inferred", "default-stream-order"])
+    calls = facts.details(intervals, "api")["detail"].astype(str)
+    if (ordered & (waits["stream"] == first)).any() or calls.str.contains("StreamWaitEvent").any():
+        return None
+    numbers = Numbers()
+    text = (
+        f"starts on stream {numbers.count('start_stream', first)} and ends on stream {numbers.count('end_stream', last)}, "
+        f"and no wait joins them: {numbers.time('typical', case.group.typical_ns)} is a distance between two queues"
+    )
+    return Reason("different-streams", DOUBTFUL, "two streams, no wait", text, numbers.evidence)
+
+
+def _launch_blocking(case: Case) -> Reason | None:
+    """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
+
+    host    [ launch k -------------) host [ launch k+1 -------
+    GPU             [kernel k )                   [kernel k+1
+                               ^ the rest of launch k, then host, then launch k+1: two launch calls
+                               in one gap
+    """
+    if case.on_host or case.operations < 2 or not case.ns("api_launch"):
+        return None
+    gaps = [  # the last one before the end event launches nothing
+        gap.pieces
+        for gap in case.stretches
+        if gap.before and gap.before.cause == "kernel" and gap.then
+    ]
+    blocked = [
+        pieces
+        for pieces in gaps
+        if pieces[0].cause == "api_launch"
+        and len({piece.ref for piece in pieces if piece.cause == "api_launch"}) > 1
+    ]
+    if len(gaps) < 5 or len(blocked) < 0.8 * len(gaps):
+        return None
+    numbers = Numbers()
+    after = numbers.count("kernels_followed_by_their_own_launch_call", len(blocked))
+    text = (
+        f"seems to run with CUDA_LAUNCH_BLOCKING: after {after} of {numbers.count('gaps_between_kernels', len(gaps))} "
+        "kernels the CPU was still inside the call that had launched them"
+    )
+    return Reason("launch-blocking", DOUBTFUL, "launch calls block", text, numbers.evidence)
+
+
+def _fill_inside(case: Case) -> Reason | None:
+    """A constant is written inside the timing, between other kernels: an L2 flush that belongs
+    before it."""
+    if case.on_host or not 2 <= case.operations < 10:
+        return None
+    kernels = case.group.of_cause("kernel")
+    filled = sum(e.ns for e in kernels if _FILL in e.what) + case.group.ns("memset")
+    ran = case.group.ns("kernel", "memset")
+    if not WARN_SHARE * case.sums.whole < filled < 0.98 * ran:
+        return None
+    numbers = Numbers()
+    share = numbers.share("filling", filled, case.sums.whole)
+    text = f"contains a fill: {share} of its time goes into writing a constant (zeroing, or a flush of the L2)"
+    return Reason("fill-inside", DOUBTFUL, f"{share} a fill inside", text, numbers.evidence)
+
+
+# --- clocks, caches, spread: what makes the number another one ---
+
+
+def spread(case: Case) -> Reason | None:
+    """One kind of work, one pace, and yet no one number."""
+    group = case.group
+    if (
+        group.count < SPREAD_SAMPLES
+        or group.high_ns < SPREAD * group.low_ns
+        or group.high_ns - group.low_ns < 5_000
+    ):
+        return None
+    numbers = Numbers()
+    low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
+    text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
+    return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
+
+
+def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
+    """The GPU could not run as fast as requested (power, heat, hardware), and its kernels took
+    longer; or its clock changed between the intervals, and its kernels follow it."""
+    steady = [g.intervals for g in case.label.steady if g.work == case.group.work]
+    numbers = np.sort(np.concatenate(steady))
+    kernel = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
+    known = clocks.known[numbers] & (kernel > 0)
+    numbers, kernel = numbers[known], kernel[known]
+    if len(numbers) < CLOCK_SAMPLES:
+        return None
+    clock, reasons = clocks.sm_mhz[numbers], clocks.reasons[numbers] & SLOWED_BITS
+    fast = clock >= (1 - CLOCK_SHARE) * np.percentile(clock, 95)
+    behind = int((~fast).sum())
+    highest = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
+    held = reasons > 0
+    said = Numbers()
+    if held.sum() >= TYPICAL_SHARE * len(numbers):
+        low = float(np.median(clock[held]))
+        if (
+            low <= (1 - CLOCK_SHARE) * highest
+            and np.median(kernel / np.maximum(case.group.typical_ns, 1)) >= WARN_SHARE
+        ):
+            why = [text for bit, text in CLOCK_REASONS.items() if (reasons & bit).any()]
+            said.evidence |= {"sm_clock_mhz": low, "highest_sm_clock_mhz": highest}
+            often = f"{said.count('slowed_timings', int(held.sum()))} of {said.count('clocked_timings', len(numbers))}"
+            text = (
+                f"ran on a GPU that was slowed down in {often} timings ({', '.join(why)}), to {low:.0f} MHz; "
+                f"the highest SM clock of the run is {highest} MHz"
+            )
+            return Reason("throttled", DOUBTFUL, f"slowed to {low:.0f} MHz", text, said.evidence)
+    if min(len(numbers) - behind, behind) < 2:
+        return None
+    high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
+    quick, slow = float(np.median(kernel[fast])), float(np.median(kernel[~fast]))
+    follows = slow / max(quick, 1) - 1 >= 0.3 * (high / max(low, 1) - 1)
+    period = 1 / np.maximum(clock, 1)
+    correlation = float(np.corrcoef(kernel, period)[0, 1]) if kernel.std() else 0.0
+    if not follows or slow < (1 + CLOCK_SAY_SHARE) * quick or correlation < 0.5:
+        return None
+    often = (
+        f"{said.count('at_the_low_clock', behind)} of {said.count('clocked_timings', len(numbers))}"
+    )
+    said.evidence |= {"low_clock_mhz": low, "high_clock_mhz": high}
+    text = (
+        f"ran at two clocks: in {often} timings the SM clock was {low:.0f} instead of {high:.0f} MHz, and kernels took "
+        f"{said.time('kernel_at_the_low_clock', slow)} there, {said.time('kernel_at_the_high_clock', quick)} in the others"
+    )
+    return Reason("clock-changed", DOUBTFUL, f"clock {low:.0f}-{high:.0f} MHz", text, said.evidence)
+
+
+def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
+    """(label, reason) where the same kernels, alone and steady, take longer in one label than in
+    another: a cold L2 against a warm one is the usual cause."""
+    sets: dict[tuple[Any, ...], list[tuple[float, np.ndarray, Case]]] = {}
+    for case in cases:
+        group = case.group
+        alone = not case.others and not group.ns("queued", "graph")
+        if case.on_host or not alone or group.count < CACHE_SAMPLES or len(case.label.steady) > 1:
+            continue
+        kernel = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
+        low, median, high = np.percentile(kernel, [25, 50, 75])
+        if not median or high - low > 0.06 * median:
+            continue
+        kinds = group.work.of_kind("kernel")
+        # the length of torch.cuda._sleep is the requested one
+        if not any("spin_kernel" in kind.name for kind in kinds):
+            sets.setdefault(kinds, []).append((float(median), kernel, case))
+    for same in sets.values():
+        fastest, quick, warm = min(same, key=lambda one: one[0])
+        for median, kernel, case in same:
+            factor = median / max(fastest, 1)
+            if 1.08 < factor < 1.6 and np.percentile(kernel, 5) > np.percentile(quick, 95):
+                numbers = Numbers()
+                slower = numbers.share("slower", median - fastest, fastest)
+                text = (
+                    f"runs the same kernels as {spoken(warm.label.name)}, {slower} slower "
+                    f"({numbers.time('kernel_here', median)} against {numbers.time('kernel_there', fastest)}): a cold L2, "
+                    "if shapes and clocks are the same"
+                )
+                words = f"cold L2, {slower} slower"
+                # no doubt: who flushes the L2 before each timing means it
+                yield case.label.name, Reason("cold-l2", MIXED, words, text, numbers.evidence)
+
+
+# --- pairs that have no result ---
+
+#: Rule, what the reason of an unplaced pair says, severity, what follows the label's name.
+_NO_RESULT = (
+    (
+        "no-result",
+        re.compile(r"elapsed_time failed.*(?:not ready|notready|completed|\b600\b)", re.I),
+        "has no result: elapsed_time was asked before the end had completed",
+    ),
+    (
+        "no-result",
+        re.compile(r"negative elapsed_time|recorded (?:again|since)|contradicts the trace", re.I),
+        "compares the wrong records: {why}",
+    ),
+    (
+        "captured-events",
+        re.compile(r"\bcaptured\b", re.I),
+        "has no result: its events were captured into a CUDA graph",
+    ),
+)
+_SWAPPED = "its end was recorded before its start"
+_ANOTHER = "an event was recorded again since, or was not seen"
+
+
+def without_result(facts: Facts) -> Iterator[tuple[str, str, Reason]]:
+    """(label, site, reason) of pairs that have no place: elapsed_time was called before the work was
+    done, an event was recorded again, or events were captured into a graph."""
+    table = facts.analysis.unaligned
+    for rule, pattern, text in _NO_RESULT:
+        rows = table[table["reason"].str.contains(pattern)]
+        for label, pairs in rows.groupby("label", sort=False):
+            numbers = Numbers()
+            why = _SWAPPED if "negative" in pairs["reason"].iloc[0] else _ANOTHER
+            often = f" ({numbers.count('pairs', len(pairs), 'pair')})"
+            words = "wrong: captured events" if rule == "captured-events" else "wrong: no result"
+            yield (
+                str(label),
+                str(pairs["site"].iloc[0]),
+                Reason(rule, WRONG, words, text.format(why=why) + often, numbers.evidence),
+            )
+
+
+def largest_kernel(case: Case) -> tuple[str, float]:
+    """The kernel with most of the typical interval's kernel time, shortened, and its share; ('', 0)
+    where that is not known: never one that did not run in it."""
+    sums: dict[str, int] = {}
+    for piece in case.facts.segments(case.group):
+        if piece.cause == "kernel" and piece.text:
+            sums[piece.text] = sums.get(piece.text, 0) + piece.ns
+    whole = case.ns("kernel", "graph")
+    if not sums or case.ns("graph") > case.ns("kernel"):
+        return "", 0.0
+    name = max(sums, key=sums.__getitem__)
+    return short_name(name), sums[name] / max(whole, 1)

@@ -1,0 +1,181 @@
+"""The word of a group, from the sums of its ledger: what most of its time is.
+
+    ledger of a group --> Sums (GPU work, copies, launches, CPU, waiting, floor) --> verdict word
+
+Every number is a sum over all intervals of the group, in nanoseconds.  The rules and their reasons
+for each puzzle: docs/lab/verdicts.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.label import Group
+
+WRONG, DOUBTFUL, CPU, LAUNCH, COPY, WAITING, MIXED, GPU, FLOOR, CANNOT_TELL = VERDICTS = (
+    "wrong", "doubtful", "cpu_bound", "launch_bound", "copy_bound", "waiting", "mixed", "gpu_bound", "floor",
+    "cannot_tell",
+)  # fmt: skip
+SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
+    WRONG: "✖", MIXED: "·", GPU: "✓", FLOOR: "·", CANNOT_TELL: "?",
+}  # fmt: skip
+#: Green from this share of GPU work on; copies, waiting and what the CPU did from these on.
+GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
+#: A pair of events and a launch cost about this much, whatever is timed.
+FLOOR_NS = 5_000
+#: Kernels that wait for other ranks as well as copy.
+NCCL = re.compile(r"ncclDevKernel|ncclKernel")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Nanoseconds over the intervals of a group.
+
+    gpu: kernels and whole graphs that ran, without NCCL's; of host timers also those that ran while
+    the CPU did something else (`beside`).  collectives: NCCL's kernels.  floor: launch latency and event
+    overhead up to FLOOR_NS for each interval, beyond: `latency`.
+    """
+
+    beside: bool
+    count: int
+    whole: int
+    gpu: int
+    collectives: int
+    memset: int
+    copies: int
+    copies_on_device: int
+    launches: int
+    latency: int
+    floor: int
+    cpu: int
+    calls: int
+    sync: int
+    waiting: int
+    unknown: int
+
+    @property
+    def busy(self) -> int:
+        """The GPU worked for what was timed."""
+        return self.gpu + self.memset + self.copies_on_device
+
+    @property
+    def late(self) -> int:
+        """What the GPU waited for the CPU, and for launches on their way.  Beside a host timer's CPU the
+        GPU works: what it did not."""
+        if self.beside:
+            return max(self.whole - self.busy - self.waiting - self.copies - self.collectives, 0)
+        return self.launches + self.latency + self.cpu + self.calls + self.sync
+
+    def share(self, ns: int) -> float:
+        return ns / max(self.whole, 1)
+
+
+def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
+    """The sums of a group.  kind: of its label.  intervals: `frames.INTERVALS`, numbered by
+    position."""
+    kernels = group.ns("kernel", "graph")
+    collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
+    gpu = kernels - collectives
+    if kind == "host":
+        ran = intervals["kernel_only_upper_ns"].to_numpy()[group.intervals]
+        outside = intervals["kernel_outside_ns"].to_numpy()[group.intervals]
+        elapsed = intervals["elapsed_ns"].to_numpy()[group.intervals]
+        gpu = max(gpu, int(np.clip(ran - outside, 0, elapsed).sum()))
+    on_device = sum(e.ns for e in group.of_cause("memcpy") if e.direction in ("D2D", "P2P"))
+    # what stands between the end record's call and its place waits for something, if it is long
+    unnamed = sum(e.ns for e in group.of_cause("event") if not e.what)
+    overhead = group.ns("launch_latency", "event")
+    floor = min(overhead, FLOOR_NS * group.count)
+    waited = max(min(unnamed, overhead - floor), 0)
+    return Sums(
+        beside=kind == "host",
+        count=group.count,
+        whole=group.total_ns,
+        gpu=gpu,
+        collectives=collectives,
+        memset=group.ns("memset"),
+        copies=group.ns("memcpy") - on_device,
+        copies_on_device=on_device,
+        launches=group.ns("api_launch"),
+        latency=overhead - floor - waited,
+        floor=floor,
+        cpu=group.ns("host", "profiler"),
+        calls=group.ns("api"),
+        sync=group.ns("sync"),
+        waiting=group.ns("queued") + waited,
+        unknown=group.ns("unknown"),
+    )
+
+
+def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
+    """The same for one interval of the group: its parts, and how long kernels ran in it.  What is not
+    among the parts has the group's shares."""
+    kernels = max(sums.gpu + sums.collectives, 1)
+    collectives = gpu_ns * sums.collectives // kernels
+    copied = max(sums.copies + sums.copies_on_device, 1)
+    on_device = parts["memcpy"] * sums.copies_on_device // copied
+    overhead = parts["launch_latency"] + parts["event"]
+    floor = min(overhead, FLOOR_NS)
+    beyond = max(sums.latency + sums.waiting, 1) if overhead > floor else 1
+    waited = (overhead - floor) * sums.waiting // beyond if not parts["queued"] else 0
+    return Sums(
+        beside=sums.beside,
+        count=1,
+        whole=sum(parts.values()),
+        gpu=gpu_ns - collectives,
+        collectives=collectives,
+        memset=parts["memset"],
+        copies=parts["memcpy"] - on_device,
+        copies_on_device=on_device,
+        launches=parts["api_launch"],
+        latency=overhead - floor - waited,
+        floor=floor,
+        cpu=parts["host"] + parts["profiler"],
+        calls=parts["api"],
+        sync=parts["sync"],
+        waiting=parts["queued"] + waited,
+        unknown=parts["unknown"],
+    )
+
+
+def word_of(sums: Sums) -> str:
+    """The verdict of a group whose numbers mean what they say, from those of its typical interval."""
+    share = sums.share
+    late = sums.late
+    if sums.whole <= 0:
+        return CANNOT_TELL
+    if share(sums.busy) >= GPU_SHARE:
+        return GPU
+    if share(sums.copies + sums.copies_on_device + sums.memset) >= COPY_SHARE:
+        return COPY
+    if share(sums.waiting) >= WAITING_SHARE:
+        return WAITING
+    if share(sums.floor + sums.latency) >= 0.7 and share(sums.busy) < 0.5:
+        return FLOOR if sums.floor > sums.latency else LAUNCH
+    # launch latency beyond the floor is paid for each launch in a row
+    if share(late) >= LATE_SHARE:
+        launching = sums.launches + sums.latency
+        return LAUNCH if launching > sums.cpu + sums.calls else CPU
+    if share(sums.unknown) >= 0.5:
+        return CANNOT_TELL
+    return MIXED
+
+
+def word_of_run(parts: Mapping[str, int]) -> str:
+    """The word of a run as a whole, from its parts."""
+    whole = max(sum(parts.values()), 1)
+    late = sum(parts[cause] for cause in ("host", "api", "api_launch", "sync", "profiler"))
+    if parts["kernel"] + parts["graph"] >= GPU_SHARE * whole:
+        return GPU
+    if parts["memcpy"] + parts["memset"] >= COPY_SHARE * whole:
+        return COPY
+    if parts["queued"] >= WAITING_SHARE * whole:
+        return WAITING
+    if late >= LATE_SHARE * whole:
+        return LAUNCH if 2 * parts["api_launch"] > late else CPU
+    return CANNOT_TELL if 2 * parts["unknown"] >= whole else MIXED

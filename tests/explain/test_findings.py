@@ -1,0 +1,162 @@
+"""The one finding of a label: what leads, what it is worth, which advice fits; each with drawings that
+have what it is about, and some that have not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from nsysalign.answer import answer
+from nsysalign.explain.rules import OF_LABELS
+
+from .drawing import analysis, diagnose, found, interval, piece, repeat
+
+LATENCY, EVENT = ("launch_latency", 1.6), ("event", 2.3)
+GOOD = (LATENCY, ("kernel", 200), EVENT)  # the CPU had run ahead
+LATE = (("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
+TINY = [p for _ in range(20) for p in (("api_launch", 3), ("launch_latency", 2), ("kernel", 1))]
+FILL = "void vectorized_elementwise_kernel<FillFunctor<float>>(int)"
+
+
+def blocking(tail: bool):
+    pieces = []
+    for k in range(8):
+        pieces += [piece("api_launch", 4, ref=k), piece("launch_latency", 2), piece("kernel", 50)]
+        pieces += [piece("api_launch", 2, ref=k)] * tail + [piece("host", 5)]
+    return [*pieces, ("event", 2)]
+
+
+def one(*drawn, **more):
+    """The findings of a drawing: (rule, severity, verdict) of each label."""
+    return [(f.rule, f.severity, f.verdict) for f in found(*drawn, **more).values()]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "more", "expected"),
+    [
+        (GOOD, {}, ("gpu-bound", "info", "gpu_bound")),
+        ([("host", 18), ("kernel", 90)], {}, ("gpu-bound", "info", "gpu_bound")),
+        ([("host", 24), ("kernel", 90)], {}, ("host-gap", "warning", "cpu_bound")),
+        (LATE, {}, ("host-gap", "warning", "cpu_bound")),
+        ([("host", 2), ("api_launch", 30), ("kernel", 60)], {}, ("api-launch", "warning", "launch_bound")),
+        (TINY, {}, ("many-tiny-kernels", "warning", "launch_bound")),
+        ([("launch_latency", 2), ("kernel", 6), ("event", 1)], {}, ("mixed", "info", "mixed")),
+        ([("launch_latency", 2), ("kernel", 1), ("event", 1)], {}, ("launch-latency", "info", "floor")),
+        ([piece("api", 100, "cudaMalloc"), ("api_launch", 5), ("kernel", 235)], {}, ("allocation-inside", "warning", "cpu_bound")),
+        ([piece("memcpy", 300, direction="H2D", memory="pageable", bytes=1 << 20), ("kernel", 90)], {}, ("copy-inside", "warning", "copy_bound")),
+        ([piece("memcpy", 300, direction="D2D", bytes=1 << 20), ("kernel", 90)], {}, ("gpu-bound", "info", "gpu_bound")),
+        ([piece("kernel", 30, FILL), ("event", 2)], {}, ("gpu-bound", "info", "gpu_bound")),  # what it times
+        ([("graph", 50), ("event", 3)], {}, ("graph-opaque", "info", "mixed")),
+        ([("unknown", 150), ("kernel", 100)], {}, ("unknown-time", "info", "cannot_tell")),
+        ([piece("queued", 300, "dependency", stream=13), *GOOD], {}, ("queued", "warning", "waiting")),
+        (GOOD, {"stream": 27, "start_stream": 7}, ("different-streams", "warning", "doubtful")),
+        ([piece("api", 1, "cudaStreamWaitEvent"), *GOOD], {"stream": 27, "start_stream": 7}, ("gpu-bound", "info", "gpu_bound")),
+        (blocking(tail=True), {}, ("launch-blocking", "warning", "doubtful")),
+        (blocking(tail=False), {}, ("gpu-bound", "info", "gpu_bound")),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_ten_alike(pieces, more, expected):
+    assert one(repeat(10, "x", *pieces, **more)) == [expected]
+
+
+def test_every_label_has_one_finding_and_its_name_is_listed():
+    drawn = [*repeat(6, "late", *LATE), *repeat(6, "good", *GOOD), *repeat(6, "tiny", *TINY)]
+    findings = diagnose(analysis(drawn)).findings
+    assert sorted(findings["label"]) == ["good", "late", "tiny"]
+    assert set(findings["rule"]) <= set(OF_LABELS)
+    assert (findings["verdict"] != "").all() and findings["words"].str.len().between(1, 24).all()
+    for evidence in findings["evidence"]:
+        json.dumps(evidence)
+
+
+def test_the_sentence_is_about_the_valid_label_with_the_largest_saving():
+    drawn = [*repeat(6, "good", *GOOD), *repeat(6, "late", *LATE), *repeat(60, "later", *LATE)]
+    said = answer(diagnose(analysis(drawn)))
+    assert said.proof.label == "later" and said.verdict == "cpu_bound"
+    assert [row.label for row in said.labels] == ["later", "late", "good"]
+    assert not said.wrong
+
+
+def test_first_calls_are_a_remark_and_lead_nothing():
+    """torch.compile with CUDA graphs on an H200: 2.7 s, 41 ms, then a graph of 0.5 ms."""
+    drawn = [
+        interval("x", ("host", 900_000), *GOOD),
+        *repeat(17, "x", ("host", 163), ("api_launch", 55), ("kernel", 280)),
+    ]
+    said = answer(diagnose(analysis(drawn)))
+    (row,) = said.labels
+    assert (row.warm.count, row.cold.count) == (17, 1)
+    assert row.saving_ns == 17 * 163_000 and row.elapsed_ns == 498_000
+    assert any(remark.startswith("first calls: 900 ms once") for remark in said.remarks)
+
+
+def test_a_few_slow_ones_lead_with_what_they_take_and_are_worth_their_excess():
+    slow = repeat(5, "x", ("kernel", 669), ("host", 149_000))
+    usual = repeat(595, "x", ("kernel", 900), ("host", 100))
+    said = answer(diagnose(analysis(usual[:300], slow, usual[300:])))
+    (row,) = said.labels
+    assert [(group.count, group.words) for group in row.groups] == [
+        (5, "measures the CPU"),
+        (595, "90 % kernels"),
+    ]
+    assert row.verdict == "cpu_bound" and row.elapsed_ns == 149_669_000
+    assert row.saving_ns == 5 * (149_669_000 - 1_000_000)
+    assert "5 of them" in said.sentence and "595 x" in said.sentence
+
+
+def test_two_kinds_that_are_both_good_are_no_green_label():
+    drawn = [*repeat(20, "x", LATENCY, ("kernel", 80)), *repeat(20, "x", LATENCY, ("kernel", 400))]
+    (row,) = answer(diagnose(analysis(drawn))).labels
+    assert row.verdict == "mixed" and {group.verdict for group in row.groups} == {"gpu_bound"}
+
+
+# --- advice fits or is absent ---
+
+
+def advice(*drawn, known=None):
+    drawn = analysis(*drawn)
+    drawn = replace(drawn, known=replace(drawn.known, **known)) if known is not None else drawn
+    (finding,) = diagnose(drawn).findings.itertuples()
+    return finding.advice, finding.faster
+
+
+TORCH = {"torch": "2.11", "python": "3.12"}
+
+
+def test_a_delay_is_for_work_that_is_enqueued_quickly():
+    measuring, _ = advice(repeat(6, "x", *LATE), known=TORCH)
+    assert "torch.cuda._sleep(2_000_000); start.record()" in measuring
+    slow = repeat(6, "x", ("host", 6_000), ("kernel", 500))
+    measuring, faster = advice(slow, known=TORCH)
+    assert "_sleep" not in measuring and "--sample-python" in faster
+    assert "torch.compile" not in faster
+
+
+def test_torch_compile_is_for_many_small_operations_of_torch():
+    assert "reduce-overhead" in advice(repeat(6, "x", *TINY), known=TORCH)[1]
+    assert not advice(repeat(6, "x", *LATE), known=TORCH)[1], "one call"
+
+
+def test_no_advice_where_no_row_fits():
+    assert advice(repeat(6, "x", *GOOD), known=TORCH) == ("", "")
+    assert advice(repeat(6, "x", ("unknown", 150), ("kernel", 100)), known=TORCH) == ("", "")
+
+
+# --- pairs without a result ---
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"),
+    [
+        ("elapsed_time failed: CUDA error 600 (not ready)", "no-result"),
+        ("negative elapsed_time: the end was recorded before the start", "no-result"),
+        ("captured into a CUDA graph", "captured-events"),
+        ("no record of the trace fits", None),
+    ],
+)
+def test_pairs_without_a_place_are_wrong_where_the_program_is_to_blame(reason, rule):
+    told = found(repeat(3, "x", *GOOD), unaligned=[("early", reason)])
+    mine = [(f.rule, f.severity, f.verdict) for (label, _), f in told.items() if label == "early"]
+    assert mine == ([(rule, "error", "wrong")] if rule else [])
