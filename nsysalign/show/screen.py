@@ -252,13 +252,13 @@ def _fix(fix: Fix, room: int, width: int) -> list[Text]:
 
 
 def code_lines(code: str, width: int) -> list[str]:
-    """Code that is wider than a line is broken at blanks, never cut."""
+    """Code that is wider than a line is broken, at blanks where that is enough, never cut."""
     lines: list[str] = []
     for word in code.split(" "):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(word)
+            lines += [word[at : at + width] for at in range(0, max(len(word), 1), width)]
     return [line for line in lines if line.strip()]
 
 
