@@ -53,7 +53,6 @@ from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
-from nsysalign.trace.info import read_gpus
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.samples import read_clock_samples
 
@@ -198,7 +197,7 @@ def _evidence(
     measured = intervals.iloc[: len(measured)]
     around = labels_around(alignment.windows, intervals["label"])
     labels = labels.assign(inside=[around.get(label, "") for label in labels["label"]])
-    of_runs, gaps = facts_of_runs(ran, read_gpus(inputs.trace))
+    of_runs, gaps = facts_of_runs(ran)
     without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]

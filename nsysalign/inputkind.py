@@ -32,8 +32,7 @@ class InputKind(Enum):
     FOLDER = "a folder without a trace", "name the trace: nsysalign analyze FILE"
     EXPORT = "an nsys export", ""
     REPORT = "an nsys report", ""
-    #: Read by `analyze` as soon as there is a reader: add it to _READABLE.
-    TORCH_PROFILER = "a trace of torch.profiler", _RECORD
+    TORCH_PROFILER = "a trace of torch.profiler", ""
     DAMAGED_REPORT = "no nsys report, or a damaged one (it does not begin as one)", "copy it again from where it was recorded, or record again"  # fmt: skip
     CUT_REPORT = "an nsys report whose end is missing", "copy it again from where it was recorded"
     STREAM = "nsys's raw recording, not yet a report", "nsysalign analyze the folder that it lies in"  # fmt: skip
@@ -58,7 +57,7 @@ class InputKind(Enum):
 
 
 #: What `analyze` reads; SQLite files of unknown contents, too: the reader says what they lack.
-_READABLE = {InputKind.RUN, InputKind.EXPORT, InputKind.REPORT}
+_READABLE = {InputKind.RUN, InputKind.EXPORT, InputKind.REPORT, InputKind.TORCH_PROFILER}
 _NOTHING = {InputKind.EMPTY, InputKind.TEXT, InputKind.UNKNOWN}
 #: What nsys itself is asked about first: older ones wrote other headers.
 _DOUBTFUL = {InputKind.DAMAGED_REPORT, InputKind.CUT_REPORT}

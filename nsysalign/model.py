@@ -151,6 +151,13 @@ MIGRATIONS = (11, 12, 13)
 
 #: `kind` of the rows of ranges that are garbage collections of the log (NVTX's kinds are positive).
 PAUSE = -1
+
+#: Kinds of `ranges`: opened and closed on one thread (NVTX push/pop, annotations of torch.profiler), or
+#: anywhere (NVTX start/end).  Operators and Python frames, which only torch.profiler records, name what
+#: the host did and are no intervals.
+PUSH_POP, START_END, OPERATOR_RANGE, FRAME_RANGE = 59, 60, 101, 102
+PROGRAM_RANGES = (PUSH_POP, START_END)
+
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
 OURS = "nsysalign:"
 #: CUPTI's streamId of the legacy default stream of the first context.
@@ -186,6 +193,15 @@ def process_of(thread: Any) -> Any:
 def thread_of(process: Any, tid: Any) -> Any:
     """The globalTid of a process's thread (Linux thread id)."""
     return process | (tid & _ID_BITS)
+
+
+class Gpu(NamedTuple):
+    """What a trace says of one; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which
+    copies do not reach."""
+
+    multiprocessors: int
+    l2_bytes: int
+    memory_rate: int
 
 
 class Recorder(NamedTuple):
@@ -260,6 +276,12 @@ class Trace:
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
+    gpus: Mapping[int, Gpu] = field(default_factory=dict)  # by CUDA device
+
+    @property
+    def program_ranges(self) -> Any:
+        """Bool, per range: the program opened it; it is no operator and no Python frame."""
+        return self.ranges["kind"].isin(PROGRAM_RANGES).to_numpy(dtype=bool)
 
     @property
     def outermost(self) -> Any:

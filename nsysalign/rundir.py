@@ -36,6 +36,7 @@ STACKS = "stacks.jsonl"
 RAW, BASELINE = "raw", "baseline"
 DATABASE, PAGE, ANSWER = "analysis.db", "report.html", "answer.json"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
+PROFILE_SUFFIXES = (".json", ".json.gz")  # of torch.profiler, and of much else
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite", ".cupti")
 
 
@@ -75,7 +76,16 @@ class RunDirectory:
             for path in self.path.glob(f"[!.]*{suffix}"):
                 if path.is_file() and ".partial." not in path.name:
                     by_stem[path.name.removesuffix(suffix)] = path
+        if not by_stem and self.path.is_dir():
+            by_stem = {path.name: path for path in self._profiles()}
         return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
+
+    def _profiles(self) -> list[Path]:
+        """Traces of torch.profiler: most files that end so are something else."""
+        from nsysalign.inputkind import InputKind, kind_of
+
+        named = [p for end in PROFILE_SUFFIXES for p in self.path.glob(f"[!.]*{end}")]
+        return [p for p in named if p.is_file() and kind_of(p) is InputKind.TORCH_PROFILER]
 
     def trace(self) -> Path:
         """Its one trace.  Raises TraceError if there is none, or several."""

@@ -292,6 +292,18 @@ def lines_of(path: Path) -> Iterator[str]:
             yield UNUSABLE
 
 
+def is_json(path: Path) -> bool:
+    """Whether a file, packed by gzip or not, begins like JSON; False for one that cannot be read."""
+    try:
+        with open_regular(path) as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            head = (gzip.GzipFile(fileobj=raw) if packed else raw).read(1 << 10)
+    except (OSError, EOFError, zlib.error):
+        return False
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+
+
 def json_or_none(line: str) -> Any:
     """The parsed line, None if it is not JSON."""
     try:

@@ -29,6 +29,7 @@ from nsysalign.model import MOST_STREAMS, ORIGIN, OURS, Alignment, Trace
 _OF_LIBRARIES = re.compile(
     r"(cub|thrust|aten|c10d|autograd|torch|prims|nccl|record_param_comms|FSDP|DistributedDataParallel)::?|nccl[A-Z]"
     r"|cu(dnn|blas|solver|sparse|fft)[A-Z_]|\w+Backward\d\b|DistributedDataParallel\.|Optimizer\.|\{'mod':"
+    r"|enumerate\(DataLoader\)|## Call CompiledFxGraph|PyTorch Profiler"
 )
 #: The number of the name that the tool's own stretches have among the names of the trace.
 _NAME = -2
@@ -53,7 +54,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     deep = too_deep(*(ranges[c].to_numpy()[with_work] for c in ("thread", "start_ns", "end_ns")))
     if deep.any():
         notes.append(
-            f"{int(deep.sum()):,} NVTX ranges lie inside {MOST_NESTED} others of their thread, or more, "
+            f"{int(deep.sum()):,} {trace.info.by.ranges} lie inside {MOST_NESTED} others of their thread, or more, "
             "and have no interval of their own"
         )
         spans = spans[~spans["range"].isin(with_work[deep])]
@@ -137,7 +138,7 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     its own (autograd's worker launches the backward kernels of a range that the main thread opened)."""
     ranges, calls = trace.ranges, trace.calls
     pieces = [pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")]
-    own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool) | ~trace.program_ranges
     if own.all():
         return pieces[0]
     launched = trace.operations["call"].to_numpy() >= 0
@@ -145,7 +146,7 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     issue, thread = (calls[c].to_numpy()[operations["call"]] for c in ("start_ns", "thread"))
     work = operations.assign(lane=operation_lane[launched], issue=issue, thread=thread)
     opener, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    alone = ~any_open(opener, opened, closed, thread, issue)
+    alone = ~any_open(opener[~own], opened[~own], closed[~own], thread, issue)
     for key, some in (("thread", work), ("process", work[alone])):
         for (owner, lane), lot in some.groupby([key, "lane"], sort=False):
             lot = lot.sort_values("issue", kind="stable")

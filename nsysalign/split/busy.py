@@ -15,9 +15,12 @@ import pandas as pd
 from nsysalign.intervals import disjoint, group, index_type, least, pick, tile
 from nsysalign.model import (
     CALL_KINDS,
+    FRAME_RANGE,
     ISSUING_CALLS,
     KIND,
+    OPERATOR_RANGE,
     PAUSE,
+    PUSH_POP,
     SYNC_CALLS,
     Alignment,
     Trace,
@@ -28,7 +31,6 @@ from nsysalign.split.pieces import CAUSE
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
-PUSH_POP = 59
 _CAUSE_OF_CALL = {
     **dict.fromkeys(SYNC_CALLS, "sync"),
     **dict.fromkeys(ISSUING_CALLS, "api_launch"),
@@ -157,8 +159,9 @@ class Threads:
         self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         kind = trace.ranges["kind"].to_numpy()
-        push_pop, pauses = np.flatnonzero(kind == PUSH_POP), np.flatnonzero(kind == PAUSE)
-        self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        nested = np.flatnonzero(np.isin(kind, (PUSH_POP, OPERATOR_RANGE, FRAME_RANGE)))
+        pauses = np.flatnonzero(kind == PAUSE)
+        self._ranges = group(trace.ranges["thread"].to_numpy()[nested], nested)
         #: By process: no thread of it runs Python meanwhile.
         self._pauses = group(trace.ranges["process"].to_numpy()[pauses], pauses)
         self._built: dict[int, tuple[Blocks, Blocks]] = {}
@@ -173,7 +176,8 @@ class Threads:
 
     def beside_calls(self, thread: int) -> tuple[Blocks, Blocks]:
         """The profiler's own work on a thread, inside calls, too (the calls take precedence), and
-        its innermost ranges: garbage collections of its process, before NVTX ranges."""
+        its innermost ranges (operators and Python frames, too): garbage collections of its process,
+        before NVTX ranges."""
         if thread not in self._built:
             over, ranges = (rows.get(thread, _NONE) for rows in (self._overhead, self._ranges))
             begin = self.trace.overhead["start_ns"].to_numpy()[over]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import multimode
 from typing import NamedTuple
@@ -50,6 +51,7 @@ class OnHost(NamedTuple):
 
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     """`frames.HOST_RANGES`, the longest first.  Empty if an event log says what was measured."""
+    trace = replace(trace, ranges=trace.ranges[trace.program_ranges])
     ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
     if (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
@@ -68,7 +70,9 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     outside = took[issued[~any_open(whose, opens, closes, process, issue)]]
     left = []
     if idle := len(ranges) - int(with_work.sum()):
-        left.append(f"{idle:,} of {len(ranges):,} NVTX ranges, which issued no work to a GPU")
+        left.append(
+            f"{idle:,} of {len(ranges):,} {trace.info.by.ranges}, which issued no work to a GPU"
+        )
     for ns, how in (
         (outside if len(ranges) else outside[:0], "issued outside of all ranges"),
         (took[call < 0], "of which the trace has no launch"),

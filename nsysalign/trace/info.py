@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, TraceInfo
+from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Gpu, TraceInfo
 from nsysalign.paths import without_paths
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import RECORDED_BY, Source, opened
+from nsysalign.trace.sqlite import RECORDED_BY, Source
 
 if TYPE_CHECKING:
     from nsysalign.trace.cupti import Recording
@@ -136,26 +135,16 @@ def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, i
     return tuple((names.get(name, ""), code, count) for name, code, count in rows)
 
 
-class Gpu(NamedTuple):
-    """What an export says of one; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which
-    copies do not reach."""
-
-    multiprocessors: int
-    l2_bytes: int
-    memory_rate: int
-
-
-def read_gpus(path: Path) -> dict[int, Gpu]:
+def gpus(source: Source) -> dict[int, Gpu]:
     """CUDA device -> its GPU; of devices that the export does not tell apart (some say 0 of every one),
-    multiprocessors if all have as many.  Raises TraceError as for any export."""
-    with opened(path) as source:
-        columns = [c for c in ("smCount", *schema.GPU_LIMITS) if source.has(_GPUS, c)]
-        rows = source.rows(_GPUS, "cuDevice", *columns)
-        sizes = {_number(size) for (size,) in source.rows(_GPUS, "smCount")} - {0}
+    multiprocessors if all have as many."""
+    columns = [c for c in ("smCount", *schema.GPU_LIMITS) if source.has(_GPUS, c)]
+    rows = source.rows(_GPUS, "cuDevice", *columns)
+    sizes = {_number(size) for (size,) in source.rows(_GPUS, "smCount")} - {0}
     alike = sizes.pop() if len(sizes) == 1 else 0
-    gpus: dict[int, Gpu] = defaultdict(lambda: Gpu(alike, 0, 0))
+    found: dict[int, Gpu] = defaultdict(lambda: Gpu(alike, 0, 0))
     if len({device for device, *_ in rows}) == len(rows):
         for device, *values in rows:
             known = dict(zip(columns, map(_number, values), strict=True))
-            gpus[device] = Gpu(*(known.get(c, 0) for c in ("smCount", *schema.GPU_LIMITS)))
-    return gpus
+            found[device] = Gpu(*(known.get(c, 0) for c in ("smCount", *schema.GPU_LIMITS)))
+    return found

@@ -12,7 +12,9 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.trace import schema
+from nsysalign.trace.kineto import KinetoSource
 from nsysalign.trace.sqlite import Source, opened
+from nsysalign.untrusted import is_json
 
 if TYPE_CHECKING:
     from nsysalign.trace.cupti import Recording
@@ -42,6 +44,9 @@ class Shared(NamedTuple):
 def read_shared(path: Path) -> Shared:
     """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any
     export."""
+    if is_json(path):
+        profile = KinetoSource(path, lambda name: NCCL_KERNEL.search(name) is not None)
+        return Shared(_collectives(profile), profile.host(), profile.rank())
     with opened(path) as source:
         about = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
         host = str(about.get("Hostname") or "")
@@ -63,7 +68,7 @@ def operation_of(name: str) -> str:
     return "" if found is None or found[0] == "Generic" else found[0]
 
 
-def _collectives(source: Source | Recording) -> pd.DataFrame:
+def _collectives(source: Source | Recording | KinetoSource) -> pd.DataFrame:
     column = source.column(schema.KERNEL, "name_id")
     shown = {i: text.partition("(")[0].strip() for i, text in source.strings().items()}
     names = {i: name for i, name in shown.items() if NCCL_KERNEL.search(name)}
@@ -72,6 +77,7 @@ def _collectives(source: Source | Recording) -> pd.DataFrame:
     fields = tuple(f for f in schema.KERNEL_LAUNCH.fields if f.name in _COLUMNS)
     table = schema.Table(schema.KERNEL.name, fields)
     frame = source.read(table, f'"{column}" in ({", ".join(str(int(i)) for i in names)})')
+    frame = frame[frame["name_id"].isin(names)]
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
     name = frame["name_id"].map(names).astype("str")

@@ -6,10 +6,11 @@ order of the rows in the file makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,19 +23,26 @@ from nsysalign.model import (
     CALL,
     DEFAULT_STREAM,
     ISSUING_CALLS,
+    RECORDERS,
     SYNC_CALLS,
+    Gpu,
     Trace,
+    TraceInfo,
     pid_of,
     process_of,
 )
 from nsysalign.paths import presentable, without_paths
 from nsysalign.text import demangled
 from nsysalign.trace import schema
-from nsysalign.trace.info import cuda_messages, trace_info
+from nsysalign.trace.info import cuda_messages, gpus, trace_info
+from nsysalign.trace.kineto import KinetoSource
 from nsysalign.trace.sqlite import Columns, Source, lost_its_end, opened, taken
+from nsysalign.untrusted import is_json
 
 if TYPE_CHECKING:
     from nsysalign.trace.cupti import Recording
+
+    Tables = Source | Recording | KinetoSource
 
 #: Calls of which CUPTI may keep a synchronisation record.
 _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
@@ -46,9 +54,10 @@ _ABSENT = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what alignment and attribution need.  Raises TraceError if the trace has no CUDA
-    activity at all."""
-    with opened(path) as source:
+    """Read what alignment and attribution need, of an export or of a trace of torch.profiler.  Raises
+    TraceError if the trace has no CUDA activity at all."""
+    with _reading(path) as reading:
+        source, whole = reading.source, RECORDERS[reading.recorder].whole
         names = source.strings()
         runtime = source.columns_of(schema.RUNTIME)
         tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
@@ -61,16 +70,16 @@ def read_trace(path: Path) -> Trace:
         ranges = _ranges(source, names)
         if calls.empty and operations.empty:
             if ranges["text"].str.startswith(MARK).all():  # none, but for our own
-                texts = cuda_messages(source)
+                texts = reading.messages()
                 because = f"; nsys says: {' '.join(texts)}" if texts else ""
                 raise NoCudaWork(
                     f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
-                    "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
+                    f"profile with {whole}, and check that the program reaches the GPU",
                 )
         elif not source.has(schema.RUNTIME.name):
             raise TraceError(
-                f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent or empty): it is not known when work was issued",
-                "profile with nsys profile -t cuda,nvtx ... from the program's start",
+                f"{path.name} holds no CUDA API calls{reading.absent}: it is not known when work was issued",
+                f"profile with {whole} from the program's start",
             )
         elif not source.has("StringIds", "id", "value"):
             raise TraceError(
@@ -102,10 +111,42 @@ def read_trace(path: Path) -> Trace:
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
-            info=trace_info(
-                source, calls, names, [f"{n} {what}" for what, n in counts.items() if n]
-            ),
-            shapes=partial(_shapes, path),
+            info=reading.info(calls, names, [f"{n} {what}" for what, n in counts.items() if n]),
+            shapes=reading.shapes,
+            gpus=reading.gpus,
+        )
+
+
+class _Reading(NamedTuple):
+    """A file that is being read, whatever recorded it: `source` gives its tables by nsys's names; `info`
+    what it says of itself, given its calls, names and notes; `shapes` those of kernels by their rows;
+    `messages` what the recorder said of CUDA; `absent`: why there may be no calls."""
+
+    recorder: str
+    source: Tables
+    info: Callable[..., TraceInfo]
+    shapes: Callable[[np.ndarray], np.ndarray]
+    gpus: dict[int, Gpu]
+    messages: Callable[[], list[str]] = list
+    absent: str = ""
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[_Reading]:
+    """The only place that knows by what a trace was recorded."""
+    if is_json(path):
+        profile = KinetoSource(path)
+        yield _Reading("kineto", profile, profile.info, profile.shapes, profile.gpus())
+        return
+    with opened(path) as source:
+        yield _Reading(
+            "nsys",
+            source,
+            partial(trace_info, source),
+            partial(_shapes, path),
+            gpus(source),
+            partial(cuda_messages, source),
+            f" ({schema.RUNTIME.name} is absent or empty)",
         )
 
 
@@ -242,7 +283,7 @@ def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(**some.where((some != schema.NO_ID) & (some >= 0), -1))
 
 
-def _syncs(source: Source | Recording, calls: pd.DataFrame) -> pd.DataFrame:
+def _syncs(source: Tables, calls: pd.DataFrame) -> pd.DataFrame:
     """Those of known calls; of several of a call the first comes first."""
     columns = source.columns_of(schema.SYNCHRONIZATION)
     del columns["end_ns"]
@@ -260,7 +301,7 @@ def _syncs(source: Source | Recording, calls: pd.DataFrame) -> pd.DataFrame:
     return frames.check(pd.DataFrame(columns, copy=False), frames.SYNCS, narrow=True)
 
 
-def _event_rows(source: Source | Recording, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+def _event_rows(source: Tables, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     """The table, and how many of its time stamps cannot be those of their events: 0 as those that
     are absent (NULL)."""
     frame = source.read(schema.CUDA_EVENT)
@@ -295,7 +336,7 @@ def _own_streams(
 
 
 def _texts(
-    source: Source | Recording, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
+    source: Tables, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
 ) -> list[str]:
     inline = source.texts(table, "text")
     return [
@@ -304,7 +345,7 @@ def _texts(
     ]
 
 
-def _ranges(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
+def _ranges(source: Tables, names: dict[int, str]) -> pd.DataFrame:
     frame = source.read(schema.NVTX)
     if frame.empty:
         return frames.empty(frames.RANGES)
@@ -319,7 +360,7 @@ def _ranges(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
     return frames.check(frame.iloc[order].reset_index(drop=True), frames.RANGES)
 
 
-def _marks(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
+def _marks(source: Tables, names: dict[int, str]) -> pd.DataFrame:
     """The probe's marks, which connect the clocks."""
     frame = source.read(schema.NVTX_MARKS)
     ours = [text.startswith(MARK) for text in _texts(source, schema.NVTX_MARKS, frame, names)]
@@ -327,7 +368,7 @@ def _marks(source: Source | Recording, names: dict[int, str]) -> pd.DataFrame:
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), frames.MARKS)
 
 
-def _streams(source: Source | Recording, operations: pd.DataFrame) -> pd.DataFrame:
+def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
     keys = ["pid", "context"]
     contexts = _in_order(source.read(schema.CONTEXT)).drop_duplicates(keys, keep="last")
     frame = _in_order(source.read(schema.STREAM))
@@ -338,7 +379,7 @@ def _streams(source: Source | Recording, operations: pd.DataFrame) -> pd.DataFra
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
-def _stretches(source: Source | Recording, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
+def _stretches(source: Tables, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
     columns, _ = possible(source.columns_of(table))
     frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 
 from nsysalign.explain.runs.blocks import small_launches
-from nsysalign.model import KIND
-from nsysalign.trace.info import Gpu, read_gpus
+from nsysalign.model import KIND, Gpu
+from nsysalign.trace.info import gpus as gpus_of
+from nsysalign.trace.sqlite import opened
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
 
@@ -73,5 +74,6 @@ def test_multiprocessors_of_each_device(tmp_path, gpus, wanted):
         db.execute("create table TARGET_INFO_GPU (cuDevice, smCount)")
         db.executemany("insert into TARGET_INFO_GPU values (?, ?)", gpus)
         db.commit()
-    sizes = read_gpus(tmp_path / "t.sqlite")
+    with opened(tmp_path / "t.sqlite") as source:
+        sizes = gpus_of(source)
     assert [sizes[n].multiprocessors for n in (0, 1)] == wanted

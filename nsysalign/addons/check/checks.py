@@ -12,14 +12,13 @@ from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Issued, Scene
 from nsysalign.answer import wrong_of
 from nsysalign.engine import analyze_inputs
 from nsysalign.errors import TraceError
-from nsysalign.model import CALL, KIND, TraceInfo
+from nsysalign.model import CALL, KIND, Gpu, TraceInfo
 from nsysalign.place.align import align
 from nsysalign.probe.tampering import REPLACED
 from nsysalign.rundir import Inputs
 from nsysalign.split.pieces import operation_names
 from nsysalign.text import bytes_text, plural, span
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.info import Gpu, read_gpus
 from nsysalign.trace.nccl import NCCL_KERNEL
 from nsysalign.trace.read import read_trace
 
@@ -75,7 +74,7 @@ def judge(inputs: Inputs) -> Verdict:
     was timed: a check that cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
-    scene = Scene(trace, align(trace, log), read_gpus(inputs.trace))
+    scene = Scene(trace, align(trace, log), trace.gpus)
     doubts = [doubt for check in (escaped, less, flushes, captured) for doubt in check(scene)]
     doubts += _wrong(inputs, {doubt.label for doubt in doubts if doubt.level == FOUND})
     for note in dict.fromkeys(log.notes if log is not None else ()):

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.intervals import ragged
-from nsysalign.model import CALL, KIND, Alignment, Trace
+from nsysalign.model import CALL, KIND, Alignment, Gpu, Trace
 from nsysalign.split.labels import name_intervals, operation_codes
 from nsysalign.text import subject
-from nsysalign.trace.info import Gpu
 
 #: A thread works for a label if all its launches lie in the label's intervals, and would do so by
 #: chance less often than this.

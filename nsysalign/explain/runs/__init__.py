@@ -11,7 +11,6 @@ and its sentence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -24,17 +23,16 @@ from nsysalign.explain.runs.pages import page_migrations_of
 from nsysalign.explain.runs.records import lost_records_of
 from nsysalign.explain.runs.set_up import set_ups
 from nsysalign.split.labels import Ran
-from nsysalign.trace.info import Gpu
 
 
-def facts_of_runs(ran: Ran, gpus: Mapping[int, Gpu]) -> tuple[tuple[Any, ...], pd.DataFrame]:
+def facts_of_runs(ran: Ran) -> tuple[tuple[Any, ...], pd.DataFrame]:
     """The records that the rules about runs read (`Evidence.of_runs`), and `frames.GAPS`."""
     trace = ran.trace
     idle, gaps = idle_times(ran)
     records = (
         *idle,
         *page_migrations_of(trace),
-        *small_launches(trace, gpus),
+        *small_launches(trace, trace.gpus),
         *set_ups(trace),
         *lost_records_of(trace),
         *calls_without_work(trace),

@@ -9,9 +9,8 @@ import numpy as np
 
 from nsysalign.explain.facts import SMALL_NS, TYPICAL_SHARE, WARN_SHARE
 from nsysalign.explain.finding import Findings
-from nsysalign.model import KIND, WARP, Trace, pid_of
+from nsysalign.model import KIND, WARP, Gpu, Trace, pid_of
 from nsysalign.text import kernel_name, of, plural, span
-from nsysalign.trace.info import Gpu
 from nsysalign.trace.nccl import NCCL_KERNEL
 
 if TYPE_CHECKING:

@@ -56,7 +56,8 @@ def lost_records_of(trace: Trace) -> list[LostRecords]:
         count = int((of_all & ~with_kernel).sum())
         if count >= _NEARLY_ALL * of_all.sum():
             out.append(LostRecords(int(pid_of(number)), without_kernel=count))
-    named = trace.ranges[~trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
+    named = trace.ranges[trace.program_ranges]
+    named = named[~named["text"].str.startswith(OURS).to_numpy(dtype=bool)]
     for number, ranges in named.groupby("thread"):
         own = np.flatnonzero(thread == number)
         if not len(own):
