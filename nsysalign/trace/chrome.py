@@ -32,6 +32,8 @@ _PIECE, _LONGEST_PIECE = 8 << 20, 256 << 20
 _LONGEST_HEAD = 64 << 20
 #: How far a gzip file may unpack, as a multiple of its size: traces compress to a twentieth.
 _MOST_UNPACKED = 200
+#: How far from the end of a piece cuts are looked for first.
+_TAIL = 1 << 20
 #: Cuts that are tried from the end of a piece backwards before more is read.
 _TRIED = 40
 _CUT = re.compile(
@@ -106,19 +108,25 @@ class ChromeTrace:
                 return text[found.end() :]
             if not more:
                 break
+        snapshot = b'"device_traces"' in head or b'"segments"' in head[:200]
+        what = (
+            "a memory snapshot of torch"
+            if snapshot
+            else "JSON without a list of events (traceEvents)"
+        )
         raise TraceError(
-            f"{self.path.name}: is JSON without a list of events (traceEvents), and no trace",
+            f"{self.path.name}: is {what}, and no trace of what ran when",
             "name a trace of torch.profiler (export_chrome_trace), a .sqlite or .nsys-rep of nsys, or a run directory",
         )
 
     def _last_cut(self, text: bytes) -> tuple[int, list[Any] | None]:
         """Where the last event of the text ends that is whole, and the events until there."""
-        tail = max(0, len(text) - (1 << 20))
+        tail = max(0, len(text) - _TAIL)
         while True:
             cuts = list(_CUT.finditer(text, tail))
             if cuts or not tail:
                 break
-            tail = max(0, tail - (4 << 20))
+            tail = max(0, tail - 4 * _TAIL)
         for parse in (_strict, _loose):
             for cut in reversed(cuts[-_TRIED:]):
                 if (events := parse(text[: cut.start() + 1])) is not None:
@@ -135,6 +143,8 @@ class ChromeTrace:
                     behind = text[end.end() :].strip().lstrip(b",").strip()
                     self.about |= _object(b"{" + behind) or {}
                     return events
+        if text.rstrip().endswith(b"]") and (rest := _strict(text.rstrip()[:-1])) is not None:
+            return rest  # a list of something else
         # a list of events without an end is allowed in the format, and what a killed program leaves
         raise self._cut_off()
 

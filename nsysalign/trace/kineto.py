@@ -50,6 +50,8 @@ _NOT_OWN = re.compile(
     r"|collections|socket|selectors|subprocess|copy|re|os|abc|enum|warnings|weakref|inspect|traceback|tempfile|pickle)"
     r"(?:/|\.py\()|frozen "
 )
+#: Operators in traces of torch before 1.12, which call annotations so, too.
+_OPERATOR = re.compile(r"::|Backward\d*$|^\W*$")
 #: A step that the profiler itself marks says no more of the host than that the program ran.
 _STEP = "ProfilerStep"
 _NUMBER = re.compile(r"cbid|INVALID|Unknown")
@@ -70,7 +72,8 @@ class KinetoSource:
         self.lost: Counter[str] = Counter()
         self.origin_ns: int | None = None  # of the times in the file
         self._tables: dict[str, Columns] = {}
-        self._whole_us = True
+        self._whole_us, self._no_events = True, 0
+        self._first: Any = None  # time of the first event, whatever it is
         self._categories: Counter[str] = Counter()
         self._read()
 
@@ -124,13 +127,18 @@ class KinetoSource:
             "user_annotation": self._range, "python_function": self._frame, "cuda_sync": self._wait,
             "overhead": self._overhead,
         }  # fmt: skip
-        if self.wanted is not None:
-            adders = {"kernel": self._kernel}
+        if self.wanted is not None:  # calls say of which process a kernel is
+            adders = {"kernel": self._kernel} | dict.fromkeys(
+                ("cuda_runtime", "cuda_driver"), self._call
+            )
         adders |= {old: adders[new] for old, new in _OLD.items() if new in adders}
         for events in self.trace.events():
             for event in events:
                 category = event.get("cat") if type(event) is dict else None
+                self._no_events += type(event) is not dict
                 add = adders.get(category) if type(category) is str else None
+                if self._first is None and type(event) is dict and event.get("ph") == "X":
+                    self._first = event.get("ts")
                 if add is None or event.get("ph") != "X":
                     self._categories[category if type(category) is str else ""] += 1
                     continue
@@ -194,7 +202,10 @@ class KinetoSource:
         )  # fmt: skip
 
     def _range(self, rows: dict, event: dict, arguments: dict, name: str) -> None:
-        table = "annotation" if event["cat"] == "user_annotation" else "operator"
+        named = event["cat"] == "user_annotation" or (
+            event["cat"] == "Operator" and not _OPERATOR.search(name)
+        )
+        table = "annotation" if named else "operator"
         external = _number(arguments.get("External id", arguments.get("external id", -1)))
         rows[table].append(
             (event["ts"], event.get("dur", 0), _number(event.get("pid")), _number(event.get("tid")),
@@ -233,9 +244,8 @@ class KinetoSource:
         about = self.trace.about
         self._refuse_others(found)
         base = _number(about.get("baseTimeNanoseconds", 0), 0)
-        first = [int(columns[0][columns[0] > 0].min(initial=1 << 62)) for columns in found.values()]
-        earliest = min(first, default=0)
-        origin = (earliest // _ROUND_NS - 1) * _ROUND_NS if 0 < earliest < 1 << 62 else 0
+        first = int(nanoseconds([self._first])[0])
+        origin = (first // _ROUND_NS - 1) * _ROUND_NS if first > 0 else 0
         self.origin_ns = origin + base
         for table in ("kernel", "copy", "set", "call"):
             if table in found:
@@ -306,15 +316,24 @@ class KinetoSource:
                 f"{name}: a trace of torch.profiler on an AMD GPU (ROCm): its calls and kernels are not CUDA's",
                 "for AMD's GPUs there is TraceLens; nsysalign reads traces of NVIDIA's",
             )
-        if found or self.wanted is not None:
+        if self.wanted is not None or found.keys() & {"kernel", "copy", "set", "call"}:
+            return
+        other = next((who for key, who in _OTHERS.items() for c in self._categories if key in c.lower()), "")  # fmt: skip
+        if other:
+            raise TraceError(
+                f"{name}: a trace of torch.profiler of {other}, and holds no CUDA calls, kernels or copies",
+                "nsysalign reads traces of NVIDIA's GPUs",
+            )
+        if found:
             return
         most = [f"{category or 'no category'} ({count:,})" for category, count in self._categories.most_common(4)]  # fmt: skip
-        other = next((who for key, who in _OTHERS.items() for c in self._categories if key in c.lower()), "")  # fmt: skip
-        if "schemaVersion" in about or "deviceProperties" in about:
-            what = f"a trace of torch.profiler without CPU or GPU work{f', of {other}' if other else ''}"
+        if self._no_events == sum(self._categories.values()) and most:
+            what, most = "JSON, and no trace: a list of something else than events", []
+        elif "schemaVersion" in about or "deviceProperties" in about:
+            what = "a trace of torch.profiler without CPU or GPU work"
         else:
             what = "a Chrome trace of another program"
-        held = f"; its events: {', '.join(most)}" if most else ", and holds no events"
+        held = f"; its events: {', '.join(most)}" if most else ""
         raise TraceError(
             f"{name}: {what}{held}",
             "name a trace of torch.profiler (export_chrome_trace), a .sqlite or .nsys-rep of nsys, or a run directory",

@@ -23,6 +23,7 @@ from nsysalign.model import (
     CALL,
     DEFAULT_STREAM,
     ISSUING_CALLS,
+    PROGRAM_RANGES,
     RECORDERS,
     SYNC_CALLS,
     Gpu,
@@ -69,7 +70,8 @@ def read_trace(path: Path) -> Trace:
         trim_memory()
         ranges = _ranges(source, names)
         if calls.empty and operations.empty:
-            if ranges["text"].str.startswith(MARK).all():  # none, but for our own
+            of_program = ranges[ranges["kind"].isin(PROGRAM_RANGES)]
+            if of_program["text"].str.startswith(MARK).all():  # none, but for our own
                 texts = reading.messages()
                 because = f"; nsys says: {' '.join(texts)}" if texts else ""
                 raise NoCudaWork(

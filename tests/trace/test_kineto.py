@@ -1,0 +1,253 @@
+"""Traces of torch.profiler: the shapes that its versions wrote, files that are something else, and programs
+of the simulator, whose budgets must be those of the same program's export."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from kineto_file import PID, event, of_export, small, written
+from simulator import check, export, machine
+from simulator import program as p
+from simulator.program import Copy, Launch, Memset, Pop, Program, Push, Sleep, Sync
+from simulator.world import LEGACY, NON_BLOCKING
+
+import nsysalign
+from nsysalign.cli import cli
+from nsysalign.errors import NoCudaWork, TraceError
+from nsysalign.model import FRAME_RANGE, OPERATOR_RANGE, PUSH_POP, tid_of
+from nsysalign.trace import chrome
+from nsysalign.trace.kineto import nanoseconds
+from nsysalign.trace.nccl import read_shared
+from nsysalign.trace.read import read_trace
+
+
+@pytest.fixture(params=["new", "long", "old"])
+def shape(request):
+    return request.param
+
+
+def test_the_shapes_of_all_versions_hold_the_same(tmp_path, shape):
+    trace = read_trace(written(small(), tmp_path / "t.json", shape))
+    kernel, copy = trace.operations.itertuples()
+    called = [trace.names[n] for n in trace.calls["name_id"].tolist()]
+    assert called == ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaStreamSynchronize"]
+    first = int(trace.calls["start_ns"].iloc[0])
+    rounded = 1000 if shape == "old" else 1
+    assert abs(kernel.start_ns - first - 4_000) < rounded
+    assert abs(kernel.end_ns - kernel.start_ns - 3_000) < rounded
+    assert abs(copy.start_ns - first - 23_000) < rounded
+    assert (copy.bytes, copy.copy_kind, copy.src_kind, copy.dst_kind) == (4096, 1, 1, 2)
+    assert [kernel.call, copy.call] == [0, 1] and (kernel.stream, kernel.device) == (7, 0)
+    assert trace.names[kernel.name_id] == "gemm"
+    assert trace.shapes(np.array([kernel.row])).tolist() == [[132, 2, 1, 128, 1, 1, 40, -1, 64]]
+    assert trace.info.devices == ("NVIDIA H200",) and trace.gpus[0].multiprocessors == 132
+    assert trace.info.recorder == "kineto"
+    assert trace.info.session_start_utc_ns + first >= 1_751_410_836_000_000_000
+    assert any("whole microseconds" in note for note in trace.info.notes) == (shape == "old")
+
+
+def test_annotations_are_ranges_and_the_rest_names_what_the_host_did(tmp_path, shape):
+    ranges = read_trace(written(small(), tmp_path / "t.json", shape)).ranges
+    kinds = dict(zip(ranges["text"], ranges["kind"], strict=True))
+    # aten::linear lies in `forward`, aten::addmm in aten::linear, torch's own frames say nothing
+    assert kinds == {
+        "ProfilerStep#3": PUSH_POP, "forward": PUSH_POP, "train.py(7): step": FRAME_RANGE,
+        "aten::item": OPERATOR_RANGE,
+    }  # fmt: skip
+
+
+def test_only_annotations_are_intervals(tmp_path):
+    found = nsysalign.analyze(written(small(), tmp_path / "t.json"))
+    assert {*found.labels["label"]} == {"ProfilerStep", "forward"}
+    assert {*found.host_ranges["label"]} == {"ProfilerStep", "forward"}
+
+
+@pytest.mark.parametrize("piece", [150, 999, 1 << 20])
+def test_pieces_of_any_size_hold_all_events(tmp_path, monkeypatch, piece):
+    """Also where arguments hold what looks like the border of two events, or of the list."""
+    events = small()
+    events[3]["args"]["deep"] = [{"a": 1}, {"name": "no event"}, {"ph": "X"}]
+    events[4]["args"]["text"] = '}, {"ph": "X"}], {"name": "}]}"}'
+    path = written(events, tmp_path / "t.json", distributedInfo={"rank": 3})
+    whole = read_trace(path)
+    monkeypatch.setattr(chrome, "_PIECE", piece)
+    monkeypatch.setattr(chrome, "_TAIL", 64)
+    again = read_trace(path)
+    for table in ("operations", "calls", "ranges"):
+        assert getattr(again, table).equals(getattr(whole, table)), table
+    source = chrome.ChromeTrace(path)
+    assert [one for some in source.events() for one in some] == json.loads(path.read_text())[
+        "traceEvents"
+    ]
+    assert source.about["traceName"] == "t.json" and source.about["distributedInfo"] == {"rank": 3}
+
+
+def test_a_packed_trace_and_a_bare_list_are_read(tmp_path):
+    plain = read_trace(written(small(), tmp_path / "t.json"))
+    (tmp_path / "t.json.gz").write_bytes(gzip.compress((tmp_path / "t.json").read_bytes()))
+    assert read_trace(tmp_path / "t.json.gz").operations.equals(plain.operations)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    (tmp_path / "list.json").write_text(json.dumps(events))
+    assert len(read_trace(tmp_path / "list.json").operations) == 2
+
+
+def test_names_that_are_no_utf8_and_numbers_that_are_none(tmp_path):
+    path = written(small(), tmp_path / "t.json")
+    raw = (
+        path.read_bytes()
+        .replace(b'"gemm"', b'"ge\xffmm C:\\dir"')
+        .replace(b'"bytes": 4096', b'"bytes": NaN')
+    )
+    path.write_bytes(raw)
+    trace = read_trace(path)
+    assert len(trace.operations) == 2 and trace.operations["bytes"].tolist()[1] == 0
+
+
+def test_times_keep_their_last_digit():
+    assert nanoseconds(["1751410836000001.123", "5", "-2.5"]).tolist() == [
+        1751410836000001123,
+        5000,
+        -2500,
+    ]
+    assert nanoseconds([1419116104994.671, 2, 0.0005]).tolist() == [1419116104994671, 2000, 0]
+    assert nanoseconds([1, 2]).tolist() == [1000, 2000]
+    assert nanoseconds([float("nan"), 1e300, None]).tolist()[0] == 0
+
+
+def test_a_thread_known_by_a_handle_is_that_of_its_operator(tmp_path):
+    events = small()
+    for one in events:
+        if one["cat"] == "cuda_runtime":
+            one["tid"] = -247463936 if one["args"]["correlation"] != 12 else 140737488
+    trace = read_trace(written(events, tmp_path / "t.json"))
+    assert tid_of(trace.calls["thread"].to_numpy()).tolist()[0::2] == [PID, PID]
+    assert any("known by a handle only" in note for note in trace.info.notes)
+
+
+def test_work_without_its_launch_is_counted(tmp_path):
+    events = [one for one in small() if one["name"] != "cudaLaunchKernel"]
+    trace = read_trace(written(events, tmp_path / "t.json"))
+    assert trace.operations["call"].tolist() == [-1, 0]
+    assert any(note.startswith("1 operations whose launch") for note in trace.info.notes)
+
+
+def test_a_cut_file_says_so_wherever_it_ends(tmp_path):
+    whole = written(small(), tmp_path / "t.json").read_bytes()
+    events = whole.index(b"traceEvents") + 20
+    for end in range(events, whole.rindex(b"]"), 97):
+        (tmp_path / "cut.json").write_bytes(whole[:end])
+        with pytest.raises(TraceError, match="is cut"):
+            read_trace(tmp_path / "cut.json")
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(whole)[:-40])
+    with pytest.raises(TraceError, match="is cut"):
+        read_trace(tmp_path / "cut.json.gz")
+
+
+AMD = [event("cuda_runtime", "hipLaunchKernel", 0, 10, correlation=1)]
+MTIA = [event("cpu_op", "aten::add", 0, 10), {**event("mtia_runtime", "run", 0, 9)}]
+
+
+@pytest.mark.parametrize(("contents", "what"), [
+    ({"traceEvents": AMD, "schemaVersion": 1}, "AMD"),
+    ({"traceEvents": [], "roctracer_version": 4.1}, "AMD"),
+    ({"traceEvents": MTIA, "schemaVersion": 1}, "MTIA"),
+    ({"traceEvents": [{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 2}]}, "another program.*blink"),
+    ({"segments": [], "device_traces": []}, "memory snapshot"),
+    ([[1, 2], [3, 4]], "something else than events"),
+    ({"a": 1}, "without a list of events"),
+    ({"traceEvents": [], "schemaVersion": 1}, "without CPU or GPU work"),
+])  # fmt: skip
+def test_other_files_are_named(tmp_path, contents, what):
+    (tmp_path / "t.json").write_text(json.dumps(contents))
+    with pytest.raises(TraceError, match=what) as raised:
+        read_trace(tmp_path / "t.json")
+    assert raised.value.next_step and "WSL2" not in str(raised.value)
+
+
+def test_a_trace_of_the_cpu_alone_says_what_to_record(tmp_path):
+    events = [one for one in small() if one["cat"] == "cpu_op"]
+    with pytest.raises(NoCudaWork, match="no CUDA activity") as raised:
+        read_trace(written(events, tmp_path / "t.json"))
+    assert "torch.profiler" in raised.value.next_step
+
+
+def test_two_processes_whose_calls_have_the_same_numbers_cannot_be_told_apart(tmp_path):
+    events = small()
+    more = [dict(one, pid=78, tid=78) for one in events if one["cat"] == "cuda_runtime"]
+    with pytest.raises(TraceError, match="2 processes"):
+        read_trace(written([*events, *more], tmp_path / "t.json"))
+
+
+# --- the simulator's programs
+
+
+STEPS = [
+    Push("step"), Launch(40_000), Sleep(15_000), Copy(9_000, pageable=True), Launch(25_000, 13), Sync(), Pop(),
+    Sleep(70_000), Push("step"), Memset(4_000), Launch(30_000), p.Api(20_000), Copy(8_000, 7), Launch(9_000), Sync(7),
+    Pop(), Sleep(12_000), Launch(5_000, 13), Launch(5_000), Sync(),
+]  # fmt: skip
+
+
+@pytest.fixture
+def both(tmp_path):
+    """The analyses of one program's export and of the same as a trace of torch.profiler."""
+    program = Program({500: STEPS}, streams={7: LEGACY, 13: NON_BLOCKING})
+    sqlite, _ = export.write(machine.run(program), tmp_path)
+    return nsysalign.analyze(sqlite), nsysalign.analyze(of_export(sqlite, tmp_path / "trace.json"))
+
+
+def test_a_program_has_the_budgets_that_its_export_has(both):
+    exported, profiled = both
+    check.invariants(profiled)
+    columns = [
+        "name",
+        "label",
+        "kind",
+        "elapsed_ns",
+        "kernel_only_ns",
+        "operations",
+        "device",
+        "end_stream",
+    ]
+    assert profiled.intervals[columns].equals(exported.intervals[columns])
+    for number in exported.intervals["interval"].tolist():
+        assert check.parts(profiled, number) == check.parts(exported, number)
+    assert profiled.host_ranges.equals(exported.host_ranges)
+    assert profiled.kernels.equals(exported.kernels)
+
+
+def test_nothing_that_is_said_names_another_recorder(both, tmp_path):
+    result = CliRunner().invoke(
+        cli, ["analyze", "-v", str(tmp_path / "trace.json"), "-o", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 0, result.output
+    said = result.output.replace(str(tmp_path), "").replace("nsysalign", "")
+    assert "torch.profiler" in said
+    assert not any(word in said for word in ("nsys", "WSL2", "NVTX", "CUPTI_ACTIVITY", "cuda,nvtx"))
+
+
+def test_a_folder_of_ranks_is_compared(tmp_path):
+    nccl = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    for rank in (0, 1):
+        events = small()
+        events[-2]["name"] = nccl
+        job = {"backend": "nccl", "rank": 1 - rank, "world_size": 2}
+        written(
+            events, tmp_path / f"worker{rank}.pt.trace.json", distributedInfo=job, host_name="a"
+        )
+    shared = read_shared(tmp_path / "worker0.pt.trace.json")
+    trace = read_trace(tmp_path / "worker0.pt.trace.json")
+    assert shared.rank == 1 and shared.host and len(shared.collectives) == 1
+    # read twice, the times are on one clock
+    assert shared.collectives["start_ns"].tolist() == trace.operations["start_ns"].tolist()[:1]
+    assert shared.collectives["process"].tolist() == trace.operations["process"].tolist()[:1]
+    (tmp_path / "answer.json").write_text('{"format":"nsysalign-answer"}')
+    result = CliRunner().invoke(
+        cli, ["analyze", str(tmp_path), "--jobs", "1", "-o", str(tmp_path / "out")]
+    )
+    assert result.exit_code == 0, result.output
+    assert "2 ranks of 2 traces" in " ".join(result.output.split())
