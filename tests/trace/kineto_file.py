@@ -92,7 +92,7 @@ def written(events: list[dict], path: Path, shape: str = "new", **about: object)
         texts.append(text.replace('"<dur>"', f"{(dur or 0) // US}.{(dur or 0) % US:03}"))
     head = {"schemaVersion": 1, "deviceProperties": [GPU], **about}
     if shape == "new":
-        head |= {"baseTimeNanoseconds": BASE_NS, "cuda_runtime_version": 12080}
+        head = {"baseTimeNanoseconds": BASE_NS, "cuda_runtime_version": 12080} | head
     listed = '"traceEvents": [\n  ' + ",\n  ".join(texts) + "\n  ]"
     path.write_text(f"{json.dumps(head)[:-1]},\n  {listed},\n" + '  "traceName": "t.json"\n}\n')
     return path

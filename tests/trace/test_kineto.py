@@ -12,7 +12,19 @@ from click.testing import CliRunner
 from kineto_file import PID, event, of_export, small, written
 from simulator import check, export, machine
 from simulator import program as p
-from simulator.program import Copy, Launch, Memset, Pop, Program, Push, Sleep, Sync
+from simulator.program import (
+    Copy,
+    Elapsed,
+    Launch,
+    Memset,
+    Pop,
+    Program,
+    Push,
+    Record,
+    Sleep,
+    Sync,
+)  # fmt: skip
+from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING
 
 import nsysalign
@@ -251,3 +263,26 @@ def test_a_folder_of_ranks_is_compared(tmp_path):
     )
     assert result.exit_code == 0, result.output
     assert "2 ranks of 2 traces" in " ".join(result.output.split())
+
+
+def test_pairs_of_an_event_log_are_placed_in_it(tmp_path):
+    """The log of a program that profiles itself: its clock and the trace's both tell the time of day."""
+    steps = []
+    for n in range(6):
+        steps += [
+            Record(f"a{n}"),
+            Launch(20_000 + n * 100),
+            Sleep(9_000),
+            Launch(8_000),
+            Record(f"b{n}"),
+        ]
+        steps += [Sync(), Elapsed(f"a{n}", f"b{n}", f"x#{n}")]
+    style = Style(event_rows="none", clock_lines=False)
+    program = Program({500: steps}, streams={7: LEGACY})
+    sqlite, logs = export.write(machine.run(program), tmp_path, style)
+    trace = of_export(sqlite, tmp_path / "trace.json", baseTimeNanoseconds=style.utc_epoch)
+    exported, profiled = (check.analyze(path, logs) for path in (sqlite, trace))
+    assert profiled.unaligned.empty and len(profiled.measured) == 6
+    columns = ["name", "elapsed_ns", "kernel_only_ns", "method"]
+    assert profiled.measured[columns].equals(exported.measured[columns])
+    check.invariants(profiled)
