@@ -47,7 +47,8 @@ def analyze(
     quiet: bool,
     **added: Any,
 ) -> None:
-    """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
+    """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep, a run directory, or a
+    trace of torch.profiler (.json, .json.gz).
 
     Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label
     by label they are compared: who is slowest, who waits for whom.

@@ -438,16 +438,15 @@ class KinetoSource:
                 some = np.flatnonzero(outermost)
                 inside = any_open(opener, opened_ns, closed_ns, thread[some], start[some])
                 outermost[some[inside]] = False
-            rows = (start, end, thread, name_id)
-            kept = tuple(column[outermost] for column in rows)
+            kept = [column[outermost] for column in (start, end, thread, name_id)]
             parts.append((*kept, np.broadcast_to(OPERATOR_RANGE, len(kept[0]))))
         if not parts:
             return {}
-        start, end, thread, name_id, kind = (np.concatenate(c) for c in zip(*parts, strict=True))
+        start, end, thread, name_id, kinds = (np.concatenate(c) for c in zip(*parts, strict=True))
         there = start >= 0
         return {
             "start_ns": start[there], "end_ns": end[there], "thread": thread[there],
-            "text_id": name_id[there], "kind": kind[there],
+            "text_id": name_id[there], "kind": kinds[there],
         }  # fmt: skip
 
     def _waits(
