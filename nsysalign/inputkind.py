@@ -39,7 +39,7 @@ class InputKind(Enum):
     NCU = "a report of Nsight Compute, which replays kernels one by one and has no timeline", _RECORD  # fmt: skip
     PERFETTO = "a Perfetto trace", _RECORD
     CHROME = "a Chrome trace of another program", _RECORD
-    AMD = "a trace of an AMD GPU", "nsysalign reads traces of NVIDIA's nsys only"
+    AMD = "a trace of an AMD GPU", "nsysalign reads traces of NVIDIA's GPUs only"
     SNAPSHOT = "a memory snapshot of torch, which has no times of kernels", _RECORD
     PICKLE = "a Python pickle, which is never opened", _RECORD
     EVENT_LOG = (
@@ -175,7 +175,7 @@ def _of_json(text: bytes) -> InputKind:
     if b'"traceEvents"' in text or re.match(rb'\[\s*\{[^{}]*"ph"\s*:', text):
         torch = re.search(
             rb'"deviceProperties"|"(record_shapes|profile_memory|with_stack|cupti_version|cuda_runtime_version)"'
-            rb'|"cat"\s*:\s*"(cpu_op|cuda_runtime|kernel|gpu_memcpy|Kernel|Runtime)"',
+            rb'|"cat"\s*:\s*"(cpu_op|cuda_runtime|kernel|gpu_memcpy|Operator|Kernel|Runtime)"',
             text,
         )
         return InputKind.TORCH_PROFILER if torch else InputKind.CHROME

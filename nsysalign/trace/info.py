@@ -135,7 +135,7 @@ def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, i
     return tuple((names.get(name, ""), code, count) for name, code, count in rows)
 
 
-def gpus(source: Source) -> dict[int, Gpu]:
+def gpus(source: Source | Recording) -> dict[int, Gpu]:
     """CUDA device -> its GPU; of devices that the export does not tell apart (some say 0 of every one),
     multiprocessors if all have as many."""
     columns = [c for c in ("smCount", *schema.GPU_LIMITS) if source.has(_GPUS, c)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,9 +42,10 @@ _BYTES_PER_ROW = 8
 def opened(path: Path) -> Iterator[Source | Recording]:
     """A guarded view of an export (`nsysalign.untrusted`), or a recording of our own; TraceError says
     what the file is instead."""
-    with open(path, "rb") as file:
-        ours = file.read(len(RECORDING)) == RECORDING
-    if ours:
+    head = b""
+    with suppress(OSError):  # what is no file, or cannot be read, is named below
+        head = untrusted.contents(path, len(RECORDING))
+    if head == RECORDING:
         from nsysalign.trace.cupti import Recording
 
         yield Recording(path)

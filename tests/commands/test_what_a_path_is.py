@@ -117,5 +117,20 @@ def test_with_brief_an_error_is_json_on_stdout_as_well(command, tmp_path):
     assert answer["sentence"] and answer["next"]
 
 
+def test_a_trace_of_torch_before_1_12(tmp_path):
+    path = tmp_path / "old.json"
+    event = {
+        "ph": "X",
+        "cat": "Operator",
+        "name": "aten::add",
+        "ts": 1,
+        "dur": 2,
+        "pid": 1,
+        "tid": 1,
+    }
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    assert kind_of(path) is InputKind.TORCH_PROFILER
+
+
 def test_a_log_beside_its_trace_is_no_trace(tmp_path):
     assert kind_of(write_lines(tmp_path / "events-7.jsonl")) is InputKind.EVENT_LOG
