@@ -31,6 +31,8 @@ CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
 #: A group whose 10 and 90 % quantiles are further apart than this, and of so many intervals, is no
 #: number but a range.
 SPREAD, SPREAD_SAMPLES = 1.5, 10
+#: A kernel that runs for longer also outlasts a launch call that does not wait for it.
+_OUTLASTS_A_LAUNCH = 20_000
 #: torch's kernel of `zero_` and `fill_`: an L2 flush.
 _FILL = "FillFunctor"
 
@@ -173,13 +175,18 @@ def _launch_blocking(case: Case) -> Reason | None:
     GPU             [kernel k )                   [kernel k+1
                                ^ the rest of launch k, then host, then launch k+1: two launch calls
                                in one gap
-    """
+
+    Only long kernels tell: a short one also ends before a slow launch call returns (beside a thread
+    that holds the interpreter each launch begins with cold caches and takes 60 us)."""
     if case.on_host or case.operations < 2 or not case.ns("api_launch"):
         return None
     gaps = [  # the last one before the end event launches nothing
         gap.pieces
         for gap in case.stretches
-        if gap.before and gap.before.cause == "kernel" and gap.then
+        if gap.before
+        and gap.before.cause == "kernel"
+        and gap.then
+        and gap.before.ns >= _OUTLASTS_A_LAUNCH
     ]
     blocked = [
         pieces

@@ -4,8 +4,10 @@
     stream              ....AAAA  BBBB   ...AAAA              what ran inside is another question
 
 An operation counts where the call that issued it began, on the window's thread or for the stream of its
-start record; what one call issues together, such as the nodes of a graph, is one issue.  Never
-what happened to run meanwhile: work that was queued before fills a window of any length.
+start record; of a host timer, which has no stream, for the streams on which its thread issues work itself:
+backward passes are issued by a thread of autograd's.  What one call issues together, such as the nodes
+of a graph, is one issue.  Never what happened to run meanwhile: work that was queued before fills a
+window of any length.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class Work(NamedTuple):
     operations, equally often; names: equal for the same names, however often.  grids: equal for
     the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
     asked for.  main: the name that ran longest (-1: none).  busy_ns: how long its work ran, on any stream
-    and at any time.  waits: synchronisations of the thread between
+    and at any time.  waits: synchronisations between
     the first and the last issue.  late: whether over half of its work ended after the window.  new:
     whether it launched a kernel that is new to its process.
     """
@@ -219,14 +221,17 @@ def _spans(
     number, combinations = pd.factorize(whose)
     for code, (of, by, stream) in enumerate(combinations):
         mine = windows[number == code]
-        theirs = (issues.process == of) & ((issues.thread == by) | (issues.lane == stream))
-        positions = np.flatnonzero(theirs)
+        by_thread = (issues.process == of) & (issues.thread == by)
+        streams = np.unique(issues.lane[by_thread]) if stream < 0 else stream
+        for_streams = (issues.process == of) & np.isin(issues.lane, streams)
+        positions = np.flatnonzero(by_thread | for_streams)
         begin, over = (np.searchsorted(issues.at_ns[positions], t[mine]) for t in (opened, closed))
         yield positions, mine, begin, np.maximum(over - begin, 0)
 
 
 def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
-    """Per window, synchronisations of its thread between its first and its last issue."""
+    """Per window, synchronisations between its first and its last issue: of its thread, and of
+    the threads that issued for it."""
     calls = trace.calls
     kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
     sync = np.flatnonzero(np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & trace.outermost)
@@ -238,7 +243,8 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
         some = np.flatnonzero(held > 1)
         if not len(some) or not len(sync):
             continue
-        mine = start[sync[thread[sync] == of_thread[windows[some[0]]]]]
+        threads = np.append(np.unique(issues.thread[positions]), of_thread[windows[some[0]]])
+        mine = start[sync[np.isin(thread[sync], threads)]]
         at = issues.at_ns[positions]
         low, high = at[begin[some]], at[begin[some] + held[some] - 1]
         out[windows[some]] = np.searchsorted(mine, high) - np.searchsorted(mine, low, side="right")
