@@ -36,7 +36,7 @@ CAUSE_TABLE: Mapping[str, Cause] = {
     "kernel": Cause("kernel", "a kernel executes on the interval's stream"),
     "graph": Cause(
         "kernel",
-        "a CUDA graph executes on the stream (traced as one row: gaps and copies inside are not visible)",
+        "a CUDA graph executes on the stream: traced as one row (gaps and copies inside are not visible), or between its nodes",
         "CUDA graph",
     ),
     "memcpy": Cause(

@@ -134,8 +134,8 @@ class Explainer:
         self.kind, self.copy_kind, self.call, self.op_start, self.op_end = (
             operations[c].to_numpy() for c in ("kind", "copy_kind", "call", "start_ns", "end_ns")
         )
-        self.call_start, self.call_end, self.call_thread = (
-            calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread")
+        self.call_start, self.call_end, self.call_thread, self.call_kind = (
+            calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "kind")
         )
         self.pageable = self.kind == KIND["memcpy"]
         copies = np.flatnonzero(self.pageable)
@@ -232,11 +232,21 @@ class Explainer:
         # rule 8: it is on its way for the ordinary latency after its call, or after P
         late = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
         late += pick(self.launch_latency, pick(self.kind, gaps.next, -1), 0)
+        in_graph = self.in_one_graph(gaps.previous, gaps.next)
+        in_graph |= self.in_one_graph(gaps.before, gaps.next)
         cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
-        give(np.where(operation, late, FAR), cause, own, gaps.ref)
-        return parts + self._contended(gaps, since)
+        cause = np.where(in_graph, CAUSE["graph"], cause)
+        detail = np.where(in_graph, DETAIL["between-nodes"], 0)
+        give(np.where(operation, late, FAR), cause, own, gaps.ref, detail)
+        return parts + self._contended(gaps, since, in_graph)
 
-    def _contended(self, gaps: Gaps, since: np.ndarray) -> list[Pieces]:
+    def in_one_graph(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Whether two operations (positions, -1 for none) are nodes of one launch of a CUDA graph."""
+        call = pick(self.call, after, -1)
+        kind = pick(self.call_kind, call, -1)
+        return (kind == CALL["graph_launch"]) & (call == pick(self.call, before, -1))
+
+    def _contended(self, gaps: Gaps, since: np.ndarray, in_graph: np.ndarray) -> list[Pieces]:
         """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
         graph), or the copy engine (copies of its own direction for a copy)."""
         parts, left = [], np.flatnonzero(since < gaps.end)
@@ -249,12 +259,14 @@ class Explainer:
                 cut = tile(since[those], gaps.end[those], others.start, others.end)
                 rival, gap = pick(others.ref, cut.block, -1), those[cut.piece]
                 busy = rival >= 0
-                ref = np.where(busy, rival, gaps.next[gap])
+                ref, inside = np.where(busy, rival, gaps.next[gap]), in_graph[gap]
+                alone = np.where(inside, CAUSE["graph"], CAUSE["launch_latency"])
+                between = np.where(inside, DETAIL["between-nodes"], 0)
                 columns = (
-                    np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
+                    np.where(busy, CAUSE["queued"], alone),
                     self.kind[ref],
                     ref,
-                    np.where(busy, DETAIL["contention"], 0),
+                    np.where(busy, DETAIL["contention"], between),
                     pick(self.alignment.operation_lane, rival, -1),
                 )
                 parts.append(make(gaps.window[gap], cut.start, cut.end, *columns))

@@ -108,6 +108,7 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
     count = len(ran.names)
     weight = np.random.default_rng(1).integers(1 << 62, size=count)
     graph = (kind[first] == KIND["graph"]) | (node[first] >= 0)
+    graph |= calls["kind"].to_numpy()[of_call] == CALL["graph_launch"]
     name = np.where(graph, count, ran.name[first])  # behind all others
     process = operations["process"].to_numpy()[first]
     number, processes = pd.factorize(process)

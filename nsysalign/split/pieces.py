@@ -44,6 +44,7 @@ _PREFIX = {
     "earlier-work": "earlier work: ",
     "no-api-row": "no API row for ",
     "host-function": "",
+    "between-nodes": "in a CUDA graph, before ",
 }
 DETAILS = tuple(_PREFIX)
 DETAIL = {name: code for code, name in enumerate(DETAILS)}

@@ -42,10 +42,10 @@ def rule_2_graph(w):
     events(w, 10, (8, 10), 40)
 
 
-@case("kernel 20, launch_latency 7, event 3", kernel_only=20)
-def rule_2_graph_traced_as_nodes(w):
+@case("kernel 20, launch_latency 2, graph 5, event 3", kernel_only=20, with_graphs=25, gpu_busy=25)
+def rule_8_graph_traced_as_nodes(w):
     """
-    G  |10   #12-22  .  #27-37   |40      two nodes of one launch: the gap is the second node's latency
+    G  |10   #12-22  .  #27-37   |40      22-27 between two nodes of one launch
     """
     call = w.call("graph_launch", 3, 7)
     w.kernel(12, 22, call, graph_node=1)

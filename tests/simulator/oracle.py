@@ -106,6 +106,8 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
             since = (max(a1, p.end) if p else a1) + latency_of(world, n.kind)
             if at >= since and _contended(world, at, stream, n):  # rule 7
                 return "queued", "contention"
+        if p and isinstance(n, Op) and p.call is n.call and n.call.kind == "graph_launch":
+            return "graph", ""
         return ("launch_latency" if isinstance(n, Op) else "event"), ""  # rule 8
     if a0 <= at:
         return ("api_launch" if isinstance(n, Op) else "event"), ""  # rule 9

@@ -133,12 +133,14 @@ def _name(ran: Ran, operation: int) -> str:
 
 
 def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
-    """The operations of a lane, by start, and its idle stretches; not those of which the tool itself
-    made half."""
+    """The operations of a lane, by start, and its idle stretches; not those between nodes of a CUDA
+    graph, and not those of which the tool itself made half."""
     operations, idle_ns = ran.of_lane(lane)
     there = np.flatnonzero(idle_ns)
     end, idle_ns = ran.start[operations[there]], idle_ns[there]
     gaps = Stretches(operations[there - 1], operations[there], end - idle_ns, end, idle_ns)
+    within = ran.explainer.in_one_graph(gaps.after, gaps.operation)
+    gaps = Stretches(*(column[~within] for column in gaps))
     ours = own_ranges(ran.trace)
     touched = np.flatnonzero(gaps.touched(ours))
     blocks = union(*(ours[c].to_numpy() for c in ("start_ns", "end_ns")))
