@@ -88,7 +88,8 @@ class Facts:
         runs = evidence.runs.drop_duplicates(["pid", "device"])  # those of streams come behind
         #: Rows of `frames.INTERVALS`; `findings.diagnose` makes a `Run` of each.
         self.runs: list[Any] = [] if silent else list(runs.itertuples())
-        self.python = bool(evidence.known.python or evidence.known.torch)
+        by_torch = evidence.trace.recorder == "kineto"
+        self.python = bool(evidence.known.python or evidence.known.torch or by_torch)
         # the program is torch's: its events were logged, or its kernels or ranges are there; if
         # that is not known (a trace without kernels), torch is assumed
         kernels, table = evidence.kernels, evidence.labels

@@ -52,6 +52,7 @@ def test_what_the_tool_did_itself_is_not_idle():
 
 
 IDLE = IdleTime(1, 0, sync_call="cudaStreamSynchronize", sync_count=40, operations=3)
+SINGLE = InRange(620_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 620_000)
 CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=900)
 
 
@@ -68,6 +69,13 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("host", {"back_ns": 790_000, "back_count": 39}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80}, [10],
          {"loading_gaps_ns": 640_000, "count": 16, "calls": 80}, "Warm up", 640_000),
+        # the range says more than what lies before and behind the gap
+        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],
+         {"in_data_loader_ns": 620_000}, "workers prepare", 620_000),
+        ("host", {"in_data_loader": SINGLE._replace(name="_MultiProcessingDataLoaderIter")}, [500],
+         {"in_data_loader_ns": 620_000}, "more workers", 620_000),
+        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE._replace(ns=300_000)}, [10],
+         {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
         ("host", {}, [700], {"pauses": 1, "pauses_ns": 700_000, "otherwise_idle_ns": 100_000}, "", 700_000),
         ("host", {}, [400, 300, 9], {"pauses": 2, "pauses_ns": 700_000}, "", 700_000),
         ("host", {}, [300, 200, 100], {"pause_1_ns": 300_000, "pause_3_ns": 100_000}, "", 800_000),
@@ -621,3 +629,19 @@ def test_what_follows_set_up_can_be_changed(tmp_path):
 
     told = answer(recorded(tmp_path, draw, until=1_000_000_000))
     assert "set-up" in told.sentence and told.fixes[0].sentence.startswith("Allocate once")
+
+
+def test_time_in_which_a_data_loader_gets_the_next_batch(tmp_path):
+    """A copy to the host before each gap and one to the device behind it are no pipeline's matter."""
+
+    def draw(w):
+        for at in (0, 10_000_000, 20_000_000):
+            w.copy(at, at + 100_000, w.call("memcpy", at, at + 4_000), pageable=False)
+            back = w.call("memcpy", at + 100_000, at + 400_000)
+            w.copy(at + 200_000, at + 300_000, back, pageable=False, kind=2)
+            w.ranges.append(Range(SINGLE.name, at + 500_000, at + 9_500_000, 0))
+
+    made = recorded(tmp_path, draw, until=30_000_000)
+    found = rules(made)["whole-run"]
+    assert found.evidence["in_data_loader_ns"] == 18_000_000 == found.loss_ns
+    assert found.faster.startswith("Let workers")

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.runs.ranges import InRange, in_ranges
+from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
@@ -82,6 +82,7 @@ class IdleTime(NamedTuple):
     sync_count: int = 0
     operations: int = 0  # of the device
     in_ranges: InRange = InRange()
+    in_data_loader: InRange = InRange()
     crowd: Crowd = Crowd()
 
 
@@ -123,6 +124,7 @@ def idle_times(ran: Ran) -> tuple[list[IdleTime], list[tuple[Any, ...]]]:
             sync_count=int(called.iloc[0]) if len(called) else 0,
             operations=len(operations),
             in_ranges=in_ranges(ran.trace, run.process, gaps.start, gaps.end),
+            in_data_loader=in_data_loader(ran.trace, run.process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
         )
     return list(known.values()), rows

@@ -24,6 +24,7 @@ from nsysalign.explain.facts import (
 from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
+from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.run import Run
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
@@ -55,6 +56,14 @@ _WARM_UP = (
 _PIPELINE = (
     "Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
     "and pinned buffers), or do what the CPU does there on the GPU"
+)
+_WORKERS = (
+    "Let workers prepare the next batches while the GPU works",
+    "DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
+)
+_MORE_WORKERS = (
+    "Give the DataLoader more workers, or each of them less to do: they are slower than the GPU",
+    "DataLoader(..., num_workers=2 * N, prefetch_factor=4, persistent_workers=True)",
 )
 _ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
 
@@ -206,6 +215,8 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
             },
             (_WARM_UP,),
         )
+    if known.in_data_loader.ns >= max(FIRST_SHARE * explained, LEAST_NS):
+        return _next_batch(known.in_data_loader)
     longest = _longest(run)
     one_pause = bool(longest) and longest[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
     one_pause = one_pause and longest[0].call != NOT_KNOWN
@@ -224,6 +235,17 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
     elif not several or (not one_pause and _main_cause(run).causes == ("unknown",)):
         return None
     return _pauses(run, known, longest)
+
+
+def _next_batch(loader: InRange) -> Told:
+    """torch says in the range's name whether workers prepare the batches."""
+    workers = "MultiProcessing" in loader.name
+    text = (
+        f"for {span(loader.ns)} of that the CPU was getting the next batch (enumerate(DataLoader)), "
+        f"{'which its workers prepare' if workers else 'which no worker prepares ahead'}"
+    )
+    evidence = {"in_data_loader_ns": loader.ns, "range": loader.name}
+    return Told(text, loader.ns, evidence, _MORE_WORKERS if workers else _WORKERS)
 
 
 def _first_launches(run: Run, known: IdleTime) -> Told:
@@ -280,7 +302,7 @@ def _by_cause(run: Run, known: IdleTime) -> Told:
         _name_calls(told, by_call, known if cause.causes == ("sync",) else None)
     if cause.causes[0] == "api_launch":
         small = run.ns("kernel", "memset") / max(known.operations, 1)
-        if run.details["detail"].str.contains(GRAPH_LAUNCH).any():
+        if run.ns("graph") or run.details["detail"].str.contains(GRAPH_LAUNCH).any():
             told.faster = (IN_GRAPHS,)
         elif known.operations and small > SMALL_NS:
             told.faster = ()

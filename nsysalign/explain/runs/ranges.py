@@ -18,6 +18,8 @@ from nsysalign.text import plural, safe_text, subject
 _MOST_NAMES, _MOST_GAPS = 50, 1_000
 #: Of several names that hold this much of what one of them does, the shortest range says most.
 _ALIKE = 0.8
+#: How torch calls the range in which a DataLoader gets the next batch; behind it stands who does so.
+_NEXT_BATCH = "enumerate(DataLoader)"
 #: So many ranges of a name, and this share of them without work, are worth saying.
 _FEWEST, _WITHOUT = 3, 0.2
 
@@ -34,7 +36,8 @@ class InRange(NamedTuple):
 def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
     """Of disjoint stretches (start, end: arrays, in time).  Ranges of libraries and of the tool
     itself are not the program's."""
-    ranges = trace.ranges[trace.ranges["process"] == process]
+    ranges = trace.ranges[trace.program_ranges]
+    ranges = ranges[ranges["process"] == process]
     if ranges.empty or not len(start):
         return InRange()
     names = ranges["text"].unique()
@@ -53,6 +56,17 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
         return InRange(ns)
     name = min((n for n, of in held.items() if of >= _ALIKE * most), key=lambda n: lengths[n])
     return InRange(ns, name, _covered_ns(ranges[ranges["text"] == name], start, end))
+
+
+def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
+    """The same of the ranges in which torch's DataLoader gets the next batch."""
+    ranges = trace.ranges[trace.ranges["process"] == process]
+    ranges = ranges[ranges["text"].str.startswith(_NEXT_BATCH).to_numpy(dtype=bool)]
+    if ranges.empty or not len(start):
+        return InRange()
+    held = {name: _covered_ns(of, start, end) for name, of in ranges.groupby("text")}
+    name = max(held, key=lambda name: held[name])
+    return InRange(_covered_ns(ranges, start, end), str(name), held[name])
 
 
 def _covered_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:
