@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from kineto_file import PID, event, of_export, small, written
+from kineto_file import PID, US, event, of_export, small, written
 from simulator import check, export, machine
 from simulator import program as p
 from simulator.program import (
@@ -286,3 +286,32 @@ def test_pairs_of_an_event_log_are_placed_in_it(tmp_path):
     columns = ["name", "elapsed_ns", "kernel_only_ns", "method"]
     assert profiled.measured[columns].equals(exported.measured[columns])
     check.invariants(profiled)
+
+
+def test_a_graph_launch_whose_nodes_have_no_numbers_is_a_graph(tmp_path):
+    """Older versions write no `graph node id`; the gap between two nodes has no launch of its own."""
+    at = 1_000_000_000_000
+    where = {
+        "device": 0,
+        "context": 1,
+        "stream": 7,
+        "correlation": 11,
+        "grid": [9, 1, 1],
+        "block": [32, 1, 1],
+    }
+    rows = [
+        ("user_annotation", "step", 0, 60, PID, PID, {}),
+        ("cuda_runtime", "cudaGraphLaunch", 2, 5, PID, PID, {"correlation": 11}),
+        *(("kernel", f"node{n}", a, a + 4, 7, 0, where) for n, a in enumerate((10, 20, 30))),
+        ("cuda_runtime", "cudaStreamSynchronize", 6, 40, PID, PID, {"correlation": 12}),
+    ]  # fmt: skip
+    events = [
+        event(c, n, at + a * US, at + b * US, tid, pid, **args)
+        for c, n, a, b, tid, pid, args in rows
+    ]
+    found = nsysalign.analyze(written(events, tmp_path / "t.json"))
+    (run,) = found.runs["interval"]
+    parts = found.parts[found.parts["interval"] == run].set_index("cause")["ns"]
+    assert parts.to_dict() == {"kernel": 12_000, "graph": 12_000}
+    (step,) = found.grouped
+    assert [group.work.graphs for group in step.groups] == [1]
