@@ -32,6 +32,8 @@ _FEW_READ = 4
 _LATE = 0.1
 
 _SYNC = "torch.cuda.synchronize()"
+#: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
+_SETS_UP = "cudaFree"
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 
 
@@ -161,7 +163,9 @@ def _collects_garbage(case: Case) -> bool:
 
 def _allocates(case: Case) -> bool:
     entries = case.group.of_cause("api")
-    return bool(entries) and any(call in entries[0].what for call in _ALLOCATES)
+    if not entries or (case.group.count == 1 and entries[0].what == _SETS_UP):
+        return False
+    return any(call in entries[0].what for call in _ALLOCATES)
 
 
 def _allocates_pinned(case: Case) -> bool:
@@ -244,7 +248,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("queued",),
-        _waits_for("contention"),
+        lambda case: _waits_for("contention")(case) and _torch_events(case),
         "Let the other streams finish first",
         f"{_SYNC}; start.record()",
     ),

@@ -115,7 +115,9 @@ def _takes(case: Case, numbers: Numbers) -> str:
     if not kernels:
         return "no kernel runs in it"
     ran = numbers.time("typical_gpu", kernels)
-    if case.ns("graph") > case.ns("kernel"):
+    if case.ns("graph") and case.ns("kernel"):  # kernels beside it, or its nodes
+        return f"its kernels and CUDA graphs take {ran}"
+    if case.ns("graph"):
         return f"its CUDA graph takes {ran}"
     one = case.operations == 1
     return f"its {'kernel takes' if one else 'kernels take'} {ran}"
@@ -206,8 +208,15 @@ def _calls(case: Case, numbers: Numbers) -> str:
     return f"the CPU was in other CUDA calls for {inside}, most in {safe_text(entries[0].what)}"
 
 
+#: No launch is on its way for so long, on average.
+_LONGEST_WAY_NS = 50_000
+
+
 def _launches(case: Case, numbers: Numbers) -> str:
-    operations = case.operations
+    operations, latency_ns = case.operations, case.ns("launch_latency")
+    if latency_ns > max(case.ns("api_launch"), _LONGEST_WAY_NS * operations):
+        late = numbers.time("typical_latency", latency_ns)
+        return f"work that was launched had not begun for {late}, and the trace does not say why"
     cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
     if operations >= 10:
         return f"launching its {numbers.count('operations', operations)} operations one by one costs {cost}"

@@ -160,3 +160,25 @@ def test_pairs_without_a_place_are_wrong_where_the_program_is_to_blame(reason, r
     told = found(repeat(3, "x", *GOOD), unaligned=[("early", reason)])
     mine = [(f.rule, f.severity, f.verdict) for (label, _), f in told.items() if label == "early"]
     assert mine == ([(rule, "error", "wrong")] if rule else [])
+
+
+def test_a_launch_that_is_on_its_way_for_long_is_no_cost_of_launching():
+    """HTA's sampled trace: 129 ms of 263 operations whose neighbours' rows are not there."""
+    late = [p for _ in range(20) for p in (("launch_latency", 490), ("kernel", 100))]
+    (of_late,) = found(*repeat(10, "step", *late, kind="nvtx")).values()
+    assert "typical_latency_ns" in of_late.evidence and "one by one" not in of_late.title
+    (tiny,) = found(*repeat(10, "step", *TINY, kind="nvtx")).values()
+    assert "typical_latency_ns" not in tiny.evidence
+
+
+def test_a_range_has_no_start_event_to_synchronise_before():
+    contended = [piece("queued", 300, "contention", stream=13), *GOOD]
+    (of_range,) = found(*repeat(10, "step", *contended, kind="nvtx")).values()
+    assert "start.record()" not in of_range.advice
+
+
+@pytest.mark.parametrize(("count", "advised"), [(1, False), (10, True)])
+def test_cuda_free_in_what_runs_once_sets_up(count, advised):
+    pieces = [piece("api", 9_000, "cudaFree"), ("kernel", 235)]
+    (finding,) = found(*repeat(count, "step", *pieces)).values()
+    assert ("Allocate" in finding.advice) == advised

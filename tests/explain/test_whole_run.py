@@ -645,3 +645,10 @@ def test_time_in_which_a_data_loader_gets_the_next_batch(tmp_path):
     found = rules(made)["whole-run"]
     assert found.evidence["in_data_loader_ns"] == 18_000_000 == found.loss_ns
     assert found.faster.startswith("Let workers")
+    busy = analysis(
+        interval("run", ("kernel", 700), piece("host", 250, None), ("kernel", 50), kind="run")
+    )
+    known = IDLE._replace(in_data_loader=SINGLE._replace(ns=230_000))
+    found = rules(replace(busy, of_runs=(known,)))["whole-run"]
+    assert found.severity == "warning", "what to do is known"
+    assert rules(replace(busy, of_runs=(IDLE,)))["whole-run"].severity == "info"

@@ -126,6 +126,7 @@ class Told:
     evidence: dict[str, Any] = field(default_factory=dict)
     faster: tuple[str, ...] = ()
     gaps: list[Any] = field(default_factory=list)
+    sure: bool = False  # what to do is known, however little of the run it is
 
 
 def whole_run(run: Run) -> Findings:
@@ -186,11 +187,12 @@ def _idle(run: Run, set_up: bool) -> Findings:
         set_up = False  # only what lies outside of the program's ranges is
         inside = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
         told.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
+    few = run.idle < _WARN_IDLE * run.elapsed and not told.sure
     yield run.finding(
         f"between its first and its last work the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.",
         *(() if set_up else told.faster),
         loss_ns=0 if set_up else told.lost_ns,
-        severity="info" if set_up or run.idle < _WARN_IDLE * run.elapsed else "warning",
+        severity="info" if set_up or few else "warning",
         idle_ns=run.idle,
         **told.evidence,
     )
@@ -245,7 +247,8 @@ def _next_batch(loader: InRange) -> Told:
         f"{'which its workers prepare' if workers else 'which no worker prepares ahead'}"
     )
     evidence = {"in_data_loader_ns": loader.ns, "range": loader.name}
-    return Told(text, loader.ns, evidence, _MORE_WORKERS if workers else _WORKERS)
+    faster = _MORE_WORKERS if workers else _WORKERS
+    return Told(text, loader.ns, evidence, faster, sure=True)
 
 
 def _first_launches(run: Run, known: IdleTime) -> Told:
