@@ -20,6 +20,7 @@ What to read for what, in this order:
     recorder      the recorder of our own, if the run has it, steps aside
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced
+    interrupts    Ctrl-C during longer work of the probe
     standard      the standard library, whatever lies beside the script
     rawtime       clocks and files as they are before any user code
 

@@ -173,7 +173,7 @@ class Ends:
             select.select([reader], [], [], _PATIENCE_S)
             last()
 
-        _start(finish)
+        start_thread(finish)
         libc.exit(status)
 
     def _note(self, how: str) -> None:
@@ -203,7 +203,7 @@ class Ends:
                         if not self._leaving.locked():
                             own(number[0], None)
 
-        _start(watch)
+        start_thread(watch)
 
     def _before_fork(self) -> None:
         """A signal for the child must not reach the thread above through the pipe that both
@@ -248,7 +248,7 @@ def _sockets() -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
-def _start(function: Any) -> None:
+def start_thread(function: Any) -> None:
     """In a thread that takes no signal which another one blocks."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:

@@ -19,6 +19,7 @@ from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
 from .garbage import Garbage
+from .interrupts import Held
 from .rawtime import Untraced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, RECORD, SLOT, SLOT_SIZE
@@ -102,7 +103,7 @@ class Runtime:
                 raise RuntimeError("a record made while the probe was starting is not in the log")
             self._beginning = True
             try:
-                with Untraced():
+                with Held(), Untraced():
                     self._begin(device)
             finally:
                 self._beginning = False

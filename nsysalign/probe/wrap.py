@@ -20,6 +20,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
+from .interrupts import Held
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime, describe, handle_of
 from .slots import (
@@ -281,11 +282,12 @@ def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
                 event.__new__ = own
             try:
                 if not rt.aside and rt.last_record < 0 and not rt.captures:
-                    stream = torch.cuda.current_stream()
-                    if not rt.ready:
-                        rt.begin(stream.device_index)
-                    if stream.device_index not in rt.calibrated and stream.query():
-                        rt.calibrate(stream.device_index)
+                    with Held():
+                        stream = torch.cuda.current_stream()
+                        if not rt.ready:
+                            rt.begin(stream.device_index)
+                        if stream.device_index not in rt.calibrated and stream.query():
+                            rt.calibrate(stream.device_index)
             except Exception as error:
                 failed(error)
         return original(cls, *args, **kwargs)

@@ -237,3 +237,42 @@ a.record()
     run = probed(text, python=python)
     assert run.out == f"{[f'mine {n}' for n in range(6)]}\n" and run.errors == "", run.err
     assert any("number of sys.monitoring" in line["text"] for line in run.lines("note"))
+
+
+INTERRUPTED = """
+import signal, sys, time, torch
+torch.cuda.init()
+runtime = sys.modules["_nsysalign_probe"].running()
+def sync(own=runtime.sync):
+    runtime.sync = own
+    signal.raise_signal(signal.SIGINT)  # in the middle of our work
+    own()
+runtime.sync = sync
+def handler(number, frame):
+    while frame and not frame.f_code.co_filename.startswith("<nsysalign/"):
+        frame = frame.f_back
+    print("our frame" if frame else "none of ours", number, flush=True)
+    raise SystemExit(7)
+def main():
+    HANDLER
+    CALL
+    time.sleep(30)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["torch.cuda.Event(enable_timing=True)", "torch.cuda.Event().record()"]
+)
+def test_a_ctrl_c_while_the_log_begins_interrupts_a_line_of_the_programs(probed, call):
+    """The first event takes milliseconds of ours, and five of our frames were in the traceback."""
+    text = INTERRUPTED.replace("CALL", call)
+    plain = probed(text.replace("HANDLER", ""))
+    assert "\nKeyboardInterrupt" in plain.err and ", in main\n" in plain.err
+    assert "<nsysalign/" not in plain.err and plain.status == -2 and not plain.errors
+    handled = probed(text.replace("HANDLER", "signal.signal(signal.SIGINT, handler)"))
+    assert (handled.out, handled.status) == ("none of ours 2\n", 7), handled.err
+    ignored = probed(
+        text.replace("HANDLER", "signal.signal(signal.SIGINT, signal.SIG_IGN)").replace("30", "0.1")
+    )
+    assert (ignored.status, ignored.err) == (0, "")
