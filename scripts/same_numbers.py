@@ -23,6 +23,8 @@ from typing import Any
 
 import pandas as pd
 
+import nsysalign.engine  # noqa: F401  in the order in which modules find each other
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from recordings import untar
 

@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Trace, tid_of
+from nsysalign.intervals import distinct, group, index_type
+from nsysalign.model import CALL, CALL_KINDS, ORIGIN, SYNC_CALLS, Trace, tid_of
 from nsysalign.place.bounded import CROSSING_NS, Bounded
 from nsysalign.place.placed import Placed, who
 from nsysalign.text import duration, plural
@@ -36,6 +37,7 @@ _BY_KIND = {"record": _RECORD, "query_event": _WAIT, "sync_event": _WAIT, "sync_
 _BY_NAME = {"EventCreate": _CREATE, "EventDestroy": _DESTROY, "EventElapsedTime": _WAIT_ALL}
 _OF_TORCH = {"operations": "at::native", "calls": "cudaEventRecordWithFlags"}
 _STREAM = ["process", "context", "stream"]
+_OF_CALL = ["process", "thread", "start_ns", "end_ns", "name_id"]
 #: A wait of the host for an event ends 2 to 6 us after it (99 of 100 of 4,135 waits; once 41 us).
 _WAKES_NS = 50_000
 EventCall = Any  # a row of _event_calls
@@ -138,37 +140,75 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
 def _event_calls(trace: Trace) -> pd.DataFrame:
     """Outermost calls that concern events (waits and queries: those that succeeded), by time, with their
     positions as index.  `event`: the number of what it records or waits for, `stream`: a number for its
-    stream (-1: unknown); `rank`: of the call among all of its thread."""
-    columns = ["process", "thread", "start_ns", "end_ns", "kind", "name_id", "return_value"]
-    calls = trace.calls.loc[trace.outermost, columns]
-    role = calls["kind"].map({CALL[kind]: role for kind, role in _BY_KIND.items()}).fillna(0)
-    for number in calls["name_id"].unique().tolist():
+    stream (-1: unknown); `rank`: of the call among all of its thread.  Columns are narrow: there may be
+    millions of rows."""
+    role = _roles(trace)
+    rows = np.flatnonzero(role)
+    columns = {name: trace.calls[name].to_numpy()[rows] for name in _OF_CALL}
+    columns |= {"role": role[rows], "rank": _ranks(trace)[rows]}
+    named_columns = ["call", "event", *_STREAM]
+    named = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
+    named = named[named["call"] >= 0]
+    named["call"] -= trace.calls["nested"].to_numpy()[named["call"]]
+    named["stream"] = named.groupby(_STREAM).ngroup()
+    named = named[np.isin(named["call"], rows)].drop_duplicates("call", keep="last")
+    place = np.searchsorted(rows, named["call"])
+    for name in ("event", "stream"):
+        numbers = np.full(len(rows), -1, np.int64)
+        numbers[place] = named[name]
+        columns[name] = frames.narrow(numbers)
+    return pd.DataFrame(columns, index=rows, copy=False)
+
+
+def _roles(trace: Trace) -> np.ndarray:
+    """Per call: what it does to events; 0: nothing, it lies in another call, or its wait failed."""
+    calls, name_id = trace.calls, trace.calls["name_id"].to_numpy()
+    of_kind = np.array([_BY_KIND.get(kind, 0) for kind in CALL_KINDS], np.int8)
+    role = of_kind[calls["kind"].to_numpy()]
+    for number in distinct(name_id).tolist():
         name = trace.names.get(number, "")
         roles = [value for text, value in _BY_NAME.items() if text in name]
         roles += [_WAIT_ALL] * ("cudaMemcpy" in name and "Async" not in name)
         if roles:
-            role[calls["name_id"] == number] = roles[0]
-    counts = (role > 0) & (~role.isin([_WAIT, _WAIT_ALL]) | (calls["return_value"] == 0))
-    calls = calls.assign(role=role, rank=calls.groupby("thread").cumcount())[counts]
-    columns = ["call", "event", *_STREAM]
-    named = pd.concat([trace.syncs[columns], trace.event_rows[columns]])
-    named = named[named["call"] >= 0]
-    named["call"] -= trace.calls["nested"].to_numpy()[named["call"]]
-    named["stream"] = named.groupby(_STREAM).ngroup()
-    named = named.drop_duplicates("call", keep="last").set_index("call")[["event", "stream"]]
-    return calls.join(named.reindex(calls.index, fill_value=-1))
+            role[name_id == number] = roles[0]
+    failed = calls["return_value"].to_numpy() != 0
+    role[failed & np.isin(role, (_WAIT, _WAIT_ALL))] = 0
+    role[~trace.outermost] = 0
+    return role
+
+
+def _ranks(trace: Trace) -> np.ndarray:
+    """Per outermost call: how many its thread made before it."""
+    outer: np.ndarray = np.flatnonzero(trace.outermost).astype(index_type(len(trace.calls)))
+    rank = np.zeros(len(trace.calls), outer.dtype)
+    for calls in group(trace.calls["thread"].to_numpy()[outer], outer).values():
+        rank[calls] = np.arange(len(calls))
+    return rank
 
 
 @dataclass
 class _NamedEvents:
     """What rows say of the events of a process, by number: runs of creations, one right after the
-    other; records; what waited for an event, a stream (by ("stream", its number)) or all; which
-    events order streams."""
+    other; records; what waited for an event, a stream (by ("stream", its number)) or all, the first
+    behind each record; which events order streams."""
 
     runs: list[list[int]] = field(default_factory=list)
     records: dict[int, list[EventCall]] = field(default_factory=lambda: defaultdict(list))
     waits: dict[tuple[str, int], list[EventCall]] = field(default_factory=lambda: defaultdict(list))
     ordering: set[int] = field(default_factory=set)
+    recorded_ns: int = -1  # the latest record began
+
+    def add_record(self, event: int, call: EventCall) -> None:
+        """Of calls in the order of their starts."""
+        self.records[event].append(call)
+        self.recorded_ns = call.start_ns
+
+    def add_wait(self, key: tuple[str, int], call: EventCall) -> None:
+        """The same.  A program that polls waits a million times for one record: a pair is closed by the
+        first wait behind its end."""
+        waits = self.waits[key]
+        if not waits or waits[-1].start_ns <= self.recorded_ns:
+            waits.append(call)
 
     def pairs(self) -> tuple[list[KnownPair], int]:
         """Pairs of events that were created one after the other; how many may as well be marks between
@@ -246,10 +286,10 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
         elif role == _ORDER:
             events.ordering.add(event)
         elif role == _RECORD:
-            events.records[event].append(call)
+            events.add_record(event, call)
         else:
             key = ("event", event) if event >= 0 else ("stream", call.stream)
-            events.waits[("all", 0) if role == _WAIT_ALL else key].append(call)
+            events.add_wait(("all", 0) if role == _WAIT_ALL else key, call)
     return events
 
 
