@@ -67,4 +67,4 @@ def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("nsysalign.commandline.present.present", interrupted)
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(tmp_path)])
-    assert ended.value.code == 130 and capsys.readouterr().err == "\nnsysalign: interrupted\n"
+    assert ended.value.code == 130 and "interrupted" in capsys.readouterr().err
