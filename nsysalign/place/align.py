@@ -49,7 +49,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         notes += deep + read
     some = [w for w in windows if len(w)] or windows[:1]
     refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
-    unaligned = pd.concat([refused, timers.unplaced], ignore_index=True)
+    # pandas 2 warns of empty tables
+    refusals = [rows for rows in (refused, timers.unplaced) if len(rows)] or [refused]
+    unaligned = pd.concat(refusals, ignore_index=True)
     return Alignment(
         records=placed.records,
         lanes=lanes,

@@ -157,7 +157,8 @@ def host_activity(
     views.append(sums.assign(share=sums["ns"] / of_label.to_numpy()))
     none = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
     views = [v.assign(**{c: none[c] for c in none if c not in v}) for v in views]
-    table = pd.concat(views, ignore_index=True)
+    # pandas 2 warns of empty tables
+    table = pd.concat([v for v in views if len(v)] or views[:1], ignore_index=True)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
     order = {label: n for n, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)

@@ -218,6 +218,8 @@ def _spans(
     process, thread, lane, opened, closed, kind = (alignment.windows[c].to_numpy() for c in columns)
     measured = np.flatnonzero(kind != "run")
     windows = measured if which is None else which
+    if not len(windows):  # pandas 2 finds no levels in none
+        return
     whose = pd.MultiIndex.from_arrays([a[windows] for a in (process, thread, lane)])
     number, combinations = pd.factorize(whose)
     for code, (of, by, stream) in enumerate(combinations):

@@ -54,7 +54,9 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
     columns |= {"method": "exact", "error_ns": 0}
     of_runs = frames.lean(columns, frames.WINDOWS, len(rows))
-    windows = pd.concat([alignment.windows, of_runs], ignore_index=True)
+    windows = of_runs  # pandas 2 warns of empty tables
+    if len(alignment.windows):
+        windows = pd.concat([alignment.windows, of_runs], ignore_index=True)
     more = pd.DataFrame(devices, columns=["process", "device"]).assign(
         context=-1, stream=-1, flag=-1
     )

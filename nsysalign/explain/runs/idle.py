@@ -300,7 +300,9 @@ def _by_cause(run: Run, known: IdleTime) -> Told:
     )
     calls = run.details
     calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
-    by_call = calls.groupby("detail", sort=False)["ns"].sum().sort_values(ascending=False)
+    by_call = (
+        calls.groupby("detail", sort=False, observed=True)["ns"].sum().sort_values(ascending=False)
+    )
     if len(by_call) and cause.causes[0] in ("api", "sync"):
         _name_calls(told, by_call, known if cause.causes == ("sync",) else None)
     if cause.causes[0] == "api_launch":
