@@ -18,8 +18,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-#: Of all bounds.
-CONFIDENCE = 0.95
+from nsysalign.student import t95
+
 #: Random numbers drawn per side and label at most: 25,000 runs need fewer resamples than 10 runs do.
 RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 2_000, 200, 6_000_000
 #: With fewer runs the middle half still holds a cold run too often when it is resampled.
@@ -60,11 +60,8 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
 def _reach(resamples: np.ndarray, runs: int) -> np.ndarray:
     """How far bounds lie from the middle: Student's t times a standard deviation of the resampled
     statistic."""
-    from scipy.special import stdtrit  # a tenth of a second that only comparisons need
-
     low, high = np.quantile(resamples, ONE_SIGMA, axis=0)
-    student = float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2))
-    return (high - low) / 2 * student * np.sqrt(runs / (runs - 1))
+    return (high - low) / 2 * t95(runs - 1) * np.sqrt(runs / (runs - 1))
 
 
 def change(before: np.ndarray, after: np.ndarray, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
 from nsysalign.answer import LabelRow, answer
+from nsysalign.errors import UsageError
 from nsysalign.explain.verdict import SIGNS
 from nsysalign.model import CAUSES
 from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
@@ -63,10 +64,16 @@ class Analysis(model.Analysis):
         """A plotly figure: from the measured time of an interval, or of a label's median one, to
         its kernels; microseconds.
 
-        Raises UsageError if there is neither.
+        Raises UsageError if there is neither, or no plotly.
         """
         chosen = self._number(name)
-        import plotly.graph_objects as go
+        try:
+            import plotly.graph_objects as go
+        except ImportError as error:
+            raise UsageError(
+                f"waterfall() draws with plotly, which cannot be imported here: {error}",
+                "pip install 'nsysalign[notebook]' (or plotly); show() and breakdown need none",
+            ) from None
 
         position = int((self.intervals["interval"] == chosen).to_numpy().argmax())
         interval = self.intervals.iloc[position]

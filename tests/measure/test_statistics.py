@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.signal import lfilter
 
 from nsysalign.addons.measure.statistics import (
     FEWEST_P99,
@@ -41,7 +40,12 @@ def ar(random: np.random.Generator, shape: tuple[int, int], r: float) -> np.ndar
     """First-order autoregressive series of unit variance, one per row."""
     rows, n = shape
     noise = random.standard_normal((rows, n + 200)) * np.sqrt(1 - r * r)
-    return lfilter([1], [1, -r], noise, axis=1)[:, 200:]
+    series = np.empty_like(noise)
+    value = np.zeros(rows)
+    for k in range(n + 200):
+        value = r * value + noise[:, k]
+        series[:, k] = value
+    return series[:, 200:]
 
 
 def modes(random: np.random.Generator, shape: tuple[int, int], share: float) -> np.ndarray:

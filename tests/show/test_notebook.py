@@ -3,6 +3,7 @@
 import html as stdlib_html
 import json
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -73,3 +74,12 @@ def test_a_waterfall_is_a_figure_that_adds_up(analysis):
     assert [b + x for b, x in zip(bars.base[2:], bars.x[2:], strict=True)] == pytest.approx(
         bars.base[1:4]
     )
+
+
+def test_a_waterfall_without_plotly_says_what_to_install(analysis, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    with pytest.raises(UsageError) as raised:
+        analysis.waterfall("t1")
+    assert "nsysalign[notebook]" in raised.value.next_step
+    assert "t1" in analysis._repr_html_() and len(analysis.breakdown)

@@ -3,7 +3,7 @@
 The value is the mean of the processes' medians, its 95 % interval Student's t over them: valid
 however repetitions depend on each other.  Medians can agree by chance, so an interval is never
 narrower than the scatter of consecutive blocks inside the processes allows.  One process bounds
-nothing.  The worker imports this file, too; scipy is for the parent only.
+nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-UPPER = 0.975
-Z95 = NormalDist().inv_cdf(UPPER)
+from nsysalign.student import Z95, t95
+
 #: Samples from which on the 99th percentile's 95 % upper bound is a sample: 0.99**n <= 0.05.
 FEWEST_P99 = 299
 #: Two ticks of the event clock; no median is known more precisely than to half of one.
@@ -63,13 +62,11 @@ def standard_error(blocks: Sequence[Sequence[float]]) -> float:
 
 def interval(medians: Sequence[float], errors: Sequence[float]) -> Estimate:
     """From the medians of processes and their standard errors."""
-    from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
-
     count, value, reach = len(medians), float(np.mean(medians)), math.inf
     own = math.hypot(*(max(e if e < math.inf else 0.0, TICK_NS) for e in errors)) / count
     if count > 1:
         deviation = float(np.std(medians, ddof=1)) / math.sqrt(count)
-        reach = max(deviation * float(stdtrit(count - 1, UPPER)), Z95 * own)
+        reach = max(deviation * t95(count - 1), Z95 * own)
     return Estimate(value, max(0.0, value - reach), value + reach, own, tuple(medians))
 
 
@@ -104,8 +101,6 @@ def difference(a: Estimate, b: Estimate) -> Difference:
     if min(a.processes, b.processes) < 2 or a.value_ns <= 0 or b.value_ns <= 0:
         ratio = b.value_ns / a.value_ns - 1 if a.value_ns > 0 else math.nan
         return Difference(ratio, -math.inf, math.inf)
-    from scipy.special import stdtrit
-
     middles, errors, freedom = [], [], 0.0
     for side in (a, b):
         logs, count = np.log(side.medians), side.processes
@@ -113,5 +108,5 @@ def difference(a: Estimate, b: Estimate) -> Difference:
         errors.append(max(logs.var(ddof=1) / count, (side.own_ns / side.value_ns) ** 2))
         freedom += errors[-1] ** 2 / (count - 1)
     total, middle = sum(errors), middles[1] - middles[0]
-    reach = math.sqrt(total) * float(stdtrit(max(1.0, total**2 / freedom), UPPER))
+    reach = math.sqrt(total) * t95(max(1.0, total**2 / freedom))
     return Difference(*np.expm1([middle, middle - reach, middle + reach]).tolist())
