@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -35,7 +36,7 @@ def test_it_equals_scipys():
 
 def test_it_only_falls():
     steps = [t95(1 + k / 3) for k in range(2000)]
-    assert all(b < a for a, b in zip(steps, steps[1:], strict=False))
+    assert all(b < a for a, b in itertools.pairwise(steps))
     assert t95(999_999) >= t95(1_000_001) > t95(math.inf)
 
 
