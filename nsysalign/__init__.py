@@ -17,7 +17,7 @@ from nsysalign.region import region
 if TYPE_CHECKING:
     from nsysalign.addons.measure.command import benchmark
     from nsysalign.addons.measure.target import Workload
-    from nsysalign.recording import recording
+    from nsysalign.stretch import recording
     from nsysalign.show.notebook import Analysis, analyze, load
 
 __version__ = "0.1.0"
@@ -36,7 +36,7 @@ _LAZY = {
     "analyze": "nsysalign.show.notebook",
     "load": "nsysalign.show.notebook",
     "Analysis": "nsysalign.show.notebook",
-    "recording": "nsysalign.recording",
+    "recording": "nsysalign.stretch",
     "Workload": "nsysalign.addons.measure.target",
     "benchmark": "nsysalign.addons.measure.command",
 }
@@ -61,7 +61,7 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext nsysalign` in IPython: the cell magic %%nsysalign."""
-    from nsysalign.recording import load_ipython_extension as load_it
+    from nsysalign.stretch import load_ipython_extension as load_it
 
     load_it(shell)
 

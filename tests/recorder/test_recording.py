@@ -105,6 +105,8 @@ class Shell:  # what IPython gives an extension
         return Result
 shell = Shell()
 nsysalign.load_ipython_extension(shell)
+with nsysalign.recording() as run:  # still the function, not the file behind it
+    timed(1)
 run = shell.magic("", "timed(4)")
 print(len(run.analysis.measured), "<table" in run._repr_html_())
 print(shell.magic("", "timed(1); 1 / 0"))

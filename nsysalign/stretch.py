@@ -12,6 +12,8 @@ recorder of our own (`recorder/library.c`).  Where that cannot record, the event
 
 from __future__ import annotations
 
+import html
+import io
 import os
 import shutil
 import sys
@@ -62,10 +64,13 @@ class Recorded:
         """Print the answer as `nsysalign run` does."""
         from rich.console import Console
 
+        self._render(Console())
+
+    def _render(self, console: Any) -> None:
         from nsysalign.show import screen, unprofiled_run
         from nsysalign.unprofiled_run import UnprofiledRun
 
-        found, console = self.analysis, Console()
+        found = self.analysis
         for note in self.notes:
             console.print(f"note: {note}", markup=False, highlight=False)
         if isinstance(found, UnprofiledRun):
@@ -78,8 +83,22 @@ class Recorded:
             screen.render(answer(found), console, "")
 
     def _repr_html_(self) -> str:
-        found = None if self.recording else self.analysis
-        return found._repr_html_() if hasattr(found, "_repr_html_") else f"<pre>{self!r}</pre>"
+        """The answer's table, or, where only events could be recorded, its screen as text."""
+        if self.recording:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        try:
+            table = getattr(self.analysis, "_repr_html_", None)
+            text = "\n".join(f"note: {note}" for note in self.notes) if table else self._screen()
+        except NsysAlignError as error:
+            table, text = None, str(error)
+        return (f"<pre>{html.escape(text)}</pre>" if text else "") + (table() if table else "")
+
+    def _screen(self) -> str:
+        from rich.console import Console
+
+        written = io.StringIO()
+        self._render(Console(file=written, width=100))
+        return written.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Copy the run directory to `path`, a new folder: `nsysalign analyze PATH`, `nsysalign.load(PATH)`.
