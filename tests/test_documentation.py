@@ -132,7 +132,7 @@ def test_the_commands_of_the_quickstart_work(tmp_path):
 
 
 def test_every_stop_of_the_way_of_a_pair_is_there():
-    way = (ROOT / "docs" / "design.md").read_text("utf-8").partition("### The way of an event")[2]
+    way = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("## The way of an event")[2]
     stops = re.findall(r"`([\w/]+\.py)` `(\w+)`", way)
     for file, name in stops:
         source = (ROOT / "nsysalign" / file).read_text("utf-8")
