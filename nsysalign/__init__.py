@@ -17,8 +17,8 @@ from nsysalign.region import region
 if TYPE_CHECKING:
     from nsysalign.addons.measure.command import benchmark
     from nsysalign.addons.measure.target import Workload
-    from nsysalign.stretch import recording
     from nsysalign.show.notebook import Analysis, analyze, load
+    from nsysalign.stretch import recording
 
 __version__ = "0.1.0"
 __all__ = [

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsysalign.explain.case import Case
+from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
 from nsysalign.label import SLOW
 from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE
@@ -22,8 +22,6 @@ from nsysalign.text import duration, kernel_name
 DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
 #: Work whose enqueueing takes longer than this is not delayed, but captured or left as it is.
 LONGEST_DELAYED_NS = 5_000_000
-#: One stretch of the CPU from this length on is work of its own: its function is looked for.
-LONG_STRETCH_NS = 1_000_000
 #: From this many operations on, launching them one by one has a cost that fusing saves.
 MANY_OPERATIONS = 10
 #: So many results are read back after the end event instead of inside.
@@ -115,7 +113,7 @@ def _compiles(case: Case) -> bool:
 
 
 def _long_stretch(case: Case) -> bool:
-    return case.facts.python and case.longest_piece_ns >= LONG_STRETCH_NS
+    return case.facts.python and case.longest_piece_ns >= LONG_PIECE_NS
 
 
 def _reads_back(case: Case) -> bool:

@@ -66,6 +66,12 @@ class Numbers:
         return plural(int(count), noun) if noun else f"{count:,}"
 
 
+#: One piece of the CPU's own time from this length on is work of its own.
+LONG_PIECE_NS = 1_000_000
+#: No launch call takes less.
+LEAST_LAUNCH_NS = 500
+
+
 @dataclass(frozen=True)
 class Case:
     """A label, one of its groups, and what belongs to both.
@@ -148,6 +154,20 @@ class Case:
         """The longest time in one piece that the CPU was outside CUDA, in the typical interval."""
         pieces = self.facts.segments(self.group)
         return max((piece.ns for piece in pieces if piece.cause == "host"), default=0)
+
+    @property
+    def long_pieces_ns(self) -> int:
+        """How long the CPU was outside CUDA in pieces of a millisecond and more, in the typical
+        interval."""
+        pieces = [p.ns for p in self.facts.segments(self.group) if p.cause == "host"]
+        return sum(ns for ns in pieces if ns >= LONG_PIECE_NS)
+
+    @property
+    def issued_elsewhere(self) -> bool:
+        """Another thread than the timing one launched its work, such as autograd's: what the
+        timing thread was in says nothing of the launching."""
+        least_ns = LEAST_LAUNCH_NS * self.operations
+        return self.on_host and self.operations > 0 and self.ns("api_launch") < least_ns
 
     @property
     def operations(self) -> int:

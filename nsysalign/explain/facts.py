@@ -90,12 +90,13 @@ class Facts:
         self.runs: list[Any] = [] if silent else list(runs.itertuples())
         by_torch = evidence.trace.recorder == "kineto"
         self.python = bool(evidence.known.python or evidence.known.torch or by_torch)
-        # the program is torch's: its events were logged, or its kernels or ranges are there; if
-        # that is not known (a trace without kernels), torch is assumed
+        # the program is torch's: its log says so, or kernels or ranges of torch's are there; of a
+        # trace with neither a log nor kernels it is assumed.  CuPy and numba have logs, too.
         kernels, table = evidence.kernels, evidence.labels
         names = pd.unique(pd.concat([kernels["kernel"], table["label"]]).astype(str)).tolist()
-        logged = self.python or kernels.empty
-        self.torch = logged or any(map(_TORCH.search, names))
+        assumed = kernels.empty and not evidence.known.python
+        by_torch = by_torch or bool(evidence.known.torch) or assumed
+        self.torch = by_torch or any(map(_TORCH.search, names))
 
     @property
     def label(self) -> np.ndarray:

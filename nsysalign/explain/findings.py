@@ -233,8 +233,10 @@ def cause_of(case: Case) -> str:
     waits, often = case.group.work.waits, case.operations <= OFTEN * case.group.work.waits
     often = often or case.one.share(case.one.sync) >= 0.05
     held = waits and often and cause in ("cpu", "launches", "sync") and case.word != WAITING
-    # a piece of the CPU's own code that is most of it is the story, whatever waits beside it
-    alone = 2 * case.longest_piece_ns > case.ns("host") >= 0.5 * case.group.typical_ns
+    # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them
+    own_work = max(case.longest_piece_ns, case.long_pieces_ns)
+    alone = 2 * own_work > case.ns("host") >= 0.5 * case.group.typical_ns
+    alone = alone and not case.issued_elsewhere
     return "sync" if held and not alone else cause
 
 

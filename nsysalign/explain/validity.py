@@ -26,6 +26,9 @@ FLOOR_AT_MOST_NS = 50_000
 LEAST_WORK_NS = 1_000
 #: Two SM clocks, and kernels at them, are different from these shares on.
 CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
+#: A clock that was held down by less changes no conclusion: cards under load are at their power
+#: cap, a few percent below their highest clock.
+SLOWED_SHARE = 0.1
 #: So many intervals are needed to compare clocks, or one label's kernels with another's.
 CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
 #: A group whose 10 and 90 % quantiles are further apart than this, and of so many intervals, is no
@@ -258,7 +261,7 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
     if held.sum() >= TYPICAL_SHARE * len(numbers):
         low = float(np.median(clock[held]))
         if (
-            low <= (1 - CLOCK_SHARE) * highest
+            low <= (1 - SLOWED_SHARE) * highest
             and np.median(kernel / np.maximum(case.group.typical_ns, 1)) >= WARN_SHARE
         ):
             why = [text for bit, text in CLOCK_REASONS.items() if (reasons & bit).any()]

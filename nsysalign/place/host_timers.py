@@ -49,6 +49,11 @@ from nsysalign.place.matched import Matched
 _DEEP = 64  # timers of one class that can be running at once
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
+#: Records of the tool's own that are closer together are one burst of its calibration; a single one
+#: is a new reference event, which takes no longer than this (measured: 10 us).
+_BURST_NS, _REFERENCE_NS = 2_000_000, 20_000
+#: A host timing that holds more of the tool's own work than this share is not the program's.
+_OWN_SHARE = 0.02
 #: If wall clock and monotonic clock differ by more than this, the wall clock was set in between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
 
@@ -80,6 +85,25 @@ class HostTimers:
     notes: list[str]
 
 
+def _own_work_ns(
+    own: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> np.ndarray:
+    """How long the tool itself worked in each window, int64 (windows).
+
+    own      |||||||||||          |             |          records of calibration, later of a new reference
+    work     [---------]          -             -          one burst; a reference each
+    """
+    out = np.zeros(len(start), np.int64)
+    for number in np.unique(process):
+        at = np.sort(own.loc[own["process"] == number, "start"].to_numpy())
+        apart = np.diff(at, append=np.iinfo(np.int64).max)
+        work = np.append(0, np.cumsum(np.where(apart < _BURST_NS, apart, _REFERENCE_NS)))
+        windows = process == number
+        first, last = (np.searchsorted(at, edge[windows]) for edge in (start, end))
+        out[windows] = work[last] - work[first]
+    return out
+
+
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     """Everything that the log timed on the host's clock, on the trace's."""
     matched = _with_processes_without_cuda(trace, log, matched)
@@ -94,8 +118,8 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
     own = log.records[log.records["calibration"].to_numpy(dtype=bool)]
     own = _on_trace(own, "t0_ns", matched)
-    stretch = (rows["process"].to_numpy(), start.to_numpy() - 1, end.to_numpy())
-    disturbed = any_between(own["process"].to_numpy(), own["start"].to_numpy(), *stretch)
+    own_ns = _own_work_ns(own, rows["process"].to_numpy(), start.to_numpy(), end.to_numpy())
+    disturbed = own_ns > _OWN_SHARE * (end - start).to_numpy()
     reason = np.select(
         [untied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed & (origin != ORIGIN["host"])],
         [
