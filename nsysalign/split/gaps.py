@@ -38,6 +38,9 @@ _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 _FALLBACK_NS, _ENOUGH = 5_000, 5
 #: A record that the stream reaches this long after an operation's end was held up by something else.
 _RIGHT_BEHIND_NS = 20_000
+#: A node of a graph that begins later after the one before it waits for what is not in the trace: a host
+#: node, a wait for an event.
+NODE_GAP_NS = 10_000
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,7 @@ class Explainer:
         late += pick(self.launch_latency, pick(self.kind, gaps.next, -1), 0)
         in_graph = self.in_one_graph(gaps.previous, gaps.next)
         in_graph |= self.in_one_graph(gaps.before, gaps.next)
+        late = np.where(in_graph, np.maximum(late, gaps.start + NODE_GAP_NS), late)
         cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
         cause = np.where(in_graph, CAUSE["graph"], cause)
         detail = np.where(in_graph, DETAIL["between-nodes"], 0)
@@ -260,7 +264,7 @@ class Explainer:
                 rival, gap = pick(others.ref, cut.block, -1), those[cut.piece]
                 busy = rival >= 0
                 ref, inside = np.where(busy, rival, gaps.next[gap]), in_graph[gap]
-                alone = np.where(inside, CAUSE["graph"], CAUSE["launch_latency"])
+                alone = np.where(inside, CAUSE["unknown"], CAUSE["launch_latency"])
                 between = np.where(inside, DETAIL["between-nodes"], 0)
                 columns = (
                     np.where(busy, CAUSE["queued"], alone),

@@ -42,15 +42,21 @@ def rule_2_graph(w):
     events(w, 10, (8, 10), 40)
 
 
-@case("kernel 20, launch_latency 2, graph 5, event 3", kernel_only=20, with_graphs=25, gpu_busy=25)
+@case(
+    "kernel 23, launch_latency 2, graph 15, unknown 20, event 3",
+    kernel_only=23,
+    with_graphs=38,
+    gpu_busy=38,
+)
 def rule_8_graph_traced_as_nodes(w):
     """
-    G  |10   #12-22  .  #27-37   |40      22-27 between two nodes of one launch
+    G  |10   #12-22  .  #27-37  .   #67-70 |73      47-67 a node waits for what is not in the trace
     """
     call = w.call("graph_launch", 3, 7)
     w.kernel(12, 22, call, graph_node=1)
     w.kernel(27, 37, call, graph_node=2)
-    events(w, 10, (8, 10), 40)
+    w.kernel(67, 70, call, graph_node=3)
+    events(w, 10, (8, 10), 73)
 
 
 @case("memcpy 25, launch_latency 2, event 3", details={"pinned": 25})

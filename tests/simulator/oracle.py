@@ -16,6 +16,7 @@ from .world import BLOCKING, LEGACY, Call, Op, Record, World
 SYNC = ("sync_device", "sync_stream", "sync_event")
 ISSUE = ("launch", "graph_launch", "memcpy", "memset")
 EVENT = ("record", "query_event")
+NODE_GAP_NS = 10_000  # between nodes of a graph
 ORDER = ("kernel", "graph", "memcpy", "memset")
 
 
@@ -57,6 +58,7 @@ def _scan(world: World, start: int, end: int, cause) -> list[Piece]:
     times |= {r.t for r in world.records}
     for latency in {latency_of(world, kind) for kind in ORDER}:  # where rule 7 may begin
         times |= {thing.end + latency for thing in (*world.calls, *world.ops)}
+    times |= {op.end + NODE_GAP_NS for op in world.ops}
     marks = sorted(t for t in times if start <= t <= end)
     out: list[Piece] = []
     for a, b in itertools.pairwise(marks):
@@ -104,10 +106,12 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
             return blocked
         if isinstance(n, Op):
             since = (max(a1, p.end) if p else a1) + latency_of(world, n.kind)
+            if p and p.call is n.call and n.call.kind == "graph_launch":
+                since = max(since, p.end + NODE_GAP_NS)
             if at >= since and _contended(world, at, stream, n):  # rule 7
                 return "queued", "contention"
         if p and isinstance(n, Op) and p.call is n.call and n.call.kind == "graph_launch":
-            return "graph", ""
+            return ("graph" if at < p.end + NODE_GAP_NS else "unknown"), ""
         return ("launch_latency" if isinstance(n, Op) else "event"), ""  # rule 8
     if a0 <= at:
         return ("api_launch" if isinstance(n, Op) else "event"), ""  # rule 9

@@ -21,6 +21,7 @@ from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
+from nsysalign.split.gaps import NODE_GAP_NS
 from nsysalign.split.labels import Ran
 from nsysalign.split.pieces import call_names
 
@@ -141,7 +142,7 @@ def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     there = np.flatnonzero(idle_ns)
     end, idle_ns = ran.start[operations[there]], idle_ns[there]
     gaps = Stretches(operations[there - 1], operations[there], end - idle_ns, end, idle_ns)
-    within = ran.explainer.in_one_graph(gaps.after, gaps.operation)
+    within = ran.explainer.in_one_graph(gaps.after, gaps.operation) & (gaps.ns <= NODE_GAP_NS)
     gaps = Stretches(*(column[~within] for column in gaps))
     ours = own_ranges(ran.trace)
     touched = np.flatnonzero(gaps.touched(ours))
