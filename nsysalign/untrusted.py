@@ -183,6 +183,8 @@ def _translated(
     # the latter: a damaged name in a message
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         text, then = str(problem), again
+        if "disk is full" in text:  # of the copy that is written meanwhile
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from problem
         if steps_left < 0:
             text = "damaged SQLite file (it holds more than a file of its size can)"
         elif "locked" in text or "busy" in text:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from handmade import build
 
+from nsysalign import untrusted
 from nsysalign.cli import cli
 from nsysalign.commands import doctor
 from nsysalign.errors import Interrupted, NsysError, UsageError
@@ -110,6 +113,21 @@ def test_what_could_not_be_written_is_not_printed_as_written(tmp_path, monkeypat
     monkeypatch.setattr("nsysalign.store.database.write", full)
     result = invoked("analyze", write_export(tmp_path / "t.sqlite"))
     assert isinstance(result.exception, OSError) and "report.html" not in result.stdout
+
+
+def test_a_copy_for_which_there_is_no_room_is_no_damaged_trace(tmp_path, monkeypatch):
+    @contextmanager
+    def in_little_room(*arguments, copying=untrusted.copying):
+        with copying(*arguments) as db:
+            db.set_authorizer(None)
+            db.execute("pragma main.max_page_count = 3")
+            yield db
+
+    monkeypatch.setattr(untrusted, "copying", in_little_room)
+    trace = write_export(tmp_path / "t.sqlite")
+    error = invoked("redact", trace, tmp_path / "copy.sqlite").exception
+    assert isinstance(error, OSError) and error.errno == errno.ENOSPC
+    assert {*tmp_path.iterdir()} == {trace}
 
 
 @pytest.mark.parametrize(("script", "status", "said"), [
