@@ -1,5 +1,7 @@
 """`with nsysalign.recording()` in a process that goes on."""
 
+from pathlib import Path
+
 
 def test_a_stretch_of_a_program_and_nothing_stays_behind(program):
     text = """
@@ -114,6 +116,26 @@ print(shell.magic("", "timed(1); 1 / 0"))
     (program.folder / "script.py").write_text(program_text(text))
     ran = program.python("script.py")
     assert ran.stdout == "4 True\nNone\n", ran.stderr
+
+
+def test_the_lines_for_pytest_work(program):
+    """docs/where-people-work.md: its test, of a step that waits and of one that only launches."""
+    page = Path(__file__).parents[2] / "docs" / "where-people-work.md"
+    block = page.read_text("utf-8").partition("## pytest")[2].partition("```python\n")[2]
+    script = program.folder / "test_step.py"
+    for inside, ended in (
+        ("a.record(); launch(0, 50); synchronize(); b.record()", "1 failed"),
+        ("a.record(); launch(0, 50); b.record()", "1 passed"),
+    ):
+        step = f"""
+def step():
+    a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    {inside}
+    synchronize(); a.elapsed_time(b)
+"""
+        script.write_text(program_text(step) + block.partition("```")[0])
+        ran = program.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_step.py")
+        assert ended in ran.stdout, ran.stdout + ran.stderr
 
 
 def program_text(text: str) -> str:

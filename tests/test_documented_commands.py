@@ -1,0 +1,122 @@
+"""Every command that a page shows is run: on the demo's recording, by the names that the page uses.
+
+What records finds no GPU here, and says so; a command that a page spells wrongly ends with 2."""
+
+from __future__ import annotations
+
+import glob
+import lzma
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import kineto_file
+import pytest
+from test_documentation import DOCS, ROOT, typed_commands
+
+DATA = ROOT / "nsysalign" / "demo"
+PAGES = [page for page in DOCS if page.parent.name != "lab"]
+#: What pages call a run, each a folder of the demo's recording.
+RUNS = ("RUN", "RUN_DIR", "A", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
+SCRIPTS = ("bench.py", "train.py", "puzzle.py", "script.py", "SCRIPT.py", "old.py", "new.py")
+#: Names on pages for what the recording calls otherwise.
+NAMES = {"L": "h2d_t1", "NAME": "h2d_t1", "t1": "h2d_t1", "runs/$(hostname)": "runs/node"}
+#: Status of what reads, and of what records where there is no GPU.
+READ, RECORD = {0, 1}, {0, 1, 3, 4}
+
+
+def shown() -> list[str]:
+    """The commands of all pages, once each; named alone (`nsysalign confirm`) they are no command."""
+    lines = {shlex.join(words): None for page in PAGES for words in typed_commands(page)}
+    bare = ("COMMAND --help", "confirm", "run", "run --sample-python")
+    return [
+        line for line in lines if line not in bare and "--dask" not in line
+    ]  # dask: tests/ranks
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory):
+    """A folder in which all names of the pages exist."""
+    place = tmp_path_factory.mktemp("documented")
+    trace = lzma.decompress((DATA / "demo.sqlite.xz").read_bytes())
+    log = lzma.decompress((DATA / "demo.events.jsonl.xz").read_bytes())
+    (place / "trace.sqlite").write_bytes(trace)
+    shutil.copy(place / "trace.sqlite", place / "TRACE.sqlite")
+    (place / "LOG.events.jsonl").write_bytes(log)
+    for name in RUNS:
+        (place / name).mkdir(parents=True)
+        (place / name / "trace.sqlite").write_bytes(trace)
+        (place / name / "events-484.jsonl").write_bytes(log)
+    for name in ("A", "RUN", "main", "baseline", "nsysalign-runs/bench-001"):
+        assert ran(place, ["analyze", "-q", name]).returncode == 0
+        for other in ("B", "run", "nsysalign-runs/bench-002"):
+            shutil.copy(place / name / "analysis.db", place / other / "analysis.db")
+    assert ran(place, ["demo", "-q", "-o", "demo"]).returncode == 0
+    for name in SCRIPTS:
+        (place / name).write_text("def make(): return lambda: None\n")
+    (place / "tests").mkdir()
+    (place / "tests" / "test_speed.py").write_text("def test_speed(): pass\n")
+    (place / "bin").mkdir()
+    (place / "bin" / "torchrun").write_text("#!/bin/sh\n")
+    (place / "bin" / "torchrun").chmod(0o755)
+    (place / "bin" / "python").symlink_to(sys.executable)
+    return place
+
+
+def ran(place: Path, words: list[str]) -> subprocess.CompletedProcess:
+    hidden = ("NSYS", "PYTHONPATH", "COLUMNS")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HOME": str(place), "PATH": f"{place}/bin:/usr/bin:/bin"}
+    return subprocess.run(
+        [sys.executable, "-m", "nsysalign", *words], cwd=place, env=environment,
+        capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("line", shown())
+def test_a_command_that_a_page_shows_runs(place, tmp_path, line):
+    shutil.copytree(place, tmp_path / "here", symlinks=True)
+    here = tmp_path / "here"
+    words = [NAMES.get(word, word) for word in shlex.split(line) if word not in ("ARGS", "ARGS...")]
+    for number, word in enumerate(words[:-1]):
+        if word in ("-o", "--output") and words[0] in ("run", "demo", "analyze"):
+            shutil.rmtree(here / words[number + 1], ignore_errors=True)  # a new one is made there
+    prepare(here, line)
+    if "--interval" in words and "NAME" in line:
+        words[-1] = "h2d_t1#1"
+    words = [name for word in words for name in expanded(here, word)]
+    done = ran(here, words)
+    said = done.stdout[-2000:] + done.stderr[-2000:]
+    records = words[0] in ("run", "doctor") or any(".py" in word for word in words)
+    assert done.returncode in (RECORD if records else READ), said
+    assert "Traceback" not in said
+
+
+def prepare(here: Path, line: str) -> None:
+    """Recordings that only some lines name: two ranks, traces of torch.profiler."""
+    if "train-" in line or "runs/*" in line:
+        for name in ("runs", "nsysalign-runs"):
+            shutil.rmtree(here / name, ignore_errors=True)
+            with tarfile.open(ROOT / "tests" / "data" / "ddp_slow_rank.tar.xz") as archive:
+                archive.extractall(here / name)
+            for rank in (1, 2):
+                folder = here / name / f"ddp_slow_rank-00{rank}"
+                folder.rename(here / name / f"train-00{rank}")
+    if "trace.json.gz" in line:
+        kineto_file.written(kineto_file.small(), here / "trace.json.gz")
+    if "log/" in line:
+        (here / "log").mkdir()
+        for rank in (0, 1):
+            about = {"distributedInfo": {"rank": rank, "world_size": 2}}
+            kineto_file.written(kineto_file.small(), here / "log" / f"rank{rank}.json", **about)
+
+
+def expanded(here: Path, word: str) -> list[str]:
+    """As a shell expands it."""
+    if "*" not in word:
+        return [word]
+    return sorted(os.path.relpath(path, here) for path in glob.glob(str(here / word))) or [word]
