@@ -64,7 +64,7 @@ class Recorded:
         """Print the answer as `nsysalign run` does."""
         from rich.console import Console
 
-        self._render(Console())
+        self._render(Console(force_jupyter=False))  # text, not a block of HTML per line
 
     def _render(self, console: Any) -> None:
         from nsysalign.show import screen, unprofiled_run
@@ -97,7 +97,7 @@ class Recorded:
         from rich.console import Console
 
         written = io.StringIO()
-        self._render(Console(file=written, width=100))
+        self._render(Console(file=written, width=100, force_jupyter=False))
         return written.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
