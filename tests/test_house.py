@@ -180,9 +180,6 @@ NAMES_LEFT = {
     "record": """both every found given here many more nothing of other own rest said same there""",
     "show": """
         both each every few found more most none other others own rest said several there what""",
-    "split": """
-        both every given here most none nothing of on one other others own rest said same several
-        some those what which who whose""",
     "split/groups.py": """each found nothing of other others rest same some""",
     "split/issued.py": """each nothing of some which whose""",
     "split/labels.py": """each found of other others own same several some those which""",
@@ -229,24 +226,12 @@ show/perfetto.py:_budgets
 show/perfetto.py:_around
 show/screen.py:_picture
 show/screen.py:_table
-split/budget.py:split_trace
-split/budget.py:_add_shared
-split/budget.py:other_streams
-split/budget.py:intervals_table
-split/budget.py:_flags
-split/gaps.py:_dependency
 split/groups.py:_kernels
-split/host.py:on_host
-split/host_timers.py:_waits
-split/host_timers.py:kernels_issued_inside
-split/host_timers.py:synchronisation_flags
 split/issued.py:issues_of
 split/issued.py:work_of
 split/issued.py:_spans
 split/labels.py:inside
-split/pieces.py:table
 split/runs.py:with_runs
-split/timeline.py:_drawn
 trace/redaction.py:redact
 """
 

@@ -51,52 +51,58 @@ class Blocks(NamedTuple):
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     """(what layers cover, the layer of each block): where several overlap the first has the
     word."""
-    done, layer_of = layers[0], np.zeros(len(layers[0].start), np.int8)
+    covered = layers[0]
+    layer_of = np.zeros(len(covered.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
-        cut = tile(layer.start, layer.end, done.start, done.end)
-        free = cut.block < 0
-        if not free.any():
+        cut = tile(layer.start, layer.end, covered.start, covered.end)
+        free = np.flatnonzero(cut.block < 0)
+        if not len(free):
             continue
-        rest = (cut.start[free], cut.end[free], layer.ref[cut.piece[free]])
-        layer_of = np.append(layer_of, np.full(len(rest[0]), number, np.int8))
-        both = [np.concatenate(columns) for columns in zip(done, rest, strict=True)]
-        order = np.argsort(both[0], kind="stable")
-        done, layer_of = Blocks(*(column[order] for column in both)), layer_of[order]
-    return done, layer_of
+        start = np.concatenate([covered.start, cut.start[free]])
+        end = np.concatenate([covered.end, cut.end[free]])
+        ref = np.concatenate([covered.ref, layer.ref[cut.piece[free]]])
+        layer_of = np.append(layer_of, np.full(len(free), number, np.int8))
+        order = np.argsort(start, kind="stable")
+        covered = Blocks(start[order], end[order], ref[order])
+        layer_of = layer_of[order]
+    return covered, layer_of
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
-    """What some rows, sorted by start, cover; the first one has the word."""
-    start, end = (table[c].to_numpy() for c in ("start_ns", "end_ns"))
+    """What rows of a table, sorted by start, cover; where several overlap the first has the word."""
+    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     if len(rows) < len(table):
         start, end = start[rows], end[rows]
-    which, start, end = disjoint(start, end)
-    return Blocks(start, end, rows[which])
+    position, start, end = disjoint(start, end)
+    return Blocks(start, end, rows[position])
 
 
 class Streams:
     """Execution by lane, built when it is asked for."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
-        self.operations, self.lane_of = trace.operations, alignment.operation_lane
-        names = ("process", "device", "context", "stream")
-        process, self._device, context, stream = (alignment.lanes[c].to_numpy() for c in names)
-        one = stream >= 0
-        whole = (stream < 0) & (context == -1)
+        self.operations = trace.operations
+        self.lane_of = alignment.operation_lane
+        lanes = alignment.lanes
+        process = lanes["process"].to_numpy()
+        stream = lanes["stream"].to_numpy()
+        self._device = lanes["device"].to_numpy()
+        is_device = (stream < 0) & (lanes["context"].to_numpy() == -1)
+
+        def streams_of(lane: int) -> np.ndarray:
+            on_device = (process == process[lane]) & (self._device == self._device[lane])
+            return np.flatnonzero((stream >= 0) & on_device)
+
         #: Lanes that stand for a process's whole device, with those of its streams.
-        self.devices = {
-            lane: np.flatnonzero(
-                one & (process == process[lane]) & (self._device == self._device[lane])
-            )
-            for lane in np.flatnonzero(whole).tolist()
-        }
+        self.devices = {lane: streams_of(lane) for lane in np.flatnonzero(is_device).tolist()}
         #: All that stand for several: these, and the sets of streams of ranges.
         self.members = {**self.devices, **alignment.stream_sets}
         count = len(self.lane_of)
         #: Positions of each lane's operations, by start.
         self.by_lane = group(self.lane_of, np.arange(count, dtype=index_type(count)))
         self._blocks: dict[int, Blocks] = {}
-        self._others: dict[tuple[int, int], Blocks] = {}
+        #: By lane and kind of rivals.
+        self._rivals: dict[tuple[int, int], Blocks] = {}
 
     def positions(self, lane: int) -> np.ndarray:
         """Positions of the operations of a lane, or of those that it stands for, by start."""
@@ -107,11 +113,11 @@ class Streams:
     def blocks(self, lane: int) -> Blocks:
         """When a lane executes what."""
         if lane not in self._blocks:
-            own = self.positions(lane)
-            kind = self.operations["kind"].to_numpy()[own]
+            positions = self.positions(lane)
+            kind = self.operations["kind"].to_numpy()[positions]
             codes = np.flatnonzero(np.bincount(kind)).tolist()  # in order of priority
-            layers = [union_of(self.operations, own[kind == code]) for code in codes or [0]]
-            self._blocks[lane] = first_of(layers)[0]
+            layers = [union_of(self.operations, positions[kind == code]) for code in codes or [0]]
+            self._blocks[lane], _ = first_of(layers)
         return self._blocks[lane]
 
     def last_on(self, lanes: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -124,25 +130,27 @@ class Streams:
             out[rows] = pick(blocks.ref, last, -1)
         return out
 
-    def others(self, lane: int, what: int) -> Blocks:
-        """Execution of the other lanes of the device: `what` is RIVAL_KERNELS (graphs included), the
-        kind of copies, or NO_RIVAL."""
-        key, own = (lane, what), self.members.get(lane, [lane])
-        if what == NO_RIVAL or len(self.by_lane) <= len(own):
+    def rivals(self, lane: int, kind: int) -> Blocks:
+        """What the other lanes of the device execute of a kind: RIVAL_KERNELS (graphs included), the
+        code of a kind of copies, or NO_RIVAL."""
+        members = self.members.get(lane, [lane])
+        if kind == NO_RIVAL or len(self.by_lane) <= len(members):
             return Blocks(_NONE, _NONE, _NONE)
-        if key not in self._others:
-            if not any(other == lane for other, _ in self._others):
-                self._others = {}  # a trace has thousands of streams: one lane is asked at a time
-            kind = self.operations["kind"].to_numpy()
-            if what == RIVAL_KERNELS:
-                wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
-            else:
-                copies = self.operations["copy_kind"].to_numpy() == what
-                wanted = (kind == KIND["memcpy"]) & copies
-            wanted &= self._device[self.lane_of] == self._device[lane]
-            rivals = np.flatnonzero(wanted & ~np.isin(self.lane_of, own))
-            self._others[key] = union_of(self.operations, rivals)
-        return self._others[key]
+        if (lane, kind) not in self._rivals:
+            if not any(number == lane for number, _ in self._rivals):
+                self._rivals = {}  # a trace has thousands of streams: one lane is asked at a time
+            competes = self._of_kind(kind) & (self._device[self.lane_of] == self._device[lane])
+            positions = np.flatnonzero(competes & ~np.isin(self.lane_of, members))
+            self._rivals[lane, kind] = union_of(self.operations, positions)
+        return self._rivals[lane, kind]
+
+    def _of_kind(self, kind: int) -> np.ndarray:
+        """Bool, per operation: a kernel or graph for RIVAL_KERNELS, else a copy of this kind."""
+        operation_kind = self.operations["kind"].to_numpy()
+        if kind == RIVAL_KERNELS:
+            return (operation_kind == KIND["kernel"]) | (operation_kind == KIND["graph"])
+        copies = self.operations["copy_kind"].to_numpy() == kind
+        return (operation_kind == KIND["memcpy"]) & copies
 
 
 class Threads:
@@ -179,20 +187,27 @@ class Threads:
         its innermost ranges (operators and Python frames, too): garbage collections of its process,
         before NVTX ranges."""
         if thread not in self._built:
-            over, ranges = (rows.get(thread, _NONE) for rows in (self._overhead, self._ranges))
-            begin = self.trace.overhead["start_ns"].to_numpy()[over]
-            start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
-            order = np.lexsort((-end, start))
-            named = innermost(start[order], end[order], ranges[order])
-            pauses = self._pauses.get(int(process_of(thread)), _NONE)
-            if len(pauses):
-                collections = union_of(self.trace.ranges, pauses)
-                named, _ = first_of([collections, named])
-            self._built[thread] = (
-                union_of(self.trace.overhead, over[np.argsort(begin, kind="stable")]),
-                named,
-            )
+            self._built[thread] = (self._profiler_of(thread), self._ranges_of(thread))
         return self._built[thread]
+
+    def _profiler_of(self, thread: int) -> Blocks:
+        """When the profiler itself worked on a thread."""
+        rows = self._overhead.get(thread, _NONE)
+        start = self.trace.overhead["start_ns"].to_numpy()[rows]
+        return union_of(self.trace.overhead, rows[np.argsort(start, kind="stable")])
+
+    def _ranges_of(self, thread: int) -> Blocks:
+        """The innermost range of a thread at every time, a garbage collection before an NVTX range."""
+        rows = self._ranges.get(thread, _NONE)
+        start = self.trace.ranges["start_ns"].to_numpy()[rows]
+        end = self.trace.ranges["end_ns"].to_numpy()[rows]
+        order = np.lexsort((-end, start))
+        ranges = innermost(start[order], end[order], rows[order])
+        pauses = self._pauses.get(int(process_of(thread)), _NONE)
+        if not len(pauses):
+            return ranges
+        blocks, _ = first_of([union_of(self.trace.ranges, pauses), ranges])
+        return blocks
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
@@ -202,8 +217,8 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->
     """
-    some = np.flatnonzero(end > start)
-    start, end, name = start[some], end[some], name[some]
+    lasting = np.flatnonzero(end > start)
+    start, end, name = start[lasting], end[lasting], name[lasting]
     count = np.arange(len(start))
     while len(start):
         # what outlasts an earlier one (another domain's) hides it to its own end
@@ -213,12 +228,16 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
         end = reach
     # at one time ends come first
     order = np.argsort(np.concatenate([end, start]), kind="stable")
+    time = np.concatenate([end, start])[order]
     begins = order >= len(start)
-    time, depth = np.concatenate([end, start])[order], np.cumsum(np.where(begins, 1, -1))
+    depth = np.cumsum(np.where(begins, 1, -1))
     # the innermost one at a depth is the last that began there
     place = depth * (len(order) + 1) + np.arange(len(order))
     opened = np.flatnonzero(begins)
     opened = opened[np.argsort(place[opened])]
-    lasts = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0)) if len(order) else opened
-    which = order[opened[np.searchsorted(place[opened], place[lasts], side="right") - 1]]
-    return Blocks(time[lasts], time[lasts + 1], name[which - len(start)])
+    if not len(order):
+        return Blocks(time, time, name)
+    # a piece reaches from a time to the next one, where an interval is open in between
+    edge = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0))
+    last_opened = opened[np.searchsorted(place[opened], place[edge], side="right") - 1]
+    return Blocks(time[edge], time[edge + 1], name[order[last_opened] - len(start)])

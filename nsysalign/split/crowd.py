@@ -46,10 +46,12 @@ def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
 def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
     """The windows of the streams of each process and device that has more than MOST_STREAMS of them."""
     windows, lanes = alignment.windows, alignment.lanes
-    device, stream = (lanes[c].to_numpy() for c in ("device", "stream"))
+    is_stream = lanes["stream"].to_numpy() >= 0
+    device = lanes["device"].to_numpy()
     lane = windows["end_lane"].to_numpy()
-    rows = np.flatnonzero((windows["origin"].to_numpy() == ORIGIN["run"]) & (lane >= 0))
-    rows = rows[stream[lane[rows]] >= 0]
+    is_run = windows["origin"].to_numpy() == ORIGIN["run"]
+    rows = np.flatnonzero(is_run & (lane >= 0))
+    rows = rows[is_stream[lane[rows]]]
     if len(rows) <= MOST_STREAMS:
         return
     processes = windows["process"].to_numpy()
@@ -60,14 +62,18 @@ def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
 
 
 def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray:
-    """Per window, for these ones: how long operations of its stream that began in it took."""
-    windows, out = alignment.windows, np.zeros(len(alignment.windows), np.int64)
-    opened, closed, lane = (windows[c].to_numpy()[rows] for c in ("start_ns", "end_ns", "end_lane"))
-    start, end = (trace.operations[c].to_numpy() for c in ("start_ns", "end_ns"))
-    of_lane = group(alignment.operation_lane, np.arange(len(start)))
-    for number, those in group(lane, np.arange(len(rows))).items():
-        own = of_lane.get(number, np.empty(0, np.int64))
-        took = np.append(0, np.cumsum(end[own] - start[own]))
-        first, last = (np.searchsorted(start[own], t[those]) for t in (opened, closed))
-        out[rows[those]] = took[np.maximum(last, first)] - took[first]
-    return out
+    """Per window, for these rows: how long operations of its stream that began in it took."""
+    windows = alignment.windows
+    opened = windows["start_ns"].to_numpy()
+    closed = windows["end_ns"].to_numpy()
+    start = trace.operations["start_ns"].to_numpy()
+    end = trace.operations["end_ns"].to_numpy()
+    by_lane = group(alignment.operation_lane, np.arange(len(start)))
+    busy = np.zeros(len(windows), np.int64)
+    for lane, on_lane in group(windows["end_lane"].to_numpy()[rows], rows).items():
+        operations = by_lane.get(lane, np.empty(0, np.int64))
+        took = np.append(0, np.cumsum(end[operations] - start[operations]))
+        first = np.searchsorted(start[operations], opened[on_lane])
+        last = np.searchsorted(start[operations], closed[on_lane])
+        busy[on_lane] = took[np.maximum(last, first)] - took[first]
+    return busy

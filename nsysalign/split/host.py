@@ -52,80 +52,97 @@ class OnHost(NamedTuple):
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     """`frames.HOST_RANGES`, the longest first.  Empty if an event log says what was measured."""
     trace = replace(trace, ranges=trace.ranges[trace.program_ranges])
-    ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
+    ranges, windows = trace.ranges, alignment.windows
     if (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
     # first start to last end of each range's work, on whichever streams
-    own = windows[windows["origin"] == ORIGIN["range"]]
-    spans = own.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
+    of_ranges = windows[windows["origin"] == ORIGIN["range"]]
+    spans = of_ranges.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())
     with_work = spans["start"].notna().to_numpy(np.int64)
-    # whether any range of its process was open when an operation was issued
+    notes = _left_out(trace, int(with_work.sum()))
+    if ranges.empty:
+        return OnHost(frames.empty(frames.HOST_RANGES), notes)
+    columns = {
+        "label": _labels_of_ranges(ranges),
+        "count": 1,
+        "host_ns": ranges["end_ns"] - ranges["start_ns"],
+        "gpu_ns": (spans["end"] - spans["start"]).fillna(0).to_numpy(np.int64),
+        "with_work": with_work,
+    }
+    by_label = pd.DataFrame(columns | _inside_calls(trace)).groupby("label", sort=False)
+    table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT]].sum()
+    table["outside_ns"] = table["host_ns"] - table[list(_SPLIT)].sum(axis=1)
+    # the lower median: a time that was measured
+    table["median_ns"] = by_label["host_ns"].quantile(0.5, interpolation="lower")
+    table["max_ns"] = by_label["host_ns"].max()
+    table = table.reset_index()
+    table = table[~table["label"].str.startswith(OURS)]
+    table = table.sort_values(["host_ns", "label"], ascending=[False, True], ignore_index=True)
+    return OnHost(frames.check(table, frames.HOST_RANGES), notes)
+
+
+def _left_out(trace: Trace, with_work: int) -> list[str]:
+    """What the intervals of ranges leave out, as a note: ranges without work (`with_work`: how many have
+    some), and operations that no range of their process was open for."""
+    ranges, operations = trace.ranges, trace.operations
+    texts = []
+    if idle := len(ranges) - with_work:
+        named = trace.info.by.ranges
+        texts.append(f"{idle:,} of {len(ranges):,} {named}, which issued no work to a GPU")
     took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     call = operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
-    issue = trace.calls["start_ns"].to_numpy()[call[issued]]
-    whose, opens, closes = (ranges[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
-    process = operations["process"].to_numpy()[issued]
-    outside = took[issued[~any_open(whose, opens, closes, process, issue)]]
-    left = []
-    if idle := len(ranges) - int(with_work.sum()):
-        left.append(
-            f"{idle:,} of {len(ranges):,} {trace.info.by.ranges}, which issued no work to a GPU"
-        )
-    for ns, how in (
-        (outside if len(ranges) else outside[:0], "issued outside of all ranges"),
-        (took[call < 0], "of which the trace has no launch"),
-    ):
-        if len(ns):
-            left.append(f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {how}")
-    start = "left out of the intervals, but in the run as a whole: "
-    notes = [start + "; ".join(left)] if left else []
-    if ranges.empty:
-        return OnHost(frames.empty(frames.HOST_RANGES), notes)
-    code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
-    labels = [plain_region(str(text)) for text in texts]
-    same = grouped(labels)
-    names = np.array([same.get(label, label) for label in labels], dtype=object)
-    rows = pd.DataFrame(
-        {
-            "label": names[code],
-            "count": 1,
-            "host_ns": ranges["end_ns"] - ranges["start_ns"],
-            "gpu_ns": (spans["end"] - spans["start"]).fillna(0).to_numpy(np.int64),
-            "with_work": with_work,
-        }
-        | _inside_calls(trace)
+    inside = any_open(
+        ranges["process"].to_numpy(),
+        ranges["start_ns"].to_numpy(),
+        ranges["end_ns"].to_numpy(),
+        operations["process"].to_numpy()[issued],
+        trace.calls["start_ns"].to_numpy()[call[issued]],
     )
-    groups = rows.groupby("label", sort=False)
-    out = groups[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT]].sum()
-    out["outside_ns"] = out["host_ns"] - out[list(_SPLIT)].sum(axis=1)
-    # the lower median: a time that was measured
-    out["median_ns"] = groups["host_ns"].quantile(0.5, interpolation="lower")
-    out["max_ns"] = groups["host_ns"].max()
-    out = out.reset_index()
-    out = out[~out["label"].str.startswith(OURS)]
-    out = out.sort_values(["host_ns", "label"], ascending=[False, True], ignore_index=True)
-    return OnHost(frames.check(out, frames.HOST_RANGES), notes)
+    if len(ranges):
+        texts += _of_operations(took[issued[~inside]], "issued outside of all ranges")
+    texts += _of_operations(took[call < 0], "of which the trace has no launch")
+    start = "left out of the intervals, but in the run as a whole: "
+    return [start + "; ".join(texts)] if texts else []
+
+
+def _of_operations(ns: np.ndarray, origin: str) -> list[str]:
+    """Operations of these lengths in words, if there are any."""
+    if not len(ns):
+        return []
+    return [f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {origin}"]
+
+
+def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
+    """The label of each NVTX range."""
+    code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
+    regions = [plain_region(str(text)) for text in texts]
+    label_of = grouped(regions)
+    labels = np.array([label_of.get(region, region) for region in regions], dtype=object)
+    return labels[code]
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     """Per range: how long its thread was in calls of each kind while it lasted."""
     calls, ranges = trace.calls, trace.ranges
-    column = np.full(len(CALL), len(_KINDS), np.int8)
+    column_of = np.full(len(CALL), len(_KINDS), np.int8)
     for number, kinds in enumerate(_KINDS.values()):
-        column[[CALL[kind] for kind in kinds]] = number
+        column_of[[CALL[kind] for kind in kinds]] = number
     outer = np.flatnonzero(trace.outermost)
-    begin, over = (calls[c].to_numpy()[outer] for c in ("start_ns", "end_ns"))
-    what = column[calls["kind"].to_numpy()[outer]]
-    of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))
-    start, end = (ranges[c].to_numpy() for c in ("start_ns", "end_ns"))
+    column = column_of[calls["kind"].to_numpy()]
+    by_thread = group(calls["thread"].to_numpy()[outer], outer)
+    range_start = ranges["start_ns"].to_numpy()
+    range_end = ranges["end_ns"].to_numpy()
     out = {name: np.zeros(len(ranges), np.int64) for name in _SPLIT}
     for thread, rows in group(ranges["thread"].to_numpy(), np.arange(len(ranges))).items():
-        own = of_thread.get(thread, np.empty(0, np.int64))
+        on_thread = by_thread.get(thread, np.empty(0, np.int64))
         for number, name in enumerate(_SPLIT):
-            some = own[what[own] == number]
-            before, after = (covered(begin[some], over[some], t[rows]) for t in (start, end))
+            in_column = on_thread[column[on_thread] == number]
+            start = calls["start_ns"].to_numpy()[in_column]
+            end = calls["end_ns"].to_numpy()[in_column]
+            before = covered(start, end, range_start[rows])
+            after = covered(start, end, range_end[rows])
             out[name][rows] = after - before
     return out
 
@@ -141,28 +158,36 @@ def host_activity(
     samples, notes = read_stacks(stacks) if stacks is not None else (None, [])
     whole = gaps.groupby("label", sort=False)["ns"].agg(count="size", ns="sum").reset_index()
     whole = whole.assign(view="all", share=1.0)
-    views = [whole]
+    views = [whole]  # per label; the functions that were sampled; ranges and calls
     if samples is not None:
         taken = _samples_in(gaps, samples)
         whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
         views.append(_functions(taken, samples))
-    of_ranges = gaps["range"].str.replace(_REPETITION, "", regex=True)
-    ranges = gaps[["label", "ns"]].assign(view="range", name=of_ranges)
+    views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
+    usual = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
+    views = [view.assign(**{c: usual[c] for c in usual if c not in view}) for view in views]
+    # pandas 2 warns of empty tables
+    filled = [view for view in views if len(view)] or views[:1]
+    table = pd.concat(filled, ignore_index=True)
+    table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
+    order = {label: number for number, label in enumerate(whole["label"])}
+    table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
+    return OnHost(frames.check(table, frames.HOST_ACTIVITY), notes)
+
+
+def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
+    """What gaps were spent in: the views `range` and `os`, the longest rows of each first.  `whole`: ns
+    of all gaps by label."""
+    names = gaps["range"].str.replace(_REPETITION, "", regex=True)
+    ranges = gaps[["label", "ns"]].assign(view="range", name=names)
+    ranges = ranges[names != gaps["label"]]
     calls = _os_calls(gaps, trace.os_calls, trace.names).assign(view="os")
-    pieces = pd.concat([ranges[of_ranges != gaps["label"]], calls])
+    pieces = pd.concat([ranges, calls])
     sums = pieces[pieces["name"] != ""].groupby(["view", "label", "name"])["ns"]
     sums = sums.agg(count="size", ns="sum").reset_index()
     sums = sums.sort_values(["view", "ns", "name"], ascending=[False, False, True])
-    of_label = whole.set_index("label")["ns"].reindex(sums["label"]).clip(lower=1)
-    views.append(sums.assign(share=sums["ns"] / of_label.to_numpy()))
-    none = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
-    views = [v.assign(**{c: none[c] for c in none if c not in v}) for v in views]
-    # pandas 2 warns of empty tables
-    table = pd.concat([v for v in views if len(v)] or views[:1], ignore_index=True)
-    table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
-    order = {label: n for n, label in enumerate(whole["label"])}
-    table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
-    return OnHost(frames.check(table, frames.HOST_ACTIVITY), notes)
+    of_label = whole.reindex(sums["label"]).clip(lower=1)
+    return sums.assign(share=sums["ns"] / of_label.to_numpy())
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
@@ -194,13 +219,14 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     main = tid_of(thread) == pid_of(thread)
     parts = [pd.DataFrame({"label": [], "sample": []})]
     for process in np.unique(samples.process):
-        own = gaps[main & (process_of(thread) == process)]
-        those = np.flatnonzero(samples.process == process)
-        first, last = (np.searchsorted(samples.t_ns[those], own[c]) for c in ("start_ns", "end_ns"))
-        owner, place = ragged(first, np.maximum(last - first, 0))
-        parts.append(
-            pd.DataFrame({"label": own["label"].iloc[owner].array, "sample": those[place]})
-        )
+        of_process = gaps[main & (process_of(thread) == process)]
+        rows = np.flatnonzero(samples.process == process)
+        time = samples.t_ns[rows]
+        first = np.searchsorted(time, of_process["start_ns"])
+        last = np.searchsorted(time, of_process["end_ns"])
+        gap, place = ragged(first, np.maximum(last - first, 0))
+        label = of_process["label"].iloc[gap].array
+        parts.append(pd.DataFrame({"label": label, "sample": rows[place]}))
     taken = pd.concat(parts).drop_duplicates()
     return taken.assign(stack=samples.stack[taken["sample"].to_numpy(np.int64)])
 
@@ -214,10 +240,13 @@ def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
 
     rows = []
     for label, stack in zip(taken["label"], taken["stack"].tolist(), strict=True):
-        if every := samples.frames[stack]:
-            inner, own = every[0], next((f for f in every if f.own), every[0])
-            within = "" if inner is own else f"{inner.function} ({inner.file.rpartition('/')[2]})"
-            rows.append((label, own.function, own.file, own.line, within))
+        frames_of_stack = samples.frames[stack]
+        if not frames_of_stack:
+            continue
+        inner = frames_of_stack[0]
+        user = next((frame for frame in frames_of_stack if frame.own), inner)
+        within = "" if inner is user else f"{inner.function} ({inner.file.rpartition('/')[2]})"
+        rows.append((label, user.function, user.file, user.line, within))
     key = ["label", "name", "file"]
     table = pd.DataFrame(rows, columns=[*key, "line", "within"]).groupby(key)
     table = table.agg(samples=("line", "size"), line=("line", usual), within=("within", usual))
@@ -230,15 +259,16 @@ def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
 def _os_calls(gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:
     """Pieces (label, name, ns) of calls of the OS runtime on the gaps' threads."""
     parts = [pd.DataFrame({"label": [], "name": [], "ns": []}, dtype=object)]
-    for thread, own in gaps[gaps["thread"] >= 0].groupby("thread"):
+    for thread, on_thread in gaps[gaps["thread"] >= 0].groupby("thread"):
         calls = os_calls[os_calls["thread"] == thread].sort_values("start_ns", kind="stable")
         # nested calls count once
-        which, begin, over = disjoint(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-        cut = tile(own["start_ns"].to_numpy(), own["end_ns"].to_numpy(), begin, over)
-        busy = cut.block >= 0
-        number = calls["name_id"].iloc[which[cut.block[busy]]]
+        call, begin, over = disjoint(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+        start, end = on_thread["start_ns"].to_numpy(), on_thread["end_ns"].to_numpy()
+        cut = tile(start, end, begin, over)
+        busy = np.flatnonzero(cut.block >= 0)
+        number = calls["name_id"].iloc[call[cut.block[busy]]]
         piece = {
-            "label": own["label"].iloc[cut.piece[busy]].array,
+            "label": on_thread["label"].iloc[cut.piece[busy]].array,
             "ns": (cut.end - cut.start)[busy],
         }
         parts.append(pd.DataFrame(piece).assign(name=[names.get(n, "OS call") for n in number]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,9 +73,18 @@ MEMORY = {
 
 
 @dataclass(frozen=True)
+class Spans(Columns):
+    """Stretches of windows: arrays of equal length."""
+
+    window: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+@dataclass(frozen=True)
 class Pieces(Columns):
     """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api),
-    ranges (nvtx), overhead, or records (event); `stream` the lane waited for (queued), -1
+    ranges (nvtx), overhead, or records (event); `lane`: the stream waited for (queued), -1
     otherwise."""
 
     window: np.ndarray
@@ -87,38 +97,48 @@ class Pieces(Columns):
     lane: np.ndarray
 
 
-_TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
-
-
 def make(
-    window, start, end, cause, ref_kind=REF[""], ref=-1, detail=0, lane=-1, *, where=None
+    spans: Spans,
+    cause: Any,
+    *,
+    ref_kind: Any = REF[""],
+    ref: Any = -1,
+    detail: Any = 0,
+    lane: Any = -1,
 ) -> Pieces:
-    """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays
-    that this mask, or these positions, select."""
-    given = (window, start, end, cause, ref_kind, ref, detail, lane)
-    if where is not None:
-        given = tuple(value if np.ndim(value) == 0 else value[where] for value in given)
-    columns = {}
-    for name, value in zip(Pieces.__dataclass_fields__, given, strict=True):
-        dtype = _TYPES.get(name, np.int64)
-        constant = np.ndim(value) == 0
-        columns[name] = (
-            np.broadcast_to(dtype(value), len(given[0])) if constant else np.asarray(value, dtype)
-        )
-    return Pieces(**columns)
+    """A piece for each span, from arrays or from constants (which take no memory)."""
+    count = len(spans.window)
+
+    def column(values: Any, dtype: type) -> np.ndarray:
+        if np.ndim(values) == 0:
+            return np.broadcast_to(dtype(values), count)
+        return np.asarray(values, dtype)
+
+    return Pieces(
+        window=column(spans.window, np.int64),
+        start=column(spans.start, np.int64),
+        end=column(spans.end, np.int64),
+        cause=column(cause, np.int8),
+        ref_kind=column(ref_kind, np.int8),
+        ref=column(ref, np.int64),
+        detail=column(detail, np.int8),
+        lane=column(lane, np.int64),
+    )
 
 
 def join(parts: list[Pieces]) -> Pieces:
-    """All pieces of some parts, sorted by window and time."""
-    nothing = np.empty(0, np.int64)
-    whole = Pieces.joined(parts or [make(nothing, nothing, nothing, cause=0)])
+    """All pieces of the parts, sorted by window and time."""
+    if not parts:
+        empty = np.empty(0, np.int64)
+        return make(Spans(empty, empty, empty), cause=0)
+    whole = Pieces.joined(parts)
     order = np.argsort(whole.start, kind="stable")
     return whole.take(order[np.argsort(whole.window[order], kind="stable")])
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Segments of some intervals: arrays of equal length, sorted by interval and time."""
+    """Segments of intervals: arrays of equal length, sorted by interval and time."""
 
     interval: np.ndarray
     start: np.ndarray
@@ -149,15 +169,15 @@ def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """What pieces point to: rowids of the nsys tables (seq for records), -1 for nothing."""
     out = np.full(len(pieces.ref), -1, dtype=np.int64)
     kind = np.where(pieces.ref_kind < WORK, 0, pieces.ref_kind)
-    for of, rowid in (
+    for code, rowid in (
         (0, trace.operations["row"]),
         (REF["api"], trace.calls["row"]),
         (REF["nvtx"], trace.ranges["row"]),
         (REF["overhead"], trace.overhead["row"]),
         (REF["event"], alignment.records["seq"]),
     ):
-        those = np.flatnonzero((kind == of) & (pieces.ref >= 0))
-        out[those] = rowid.to_numpy()[pieces.ref[those]]
+        rows = np.flatnonzero((kind == code) & (pieces.ref >= 0))
+        out[rows] = rowid.to_numpy()[pieces.ref[rows]]
     return out
 
 
@@ -182,27 +202,33 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     """Operations in words: kernel names; direction and memory of copies."""
     operations = trace.operations
-    kind, name = (operations[c].to_numpy()[position] for c in ("kind", "name_id"))
+    kind = operations["kind"].to_numpy()[position]
+    name = operations["name_id"].to_numpy()[position]
     out = _each(kind, lambda k: {KIND["graph"]: "CUDA graph", KIND["memset"]: "memset"}.get(k, ""))
-    kernels, copies = (np.flatnonzero(kind == KIND[k]) for k in ("kernel", "memcpy"))
+    kernels = np.flatnonzero(kind == KIND["kernel"])
     out[kernels] = _each(name[kernels], lambda n: trace.names.get(n, "kernel"))
+    copies = np.flatnonzero(kind == KIND["memcpy"])
     if len(copies):
-        copy = operations["copy_kind"].to_numpy()[position[copies]]
-        direction = _each(copy, lambda code: DIRECTION.get(code, f"kind {code}"))
-        side = host_side(operations, position[copies])
-        memory = _each(side, lambda code: MEMORY.get(code, "unknown"))
-        way = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
-        moved = "copy " + direction + " " + memory
-        out[copies] = np.where(np.isin(copy, MIGRATIONS), "page migration " + way, moved)
+        out[copies] = _copy_names(operations, position[copies])
     return out
+
+
+def _copy_names(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:
+    """Direction and memory of copies in words."""
+    code = operations["copy_kind"].to_numpy()[position]
+    direction = _each(code, lambda code: DIRECTION.get(code, f"kind {code}"))
+    memory = _each(host_side(operations, position), lambda code: MEMORY.get(code, "unknown"))
+    to_and_fro = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
+    copy = "copy " + direction + " " + memory
+    return np.where(np.isin(code, MIGRATIONS), "page migration " + to_and_fro, copy)
 
 
 def host_side(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:
     """CUPTI's code of the memory on the host side of copies."""
-    copy, source, target = (
-        operations[c].to_numpy()[position] for c in ("copy_kind", "src_kind", "dst_kind")
-    )
-    return np.where(copy == 1, source, target)
+    direction = operations["copy_kind"].to_numpy()[position]
+    source = operations["src_kind"].to_numpy()[position]
+    target = operations["dst_kind"].to_numpy()[position]
+    return np.where(direction == 1, source, target)
 
 
 def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
@@ -213,34 +239,60 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """Each piece in words."""
-    kind, ref = pieces.ref_kind, pieces.ref
+    ref = pieces.ref
+
+    def that_point_to(kinds: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(kinds & (ref >= 0))
+
     name = np.full(len(ref), "", dtype=object)
-    operations = np.flatnonzero((kind < WORK) & (ref >= 0))
+    operations = that_point_to(pieces.ref_kind < WORK)
     name[operations] = operation_names(trace, ref[operations])
-    api, nvtx, overhead = (
-        np.flatnonzero((kind == REF[of]) & (ref >= 0)) for of in ("api", "nvtx", "overhead")
-    )
-    name[api] = call_names(trace, ref[api])
-    name[nvtx] = trace.ranges["text"].iloc[ref[nvtx]].to_numpy(dtype=object)
+    calls = that_point_to(pieces.ref_kind == REF["api"])
+    name[calls] = call_names(trace, ref[calls])
+    ranges = that_point_to(pieces.ref_kind == REF["nvtx"])
+    name[ranges] = trace.ranges["text"].iloc[ref[ranges]].to_numpy(dtype=object)
+    overhead = that_point_to(pieces.ref_kind == REF["overhead"])
     work = trace.overhead["name_id"].to_numpy()[ref[overhead]]
     name[overhead] = _each(work, lambda n: trace.names.get(n, "profiler"))
-    name[kind == REF["event"]] = "event record"
+    name[pieces.ref_kind == REF["event"]] = "event record"
     prefix = _each(pieces.detail, lambda code: _PREFIX[DETAILS[code]])
     prefix[pieces.cause == CAUSE["launch_latency"]] = "on the way: "
     out = prefix + name
-    on = np.flatnonzero(pieces.lane >= 0)
-    streams = alignment.lanes["stream"].to_numpy()[pieces.lane[on]]
-    out[on] += _each(streams, " (stream {})".format)
+    waits = np.flatnonzero(pieces.lane >= 0)
+    streams = alignment.lanes["stream"].to_numpy()[pieces.lane[waits]]
+    out[waits] += _each(streams, " (stream {})".format)
     return out
 
 
-def _added_up(rows: np.ndarray) -> np.ndarray:
-    """Rows of window, kind and sums with those of one window and kind as one."""
-    pairs, row = np.unique(rows[:2], axis=1, return_inverse=True)
-    out = np.concatenate([pairs, np.zeros((len(rows) - 2, pairs.shape[1]), np.int64)])
-    for total, column in zip(out[2:], rows[2:], strict=True):
-        np.add.at(total, row.ravel(), column)
-    return out
+@dataclass(frozen=True)
+class _Sums(Columns):
+    """What was added up by window and kind: arrays of equal length.  ns; bytes (`size`), and for how
+    long (ns) these were moved (`took`)."""
+
+    window: np.ndarray
+    kind: np.ndarray
+    ns: np.ndarray
+    size: np.ndarray
+    took: np.ndarray
+
+
+def _added_up(
+    window: np.ndarray, kind: np.ndarray, *, sort: bool = False, **columns: np.ndarray
+) -> _Sums:
+    """The sums of columns (of `_Sums`, 0 where they are left out) by window and kind; with `sort`, in
+    the order of these."""
+    code, kinds = pd.factorize(kind, sort=sort)
+    row, pairs = pd.factorize(window * len(kinds) + code, sort=sort)
+    sums = {name: np.zeros(len(pairs), np.int64) for name in ("ns", "size", "took")}
+    for name, column in columns.items():
+        np.add.at(sums[name], row, column)
+    number, code = np.divmod(pairs, max(len(kinds), 1))
+    return _Sums(number, kinds[code], **sums)
+
+
+def _first(count: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The sums of the first so many values."""
+    return np.append(0, np.cumsum(values))[count]
 
 
 #: By cause and what a piece points to: what names it as a detail; 0, it is none; _ANYWAY, it is
@@ -263,40 +315,37 @@ LastOn = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class Details:
     """Collects nanoseconds of windows by kind, which is one number until the table is made.
 
-    What is added is in windows already, or it is what all windows of a stream share: then the spans
-    of these (their numbers, starts and ends) are given beside it.
+    Pieces and operations that are added are in windows already, or all windows of a stream share them:
+    then the spans of the windows come with them.
     """
 
     def __init__(self, trace: Trace, alignment: Alignment, last_on: LastOn) -> None:
         """`last_on`: the last operations of lanes that had ended at some times."""
-        names, operations = trace.names, trace.operations
+        operations = trace.operations
         kind = operations["kind"].to_numpy()
-        self.operations, self.lanes = operations, alignment.lanes
+        self.operations = operations
+        self.lanes = alignment.lanes
         self.moves = np.isin(kind, [KIND["memcpy"], KIND["memset"]])
-        #: Rows of window, kind, ns, bytes, and duration of what moved these.
-        self._rows = [np.empty((5, 0), np.int64)]
+        empty = np.empty(0, np.int64)
+        self._sums = [_Sums(empty, empty, empty, empty, empty)]
         #: Detail, direction and memory by number, and for what pieces point to, these numbers.
         self._texts = [("", "", "")]
-        self._numbers = {}
-        for ref, column, name in (
-            ("api", trace.calls["name_id"], lambda n: names.get(n, "CUDA call")),
-            ("overhead", trace.overhead["name_id"], lambda n: names.get(n, "profiler")),
-            ("nvtx", trace.ranges["text"], str),
-        ):
-            code, values = pd.factorize(column)
-            self._numbers[REF[ref]] = (code + len(self._texts)).astype(np.int32)
-            self._texts += [(name(value), "", "") for value in values.tolist()]
+        names = trace.names
+        calls = self._numbered(trace.calls["name_id"], lambda n: names.get(n, "CUDA call"))
+        overhead = self._numbered(trace.overhead["name_id"], lambda n: names.get(n, "profiler"))
+        ranges = self._numbered(trace.ranges["text"], str)
+        self._numbers = {REF["api"]: calls, REF["overhead"]: overhead, REF["nvtx"]: ranges}
         copies = np.flatnonzero(kind == KIND["memcpy"])
-        way, ways = pd.factorize(operations["copy_kind"].to_numpy()[copies])
-        side, sides = pd.factorize(host_side(operations, copies))
-        #: The same for operations that move something.
+        direction, directions = pd.factorize(operations["copy_kind"].to_numpy()[copies])
+        memory, memories = pd.factorize(host_side(operations, copies))
+        #: The number of each operation that moves something.
         self._moved = np.zeros(len(kind), np.int32)
-        self._moved[copies] = len(self._texts) + way * len(sides) + side
-        self._numbers |= dict.fromkeys((REF["memcpy"], REF["memset"]), self._moved)
+        self._moved[copies] = len(self._texts) + direction * len(memories) + memory
+        self._numbers |= {REF["memcpy"]: self._moved, REF["memset"]: self._moved}
         self._texts += [
-            ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
-            for way in ways.tolist()
-            for side in sides.tolist()
+            ("copy", DIRECTION.get(code, f"kind {code}"), MEMORY.get(side, "unknown"))
+            for code in directions.tolist()
+            for side in memories.tolist()
         ]
         code, example = operation_codes(operations)
         #: The number of each operation's name, for what was waited for.
@@ -305,128 +354,155 @@ class Details:
         self._last_on = last_on
         self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts))
 
-    def add(self, pieces: Pieces, spans: tuple[np.ndarray, ...] = ()) -> None:
-        """Nanoseconds of pieces.  With `spans`: what of these pieces, sorted and disjoint, lies in
-        each."""
+    def _numbered(self, column: pd.Series, text: Callable[[Any], str]) -> np.ndarray:
+        """The number of the text of each row."""
+        code, values = pd.factorize(column)
+        numbers = (code + len(self._texts)).astype(np.int32)
+        self._texts += [(text(value), "", "") for value in values.tolist()]
+        return numbers
+
+    def add(self, pieces: Pieces) -> None:
+        """Nanoseconds of pieces in their windows."""
+        rows, kind = self._kinds(pieces)
+        ns = pieces.end[rows] - pieces.start[rows]
+        self._add(_added_up(pieces.window[rows], kind, ns=ns))
+
+    def add_shared(self, pieces: Pieces, spans: Spans) -> None:
+        """Nanoseconds of what lies in each span of these pieces, which are sorted and disjoint."""
+        rows, kind = self._kinds(pieces)
+        start, end = pieces.start[rows], pieces.end[rows]
+        first = np.searchsorted(end, spans.start, side="right")
+        last = np.searchsorted(start, spans.end)
+        span, piece = ragged(first, np.maximum(last - first, 0))
+        begin = np.maximum(start[piece], spans.start[span])
+        over = np.minimum(end[piece], spans.end[span])
+        self._add(_added_up(spans.window[span], kind[piece], ns=over - begin))
+
+    def _kinds(self, pieces: Pieces) -> tuple[np.ndarray, np.ndarray]:
+        """(the pieces that are a detail, the kind of each of them)."""
         look = _LOOK[pieces.cause, pieces.ref_kind]
         rows = np.flatnonzero((look != 0) & ((pieces.ref >= 0) | (look == _ANYWAY)))
-        look, ref, text = look[rows], pieces.ref[rows], np.zeros(len(rows), np.int64)
+        look, ref = look[rows], pieces.ref[rows]
+        cause = pieces.cause[rows]
+        text = np.zeros(len(rows), np.int64)
         for ref_kind, numbers in self._numbers.items():
-            own = np.flatnonzero(look == ref_kind)
-            text[own] = numbers[ref[own]]
-        waits = np.flatnonzero(pieces.cause[rows] == CAUSE["queued"])
+            named = np.flatnonzero(look == ref_kind)
+            text[named] = numbers[ref[named]]
+        waits = np.flatnonzero(cause == CAUSE["queued"])
         text[waits] = self._waited_for(pieces, rows[waits])
-        columns = (c[rows] for c in (pieces.cause, pieces.detail, pieces.lane + 1))
-        kind = np.ravel_multi_index((*columns, text), self._shape)
-        window, begin, over = (c[rows] for c in (pieces.window, pieces.start, pieces.end))
-        if spans:
-            window, start, end = spans
-            first, last = np.searchsorted(over, start, side="right"), np.searchsorted(begin, end)
-            owner, piece = ragged(first, np.maximum(last - first, 0))
-            window, kind = window[owner], kind[piece]
-            begin, over = (
-                np.maximum(begin[piece], start[owner]),
-                np.minimum(over[piece], end[owner]),
-            )
-        self._sum(window, kind, over - begin)
+        columns = (cause, pieces.detail[rows], pieces.lane[rows] + 1, text)
+        return rows, np.ravel_multi_index(columns, self._shape)
 
     def _waited_for(self, pieces: Pieces, rows: np.ndarray) -> np.ndarray:
         """The number of the name of the operation that each piece waited for, 0 where it is not known: it
         points to it, or to a record, behind the last operation of that stream."""
-        ref = np.where(pieces.ref_kind[rows] < WORK, pieces.ref[rows], -1)
-        of_record = np.flatnonzero(
-            (pieces.ref_kind[rows] == REF["event"]) & (pieces.lane[rows] >= 0)
-        )
-        if len(of_record):
-            lanes, ends = pieces.lane[rows[of_record]], pieces.end[rows[of_record]]
-            ref[of_record] = self._last_on(lanes, ends)
-        return np.where(ref >= 0, self._operation[ref], 0) if len(self._operation) else ref * 0
+        if not len(self._operation):
+            return np.zeros(len(rows), np.int64)
+        ref_kind, lane = pieces.ref_kind[rows], pieces.lane[rows]
+        ref = np.where(ref_kind < WORK, pieces.ref[rows], -1)
+        records = np.flatnonzero((ref_kind == REF["event"]) & (lane >= 0))
+        if len(records):
+            ref[records] = self._last_on(lane[records], pieces.end[rows[records]])
+        return np.where(ref >= 0, self._operation[ref], 0)
 
-    def add_moved(self, operation, window=None, spans: tuple[np.ndarray, ...] = ()) -> None:
-        """Bytes that the copies and memsets among these operations moved in the window beside each,
-        and how long that took.  With `spans`: of operations sorted by start, those that touch each:
-        which began before its end, without those that were over at its start."""
-        some = np.flatnonzero(self.moves[operation])
-        operation = operation[some]
-        names = ("kind", "bytes", "start_ns", "end_ns")
-        code, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
-        nothing = np.zeros_like(operation)  # no detail, no lane
-        columns = (code, nothing, nothing, self._moved[operation])
-        kinds = np.ravel_multi_index(columns, self._shape)
-        if not spans:
-            self._sum(window[some], kinds, 0, size, over - begun)
-            return
-        window, start, end = spans
+    def add_moved(self, operation: np.ndarray, window: np.ndarray) -> None:
+        """Bytes that the copies and memsets among these operations moved, each in the window beside
+        it, and how long that took."""
+        rows = np.flatnonzero(self.moves[operation])
+        operation = operation[rows]
+        size, took = self._moved_by(operation)
+        self._add(_added_up(window[rows], self._moving_kinds(operation), size=size, took=took))
+
+    def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
+        """The same of operations sorted by start, for each span that they touch: what began before the
+        end of the span, without what was over at its start."""
+        operation = operation[self.moves[operation]]
+        kinds = self._moving_kinds(operation)
         for kind in distinct(kinds).tolist():
-            those = np.flatnonzero(kinds == kind)
-            ended = those[np.argsort(over[those])]
-            first = np.searchsorted(over[ended], start, side="right")
-            last = np.searchsorted(begun[those], end)
-            moved, took = (
-                np.append(0, np.cumsum(v[those]))[last] - np.append(0, np.cumsum(v[ended]))[first]
-                for v in (size, over - begun)
-            )
-            some = np.flatnonzero((end > start) & ((moved > 0) | (took > 0)))
-            self._sum(window[some], np.full(len(some), kind), 0, moved[some], took[some])
+            begun = operation[kinds == kind]
+            end = self.operations["end_ns"].to_numpy()
+            ended = begun[np.argsort(end[begun])]
+            first = np.searchsorted(end[ended], spans.start, side="right")
+            last = np.searchsorted(self.operations["start_ns"].to_numpy()[begun], spans.end)
+            size_begun, took_begun = self._moved_by(begun)
+            size_ended, took_ended = self._moved_by(ended)
+            size = _first(last, size_begun) - _first(first, size_ended)
+            took = _first(last, took_begun) - _first(first, took_ended)
+            rows = np.flatnonzero((spans.end > spans.start) & ((size > 0) | (took > 0)))
+            constant = np.full(len(rows), kind)
+            self._add(_added_up(spans.window[rows], constant, size=size[rows], took=took[rows]))
 
-    def _sum(self, window, kind, ns, size=0, took=0) -> None:
-        kinds, values = pd.factorize(kind)
-        row, pairs = pd.factorize(window * len(values) + kinds)
-        sums = np.zeros((5, len(pairs)), np.int64)
-        sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
-        for total, column in zip(sums[2:], (ns, size, took), strict=True):
-            if np.ndim(column):
-                np.add.at(total, row, column)
-        self._rows.append(self._of_few_streams(sums))
+    def _moving_kinds(self, operation: np.ndarray) -> np.ndarray:
+        """The kinds of copies and memsets: no detail, no lane."""
+        cause = self.operations["kind"].to_numpy()[operation]
+        zero = np.zeros_like(operation)
+        return np.ravel_multi_index((cause, zero, zero, self._moved[operation]), self._shape)
 
-    def _of_few_streams(self, sums: np.ndarray) -> np.ndarray:
-        """The same rows; of those of a window that name a stream, the longest MOST_STREAMS go on naming
+    def _moved_by(self, operation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes, ns) of operations."""
+        start = self.operations["start_ns"].to_numpy()[operation]
+        end = self.operations["end_ns"].to_numpy()[operation]
+        return self.operations["bytes"].to_numpy()[operation], end - start
+
+    def _add(self, sums: _Sums) -> None:
+        self._sums.append(self._of_few_streams(sums))
+
+    def _of_few_streams(self, sums: _Sums) -> _Sums:
+        """The same sums; of those of a window that name a stream, the longest MOST_STREAMS go on naming
         it: with hundreds of streams that wait for each other they are the square of these."""
-        lane = np.unravel_index(sums[1], self._shape)[2]
+        lane = np.unravel_index(sums.kind, self._shape)[2]
         named = np.flatnonzero(lane > 0)
         if len(distinct(lane[named])) <= MOST_STREAMS:
             return sums
-        order = named[np.lexsort((sums[1][named], -sums[2][named], sums[0][named]))]
-        window = sums[0][order]
+        by_length = (sums.kind[named], -sums.ns[named], sums.window[named])
+        order = named[np.lexsort(by_length)]
+        window = sums.window[order]
         rank = np.arange(len(order)) - np.searchsorted(window, window)
         nameless = order[rank >= MOST_STREAMS]
         step = int(np.prod(self._shape[3:]))  # between kinds of one stream and the next
-        sums[1, nameless] -= lane[nameless] * step
-        return _added_up(sums)
+        kind = sums.kind.copy()
+        kind[nameless] -= lane[nameless] * step
+        return _added_up(sums.window, kind, sort=True, ns=sums.ns, size=sums.size, took=sums.took)
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added, once."""
-        rows, self._rows = np.concatenate(self._rows, axis=1), []
-        rows = self._of_few_streams(rows)
-        kinds = distinct(rows[1])
-        streams, words = np.append(self.lanes["stream"], -1), []
+        sums = self._of_few_streams(_Sums.joined(self._sums))
+        self._sums = []
+        kinds = distinct(sums.kind)
+        described = self._described(kinds)
+        words = sorted(set(described))
+        place = {word: number for number, word in enumerate(words)}
+        number = np.array([place[word] for word in described], np.int64)
+        # rows of one interval and the same words are added up
+        number = number[np.searchsorted(kinds, sums.kind)]
+        sums = _added_up(sums.window, number, sort=True, ns=sums.ns, size=sums.size, took=sums.took)
+        return _details_table(sums.take(np.flatnonzero(sums.ns != 0)), words)
+
+    def _described(self, kinds: np.ndarray) -> list[tuple[str, str, str, str, int, str]]:
+        """The columns `_WORDS` of each kind."""
+        streams = np.append(self.lanes["stream"], -1)
+        words = []
         for cause, detail, lane, text in np.transpose(
             np.unravel_index(kinds, self._shape)
         ).tolist():
             name, direction, memory = self._texts[text]
             operation = name if cause == CAUSE["queued"] else ""
-            name = DETAILS[detail] if (direction and detail) or operation or not text else name
+            if (direction and detail) or operation or not text:
+                name = DETAILS[detail]
             stream = int(streams[lane - 1])
             words.append((CAUSES[cause], name, direction, memory, stream, operation))
-        ordered = sorted(set(words))
-        place = {word: n for n, word in enumerate(ordered)}
-        rank = np.array([place[word] for word in words], np.int64)
-        # rows of one interval and kind are added up
-        key = rows[0] * len(ordered) + rank[np.searchsorted(kinds, rows[1])]
-        row, pairs = pd.factorize(key, sort=True)
-        ns, size, took = (np.zeros(len(pairs), np.int64) for _ in range(3))
-        for total, column in zip((ns, size, took), rows[2:], strict=True):
-            np.add.at(total, row, column)
-        del rows, key, row
-        some = np.flatnonzero(ns != 0)
-        interval, kind = np.divmod(pairs[some], max(len(ordered), 1))
-        named = pd.DataFrame(ordered, columns=_WORDS)
-        stream = named.pop("stream").to_numpy(dtype=np.int64)[kind]
-        size, took = size[some], took[some]
-        # bytes per nanosecond are GB per second
-        rate = np.divide(size, took, out=np.full(len(some), np.nan), where=took > 0)
-        table = {name: frames.texts(kind, named[name].tolist()) for name in named}
-        numbers = {"interval": interval, "stream": stream, "bytes": size}
-        table |= {name: frames.narrow(values) for name, values in numbers.items()}
-        table |= {"ns": ns[some], "bandwidth_gb_s": rate}
-        return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)
+        return words
+
+
+def _details_table(sums: _Sums, words: list[tuple[str, str, str, str, int, str]]) -> pd.DataFrame:
+    """`frames.DETAILS` of sums whose kind is the number of their `words`."""
+    named = pd.DataFrame(words, columns=_WORDS)
+    stream = named.pop("stream").to_numpy(dtype=np.int64)[sums.kind]
+    # bytes per nanosecond are GB per second
+    unknown = np.full(len(sums.ns), np.nan)
+    rate = np.divide(sums.size, sums.took, out=unknown, where=sums.took > 0)
+    table = {name: frames.texts(sums.kind, named[name].tolist()) for name in named}
+    numbers = {"interval": sums.window, "stream": stream, "bytes": sums.size}
+    table |= {name: frames.narrow(values) for name, values in numbers.items()}
+    table |= {"ns": sums.ns, "bandwidth_gb_s": rate}
+    return frames.check(pd.DataFrame(table, copy=False), frames.DETAILS, narrow=True)

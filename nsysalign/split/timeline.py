@@ -33,13 +33,13 @@ _LANE = ("thread", "device", "stream")
 
 
 class _View(NamedTuple):
-    """A picture to fill: from `low` to `high`, with so many rows of one kind."""
+    """A picture to fill: from `low` to `high`, with room for so many rows of one kind."""
 
     interval: int
     process: int
     low: int
     high: int
-    most: int
+    room: int
     merge: bool = False  # rows that do not fit become blocks instead of being counted only
 
 
@@ -67,27 +67,29 @@ class _Rows(NamedTuple):
     fits: np.ndarray
 
 
-def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> pd.DataFrame:
-    """`frames.TIMELINE` of some intervals, and of the run as a whole: whole devices, not their
-    streams, the longest first.  In a run, a row named "37 operations" is a block of that many
-    neighbours; its detail says for how long they ran."""
+def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence) -> pd.DataFrame:
+    """`frames.TIMELINE` of intervals, and of the run as a whole: whole devices, not their streams, the
+    longest first.  In a run, a row named "37 operations" is a block of that many neighbours; its
+    detail says for how long they ran."""
+    windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
     runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
-    which = np.setdiff1d(which, runs)
-    most = min(MAX_ROWS, _ALL_ROWS // max(len(which), 1))
+    intervals = np.setdiff1d(intervals, runs)
+    room = min(MAX_ROWS, _ALL_ROWS // max(len(intervals), 1))
     views, wholes = [], []
-    for number, w in split.alignment.windows.iloc[which].iterrows():
-        low, high = min(w.open_ns, w.start_ns), max(w.close_end_ns, w.end_ns)
-        views.append(_View(number, w.process, low - _MARGIN_NS, high + _MARGIN_NS, most))
-    for number, w in split.alignment.windows.iloc[runs].iterrows():
+    for number, window in windows.iloc[intervals].iterrows():
+        low = min(window.open_ns, window.start_ns) - _MARGIN_NS
+        high = max(window.close_end_ns, window.end_ns) + _MARGIN_NS
+        views.append(_View(number, window.process, low, high, room))
+    for number, window in windows.iloc[runs].iterrows():
         # the call that launched the first operation of a run lies before it
-        low, high = w.start_ns - 100 * _MARGIN_NS, w.end_ns + _MARGIN_NS
-        wholes.append(_View(number, w.process, low, high, RUN_ROWS, merge=True))
-    trace = split.trace
-    sources = [(what, getattr(trace, name)) for what, name in _SOURCES.items()]
-    parts = [_drawn(trace, *source, views) for source in (*sources, *_events(split))]
+        low = window.start_ns - 100 * _MARGIN_NS
+        high = window.end_ns + _MARGIN_NS
+        wholes.append(_View(number, window.process, low, high, RUN_ROWS, merge=True))
+    sources = [(noun, getattr(trace, name)) for noun, name in _SOURCES.items()]
+    parts = [_drawn(trace, noun, table, views) for noun, table in (*sources, *_events(split))]
     trim_memory()
-    parts += [_drawn(trace, *source, wholes) for source in sources]
+    parts += [_drawn(trace, noun, table, wholes) for noun, table in sources]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -96,60 +98,91 @@ def everything(trace: Trace) -> pd.DataFrame:
     tables = (trace.calls, trace.operations, trace.ranges)
     processes = np.unique(np.concatenate([distinct(t["process"].to_numpy()) for t in tables[:2]]))
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
-    most = max(map(len, tables))
+    room = max(map(len, tables))
     parts = [frames.empty(frames.TIMELINE)]
     for process in processes.tolist():
         pid = f" (pid {pid_of(process)})" if len(processes) > 1 else ""
-        for what, name in _SOURCES.items():
-            view = _View(-1, process, 0, end + 1, most)
-            part = _drawn(trace, what, getattr(trace, name), [view])
+        view = _View(-1, process, 0, end + 1, room)
+        for noun, name in _SOURCES.items():
+            part = _drawn(trace, noun, getattr(trace, name), [view])
             parts.append(part.assign(lane=part["lane"] + pid))
     return pd.concat(parts, ignore_index=True)
 
 
-def _drawn(trace: Trace, what: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
-    """The rows of a table in every picture: the longest, of equal ones the first, and what is said
-    of the others.  `table`: process, start_ns, end_ns and row, sorted by start, and `thread` or
-    device and stream."""
-    start, end, process, ref = (
-        table[c].to_numpy() for c in ("start_ns", "end_ns", "process", "row")
-    )
+def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
+    """The rows of a table in every picture: the longest, of equal ones the first; and how many there are
+    besides.  `noun`: what the rows are; `table`: process, start_ns, end_ns and row, sorted by start, and
+    `thread` or device and stream."""
+    start = table["start_ns"].to_numpy()
+    end = table["end_ns"].to_numpy()
     # rows that began before a picture may still reach into it
     reach = np.maximum.accumulate(end)
-    blocks, omitted, rows = [], [], [np.empty(0, np.int64)]
+    blocks, counts, drawn = [], [], [np.empty(0, np.int64)]
     for view in views:
-        some = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
-        row = np.flatnonzero((end[some] >= view.low) & (process[some] == view.process))
-        row = (row + some.start).astype(index_type(len(end)))
-        if len(row) > view.most:
-            of_all = len(row) == some.stop - some.start  # views take no memory
-            begin, over = (t[some] if of_all else t[row] for t in (start, end))
-            ns = over - begin
-            least = np.partition(ns, -view.most)[-view.most]
-            fits = ns > least
-            fits[np.flatnonzero(ns == least)[: view.most - fits.sum()]] = True
+        near = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
+        row = _rows_in(view, table, near)
+        if len(row) > view.room:
+            # a slice takes no memory
+            contiguous = row[-1] - row[0] + 1 == len(row)
+            position = slice(row[0], row[-1] + 1) if contiguous else row
+            begin, over = start[position], end[position]
+            fits = _longest(over - begin, view.room)
             if view.merge:
-                del ns
-                merged, row = _merged(trace, what, table, view, row, _Rows(begin, over, fits))
+                merged, row = _merged(trace, noun, table, view, row, _Rows(begin, over, fits))
                 blocks.append(merged)
             else:
-                row, ns = row[fits], ns[~fits]
-                said = {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
-                omitted.append((view.interval, view.low, view.high, said))
-        rows.append(row)
-    if omitted:
-        number, low, high, details = zip(*omitted, strict=True)
-        where = {"interval": number, "start_ns": low, "end_ns": high}
-        blocks.append(_table(**where, lane_kind="omitted", name=what, detail=details))
-    row = np.concatenate(rows)
-    interval = np.repeat([-1, *(view.interval for view in views)], [len(some) for some in rows])
-    times = {"start_ns": start[row], "end_ns": end[row], "ref_id": ref[row]}
-    own = _table(interval=interval, **times, **_described(trace, what, table, row))
-    return pd.concat([*blocks, own], ignore_index=True)
+                counts.append((view, _counted((over - begin)[~fits])))
+                row = row[fits]
+        drawn.append(row)
+    if counts:
+        blocks.append(_omitted(noun, counts))
+    row = np.concatenate(drawn)
+    numbers = [-1, *(view.interval for view in views)]
+    rows = _table(
+        interval=np.repeat(numbers, [len(part) for part in drawn]),
+        start_ns=start[row],
+        end_ns=end[row],
+        ref_id=table["row"].to_numpy()[row],
+        **_described(trace, noun, table, row),
+    )
+    return pd.concat([*blocks, rows], ignore_index=True)
+
+
+def _rows_in(view: _View, table: pd.DataFrame, near: slice) -> np.ndarray:
+    """The rows of a table that lie in a picture, among those of a slice."""
+    end = table["end_ns"].to_numpy()[near]
+    process = table["process"].to_numpy()[near]
+    row = np.flatnonzero((end >= view.low) & (process == view.process))
+    return (row + near.start).astype(index_type(len(table)))
+
+
+def _longest(ns: np.ndarray, count: int) -> np.ndarray:
+    """Bool: the longest so many, of equal ones the first."""
+    least = np.partition(ns, -count)[-count]
+    longest = ns > least
+    longest[np.flatnonzero(ns == least)[: count - longest.sum()]] = True
+    return longest
+
+
+def _counted(ns: np.ndarray) -> dict[str, int]:
+    """What is told of rows that are not drawn."""
+    return {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
+
+
+def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.DataFrame:
+    """A row for each picture that leaves rows out."""
+    return _table(
+        interval=[view.interval for view, _ in counts],
+        start_ns=[view.low for view, _ in counts],
+        end_ns=[view.high for view, _ in counts],
+        lane_kind="omitted",
+        name=noun,
+        detail=[detail for _, detail in counts],
+    )
 
 
 def _merged(
-    trace: Trace, what: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
+    trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Blocks of neighbours of one lane among the rows that do not fit, and the rows outside of
     them.  A row that fits ends a block.
@@ -158,77 +191,104 @@ def _merged(
     """
     start, end, fits = rows
     lane = np.zeros(len(row), np.int8)
-    several = [c for c in table if c in _LANE and any(table[c].to_numpy().strides)]
-    if several:
-        lane = table[several].iloc[row].groupby(several).ngroup().to_numpy()
+    columns = [c for c in table if c in _LANE and any(table[c].to_numpy().strides)]
+    if columns:
+        lane = table[columns].iloc[row].groupby(columns).ngroup().to_numpy()
         order = np.argsort(lane.astype(np.min_scalar_type(lane.max())), kind="stable")
-        lane, row, start, end, fits = (c[order] for c in (lane, row, start, end, fits))
+        lane, row = lane[order], row[order]
+        start, end, fits = start[order], end[order], fits[order]
     joined = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
     joined &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
     first = np.flatnonzero(np.append(True, ~joined))
     count = np.diff(first, append=len(row))
-    together = np.add.reduceat(end - start, first)[count > 1]
-    words = _described(trace, what, table, row[first[count > 1]])
-    words |= {"ref_kind": "", "link": -1, "detail": [{"together_ns": n} for n in together.tolist()]}
-    words["name"] = [f"{n:,} {what}" for n in count[count > 1].tolist()]
+    is_block = count > 1
+    together = np.add.reduceat(end - start, first)[is_block]
+    words = _described(trace, noun, table, row[first[is_block]])
+    words |= {"ref_kind": "", "link": -1}
+    words["detail"] = [{"together_ns": ns} for ns in together.tolist()]
+    words["name"] = [f"{n:,} {noun}" for n in count[is_block].tolist()]
     blocks = _table(
         **words,
         interval=np.full(len(together), view.interval),
-        start_ns=start[first[count > 1]],
-        end_ns=np.maximum.reduceat(end, first)[count > 1],
+        start_ns=start[first[is_block]],
+        end_ns=np.maximum.reduceat(end, first)[is_block],
     )
-    return blocks, np.sort(row[first[count == 1]])
+    return blocks, np.sort(row[first[~is_block]])
 
 
 def _table(**columns: Any) -> pd.DataFrame:
-    """`frames.TIMELINE` from arrays, or one value for all rows; none where not given."""
-    none = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
+    """`frames.TIMELINE` from arrays, or one value for all rows; the usual one where a column is left
+    out."""
+    usual = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
     detail = columns.pop("detail", [{}] * len(columns["interval"]))
-    table = pd.DataFrame(none | columns | {"detail": pd.Series(detail, dtype=object)})
+    table = pd.DataFrame(usual | columns | {"detail": pd.Series(detail, dtype=object)})
     return frames.check(table, frames.TIMELINE)
 
 
-def _described(trace: Trace, what: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
-    """Columns of `frames.TIMELINE` for some rows of a table: where they are drawn, and in which
-    words."""
+def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
+    """Columns of `frames.TIMELINE` for rows of a table: where they are drawn, and in which words."""
     rows = table.iloc[row]
-    if "thread" in rows:
-        lane = [f"thread {tid}" for tid in tid_of(rows["thread"].to_numpy()).tolist()]
-    else:
-        several = len(distinct(trace.operations["device"].to_numpy())) > 1
-        lane = [
-            f"GPU {device} stream {stream}" if several and device >= 0 else f"stream {stream}"
-            for device, stream in zip(rows["device"], rows["stream"], strict=True)
-        ]
-    if what == "CUDA calls":
+    if noun == "CUDA calls":
         kind = np.array(CALL_KINDS, object)[rows["kind"]]
         words = {"lane_kind": "host", "kind": kind, "ref_kind": "api"}
         words["name"] = call_names(trace, row)
-    elif what == "NVTX ranges":
+    elif noun == "NVTX ranges":
         words = {"lane_kind": "nvtx", "kind": "range", "ref_kind": "nvtx"}
         words["name"] = rows["text"].to_numpy(dtype=object)
-    elif what == "operations":
+    elif noun == "operations":
         kind = np.array(OPERATION_KINDS, object)[rows["kind"]]
         words = {"lane_kind": "stream", "kind": kind, "ref_kind": kind}
         words["name"] = operation_names(trace, row)
         words["detail"] = _operation_details(trace, rows)
-    elif what == "records":
-        words = {"lane_kind": "event", "kind": "record", "ref_kind": "event"}
-        words["name"] = [f"event record {s}" if s >= 0 else "event record" for s in rows["seq"]]
-        bars = zip(rows["t_ns"] - rows["lower_ns"], rows["upper_ns"] - rows["t_ns"], strict=True)
-        words["detail"] = [
-            {"at_most_earlier_ns": low, "at_most_later_ns": high} for low, high in bars
-        ]
+    elif noun == "records":
+        words = _described_records(rows)
     else:
-        words = {"lane_kind": "event", "kind": "wait", "ref_kind": "api"}
-        words["link"] = rows["seq"].to_numpy()
-        of = [f"record {s}" if s >= 0 else "a record" for s in rows["seq"]]
-        on = rows["on"].tolist()
-        words["name"] = [f"waits for {r} of stream {s}" for r, s in zip(of, on, strict=True)]
-        words["detail"] = [{"inferred": True} if inferred else {} for inferred in rows["inferred"]]
-    if what in ("operations", "records"):  # the call that issued each
+        words = _described_waits(rows)
+    if noun in ("operations", "records"):  # the call that issued each
         words["link"] = pick(trace.calls["row"].to_numpy(), rows["call"].to_numpy(), -1)
-    return words | {"lane": lane}
+    return words | {"lane": _lanes(trace, rows)}
+
+
+def _lanes(trace: Trace, rows: pd.DataFrame) -> list[str]:
+    """Where rows are drawn: their threads, or streams."""
+    if "thread" in rows:
+        return [f"thread {tid}" for tid in tid_of(rows["thread"].to_numpy()).tolist()]
+    name_devices = len(distinct(trace.operations["device"].to_numpy())) > 1
+    return [
+        f"GPU {device} stream {stream}" if name_devices and device >= 0 else f"stream {stream}"
+        for device, stream in zip(rows["device"], rows["stream"], strict=True)
+    ]
+
+
+def _described_records(records: pd.DataFrame) -> dict[str, Any]:
+    earlier = records["t_ns"] - records["lower_ns"]
+    later = records["upper_ns"] - records["t_ns"]
+    return {
+        "lane_kind": "event",
+        "kind": "record",
+        "ref_kind": "event",
+        "name": [f"event record {seq}" if seq >= 0 else "event record" for seq in records["seq"]],
+        "detail": [
+            {"at_most_earlier_ns": low, "at_most_later_ns": high}
+            for low, high in zip(earlier, later, strict=True)
+        ],
+    }
+
+
+def _described_waits(waits: pd.DataFrame) -> dict[str, Any]:
+    records = [f"record {seq}" if seq >= 0 else "a record" for seq in waits["seq"]]
+    streams = waits["recorded_on"].tolist()
+    return {
+        "lane_kind": "event",
+        "kind": "wait",
+        "ref_kind": "api",
+        "link": waits["seq"].to_numpy(),
+        "name": [
+            f"waits for {record} of stream {stream}"
+            for record, stream in zip(records, streams, strict=True)
+        ],
+        "detail": [{"inferred": True} if inferred else {} for inferred in waits["inferred"]],
+    }
 
 
 def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str, Any]]:
@@ -238,16 +298,17 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     if trace.shapes is not None and len(kernels):
         known = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
         shapes[kernels, : known.shape[1]] = known
-    columns = (operations[c].tolist() for c in ("bytes", "start_ns", "end_ns"))
+    sizes = operations["bytes"].tolist()
+    lengths = (operations["end_ns"] - operations["start_ns"]).tolist()
     details: list[dict[str, Any]] = []
-    for size, start, end, shape in zip(*columns, shapes.tolist(), strict=True):
+    for size, ns, shape in zip(sizes, lengths, shapes.tolist(), strict=True):
         detail: dict[str, Any] = {}
         if shape[0]:
             detail |= {"grid": tuple(shape[:3]), "block": tuple(shape[3:6])}
         if shape[6] > 0:
             detail |= {"registers": shape[6], "shared_memory_bytes": max(0, shape[7] + shape[8])}
-        if size > 0 and end > start:
-            detail |= {"bytes": size, "bandwidth_gb_s": round(size / (end - start), 3)}
+        if size > 0 and ns > 0:
+            detail |= {"bytes": size, "bandwidth_gb_s": round(size / ns, 3)}
         details.append(detail)
     return details
 
@@ -267,8 +328,10 @@ def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
     waits = alignment.wait_calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
-    call, lane = waits["call"].to_numpy(), waits["lane"].to_numpy()
-    issue, reached = (calls[c].to_numpy()[call] for c in ("start_ns", "end_ns"))
+    call = waits["call"].to_numpy()
+    lane = waits["lane"].to_numpy()
+    issue = calls["start_ns"].to_numpy()[call]
+    reached = calls["end_ns"].to_numpy()[call]
     # when the last operation that was issued to the lane before the wait's call ends
     for number, waiting in group(lane, np.arange(len(lane))).items():
         if ops := split.explainer.per_lane.get(number):
@@ -280,7 +343,7 @@ def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
         end_ns=np.maximum(record["t_ns"].to_numpy(), reached),
         row=calls["row"].to_numpy()[call],
         seq=record["seq"],
-        on=record["stream"],
+        recorded_on=record["stream"],
         inferred=waits["inferred"].to_numpy(),
     )
     table = table[record["problem"] == ""].sort_values("start_ns")
