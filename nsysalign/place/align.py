@@ -47,7 +47,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         pairs, read = windows_of_pairs(trace, matched.records, bounded, placed)
         windows += [pairs, ranges[~ranges["region"].isin(list(regions))]]
         notes += deep + read
-    some = [w for w in windows if len(w)] or windows[:1]
+    filled = [table for table in windows if len(table)] or windows[:1]
     refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
     # pandas 2 warns of empty tables
     refusals = [rows for rows in (refused, timers.unplaced) if len(rows)] or [refused]
@@ -57,7 +57,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         lanes=lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
-        windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
+        windows=pd.concat(filled, ignore_index=True) if filled[1:] else filled[0],
         unaligned=frames.check(unaligned, frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,

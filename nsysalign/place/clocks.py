@@ -97,19 +97,15 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     """Sharpen a rough map: the shift at which the most Python calls contain a record call, in chunks short
     enough that drift does not matter, each from the value extrapolated from those before."""
     begun = np.sort(np.concatenate([np.empty(0, np.int64), *(times[0] for times in threads)]))
-    moments, shifts, last = list[int](), list[int](), 0
+    moments, shifts = list[int](), list[int]()
+    last = 0
     while last < len(begun):
         low = int(begun[last])
         last = int(np.searchsorted(begun, low + _CHUNK_NS, side="right"))
         high = int(begun[last - 1])
-        chunk = []
-        for t0, t1, start, end in threads:
-            some = np.flatnonzero((t0 >= low) & (t0 <= high))[:_CHUNK_RECORDS]
-            chunk.append((rough.to_trace(t0[some]), rough.to_trace(t1[some]), start, end))
-        middle, expected = (low + high) // 2, shifts[-1] if shifts else 0
-        if len(moments) > 1:  # extrapolated from the last few chunks
-            slope = (shifts[-1] - shifts[-4:][0]) / max(moments[-1] - moments[-4:][0], 1)
-            expected += round(np.clip(slope, -1e-4, 1e-4) * (middle - moments[-1]))
+        middle = (low + high) // 2
+        expected = _extrapolated(moments, shifts, middle)
+        chunk = _chunk(rough, threads, low, high)
         for reach, step in _REACH if not moments else _REACH[:2]:
             shift, share = _best_shift(chunk, expected, reach, step)
             if share > 0.8:
@@ -124,16 +120,36 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     return ClockMap(at_ns, offsets, 2_000)
 
 
+def _extrapolated(moments: list[int], shifts: list[int], at_ns: int) -> int:
+    """The shift to expect at a moment, from the last few chunks."""
+    if len(moments) < 2:
+        return shifts[-1] if shifts else 0
+    slope = (shifts[-1] - shifts[-4:][0]) / max(moments[-1] - moments[-4:][0], 1)
+    return shifts[-1] + round(np.clip(slope, -1e-4, 1e-4) * (at_ns - moments[-1]))
+
+
+def _chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
+    """Per thread: Python calls that began between two times, in rough trace time, and all of its record
+    calls."""
+    chunk = []
+    for t0, t1, start, end in threads:
+        calls = np.flatnonzero((t0 >= low) & (t0 <= high))[:_CHUNK_RECORDS]
+        chunk.append((rough.to_trace(t0[calls]), rough.to_trace(t1[calls]), start, end))
+    return chunk
+
+
 def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple[int, float]:
     """(the shift of Python calls, here in rough trace time, at which most contain the first record
     call that begins in them: the middle of the widest such range; the share that do)."""
     shifts = np.arange(centre - reach, centre + reach + 1, step)
-    score, total = np.zeros(len(shifts), dtype=np.int64), 0
+    score = np.zeros(len(shifts), dtype=np.int64)
+    total = 0
     for begin, end, start, over in chunk:
         if len(start) and len(begin):
             total += len(begin)
             near = slice(*np.searchsorted(start, [begin[0] + shifts[0], end[-1] + shifts[-1]]))
-            start, over = start[near], np.append(over[near], np.iinfo(np.int64).max)
+            start = start[near]
+            over = np.append(over[near], np.iinfo(np.int64).max)
             for k, shift in enumerate(shifts.tolist()):
                 first = np.searchsorted(start, begin + shift)
                 score[k] += np.count_nonzero(over[first] <= end + shift)
@@ -187,5 +203,6 @@ def place_samples(
         mem_mhz=("mem_mhz", "max"),
         reasons=("reasons", "first"),
     )
-    several = shared and placed["device"].nunique() > 1
-    return frames.check(stretches.reset_index(drop=True), frames.GPU_CLOCKS), [note] * several
+    ambiguous = shared and placed["device"].nunique() > 1
+    table = frames.check(stretches.reset_index(drop=True), frames.GPU_CLOCKS)
+    return table, [note] if ambiguous else []

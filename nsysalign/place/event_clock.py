@@ -28,10 +28,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import group
+from nsysalign.intervals import Columns, group
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
-from nsysalign.place.latency import IDLE, LATE, PARAMETERS, assumed
+from nsysalign.place.latency import IDLE, LATE, PARAMETERS, LatencyModel, Observations, assumed
 from nsysalign.place.matched import numbered
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
@@ -53,7 +53,7 @@ _RATE, _BEND = 12e-6, 0.1e-6
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
 #: With more frames each is placed by its own edge alone (a log that names one reference for hours).
 _MOST_FRAMES = 300
-_MOST = 20_000  # records on a line: more add nothing
+_MOST_RECORDS = 20_000  # on a line: more add nothing
 _AT_ONCE = 1 << 14  # rows of a design matrix
 
 
@@ -90,118 +90,172 @@ def tick_of(ms: np.ndarray) -> int:
     return 1
 
 
+@dataclass(frozen=True)
+class _Distances(Columns):
+    """Known distances between events: arrays of equal length.  Nodes are the references, then the
+    records of the log; -1 for a missing one."""
+
+    start: np.ndarray
+    end: np.ndarray
+    ms: np.ndarray
+
+
 def event_clock(log: EventLog) -> EventClock | None:
     """The event clocks of all processes of a log; None if the log has no references.  Records that
     hang together, but on no reference, are on none: two of them say nothing of a clock."""
     if log.references.empty or log.records.empty:
         return None
-    count = len(log.references)
-    one, two, ms = _edges(log)
-    usable = (one >= 0) & (two >= 0) & np.isfinite(ms) & (one != two)
-    one, two, ms = one[usable], two[usable], ms[usable]
-    tick, rounding = tick_of(ms), rounding_ns(ms)
+    references = len(log.references)
+    nodes = references + len(log.records)
+    distances = _distances(log)
+    tick = tick_of(distances.ms)
+    rounding = rounding_ns(distances.ms)
     exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    ns = np.rint(np.rint(ms[exact] * 1e6 / tick) * tick).astype(np.int64)
-    root, offset = hanging_together(count + len(log.records), one[exact], two[exact], ns)
-    reached = np.arange(len(root)) < count
-    reached[one] = reached[two] = True
-    roots, number = np.unique(root[reached], return_inverse=True)
-    frame = np.full(len(root), -1)
-    frame[reached] = number
-    between = np.flatnonzero(frame[one] != frame[two])
-    a, b = one[between], two[between]
-    distance = ms[between] * 1e6 + offset[a] - offset[b]
-    origin, line, error = _join(
-        frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots)
-    )
-    held = np.isin(line, line[frame[:count]])  # per frame
-    frame = np.where((frame >= 0) & held[frame], frame, -1)
+    root, offset = hanging_together(nodes, *_in_ticks(distances.take(exact), tick))
+    frame = _frames(root, distances, references)
+    between = np.flatnonzero(frame[distances.start] != frame[distances.end])
+    edges = distances.take(between)
+    apart = edges.ms * 1e6 + offset[edges.start] - offset[edges.end]
+    joints = _joints(frame[edges.start], frame[edges.end], apart, rounding[between] + tick / 2)
+    origin, line, error = _joined(joints, frame.max() + 1)
+    with_reference = np.isin(line, line[frame[:references]])  # per frame
+    frame = np.where((frame >= 0) & with_reference[frame], frame, -1)
     at_ns = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
-    return EventClock(frame[count:], at_ns[count:], line, error, tick)
+    return EventClock(frame[references:], at_ns[references:], line, error, tick)
 
 
-def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(one, other, distance in ms) of all pairs of events with a known distance.  Nodes are the
-    references, then the records of the log; -1 for a missing one."""
-    references, elapsed = log.references, log.elapsed
-    own = np.arange(len(references))
+def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
+    """The number of each node's frame, by the root that exact distances connect it to; -1 for records
+    that no distance reaches."""
+    reached = np.arange(len(root)) < references
+    reached[distances.start] = True
+    reached[distances.end] = True
+    frame = np.full(len(root), -1)
+    _, frame[reached] = np.unique(root[reached], return_inverse=True)
+    return frame
+
+
+def _in_ticks(distances: _Distances, tick: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(start, end, distance in ns): whole ticks."""
+    ticks = np.rint(distances.ms * 1e6 / tick)
+    return distances.start, distances.end, np.rint(ticks * tick).astype(np.int64)
+
+
+def _distances(log: EventLog) -> _Distances:
+    """Of all pairs of events with a known distance."""
+    references = log.references
+    reference = np.arange(len(references))
+    process_of_reference = references["process"].to_numpy()
+    id_of_reference = references["id"].to_numpy()
+    process_of_record = log.records["process"].to_numpy()
     # a record captured into a graph is stamped at every replay: it has no single place
-    single = np.where(log.records["captured"], -2, log.records["seq"])
-    of_records = log.records["process"].to_numpy(), single
-    of_references = references["process"].to_numpy(), references["id"].to_numpy()
+    seq_of_record = np.where(log.records["captured"], -2, log.records["seq"])
 
     def reference_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        return numbered(rows["process"].to_numpy(), rows[column].to_numpy(), *of_references)
+        process, number = rows["process"].to_numpy(), rows[column].to_numpy()
+        return numbered(process, number, process_of_reference, id_of_reference)
 
     def record_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        found = numbered(rows["process"].to_numpy(), rows[column].to_numpy(), *of_records)
-        return np.where(found >= 0, found + len(own), -1)
+        process, number = rows["process"].to_numpy(), rows[column].to_numpy()
+        record = numbered(process, number, process_of_record, seq_of_record)
+        return np.where(record >= 0, record + len(references), -1)
 
-    edges = [
-        (reference_of(references, "previous"), own, references["ms"].to_numpy()),
+    previous = reference_of(references, "previous")
+    record = record_of(references, "record")
+    parts = [
+        _Distances(previous, reference, references["ms"].to_numpy()),
         # a reference and its own record are the same node
-        (own, record_of(references, "record"), np.zeros(len(own))),
+        _Distances(reference, record, np.zeros(len(references))),
     ]
-    told = elapsed.assign(ms=np.where(elapsed["error"] == "", elapsed["ms"], np.nan))
-    for rows in (told, log.distances):
+    succeeded = log.elapsed["error"] == ""
+    elapsed = log.elapsed.assign(ms=np.where(succeeded, log.elapsed["ms"], np.nan))
+    for rows in (elapsed, log.distances):
         reference = reference_of(rows, "reference")
         start, end = record_of(rows, "start"), record_of(rows, "end")
-        edges.append((start, end, rows["ms"].to_numpy()))
-        edges.append((reference, start, rows["start_ms"].to_numpy()))
-        edges.append((reference, end, rows["end_ms"].to_numpy()))
-    one, other, ms = (np.concatenate(column) for column in zip(*edges, strict=True))
-    return one, other, ms
+        parts.append(_Distances(start, end, rows["ms"].to_numpy()))
+        parts.append(_Distances(reference, start, rows["start_ms"].to_numpy()))
+        parts.append(_Distances(reference, end, rows["end_ms"].to_numpy()))
+    whole = _Distances.joined(parts)
+    seen = (whole.start >= 0) & (whole.end >= 0)
+    return whole.take(seen & np.isfinite(whole.ms) & (whole.start != whole.end))
 
 
 def hanging_together(
-    count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
+    count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`.
-    Each tree hangs itself on its lowest neighbour until none has a lower one."""
-    root, offset = np.arange(count), np.zeros(count, dtype=np.int64)
+    """(root, distance from it) of each of `count` nodes, given edges whose `end` lies `ns` after their
+    `start`.  Nodes that edges connect form a tree with one root; at first each node is a tree.  Every
+    round puts each tree below the lowest root that an edge connects it to, until there is none."""
+    root = np.arange(count)
+    offset = np.zeros(count, dtype=np.int64)
     while True:
-        apart = np.flatnonzero(root[one] != root[two])
+        apart = np.flatnonzero(root[start] != root[end])
         if not len(apart):
             return root, offset
-        one, two, ns = one[apart], two[apart], ns[apart]
-        a, b, after = root[one], root[two], offset[one] + ns - offset[two]
-        low, high, after = np.minimum(a, b), np.maximum(a, b), np.where(a < b, after, -after)
+        start, end, ns = start[apart], end[apart], ns[apart]
+        start_root, end_root = root[start], root[end]
+        # how far the root of the end lies behind that of the start
+        behind = offset[start] + ns - offset[end]
+        low = np.minimum(start_root, end_root)
+        high = np.maximum(start_root, end_root)
+        high_behind_low = np.where(start_root < end_root, behind, -behind)
         order = np.lexsort((low, high))
         child, first = np.unique(high[order], return_index=True)
-        parent, step = np.arange(count), np.zeros(count, dtype=np.int64)
-        parent[child], step[child] = low[order][first], after[order][first]
+        parent = np.arange(count)
+        step = np.zeros(count, dtype=np.int64)
+        parent[child] = low[order][first]
+        step[child] = high_behind_low[order][first]
         while (parent[parent] != parent).any():
-            step, parent = step + step[parent], parent[parent]
-        offset, root = offset + step[root], parent[root]
+            step = step + step[parent]
+            parent = parent[parent]
+        offset = offset + step[root]
+        root = parent[root]
 
 
-def _join(
-    a: np.ndarray, b: np.ndarray, distance: np.ndarray, rounding: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(origin, line, error against the frame before) of every frame, from the rounded distances of
-    their origins: from frame to frame along the edges with the least rounding."""
-    joined: dict[tuple[int, int], tuple[float, float]] = {}
-    for p, q, d, r in zip(*(v.tolist() for v in (a, b, distance, rounding)), strict=True):
-        p, q, d = (p, q, d) if p < q else (q, p, -d)
-        low, high = joined.get((p, q), (-np.inf, np.inf))
-        if max(low, d - r) <= min(high, d + r):  # else measured while an event was recorded again
-            joined[p, q] = max(low, d - r), min(high, d + r)
+#: Two frames, the lower number first -> how far the second lies behind the first: between which ns.
+_Joints = dict[tuple[int, int], tuple[float, float]]
+
+
+def _joints(
+    start: np.ndarray, end: np.ndarray, distance: np.ndarray, rounding: np.ndarray
+) -> _Joints:
+    """What rounded distances between the origins of frames leave open of each pair of frames."""
+    joints: _Joints = {}
+    columns = (start.tolist(), end.tolist(), distance.tolist(), rounding.tolist())
+    for frame, other_frame, apart, room in zip(*columns, strict=True):
+        pair = (frame, other_frame)
+        if frame > other_frame:
+            pair = (other_frame, frame)
+            apart = -apart
+        low, high = joints.get(pair, (-np.inf, np.inf))
+        low = max(low, apart - room)
+        high = min(high, apart + room)
+        if low <= high:  # else measured while an event was recorded again
+            joints[pair] = (low, high)
+    return joints
+
+
+def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(origin, line, error against the frame before) of every frame: from frame to frame along the
+    joints with the least room."""
     neighbours: dict[int, list[tuple[float, int, float]]] = {}
-    for (p, q), (low, high) in joined.items():
+    for (first, second), (low, high) in joints.items():
         width, middle = (high - low) / 2, (high + low) / 2
-        neighbours.setdefault(p, []).append((width, q, middle))
-        neighbours.setdefault(q, []).append((width, p, -middle))
-    origin, line = np.zeros(count, np.int64), np.full(count, -1)
+        neighbours.setdefault(first, []).append((width, second, middle))
+        neighbours.setdefault(second, []).append((width, first, -middle))
+    origin = np.zeros(count, np.int64)
+    line = np.full(count, -1)
     error = np.full(count, np.inf)
     for seed in range(count):
         queue = [seed] if line[seed] < 0 else []
         line[queue] = seed
-        for here in queue:  # grows while it is walked
-            for width, other, apart in sorted(neighbours.get(here, [])):
-                if line[other] < 0:
-                    line[other], error[other] = seed, width
-                    origin[other] = origin[here] + round(apart)
-                    queue.append(other)
+        for frame in queue:  # grows while it is walked
+            for width, neighbour, apart in sorted(neighbours.get(frame, [])):
+                if line[neighbour] < 0:
+                    line[neighbour] = seed
+                    error[neighbour] = width
+                    origin[neighbour] = origin[frame] + round(apart)
+                    queue.append(neighbour)
     return origin, line, error
 
 
@@ -223,10 +277,10 @@ class Line:
         """(trace time, its standard deviation) of events at `at` on the event clock."""
         shift, spread = np.empty(len(at)), np.empty(len(at))
         for first in range(0, len(at), _AT_ONCE):
-            some = slice(first, first + _AT_ONCE)
-            x = _design(at[some], frame[some], self.knots, self.frames)
-            shift[some] = x @ self.mean
-            spread[some] = np.sqrt(np.maximum(((x @ self.covariance) * x).sum(axis=1), 0.0))
+            rows = slice(first, first + _AT_ONCE)
+            x = _design(at[rows], frame[rows], self.knots, self.frames)
+            shift[rows] = x @ self.mean
+            spread[rows] = np.sqrt(np.maximum(((x @ self.covariance) * x).sum(axis=1), 0.0))
         return at + self.base_ns + np.rint(shift).astype(np.int64), spread
 
 
@@ -241,49 +295,108 @@ def fit_line(
     """The line of one event clock.  `s`, `frame` and `at` (place on the event clock, ns) of the
     records that tell it; `frames`: all its frames, sorted, even those without such a record;
     `origin_error_ns`: per frame, how far it may be off against the one before."""
-    order = np.lexsort((s.behind, s.previous_end, frame))
-    one, two = order[:-1], order[1:]
-    next_ = (frame[one] == frame[two]) & (s.previous_end[one] == s.previous_end[two])
-    next_ &= (s.behind[two] == s.behind[one] + 1) & ~s.waits[one] & ~s.waits[two]
-    next_ &= s.previous_end[two] > s.call_end[two] + _QUEUED_NS
-    apart = (at[two] - at[one])[next_]
-    enough = len(apart) >= _ENOUGH
-    model = assumed(tracing, s, float(np.percentile(apart, _PROMPT)) if enough else 0.0)
+    model = assumed(tracing, s, _queued_spacing(s, frame, at))
     frames = frames if len(frames) <= _MOST_FRAMES else frames[:0]
-    first, last = int(at.min()), int(at.max())
-    count = int(np.clip((last - first) // _KNOT_NS, 1, _MOST_KNOTS)) + 1
-    knots = np.linspace(first, max(last, first + 1), count).astype(np.int64)
-    inner = len(knots) + len(frames)
-    prior = np.zeros((inner + len(PARAMETERS),) * 2)
-    prior[:inner, :inner] = _prior(knots, frames, origin_error_ns)
-    prior[inner:, inner:] = np.linalg.inv(model.covariance)
-    solution = mean = np.concatenate([np.zeros(inner), model.vector])
+    knots = _knots(at)
+    prior = _prior(knots, frames, origin_error_ns)
     seen = model.observe(s)
     offset = seen.known_ns - at[seen.record]
     base = int(offset[0]) + int(np.median(offset - offset[0] + seen.x @ model.vector))
+    fit = _Fit.before(prior, model)
     for widen in _NARROWING:
-        seen = model.observe(s)
+        seen = fit.model.observe(s)
+        place = _design(at[seen.record], frame[seen.record], knots, frames)
+        x = np.concatenate([place, -seen.x], axis=1)
         y = (seen.known_ns - at[seen.record] - base).astype(float)
-        line = _design(at[seen.record], frame[seen.record], knots, frames)
-        x = np.concatenate([line, -seen.x], axis=1)
+        fit = fit.with_observations(seen, x, y, widen)
+    # calls of a stretch are slow together: what they scatter by may be common to all of them
+    stretch = np.searchsorted(knots, at[seen.record], side="right")
+    covariance = fit.covariance + fit.common_scatter(seen, x, y, stretch)
+    size = fit.size
+    return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
+
+
+def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
+    """How far apart (ns) consecutive records behind queued work are on the event clock; 0 if there are
+    too few of them."""
+    order = np.lexsort((s.behind, s.previous_end, frame))
+    first, second = order[:-1], order[1:]
+    consecutive = frame[first] == frame[second]
+    consecutive &= s.previous_end[first] == s.previous_end[second]
+    consecutive &= s.behind[second] == s.behind[first] + 1
+    consecutive &= ~s.waits[first] & ~s.waits[second]
+    consecutive &= s.previous_end[second] > s.call_end[second] + _QUEUED_NS
+    apart = (at[second] - at[first])[consecutive]
+    return float(np.percentile(apart, _PROMPT)) if len(apart) >= _ENOUGH else 0.0
+
+
+def _knots(at: np.ndarray) -> np.ndarray:
+    """Knots over the time in which records lie, at least two."""
+    first, last = int(at.min()), int(at.max())
+    count = int(np.clip((last - first) // _KNOT_NS, 1, _MOST_KNOTS)) + 1
+    return np.linspace(first, max(last, first + 1), count).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Offsets at knots and of frames, and behind them the parameters of `model`, as fitted together.
+    `prior`: the precision of `mean`, what is known of them beforehand; `weight`: of the observations."""
+
+    prior: np.ndarray
+    mean: np.ndarray
+    model: LatencyModel
+    solution: np.ndarray
+    covariance: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def before(cls, prior_of_line: np.ndarray, model: LatencyModel) -> _Fit:
+        """Before anything was observed."""
+        size = len(prior_of_line)
+        prior = np.zeros((size + len(PARAMETERS),) * 2)
+        prior[:size, :size] = prior_of_line
+        prior[size:, size:] = np.linalg.inv(model.covariance)
+        mean = np.concatenate([np.zeros(size), model.vector])
+        return cls(prior, mean, model, solution=mean, covariance=prior, weight=mean[:0])
+
+    @property
+    def size(self) -> int:
+        """How many of the unknowns are of the line."""
+        return len(self.mean) - len(PARAMETERS)
+
+    def with_observations(
+        self, seen: Observations, x: np.ndarray, y: np.ndarray, widen: float
+    ) -> _Fit:
+        """One step: observations `y`, linear in the unknowns by `x`, with weights by how far they lie from
+        what the fit expects.  Their scatter is taken for `widen` times larger."""
         sigma = seen.scale_ns * widen
-        z = (x @ solution - y) / sigma  # how far the record lies behind where this expects it
+        z = (x @ self.solution - y) / sigma  # how far the record lies behind where this expects it
         on_time = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
-        weight = np.where(z * LATE[seen.class_] < 0, on_time, (_STUDENT + 1) / (_STUDENT + z**2))
+        late = z * LATE[seen.class_] >= 0
+        weight = np.where(late, (_STUDENT + 1) / (_STUDENT + z**2), on_time)
         weight *= seen.certain / sigma**2
         weighted = (x * weight[:, None]).T
-        normal = weighted @ x + prior
-        solution = np.linalg.solve(normal, weighted @ y + prior @ mean)
+        normal = weighted @ x + self.prior
+        solution = np.linalg.solve(normal, weighted @ y + self.prior @ self.mean)
         covariance = np.linalg.inv(normal)
-        model = replace(model, vector=solution[inner:], covariance=covariance[inner:, inner:])
-    # calls of a stretch are slow together: what they scatter by may be common to all of them
-    stretch, off = np.searchsorted(knots, at[seen.record], side="right"), y - x @ solution
-    more, weight = np.zeros_like(covariance), weight * (seen.class_ == IDLE)
-    for number in np.unique(stretch[weight > 0]):
-        w = weight * (stretch == number)
-        moved = covariance @ (w @ x)  # by 1 ns
-        more += np.outer(moved, moved) * ((w * off**2).sum() / w.sum())
-    return Line(base, knots, frames, solution[:inner], (covariance + more)[:inner, :inner])
+        size = self.size
+        model = replace(self.model, vector=solution[size:], covariance=covariance[size:, size:])
+        return replace(self, model=model, solution=solution, covariance=covariance, weight=weight)
+
+    def common_scatter(
+        self, seen: Observations, x: np.ndarray, y: np.ndarray, stretch: np.ndarray
+    ) -> np.ndarray:
+        """The covariance that is due to what the calls of each stretch on an idle stream have in
+        common."""
+        residual = y - x @ self.solution
+        weight = self.weight * (seen.class_ == IDLE)
+        covariance = np.zeros_like(self.covariance)
+        for number in np.unique(stretch[weight > 0]):
+            of_stretch = weight * (stretch == number)
+            moved = self.covariance @ (of_stretch @ x)  # by 1 ns
+            variance = (of_stretch * residual**2).sum() / of_stretch.sum()
+            covariance += np.outer(moved, moved) * variance
+        return covariance
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
@@ -291,30 +404,33 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
     and frame in the offset at `at`."""
     x = np.zeros((len(at), len(knots) + len(frames)))
     rows = np.arange(len(at))
-    k = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
-    part = (at - knots[k]).astype(float) / (knots[k + 1] - knots[k])
-    x[rows, k], x[rows, k + 1] = 1 - part, part
+    knot = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
+    part = (at - knots[knot]).astype(float) / (knots[knot + 1] - knots[knot])
+    x[rows, knot] = 1 - part
+    x[rows, knot + 1] = part
     if len(frames):
-        x[rows, len(knots) + np.minimum(np.searchsorted(frames, frame), len(frames) - 1)] = 1.0
+        number = np.minimum(np.searchsorted(frames, frame), len(frames) - 1)
+        x[rows, len(knots) + number] = 1.0
     return x
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
     """Prior precision: rates of a few ppm that change little, frames within the rounding of the
     edge before them; the first one is fixed."""
-    n, m = len(knots), len(frames)
+    size = len(knots) + len(frames)
     step = float(knots[1] - knots[0])
-    rate = np.diff(np.eye(n, n + m), axis=0) / step
+    rate = np.diff(np.eye(len(knots), size), axis=0) / step
     bend = np.diff(rate, axis=0)
-    out = rate.T @ rate / (_RATE * np.sqrt(n - 1)) ** 2
-    out += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
-    for number in range(m):
-        row, error = np.eye(n + m)[n + number], 1.0
-        if number and np.isfinite(origin_error[frames[number]]):
-            row[n + number - 1] = -1.0
-            error = max(origin_error[frames[number]] / np.sqrt(3), 1.0)
-        out += np.outer(row, row) / error**2
-    return out
+    precision = rate.T @ rate / (_RATE * np.sqrt(len(knots) - 1)) ** 2
+    precision += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
+    for number, frame in enumerate(frames):
+        row = np.eye(size)[len(knots) + number]
+        error = 1.0
+        if number and np.isfinite(origin_error[frame]):
+            row[len(knots) + number - 1] = -1.0
+            error = max(origin_error[frame] / np.sqrt(3), 1.0)
+        precision += np.outer(row, row) / error**2
+    return precision
 
 
 @dataclass(frozen=True)
@@ -333,27 +449,33 @@ def place_records(
     """Places of all records that are on an event clock.  Arrays are per record; those of the clock
     (None: the log has no references) cover only the first ones, the records of the log.  `known`:
     whose surroundings are (the others are placed, but are no evidence)."""
-    place, error = np.zeros((2, len(known)), np.int64)
-    line = np.full(len(known), -1)
+    place = np.zeros(len(known), np.int64)
+    error = np.zeros(len(known), np.int64)
     if clock is None:
-        return ClockPlaces(place, error, line)
-    more = len(known) - len(clock.at_ns)
-    at, frame = np.pad(clock.at_ns, (0, more)), np.pad(clock.frame, (0, more), constant_values=-1)
+        return ClockPlaces(place, error, np.full(len(known), -1))
+    unlogged = len(known) - len(clock.at_ns)
+    at = np.pad(clock.at_ns, (0, unlogged))
+    frame = np.pad(clock.frame, (0, unlogged), constant_values=-1)
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
-    frames_of, every = group(clock.line, np.arange(len(clock.line))), np.arange(len(line))
-    for number, members in group(line[line >= 0], every[line >= 0]).items():
+    # all its frames, even those without a known record: records may be placed by the same line
+    frames_of = group(clock.line, np.arange(len(clock.line)))
+    on_line = np.flatnonzero(line >= 0)
+    for number, members in group(line[on_line], on_line).items():
         record = members[known[members]]
         if not len(record):
             line[members] = -1
             continue
-        record = record[:: -(-len(record) // _MOST)]
-        # all its frames, even those without a known record: others may be placed by the same line
-        frames = frames_of[number]
-        own = fit_line(
-            s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
+        record = record[:: -(-len(record) // _MOST_RECORDS)]
+        fitted = fit_line(
+            s.take(record),
+            frame[record],
+            at[record],
+            tracing,
+            frames_of[number],
+            clock.origin_error_ns,
         )
-        place[members], spread = own.place(at[members], frame[members])
-        if not len(own.frames):
+        place[members], spread = fitted.place(at[members], frame[members])
+        if not len(fitted.frames):
             spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[members]], 1e9))
         error[members] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
     return ClockPlaces(place, error, line)

@@ -44,9 +44,10 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     at least, NA likewise; `caught_up`: the GPU had caught up at the end record.
     """
     records, elapsed = log.records, log.compared
+    process = elapsed["process"].to_numpy()
     logged = records["process"].to_numpy(), records["seq"].to_numpy()
-    process, *sides = (elapsed[c].to_numpy() for c in ("process", "start", "end"))
-    start, end = (numbered(process, side, *logged) for side in sides)
+    start = numbered(process, elapsed["start"].to_numpy(), *logged)
+    end = numbered(process, elapsed["end"].to_numpy(), *logged)
     captured = np.append(records["captured"].to_numpy(), True)  # -1: a record that was not seen
     known = ~captured[start] & ~captured[end]
     elapsed, start, end = elapsed[known], start[known], end[known]
@@ -55,19 +56,29 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
     issuing_ns = last["t1_ns"].to_numpy() - first["t0_ns"].to_numpy()
     idle_ns = np.clip(np.ceil(issuing_ns - lag_ns[start]), 0, np.maximum(elapsed_ns, 0))
-    proven = {"idle_at_most_ns": idle_ns, "start_lag_ns": lag_ns[start], "end_lag_ns": lag_ns[end]}
-    table = {c: pd.array(np.floor(v), "Float64").astype("Int64") for c, v in proven.items()}
-    table |= {"start": start, "end": end, "elapsed_ns": elapsed_ns, "caught_up": caught_up[end]}
-    names = ("tid", "device", "site", "callers", "library")
-    table |= {name: first[name].to_numpy() for name in names}
     pid = np.array([header.get("pid", -1) for header in log.headers])
-    region = zip(first["region"], elapsed["region"], strict=True)
-    return pd.DataFrame(table, index=elapsed.index).assign(
+    regions = zip(first["region"], elapsed["region"], strict=True)
+    columns = {
+        name: first[name].to_numpy() for name in ("tid", "device", "site", "callers", "library")
+    }
+    return pd.DataFrame(columns, index=elapsed.index).assign(
+        start=start,
+        end=end,
+        elapsed_ns=elapsed_ns,
+        idle_at_most_ns=_whole_ns(idle_ns),
+        start_lag_ns=_whole_ns(lag_ns[start]),
+        end_lag_ns=_whole_ns(lag_ns[end]),
+        caught_up=caught_up[end],
         kind="event",
         pid=pid[elapsed["process"].to_numpy()],
         end_site=last["site"].to_numpy(),
-        region=[of_record or of_call for of_record, of_call in region],
+        region=[of_record or of_call for of_record, of_call in regions],
     )
+
+
+def _whole_ns(ns: np.ndarray) -> pd.api.extensions.ExtensionArray:
+    """Nanoseconds rounded down, NA for NaN."""
+    return pd.array(np.floor(ns), "Float64").astype("Int64")
 
 
 def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarray]:
@@ -76,11 +87,12 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     record as early as it executes references of the probe's own, which lie on a stream of their own,
     around the same time."""
     records = log.records
-    at_least_ns, caught_up = np.full(len(records), np.nan), np.zeros(len(records), dtype=bool)
+    at_least_ns = np.full(len(records), np.nan)
+    caught_up = np.zeros(len(records), dtype=bool)
     if clock is None:
         return at_least_ns, caught_up
     called_ns = records["t0_ns"].to_numpy()
-    own = records["calibration"].to_numpy(dtype=bool)
+    by_probe = records["calibration"].to_numpy(dtype=bool)
     # how far a place may be off against the first frame of its clock: the sum of what joins the frames
     # (a pause of seconds is a rounded distance)
     step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
@@ -94,7 +106,7 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         hull_ns = local_hull(since_ns, apart_ns + error_ns)
         lag_ns = np.maximum(apart_ns - error_ns - hull_ns, 0)
         at_least_ns[members] = lag_ns
-        of_probe = np.flatnonzero(own[members])
+        of_probe = np.flatnonzero(by_probe[members])
         if len(of_probe):
             of_probe = of_probe[np.argsort(since_ns[of_probe], kind="stable")]
             times_ns = since_ns[of_probe]
@@ -120,13 +132,13 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The lower convex hull of points, at each x."""
     corners: list[tuple[float, float]] = []
     for n in np.lexsort((y, x)).tolist():
-        here = float(x[n]), float(y[n])
-        if corners and corners[-1][0] == here[0]:
+        point = float(x[n]), float(y[n])
+        if corners and corners[-1][0] == point[0]:
             continue
         while len(corners) > 1:
             (x0, y0), (x1, y1) = corners[-2:]
-            if (y1 - y0) * (here[0] - x0) < (here[1] - y0) * (x1 - x0):
+            if (y1 - y0) * (point[0] - x0) < (point[1] - y0) * (x1 - x0):
                 break
             corners.pop()
-        corners.append(here)
+        corners.append(point)
     return np.interp(x, [corner[0] for corner in corners], [corner[1] for corner in corners])

@@ -14,8 +14,9 @@ recordings, one machine or workload left out at a time, the table placed half of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -108,57 +109,90 @@ class LatencyModel:
         lots = []
         for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
             s = surroundings.take(slice(first, first + _AT_ONCE))
-            seen, count = self.observe(s), len(s.call_start)
+            seen = self.observe(s)
+            count = len(s.call_start)
             place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
-            slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
-            idle, busy = (seen.class_[:count] == one for one in (IDLE, BUSY))
-            bar = BAR_NS + idle * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
-            bar += busy * s.previous_is_node * _NODE_BAR_NS + self.unshown * _UNSHOWN_BAR_NS
-            ahead, queued = np.full(count, FAR), seen.class_ == AHEAD
+            ahead = np.full(count, FAR)
+            queued = seen.class_ == AHEAD
             ahead[seen.record[queued]] = place[queued]
-            lots.append((place[:count], np.where(s.waits, float(FAR), bar), ahead))
-        return Likely(*map(np.concatenate, zip(*lots, strict=True)))
+            lots.append(Likely(place[:count], self._bar(s, seen.class_[:count]), ahead))
+        return Likely(
+            place=np.concatenate([lot.place for lot in lots]),
+            bar=np.concatenate([lot.bar for lot in lots]),
+            ahead=np.concatenate([lot.ahead for lot in lots]),
+        )
+
+    def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
+        """The half-width that holds each record."""
+        slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
+        bar = BAR_NS + (class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
+        bar += (class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
+        bar += self.unshown * _UNSHOWN_BAR_NS
+        return np.where(s.waits, float(FAR), bar)
 
     def observe(self, s: Surroundings) -> Observations:
         """Everything that records say about their own places."""
-        took, value = s.call_end - s.call_start, dict(zip(PARAMETERS, self.vector, strict=True))
-        idle = {
-            "idle_ns": 1.0,
-            "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
-            "idle_long": np.clip(took - _KNEE_NS, 0, _SLOW_NS),
-        }
-        busy = {
-            "busy_ns": 1.0,
-            "copy_ns": s.previous_is_copy,
-            "graph_ns": s.previous_is_graph,
-            "node_ns": s.previous_is_node,
-            "spacing_ns": s.behind,
-        }
-        by_call, by_work = (
-            since + sum(value[name] * column for name, column in columns.items())
-            for since, columns in ((s.call_start, idle), (s.previous_end, busy))
-        )
+        count = len(s.call_start)
+        took = s.call_end - s.call_start
+        by_call = s.call_start + self._latency(_after_call(took))
+        by_work = s.previous_end + self._latency(_after_work(s))
         is_busy = (s.previous_end > 0) & (by_work > by_call)
         apart = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
         likely = np.where(is_busy, by_work, by_call)
         queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
         ahead = np.flatnonzero(queued & ~s.copying & ~s.held)
         stamped = np.flatnonzero(s.stamp > 0)
-        since = np.where(is_busy, s.previous_end, s.call_start)
-        record = np.concatenate([np.arange(len(took)), ahead, stamped])
-        class_ = np.repeat([AHEAD, STAMP], [len(ahead), len(stamped)])
-        class_ = np.append(np.where(is_busy, BUSY, IDLE), class_)
-        x = np.zeros((len(record), len(PARAMETERS)))
-        for columns, rows in ((idle, ~is_busy), (busy, is_busy)):
+        class_ = np.concatenate(
+            [
+                np.where(is_busy, BUSY, IDLE),
+                np.full(len(ahead), AHEAD),
+                np.full(len(stamped), STAMP),
+            ]
+        )
+        x = np.zeros((len(class_), len(PARAMETERS)))
+        for columns, rows in ((_after_call(took), ~is_busy), (_after_work(s), is_busy)):
             for name, column in columns.items():
-                x[: len(took), PARAMETERS.index(name)] = rows * column
+                x[:count, PARAMETERS.index(name)] = rows * column
         x[class_ == AHEAD, PARAMETERS.index("ahead_ns")] = -1.0
         x[class_ == AHEAD, PARAMETERS.index("spacing_ns")] = -s.ahead[ahead]
-        scale, certain = SCATTER_NS[class_], np.ones(len(record), dtype=bool)
-        scale[: len(took)] += _SLOW_SPREAD * ~is_busy * np.maximum(took - _KNEE_NS, 0)
-        certain[: len(took)] = apart & ~s.copying & ~s.waits
-        known = np.concatenate([since, s.next_start[ahead], s.stamp[stamped]])
-        return Observations(record, class_, known, x, scale, certain)
+        scale = SCATTER_NS[class_]
+        scale[:count] += _SLOW_SPREAD * ~is_busy * np.maximum(took - _KNEE_NS, 0)
+        certain = np.ones(len(class_), dtype=bool)
+        certain[:count] = apart & ~s.copying & ~s.waits
+        since = np.where(is_busy, s.previous_end, s.call_start)
+        return Observations(
+            record=np.concatenate([np.arange(count), ahead, stamped]),
+            class_=class_,
+            known_ns=np.concatenate([since, s.next_start[ahead], s.stamp[stamped]]),
+            x=x,
+            scale_ns=scale,
+            certain=certain,
+        )
+
+    def _latency(self, columns: Mapping[str, Any]) -> np.ndarray:
+        """What these columns come to, each times its parameter."""
+        value = dict(zip(PARAMETERS, self.vector, strict=True))
+        return sum(value[name] * column for name, column in columns.items())
+
+
+def _after_call(took: np.ndarray) -> dict[str, Any]:
+    """By parameter, what decides when a record on an idle stream lies after the start of its call."""
+    return {
+        "idle_ns": 1.0,
+        "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
+        "idle_long": np.clip(took - _KNEE_NS, 0, _SLOW_NS),
+    }
+
+
+def _after_work(s: Surroundings) -> dict[str, Any]:
+    """By parameter, what decides when a record on a busy stream lies after the previous operation."""
+    return {
+        "busy_ns": 1.0,
+        "copy_ns": s.previous_is_copy,
+        "graph_ns": s.previous_is_graph,
+        "node_ns": s.previous_is_node,
+        "spacing_ns": s.behind,
+    }
 
 
 def spacing_of(s: Surroundings) -> float:
@@ -170,10 +204,10 @@ def spacing_of(s: Surroundings) -> float:
     gaps = (s.next_start - s.previous_end)[tight]
     if len(gaps) < _ENOUGH:
         return 0.0
-    shortest, more = np.percentile(gaps, _SHORTEST)
+    shortest, longer = np.percentile(gaps, _SHORTEST)
     spacing = float(shortest) - _TABLE["ahead_ns"][0] + _BUSY_LESS_NS
     plausible = _SPACINGS_NS[0] <= spacing <= _SPACINGS_NS[1]
-    return spacing if more - shortest <= _CROWD_NS and plausible else 0.0
+    return spacing if longer - shortest <= _CROWD_NS and plausible else 0.0
 
 
 def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:
@@ -198,11 +232,14 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
     """(likeliest start, error bar) of compared pairs.  The record that is known better decides; of two
     known alike the one that puts the pair later, because GPUs are late, never early.  A kernel queued
     behind a record limits how late it was."""
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    place, bar, ahead = likely
-    by_start, by_end = place[start], place[end] - elapsed
-    begin = np.where(bar[start] < bar[end], by_start, np.maximum(by_start, by_end))
-    begin = np.where(bar[end] < bar[start], by_end, begin)
-    latest = np.minimum(ahead[start], np.minimum(ahead[end], FAR) - elapsed)
+    start = pairs["start"].to_numpy()
+    end = pairs["end"].to_numpy()
+    elapsed = pairs["elapsed_ns"].to_numpy()
+    start_bar, end_bar = likely.bar[start], likely.bar[end]
+    by_start = likely.place[start]
+    by_end = likely.place[end] - elapsed
+    begin = np.where(start_bar < end_bar, by_start, np.maximum(by_start, by_end))
+    begin = np.where(end_bar < start_bar, by_end, begin)
+    latest = np.minimum(likely.ahead[start], np.minimum(likely.ahead[end], FAR) - elapsed)
     begin = np.where(latest < begin, begin - (begin - latest) // 2, begin)
-    return begin, np.ceil(np.minimum(bar[start], bar[end]) + CLOCK_RATE * elapsed)
+    return begin, np.ceil(np.minimum(start_bar, end_bar) + CLOCK_RATE * elapsed)

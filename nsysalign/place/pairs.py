@@ -26,7 +26,7 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type
 from nsysalign.model import CALL, CALL_KINDS, ORIGIN, SYNC_CALLS, Trace, tid_of
 from nsysalign.place.bounded import CROSSING_NS, Bounded
-from nsysalign.place.placed import Placed, who
+from nsysalign.place.placed import Placed, recorded_by
 from nsysalign.text import duration, plural
 
 #: What a call does to events.
@@ -83,7 +83,7 @@ def windows_of_pairs(
             f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
             "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
         )
-    columns = who(records, start, end)
+    columns = recorded_by(records, start, end)
     threads = columns["thread"].tolist()
     columns |= {
         "elapsed_ns": t[end] - t[start],

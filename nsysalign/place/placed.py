@@ -90,19 +90,33 @@ def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, l
     """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the
     clock are not: another thread recorded the event again while it was being measured."""
     pairs = bounded.pairs
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    on = (places.line[start] >= 0) & (places.line[start] == places.line[end])
+    start = pairs["start"].to_numpy()
+    end = pairs["end"].to_numpy()
+    elapsed = pairs["elapsed_ns"].to_numpy()
+    on_line = (places.line[start] >= 0) & (places.line[start] == places.line[end])
     apart = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
     room = _CLOCK_ROOM_NS + places.error_ns
     within = (places.at_ns >= bounded.lower - room) & (places.at_ns <= bounded.upper + room)
     within |= bounded.stamped  # CUPTI's stamp may be late: it bounds nothing
     agree = (apart <= CLOCK_RATE * 5 * elapsed + room[start]) & within[start] & within[end]
-    wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
+    wrong = int((on_line & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
     note = (
         f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
         "neighbours (an event recorded again while it was measured, or dropped rows)"
     )
-    return on & agree, [note] if wrong else []
+    return on_line & agree, [note] if wrong else []
+
+
+@dataclass(frozen=True)
+class _EventPlaces:
+    """Where the windows of pairs begin (arrays of equal length): likeliest, the half-width that holds it,
+    and bounds; `method`: by what they were placed."""
+
+    begin: np.ndarray
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    method: np.ndarray
 
 
 def _event_windows(
@@ -117,73 +131,106 @@ def _event_windows(
     """Windows of kind event: the program's own pairs, by the event clock (`on_clock`), by their time
     stamps, else by what their neighbours make likely.  `bounds`: lower and upper, per record."""
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
-    pairs, on = frames.taken(bounded.pairs, ordinary), on_clock[ordinary]
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    stamp, stamped = records["timestamp_ns"].to_numpy(), bounded.stamped
-    low, high = np.sort(of_starts(*bounds, pairs), axis=0)
-    low, high = (
-        np.where(stamped[start], b[start], x) for b, x in zip(bounds, (low, high), strict=True)
-    )
-    usual, bar = place_pairs(pairs, likely)
-    # the two clocks' rates differ by parts per million: over a long interval both ends share that
-    over = np.where(on, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
-    by_clock = places.at_ns[start] + over // 2
-    of_clock = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
-    ways = [on, stamped[start], stamped[end]]
-    begin = np.select(
-        ways, [by_clock, stamp[start], stamp[end] - elapsed], np.clip(usual, low, high)
-    )
-    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    error = np.select(
-        ways, [of_clock, TICK_NS, _BY_END_NS], np.minimum(bar, farthest).astype(np.int64)
-    )
-    lower, upper = np.where(stamped, 0, bounded.lower), np.where(stamped, FAR, bounded.upper)
-    held = of_starts(lower, upper, pairs, np.abs(over) + TICK_NS)
-    low, high = (np.where(on, x, y) for x, y in zip(held, (low, high), strict=True))
-    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
-    residual[~(stamped[start] & stamped[end])] = pd.NA
-    method = np.full(len(pairs), "bounds", dtype=object)
-    method[stamped[start] | stamped[end]], method[on] = "event-trace", "clock"
+    pairs = frames.taken(bounded.pairs, ordinary)
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    stamp = records["timestamp_ns"].to_numpy()
+    placed = _places_of_pairs(pairs, bounded, places, on_clock[ordinary], likely, bounds, stamp)
+    end_ns = placed.begin + pairs["elapsed_ns"].to_numpy()
+    residual = pd.array(stamp[end] - end_ns, dtype="Int64")
+    residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
     # the log's records come first in `records`: positions there are positions here
-    names = ("region", "site", "callers", "library")
-    region, site, callers, library = (log.records[c].to_numpy() for c in names)
-    columns = who(records, start, end) | {
+    logged = {
+        name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
+    }
+    regions = zip(logged["region"][start], pairs["region"], strict=True)
+    columns = recorded_by(records, start, end) | {
         "log_process": pairs["process"].to_numpy(),
-        "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
-        "site": site[start],
-        "end_site": site[end],
-        "callers": callers[start],
-        "library": library[start],
+        "region": [of_record or of_pair for of_record, of_pair in regions],
+        "site": logged["site"][start],
+        "end_site": logged["site"][end],
+        "callers": logged["callers"][start],
+        "library": logged["library"][start],
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
-        "elapsed_ns": elapsed,
-        "start_ns": begin,
-        "end_ns": begin + elapsed,
-        "start_lower_ns": np.minimum(low, begin),
-        "start_upper_ns": np.maximum(high, begin),
-        "error_ns": error,
-        "method": method,
+        "elapsed_ns": pairs["elapsed_ns"].to_numpy(),
+        "start_ns": placed.begin,
+        "end_ns": end_ns,
+        "start_lower_ns": np.minimum(placed.low, placed.begin),
+        "start_upper_ns": np.maximum(placed.high, placed.begin),
+        "error_ns": placed.error,
+        "method": placed.method,
         "clock_residual_ns": residual,
     }
     return frames.lean(columns, frames.WINDOWS, len(pairs))
 
 
-def who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
-    """Who recorded pairs, when, and on which streams."""
-    columns = {
-        "process": (start, "process"),
-        "thread": (start, "thread"),
-        "end_thread": (end, "thread"),
-        "start_lane": (start, "lane"),
-        "end_lane": (end, "lane"),
-        "open_ns": (start, "call_start_ns"),
-        "close_ns": (end, "call_start_ns"),
-        "close_end_ns": (end, "call_end_ns"),
+def _places_of_pairs(
+    pairs: pd.DataFrame,
+    bounded: Bounded,
+    places: ClockPlaces,
+    on_clock: np.ndarray,
+    likely: Likely,
+    bounds: tuple[np.ndarray, np.ndarray],
+    stamp: np.ndarray,
+) -> _EventPlaces:
+    """Each pair by the best that is known of it.  `stamp`: of each record."""
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    elapsed = pairs["elapsed_ns"].to_numpy()
+    start_stamped, end_stamped = bounded.stamped[start], bounded.stamped[end]
+    low, high = np.sort(of_starts(*bounds, pairs), axis=0)
+    low = np.where(start_stamped, bounds[0][start], low)
+    high = np.where(start_stamped, bounds[1][start], high)
+    usual, bar = place_pairs(pairs, likely)
+    # the two clocks' rates differ by parts per million: over a long interval both ends share that
+    surplus = np.where(on_clock, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
+    clock_error = np.maximum(places.error_ns[start], places.error_ns[end])
+    ways = [on_clock, start_stamped, end_stamped]
+    begin = np.select(
+        ways,
+        [places.at_ns[start] + surplus // 2, stamp[start], stamp[end] - elapsed],
+        np.clip(usual, low, high),
+    )
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error = np.select(
+        ways,
+        [clock_error + (np.abs(surplus) + 1) // 2, TICK_NS, _BY_END_NS],
+        np.minimum(bar, farthest).astype(np.int64),
+    )
+    low_on_clock, high_on_clock = of_starts(
+        np.where(bounded.stamped, 0, bounded.lower),
+        np.where(bounded.stamped, FAR, bounded.upper),
+        pairs,
+        np.abs(surplus) + TICK_NS,
+    )
+    method = np.full(len(pairs), "bounds", dtype=object)
+    method[start_stamped | end_stamped] = "event-trace"
+    method[on_clock] = "clock"
+    return _EventPlaces(
+        begin=begin,
+        error=error,
+        low=np.where(on_clock, low_on_clock, low),
+        high=np.where(on_clock, high_on_clock, high),
+        method=method,
+    )
+
+
+def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+    """Columns of `frames.WINDOWS`: by which process and threads pairs were recorded, when, and on which
+    streams.  `start`, `end`: positions of their records."""
+    first, last = records.iloc[start], records.iloc[end]
+    return {
+        "kind": "event",
+        "start": start,
+        "end": end,
+        "process": first["process"].to_numpy(),
+        "thread": first["thread"].to_numpy(),
+        "end_thread": last["thread"].to_numpy(),
+        "start_lane": first["lane"].to_numpy(),
+        "end_lane": last["lane"].to_numpy(),
+        "open_ns": first["call_start_ns"].to_numpy(),
+        "close_ns": last["call_start_ns"].to_numpy(),
+        "close_end_ns": last["call_end_ns"].to_numpy(),
     }
-    of_records = {
-        name: records[column].to_numpy()[side] for name, (side, column) in columns.items()
-    }
-    return {"kind": "event", "start": start, "end": end} | of_records
 
 
 def _record_places(
@@ -194,14 +241,16 @@ def _record_places(
     t, ahead = likely.place, likely.ahead
     t = np.where(ahead < t, t - (t - ahead) // 2, t)
     t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
-    edges = [(windows[c].to_numpy(), windows[f"{c}_ns"].to_numpy()) for c in ("end", "start")]
-    for record, edge_ns in edges:
-        t[record] = edge_ns
-    stamp, known = records["timestamp_ns"].to_numpy(), records["call"].to_numpy() >= 0
+    end, end_ns = windows["end"].to_numpy(), windows["end_ns"].to_numpy()
+    start, start_ns = windows["start"].to_numpy(), windows["start_ns"].to_numpy()
+    t[end] = end_ns
+    t[start] = start_ns
+    stamp = records["timestamp_ns"].to_numpy()
+    known = records["call"].to_numpy() >= 0
     ways = [known & (places.line >= 0), stamp > 0, known]
     out = np.select(ways, [places.at_ns, stamp, t], -1)
     # the edges of a window share the difference between the clocks' rates
-    own = windows["method"].to_numpy() == "clock"
-    for record, edge_ns in edges:
-        out[record[own]] = edge_ns[own]
+    by_clock = windows["method"].to_numpy() == "clock"
+    out[end[by_clock]] = end_ns[by_clock]
+    out[start[by_clock]] = start_ns[by_clock]
     return out
