@@ -222,10 +222,10 @@ def _joints(
     """What rounded distances between the origins of frames leave open of each pair of frames."""
     joints: _Joints = {}
     columns = (start.tolist(), end.tolist(), distance.tolist(), rounding.tolist())
-    for frame, other_frame, apart, room in zip(*columns, strict=True):
-        pair = (frame, other_frame)
-        if frame > other_frame:
-            pair = (other_frame, frame)
+    for frame, neighbour, apart, room in zip(*columns, strict=True):
+        pair = (frame, neighbour)
+        if frame > neighbour:
+            pair = (neighbour, frame)
             apart = -apart
         low, high = joints.get(pair, (-np.inf, np.inf))
         low = max(low, apart - room)

@@ -85,43 +85,47 @@ class HostTimers:
     notes: list[str]
 
 
-def _own_work_ns(
-    own: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> np.ndarray:
-    """How long the tool itself worked in each window, int64 (windows).
-
-    own      |||||||||||          |             |          records of calibration, later of a new reference
-    work     [---------]          -             -          one burst; a reference each
-    """
-    out = np.zeros(len(start), np.int64)
-    for number in np.unique(process):
-        at = np.sort(own.loc[own["process"] == number, "start"].to_numpy())
-        apart = np.diff(at, append=np.iinfo(np.int64).max)
-        work = np.append(0, np.cumsum(np.where(apart < _BURST_NS, apart, _REFERENCE_NS)))
-        windows = process == number
-        first, last = (np.searchsorted(at, edge[windows]) for edge in (start, end))
-        out[windows] = work[last] - work[first]
-    return out
-
-
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     """Everything that the log timed on the host's clock, on the trace's."""
     matched = _with_processes_without_cuda(trace, log, matched)
-    tied = [*matched.clocks]
-    readings = log.clock_readings[log.clock_readings["process"].isin(tied)].reset_index(drop=True)
+    tied = log.clock_readings["process"].isin([*matched.clocks])
+    readings = log.clock_readings[tied].reset_index(drop=True)
     readings = _on_trace(readings, "t_ns", matched)
+    readers = readings["thread"].unique()
     timers, alone = _differences(log, readings)
     rows = _on_trace(_candidates(log, timers), "t0_ns", matched)
-    start, origin = rows["start"], rows["origin"]
-    end, over = start + rows["elapsed_ns"], start + rows["lasted_ns"]
-    untied = ~rows["process"].isin(tied)
+    ends = rows["start"] + rows["lasted_ns"]
+    with_work = _with_work(trace, readers, rows["thread"], rows["start"], ends)
+    reason = _reasons(log, matched, rows)
+    counts = _counts(matched, rows, with_work, reason)
+    lost = rows.assign(reason=reason)[counts & (reason != "")]
+    names = [row.region or row.site or "host timer" for row in lost.itertuples()]
+    windows = _windows(rows[counts & (reason == "")].reset_index(drop=True))
+    previous = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
+    missed = alone.notna() & (previous >= 0)
+    missed &= _with_work(trace, readers, readings["thread"], previous, readings["start"])
+    notes = [
+        f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
+        "are subtracted from could not be told; nsysalign.region names such a stretch"
+        for name, count in sorted(Counter(alone[missed]).items())
+    ]
+    return HostTimers(windows, lost.assign(name=names), notes)
+
+
+def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
+    """Why candidates can be no window, "" for those that can."""
+    untied = ~rows["process"].isin([*matched.clocks])
     drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
-    own = log.records[log.records["calibration"].to_numpy(dtype=bool)]
-    own = _on_trace(own, "t0_ns", matched)
-    own_ns = _own_work_ns(own, rows["process"].to_numpy(), start.to_numpy(), end.to_numpy())
-    disturbed = own_ns > _OWN_SHARE * (end - start).to_numpy()
-    reason = np.select(
-        [untied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed & (origin != ORIGIN["host"])],
+    calibration = log.records[log.records["calibration"].to_numpy(dtype=bool)]
+    calibration = _on_trace(calibration, "t0_ns", matched)
+    end = rows["start"] + rows["elapsed_ns"]
+    by_tool_ns = _work_of_tool_ns(
+        calibration, rows["process"].to_numpy(), rows["start"].to_numpy(), end.to_numpy()
+    )
+    disturbed = by_tool_ns > _OWN_SHARE * rows["elapsed_ns"].to_numpy()
+    disturbed = disturbed & (rows["origin"] != ORIGIN["host"])
+    return np.select(
+        [untied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed],
         [
             "the clock of its process could not be tied to the trace's",
             "the wall clock was set in between",
@@ -130,37 +134,65 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
         ],
         "",
     )
-    readers = readings["thread"].unique()
-    with_work = _with_work(trace, readers, rows["thread"], start, over)
-    counts = (origin != ORIGIN["region"]) | untied | with_work
-    # a region that holds timed readings around work already has its interval
-    timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
-    held = rows.loc[timed_work, "region"]
-    counts &= ~((origin == ORIGIN["region"]) & rows["region"].isin(held))
-    lost = rows.assign(reason=reason)[counts & (reason != "")]
-    names = [row.region or row.site or "host timer" for row in lost.itertuples()]
 
-    good = rows[counts & (reason == "")].reset_index(drop=True)
-    begin, thread, width = (good[c].to_numpy() for c in ("start", "thread", "width"))
-    close = begin + good["elapsed_ns"].to_numpy()
-    same = ("site", "end_site", "region", "origin", "source", "callers")
-    windows = {c: good[c].to_numpy() for c in same} | {
-        "kind": "host", "log_process": good["process"].to_numpy(), "process": process_of(thread),
-        "thread": thread, "end_thread": thread, "open_ns": begin, "close_ns": close,
-        "close_end_ns": close, "elapsed_ns": close - begin, "start_ns": begin, "end_ns": close,
-        "start_lower_ns": begin - width, "start_upper_ns": begin + width, "error_ns": width,
+
+def _work_of_tool_ns(
+    records: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> np.ndarray:
+    """How long the tool itself worked in each window, int64 (windows).  `records`: those of the tool.
+
+    records  |||||||||||          |             |          of calibration, later of a new reference
+    work     [---------]          -             -          one burst; a reference each
+    """
+    work_ns = np.zeros(len(start), np.int64)
+    for number in np.unique(process):
+        recorded = np.sort(records.loc[records["process"] == number, "start"].to_numpy())
+        apart = np.diff(recorded, append=np.iinfo(np.int64).max)
+        work = np.append(0, np.cumsum(np.where(apart < _BURST_NS, apart, _REFERENCE_NS)))
+        windows = process == number
+        first = np.searchsorted(recorded, start[windows])
+        last = np.searchsorted(recorded, end[windows])
+        work_ns[windows] = work[last] - work[first]
+    return work_ns
+
+
+def _counts(
+    matched: Matched, rows: pd.DataFrame, with_work: np.ndarray, reason: np.ndarray
+) -> pd.Series:
+    """Bool, per candidate: whether it is an interval.  A region is one only with CUDA work, and one that
+    holds timed readings around work already has its interval."""
+    untied = ~rows["process"].isin([*matched.clocks])
+    origin = rows["origin"]
+    timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
+    already = rows["region"].isin(rows.loc[timed_work, "region"])
+    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~already)
+
+
+def _windows(rows: pd.DataFrame) -> pd.DataFrame:
+    """`frames.WINDOWS` of what has a place."""
+    begin = rows["start"].to_numpy()
+    thread = rows["thread"].to_numpy()
+    width = rows["width"].to_numpy()
+    close = begin + rows["elapsed_ns"].to_numpy()
+    kept = ("site", "end_site", "region", "origin", "source", "callers")
+    windows = {name: rows[name].to_numpy() for name in kept} | {
+        "kind": "host",
+        "log_process": rows["process"].to_numpy(),
+        "process": process_of(thread),
+        "thread": thread,
+        "end_thread": thread,
+        "open_ns": begin,
+        "close_ns": close,
+        "close_end_ns": close,
+        "elapsed_ns": close - begin,
+        "start_ns": begin,
+        "end_ns": close,
+        "start_lower_ns": begin - width,
+        "start_upper_ns": begin + width,
+        "error_ns": width,
         "method": "exact",
-    }  # fmt: skip
-    last = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
-    missed = alone.notna() & (last >= 0)
-    missed &= _with_work(trace, readers, readings["thread"], last, readings["start"])
-    notes = [
-        f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
-        "are subtracted from could not be told; nsysalign.region names such a stretch"
-        for name, count in sorted(Counter(alone[missed]).items())
-    ]
-    table = frames.lean(windows, frames.WINDOWS, len(good))
-    return HostTimers(table, lost.assign(name=names), notes)
+    }
+    return frames.lean(windows, frames.WINDOWS, len(rows))
 
 
 def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) -> Matched:
@@ -189,10 +221,11 @@ def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame
     """Lines of the log with start (trace time of this column), width (the clock's uncertainty) and
     thread (the main one where the log names none); 0 without a clock."""
     start, width, process = np.zeros((3, len(rows)), np.int64)
-    for number, own in rows.groupby("process").indices.items():
+    for number, positions in rows.groupby("process").indices.items():
         if clock := matched.clocks.get(int(number)):
-            start[own] = clock.to_trace(rows[column].to_numpy()[own])
-            width[own], process[own] = clock.width_ns, matched.processes[int(number)]
+            start[positions] = clock.to_trace(rows[column].to_numpy()[positions])
+            width[positions] = clock.width_ns
+            process[positions] = matched.processes[int(number)]
     tid = rows["tid"].to_numpy()
     thread = thread_of(process, np.where(tid >= 0, tid, pid_of(process)))
     return rows.assign(start=start, width=width, thread=thread)
@@ -205,14 +238,17 @@ def _with_work(
     each stretch."""
     if thread.empty:
         return np.zeros(0, dtype=bool)
-    kind, caller, begun = (trace.calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-    own = trace.outermost & ~np.isin(kind, [CALL[k] for k in _IDLE])
-    works = trace.outermost & np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
-    works &= ~np.isin(caller, readers)
-    whose, low, high = thread.to_numpy(), start.to_numpy() - 1, end.to_numpy()
-    inside = any_between(caller[own], begun[own], whose, low, high)
-    worker = process_of(caller[works])
-    return inside | any_between(worker, begun[works], process_of(whose), low, high)
+    kind = trace.calls["kind"].to_numpy()
+    caller = trace.calls["thread"].to_numpy()
+    begun = trace.calls["start_ns"].to_numpy()
+    works = trace.outermost & ~np.isin(kind, [CALL[k] for k in _IDLE])
+    enqueues = trace.outermost & np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    enqueues &= ~np.isin(caller, readers)
+    low, high = start.to_numpy() - 1, end.to_numpy()
+    by_thread = any_between(caller[works], begun[works], thread.to_numpy(), low, high)
+    worker = process_of(caller[enqueues])
+    process = process_of(thread.to_numpy())
+    return by_thread | any_between(worker, begun[enqueues], process, low, high)
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -235,8 +271,8 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
-    some = [part for part in (lines, timers) if len(part)] or [lines]
-    return pd.concat(some).sort_values("origin", kind="stable", ignore_index=True)
+    filled = [part for part in (lines, timers) if len(part)] or [lines]
+    return pd.concat(filled).sort_values("origin", kind="stable", ignore_index=True)
 
 
 def _differences(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
@@ -273,9 +309,9 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
     readings say, without the trace.  A start may serve several differences (a lap and a total), each
     of them once.  Of each reading: a number for its thread and clock, its site.
 
-    Of a name the latest reading is subtracted.  Of an attribute, which belongs to one of several objects, an
-    older one if the latest was subtracted here before and it was stored from another place of the file:
-    `with Timer(): ... with Timer(): ...` ends inside out.
+    What a variable subtracts is its latest reading.  An attribute may belong to several objects: where its
+    latest reading was subtracted here before, an older one that another place of the file stored takes its
+    turn, as `with Timer(): ... with Timer(): ...` ends inside out.
     """
     pairs: set[tuple[int, int]] = set()  # a reading that two variables hold is one
     # by thread and variable: readings that it holds, the latest last; starts of each difference

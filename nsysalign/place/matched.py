@@ -11,7 +11,7 @@ for, and which records the program compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ from nsysalign.model import (
     thread_of,
     tid_of,
 )
-from nsysalign.place.clocks import ONE_CLOCK, ClockMap, clock_map, refine
+from nsysalign.place.clocks import ONE_CLOCK, ClockMap, Times, clock_map, refine
 from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
@@ -74,8 +74,8 @@ def numbered(
     does not."""
     out = np.full(len(process), -1)
     known = group(processes, np.arange(len(processes)))
-    for one, asked in group(process, np.arange(len(process))).items():
-        rows = known.get(one, np.empty(0, np.int64))
+    for owner, asked in group(process, np.arange(len(process))).items():
+        rows = known.get(owner, np.empty(0, np.int64))
         out[asked] = pick(rows, positions(number[asked], numbers[rows]), -1)
     return out
 
@@ -83,7 +83,7 @@ def numbered(
 def match(trace: Trace, log: EventLog) -> Matched:
     """Raises EventLogError if the log belongs to another run."""
     processes, notes = match_processes(trace, log)
-    call, thread, clocks, more = match_records(trace, log, processes)
+    call, thread, clocks, clock_notes = match_records(trace, log, processes)
     records = _all_records(trace, log, processes, call, thread)
     pairs, unaligned = logged_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
@@ -94,7 +94,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
             returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
             for column in ("start", "end"):
                 np.minimum.at(asked, rows[column].to_numpy(), returned)
-    return Matched(processes, clocks, records, waits, pairs, asked, unaligned, notes + more)
+    return Matched(processes, clocks, records, waits, pairs, asked, unaligned, notes + clock_notes)
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
@@ -102,14 +102,15 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     EventLogError if the log belongs to another run."""
     calls = trace.calls
     threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
-    every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
-    by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(every)).tolist()}
+    with_rows = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
+    by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(with_rows)).tolist()}
     timed = pd.concat([t[["process", "tid", "t0_ns"]] for t in (log.records, log.hosts)])
-    matched, notes, others = {}, [], other_runs(trace, log, timed)
+    strangers = other_runs(trace, log, timed)
+    matched, notes = {}, []
     for number, header in enumerate(log.headers):
         pid = header.get("pid")
-        if number in others:
-            notes.append(others[number])
+        if number in strangers:
+            notes.append(strangers[number])
         elif isinstance(pid, int) and tid_of(pid) in by_pid:
             matched[number] = by_pid[tid_of(pid)]
         elif pid is None and len(by_pid) == 1:
@@ -141,20 +142,30 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
     spans = spans.agg(["min", "max"]).add(offset, axis=0).dropna() - session
     early = int(calls["start_ns"].min()) - spans["max"]
     late = spans["min"] - int(calls["end_ns"].max())
-    others = {}
+    strangers = {}
     for number, before, after in zip(spans.index.tolist(), early, late, strict=True):
         if max(before, after) > _CLOCK_SET_NS:
             pid = log.headers[number].get("pid")
-            whose = f" of process {pid}" if isinstance(pid, int) else ""
+            process = f" of process {pid}" if isinstance(pid, int) else ""
             when = "after the trace ends" if after > before else "before the trace begins"
-            others[number] = (
-                f"the event log{whose} belongs to another run: its records lie "
+            strangers[number] = (
+                f"the event log{process} belongs to another run: its records lie "
                 f"{duration(max(before, after))} {when}"
             )
-    if others and len(others) == len(spans) == len(log.headers):
+    if strangers and len(strangers) == len(spans) == len(log.headers):
         hint = "use the events-PID.jsonl of the run that made this trace"
-        raise EventLogError(next(iter(others.values())), hint)
-    return others
+        raise EventLogError(next(iter(strangers.values())), hint)
+    return strangers
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """A thread of a log's process: its records by time (positions in the log), the record calls of the
+    trace that it may have made (positions in calls), and the times of both."""
+
+    records: np.ndarray
+    calls: np.ndarray
+    times: Times
 
 
 def match_records(
@@ -162,50 +173,79 @@ def match_records(
 ) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
     """Per record of the log its call (-1: not found) and its thread; clock maps by log process;
     notes."""
-    calls = trace.calls
-    kind, thread, start, end = (
-        calls[c].to_numpy() for c in ("kind", "thread", "start_ns", "end_ns")
-    )
-    is_record = np.flatnonzero((kind == CALL["record"]) & trace.outermost)
-    call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
+    call = np.full(len(log.records), -1, dtype=np.int64)
+    thread = np.full(len(log.records), -1, dtype=np.int64)
+    tid = log.records["tid"].to_numpy(np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
-    t0, t1, tids = (log.records[c].to_numpy(np.int64) for c in ("t0_ns", "t1_ns", "tid"))
     for number, process in processes.items():
         logged = np.flatnonzero(log.records["process"] == number)
-        groups = []  # per thread: its records by time, and the record calls that it may have made
-        for tid in np.unique(tids[logged]).tolist():
-            rows = logged[tids[logged] == tid]
-            rows = rows[np.argsort(t0[rows], kind="stable")]
-            made = is_record[of_thread(thread[is_record], process, tid)]
-            groups.append((rows, made, (t0[rows], t1[rows], start[made], end[made])))
-        clock = None if not trace.info.monotonic else ONE_CLOCK
-        clock = clock or clock_map(
-            log.clocks[log.clocks["process"] == number],
-            log.marked[log.marked["process"] == number].merge(trace.marks, on="payload"),
-            trace.info.session_start_utc_ns,
-        )
+        threads = _threads(trace, log, logged, process)
+        clock = _clock_of(trace, log, number)
         if clock is None:  # line up the first record calls and let refine() do the rest
-            first = next((times for *_, times in groups if len(times[0]) and len(times[2])), None)
-            if first is None:
+            clock = _first_calls(threads)
+            if clock is None:
                 continue
-            called, begun = first[0][:1], first[2][:1]
-            clock = ClockMap(called, begun - called, 20_000_000)
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
             )
-        inside = [clock.contained(*times) for *_, times in groups]
-        hits = sum((found >= 0).sum() for found in inside)
+        inside = [clock.contained(*member.times) for member in threads]
+        hits = sum((position >= 0).sum() for position in inside)
         if clock.width_ns > _SHARP_NS or hits < 0.9 * len(logged):
-            clock = refine(clock, [times for *_, times in groups])
-            inside = [clock.contained(*times) for *_, times in groups]
+            clock = refine(clock, [member.times for member in threads])
+            inside = [clock.contained(*member.times) for member in threads]
         clocks[number] = clock
-        for (rows, made, _), found in zip(groups, inside, strict=True):
-            call[rows] = np.append(made, -1)[found]
-            known = thread_of(process, tids[rows])
-            of[rows] = np.where(tids[rows] >= 0, known, pick(thread, call[rows], -1))
-    return call, of, clocks, notes
+        for member, position in zip(threads, inside, strict=True):
+            rows = member.records
+            call[rows] = np.append(member.calls, -1)[position]
+            by_tid = thread_of(process, tid[rows])
+            by_call = pick(trace.calls["thread"].to_numpy(), call[rows], -1)
+            thread[rows] = np.where(tid[rows] >= 0, by_tid, by_call)
+    return call, thread, clocks, notes
+
+
+def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> list[_Thread]:
+    """The threads of a process whose records are `logged` (positions in the log)."""
+    calls = trace.calls
+    is_record = calls["kind"].to_numpy() == CALL["record"]
+    record_calls = np.flatnonzero(is_record & trace.outermost)
+    callers = calls["thread"].to_numpy()[record_calls]
+    begin = log.records["t0_ns"].to_numpy(np.int64)
+    end = log.records["t1_ns"].to_numpy(np.int64)
+    tids = log.records["tid"].to_numpy(np.int64)[logged]
+    threads = []
+    for tid in np.unique(tids).tolist():
+        records = logged[tids == tid]
+        records = records[np.argsort(begin[records], kind="stable")]
+        made = record_calls[of_thread(callers, process, tid)]
+        times = (
+            begin[records],
+            end[records],
+            calls["start_ns"].to_numpy()[made],
+            calls["end_ns"].to_numpy()[made],
+        )
+        threads.append(_Thread(records, made, times))
+    return threads
+
+
+def _clock_of(trace: Trace, log: EventLog, number: int) -> ClockMap | None:
+    """The clock of a process of the log by what log and trace say of it; None if they say nothing."""
+    if trace.info.monotonic:
+        return ONE_CLOCK
+    clocks = log.clocks[log.clocks["process"] == number]
+    marks = log.marked[log.marked["process"] == number].merge(trace.marks, on="payload")
+    return clock_map(clocks, marks, trace.info.session_start_utc_ns)
+
+
+def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
+    """A rough clock on which the first record of a thread lies at its first record call; None if there
+    is no such thread."""
+    for member in threads:
+        if len(member.records) and len(member.calls):
+            called, _, begun, _ = member.times
+            return ClockMap(called[:1], begun[:1] - called[:1], 20_000_000)
+    return None
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
@@ -227,23 +267,25 @@ def _all_records(
     """`Matched.records` from the calls and threads of the log's records."""
     calls, rows, logged = trace.calls, trace.event_rows, log.records
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
-    other = np.setdiff1d(np.flatnonzero(is_record), call)
-    count = len(call) + len(other)
+    unlogged = np.setdiff1d(np.flatnonzero(is_record), call)
+    count = len(call) + len(unlogged)
     columns: dict[str, np.ndarray] = {}
-    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id", "captured"):
-        none = np.full(len(other), -1) if name != "captured" else np.zeros(len(other), dtype=bool)
-        columns[name] = np.concatenate([logged[name].to_numpy(), none])
+    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id"):
+        unknown = np.full(len(unlogged), -1)
+        columns[name] = np.concatenate([logged[name].to_numpy(), unknown])
+    not_captured = np.zeros(len(unlogged), dtype=bool)
+    columns["captured"] = np.concatenate([logged["captured"].to_numpy(), not_captured])
     for name in ("region", "site"):
-        none = np.full(len(other), "", dtype=object)
-        columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), none])
+        nameless = np.full(len(unlogged), "", dtype=object)
+        columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), nameless])
     columns["log_process"] = number = columns["process"]
     columns["process"] = np.full(count, -1)
     for log_process, process in processes.items():
         columns["process"][number == log_process] = process
-    made = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
-    columns["process"][len(call) :] = made["process"]
-    columns["thread"] = np.concatenate([thread, made["thread"]])
-    columns["call"] = call = np.concatenate([call, other])
+    columns["process"][len(call) :] = calls["process"].to_numpy()[unlogged]
+    callers = calls["thread"].to_numpy()[unlogged]
+    columns["thread"] = np.concatenate([thread, callers])
+    columns["call"] = call = np.concatenate([call, unlogged])
     columns["problem"] = _problems(log, columns)
     columns["event_row"] = row = np.where(call >= 0, positions(call, rows["call"].to_numpy()), -1)
     for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
@@ -287,14 +329,19 @@ def match_waits(
     call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & trace.outermost)
     sync = positions(call, syncs["call"].to_numpy())
     stream_id, log_process, seq = np.full((3, len(call)), -1)
-    thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
+    thread = calls["thread"].to_numpy()[call]
+    begun = calls["start_ns"].to_numpy()[call]
+    ended = calls["end_ns"].to_numpy()[call]
     logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
     for (number, tid), rows in logged.groupby(["process", "tid"]):
-        own = of_thread(thread, processes[int(number)], int(tid))
-        times = (rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy(), begun[own], ended[own])
-        found = clocks[int(number)].contained(*times)
-        rows, hit = rows[found >= 0], own[found[found >= 0]]
-        stream_id[hit], seq[hit], log_process[hit] = rows["stream_id"], rows["record"], number
+        made = of_thread(thread, processes[int(number)], int(tid))
+        t0, t1 = rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy()
+        position = clocks[int(number)].contained(t0, t1, begun[made], ended[made])
+        rows = rows[position >= 0]
+        wait = made[position[position >= 0]]
+        stream_id[wait] = rows["stream_id"]
+        seq[wait] = rows["record"]
+        log_process[wait] = number
     columns = {
         "call": call,
         "sync": sync,
@@ -315,18 +362,10 @@ def awaited(
     eventSyncId, else by the log, else the latest record of the same event before the wait (DDP's reducer
     records many, then waits for each), else the latest record of the same thread that it can be (both
     inferred).  Both tables have the column lane."""
-    found = np.full(len(waits), -1)
-    for keys, known in (
-        (["process", "event_sync"], records["call"] >= 0),
-        (["log_process", "seq"], records["log_process"] >= 0),
-    ):
-        those = np.flatnonzero(known & (records[keys[1]] >= 0))
-        of_records = (records[c].to_numpy()[those] for c in keys)
-        position = numbered(*(waits[c].to_numpy() for c in keys), *of_records)
-        found = np.where(found < 0, pick(those, position, -1), found)
-    unsure = found < 0
+    record = _named_records(waits, records)
+    unsure = record < 0
     calls = waits["call"].to_numpy()
-    begun, thread = (trace.calls[c].to_numpy()[calls] for c in ("start_ns", "thread"))
+    begun = trace.calls["start_ns"].to_numpy()[calls]
     asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=begun)
     asked = asked.astype("int64").sort_values("time")
     asked = asked[(asked["event"] >= 0) & unsure[asked["wait"].to_numpy()]]
@@ -337,12 +376,32 @@ def awaited(
     if len(asked):
         joined = pd.merge_asof(asked, made, on="time", by=["process", "event"])
         joined = joined.dropna(subset="record")
-        found[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
-    for number, left in group(thread, np.arange(len(waits))).items():
-        left = left[found[left] < 0]
-        of_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
-        found[left] = _latest(waits.iloc[left], begun[left], records.iloc[of_thread], of_thread)
-    return found, unsure & (found >= 0)
+        record[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
+    thread = trace.calls["thread"].to_numpy()[calls]
+    for number, rows in group(thread, np.arange(len(waits))).items():
+        left = rows[record[rows] < 0]
+        on_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
+        record[left] = _latest(waits.iloc[left], begun[left], records.iloc[on_thread], on_thread)
+    return record, unsure & (record >= 0)
+
+
+def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+    """Position in `records` of what each wait waits for by eventSyncId, else by the log; -1 where
+    neither says it."""
+    record = np.full(len(waits), -1)
+    for process, number, usable in (
+        ("process", "event_sync", records["call"] >= 0),
+        ("log_process", "seq", records["log_process"] >= 0),
+    ):
+        rows = np.flatnonzero(usable & (records[number] >= 0))
+        position = numbered(
+            waits[process].to_numpy(),
+            waits[number].to_numpy(),
+            records[process].to_numpy()[rows],
+            records[number].to_numpy()[rows],
+        )
+        record = np.where(record < 0, pick(rows, position, -1), record)
+    return record
 
 
 def _latest(
@@ -352,7 +411,9 @@ def _latest(
     among the last `_LOOK_BACK`: not a record of another event, and not one of the waiting stream, for
     which nothing would have to wait."""
     order = np.argsort(records["call_start_ns"].to_numpy(), kind="stable")
-    event, lane, time = (records[c].to_numpy()[order] for c in ("event", "lane", "call_start_ns"))
+    event = records["event"].to_numpy()[order]
+    lane = records["lane"].to_numpy()[order]
+    time = records["call_start_ns"].to_numpy()[order]
     wanted, waiting = waits["event"].to_numpy(), waits["lane"].to_numpy()
     place = np.searchsorted(time, begun, side="right") - 1
     impossible = np.ones(len(place), dtype=bool)
@@ -372,10 +433,9 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     # those of the log come first: positions among them are positions in `records`
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
     known = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
-    start, end = (
-        numbered(asked["process"].to_numpy(), asked[side].to_numpy(), *known)
-        for side in ("start", "end")
-    )
+    process = asked["process"].to_numpy()
+    start = numbered(process, asked["start"].to_numpy(), *known)
+    end = numbered(process, asked["end"].to_numpy(), *known)
     elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
     numbers = {"start": start, "end": end, "source": np.arange(len(asked))}
     pairs = asked[["process", "region", "site", "t1_ns", "calibration"]].assign(

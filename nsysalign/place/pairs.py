@@ -58,45 +58,54 @@ def windows_of_pairs(
     `records`: `Matched.records`."""
     pairs, notes = read_pairs(trace, records)
     possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
-    both = possible[pairs[:, 0]] & possible[pairs[:, 1]]
-    if not both.all():
-        lost = int((~both).sum())
+    consistent = possible[pairs[:, 0]] & possible[pairs[:, 1]]
+    if not consistent.all():
+        lost = int((~consistent).sum())
         notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
-    start, end, wait = pairs[both].T
-    t, lower, upper = (placed.records[c].to_numpy() for c in ("t_ns", "lower_ns", "upper_ns"))
-    t = t.copy()
-    t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
-    room = np.maximum(np.maximum(t - lower, upper - t), 1)
+    start, end, wait = pairs[consistent].T
+    time = placed.records["t_ns"].to_numpy().copy()
+    time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
+    lower = placed.records["lower_ns"].to_numpy()
+    upper = placed.records["upper_ns"].to_numpy()
+    room = np.maximum(np.maximum(time - lower, upper - time), 1)
     # a stamp of CUPTI's may be late
-    bar = placed.bar_ns
-    error = np.where(bounded.stamped, bar, np.minimum(bar, room)).astype(np.int64)
-    # The host waited for an end until long after its place, and nothing ran that the trace shows
-    # (kernels launched by kernels have no rows): it may have been as late as that
-    calls, done = trace.calls, np.sort(trace.operations["end_ns"].to_numpy())
-    began, returned, kind = (calls[c].to_numpy()[wait] for c in ("start_ns", "end_ns", "kind"))
-    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
-    late = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (began <= t[end])
-    late &= returned - np.maximum(last, t[end]) > _WAKES_NS
-    unseen = np.where(late, returned - t[end], 0)
-    if 2 * np.count_nonzero(late) > len(late):
+    error = np.where(bounded.stamped, placed.bar_ns, np.minimum(placed.bar_ns, room))
+    error = error.astype(np.int64)
+    unseen = _unseen_work(trace, wait, time[end])
+    if 2 * np.count_nonzero(unseen) > len(unseen):
         notes.append(
             f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
             "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
         )
     columns = recorded_by(records, start, end)
     threads = columns["thread"].tolist()
+    latest_start = np.maximum(np.minimum(upper[start], time[end]), time[start])
     columns |= {
-        "elapsed_ns": t[end] - t[start],
-        "start_ns": t[start],
-        "end_ns": t[end],
-        "start_lower_ns": np.minimum(lower[start], t[start]),
-        "start_upper_ns": np.maximum(np.minimum(upper[start], t[end]), t[start]),
+        "elapsed_ns": time[end] - time[start],
+        "start_ns": time[start],
+        "end_ns": time[end],
+        "start_lower_ns": np.minimum(lower[start], time[start]),
+        "start_upper_ns": latest_start,
         "error_ns": np.maximum(np.maximum(error[start], error[end]), unseen),
         "method": "inferred",
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
     return frames.lean(columns, frames.WINDOWS, len(start)), notes
+
+
+def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """By how much (ns) ends may be later than their places: the host waited for them (the calls `wait`)
+    until long after, and nothing ran that the trace shows (kernels launched by kernels have no rows)."""
+    calls = trace.calls
+    began = calls["start_ns"].to_numpy()[wait]
+    returned = calls["end_ns"].to_numpy()[wait]
+    waits = np.isin(calls["kind"].to_numpy()[wait], [CALL[kind] for kind in SYNC_CALLS])
+    done = np.sort(trace.operations["end_ns"].to_numpy())
+    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
+    idle = returned - np.maximum(last, end_ns)
+    late = waits & (began <= end_ns) & (idle > _WAKES_NS)
+    return np.where(late, returned - end_ns, 0)
 
 
 def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
@@ -130,8 +139,8 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
         "for); elapsed_time itself is not in it, the length is estimated from what lies around"
     ] * bool(read)
     notes += [
-        f"{count:,} {what}: whether the program compared them is not known"
-        for what, count in unclear.items()
+        f"{count:,} {events}: whether the program compared them is not known"
+        for events, count in unclear.items()
         if count
     ]
     return np.array(read, np.int64).reshape(-1, 3), notes
@@ -219,7 +228,7 @@ class _NamedEvents:
             for run in runs:
                 pairs, alike = self._of_run(run)
                 marks += alike * len(pairs)
-                known += [] if alike else [pair for some in pairs for pair in some]
+                known += [] if alike else [pair for recorded in pairs for pair in recorded]
             if known or marks:
                 break
         return known, marks
@@ -227,29 +236,31 @@ class _NamedEvents:
     def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
         """Pairs s, e, s, e ... or s, s, ..., e, e, ...: the way with most pairs, most of them on one
         stream, fewest other records in between; whether they look like marks."""
-        half, ways = len(run) // 2, []
-        others = sorted(call.start_ns for number in run for call in self.records[number])
+        half = len(run) // 2
+        times = sorted(call.start_ns for number in run for call in self.records[number])
+        ways = []
         for starts, ends in ((run[0::2], run[1::2]), (run[:half], run[half : 2 * half])):
-            pairs = [some for s, e in zip(starts, ends, strict=False) if (some := self.pair(s, e))]
-            on_one = sum(some[0].start.stream == some[0].end.stream for some in pairs)
+            events = zip(starts, ends, strict=False)
+            pairs = [known for start, end in events if (known := self.pair(start, end))]
+            on_a_stream = sum(known[0].start.stream == known[0].end.stream for known in pairs)
             between = sum(
-                bisect_right(others, pair.end.start_ns - 1)
-                - bisect_right(others, pair.start.start_ns)
-                for some in pairs
-                for pair in some[:100]
+                bisect_right(times, pair.end.start_ns - 1)
+                - bisect_right(times, pair.start.start_ns)
+                for known in pairs
+                for pair in known[:100]
             )
-            ways.append(((len(pairs), on_one, -between), pairs))
-        best = max(ways, key=lambda way: way[0])
-        return best[1], best is ways[0] and _are_marks(best[1])
+            ways.append(((len(pairs), on_a_stream, -between), pairs))
+        _, best = max(ways, key=lambda way: way[0])
+        return best, best is ways[0][1] and _are_marks(best)
 
     def pair(self, start: int, end: int) -> list[KnownPair]:
         """The records of two events that the host waited for; [] if the two are no pair."""
         starts, ends, known = self.records[start], self.records[end], []
-        in_turn = [call for both in zip(starts, ends, strict=False) for call in both]
+        in_turn = [call for pair in zip(starts, ends, strict=False) for call in pair]
         if (
             not len(starts) == len(ends) > 0
             or {start, end} & self.ordering
-            or any(one.start_ns >= two.start_ns for one, two in pairwise(in_turn))
+            or any(call.start_ns >= next_.start_ns for call, next_ in pairwise(in_turn))
             or starts[0].thread != ends[0].thread
         ):
             return []
@@ -298,8 +309,8 @@ def _are_marks(pairs: Sequence[Sequence[KnownPair]]) -> bool:
     every end and the next start and no wait: ten marks of which the first and last are compared look
     the same."""
     return len(pairs) > 1 and all(
-        len(one) == len(two) == 1
-        and one[0].end.start_ns < two[0].start.start_ns < one[0].wait.start_ns
-        and two[0].start.rank - one[0].end.rank > 1
-        for one, two in pairwise(pairs)
+        len(pair) == len(next_pair) == 1
+        and pair[0].end.start_ns < next_pair[0].start.start_ns < pair[0].wait.start_ns
+        and next_pair[0].start.rank - pair[0].end.rank > 1
+        for pair, next_pair in pairwise(pairs)
     )

@@ -217,19 +217,19 @@ def _places_of_pairs(
 def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Columns of `frames.WINDOWS`: by which process and threads pairs were recorded, when, and on which
     streams.  `start`, `end`: positions of their records."""
-    first, last = records.iloc[start], records.iloc[end]
+    at_start = {name: records[name].to_numpy()[start] for name in ("process", "thread", "lane")}
     return {
         "kind": "event",
         "start": start,
         "end": end,
-        "process": first["process"].to_numpy(),
-        "thread": first["thread"].to_numpy(),
-        "end_thread": last["thread"].to_numpy(),
-        "start_lane": first["lane"].to_numpy(),
-        "end_lane": last["lane"].to_numpy(),
-        "open_ns": first["call_start_ns"].to_numpy(),
-        "close_ns": last["call_start_ns"].to_numpy(),
-        "close_end_ns": last["call_end_ns"].to_numpy(),
+        "process": at_start["process"],
+        "thread": at_start["thread"],
+        "end_thread": records["thread"].to_numpy()[end],
+        "start_lane": at_start["lane"],
+        "end_lane": records["lane"].to_numpy()[end],
+        "open_ns": records["call_start_ns"].to_numpy()[start],
+        "close_ns": records["call_start_ns"].to_numpy()[end],
+        "close_end_ns": records["call_end_ns"].to_numpy()[end],
     }
 
 

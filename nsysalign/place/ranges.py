@@ -59,27 +59,46 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         )
         spans = spans[~spans["range"].isin(with_work[deep])]
     spans, lanes, stream_sets = _over_streams(spans, lanes)
-    number, lane, start, end = (spans[c].to_numpy() for c in ("range", "lane", "start", "end"))
-    thread, process, text, opened, closed, row = (
-        ranges[c].to_numpy()[number]
-        for c in ("thread", "process", "text", "start_ns", "end_ns", "row")
-    )
-    several = spans["range"].duplicated(keep=False)
-    device = lanes["device"].to_numpy()[lane].tolist()
-    columns = dict.fromkeys(("thread", "end_thread"), thread)
-    columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
-    columns |= dict.fromkeys(("start_ns", "start_lower_ns", "start_upper_ns"), start)
-    columns |= dict.fromkeys(("close_ns", "close_end_ns"), closed)
-    columns |= {"process": process, "open_ns": opened, "end_ns": end, "elapsed_ns": end - start}
-    columns |= {"kind": "nvtx", "origin": ORIGIN["range"], "source": row}
-    columns |= {"method": "exact", "error_ns": 0}
-    columns["library"] = [of_library(one) for one in text]
-    columns["region"] = [  # name (GPU 1)#repetition
-        re.sub(r"(#\d+)?\Z", rf" (GPU {on})\1", one, count=1) if more else one
-        for one, more, on in zip(text, several, device, strict=True)
-    ]
+    number = spans["range"].to_numpy()
+    lane = spans["lane"].to_numpy()
+    start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
+    thread = ranges["thread"].to_numpy()[number]
+    closed = ranges["end_ns"].to_numpy()[number]
+    columns = {
+        "kind": "nvtx",
+        "origin": ORIGIN["range"],
+        "source": ranges["row"].to_numpy()[number],
+        "process": ranges["process"].to_numpy()[number],
+        "thread": thread,
+        "end_thread": thread,
+        "start_lane": lane,
+        "end_lane": lane,
+        "open_ns": ranges["start_ns"].to_numpy()[number],
+        "close_ns": closed,
+        "close_end_ns": closed,
+        "elapsed_ns": end - start,
+        "start_ns": start,
+        "end_ns": end,
+        "start_lower_ns": start,
+        "start_upper_ns": start,
+        "error_ns": 0,
+        "method": "exact",
+    }
+    texts = ranges["text"].to_numpy()[number]
+    columns["library"] = [of_library(text) for text in texts]
+    columns["region"] = _regions(texts, spans, lanes)
     windows = frames.lean(columns, frames.WINDOWS, len(spans))
     return RangeWindows(windows, notes, lanes, stream_sets)
+
+
+def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> list[str]:
+    """The name of each span; where its range has several, with the device: name (GPU 1)#repetition."""
+    with_device = spans["range"].duplicated(keep=False)
+    device = lanes["device"].to_numpy()[spans["lane"].to_numpy()].tolist()
+    return [
+        re.sub(r"(#\d+)?\Z", rf" (GPU {gpu})\1", text, count=1) if named else text
+        for text, named, gpu in zip(texts, with_device, device, strict=True)
+    ]
 
 
 def _over_streams(
@@ -88,78 +107,114 @@ def _over_streams(
     """Spans of ranges by device instead of by stream, with `lanes` and `stream_sets` as in
     `RangeWindows`.  Each set of streams has a lane; of more than MOST_STREAMS sets the rarer ones have
     that of all streams on which ranges of the process worked."""
-    device, process = (lanes[c].to_numpy() for c in ("device", "process"))
-    spans = spans.assign(device=device[spans["lane"].to_numpy()])
-    groups = spans.groupby(["range", "device"])
-    of_group = groups.ngroup().to_numpy()
-    joined = groups.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
+    device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
+    lane_of_span = spans["lane"].to_numpy()
+    by_device = spans.assign(device=device[lane_of_span]).groupby(["range", "device"])
+    number = by_device.ngroup().to_numpy()
+    joined = by_device.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
     joined = joined.reset_index()
-    several = np.flatnonzero(np.bincount(of_group, minlength=len(joined)) > 1)
-    if not len(several):
+    spread = np.flatnonzero(np.bincount(number, minlength=len(joined)) > 1)
+    if not len(spread):
         return joined, lanes, {}
     # a set is known by the sum of a random number per stream
     weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
     code = np.zeros(len(joined), np.int64)
-    np.add.at(code, of_group, weight[spans["lane"].to_numpy()])
-    codes, example, which, count = np.unique(
-        code[several], return_index=True, return_inverse=True, return_counts=True
-    )
-    common = np.argsort(-count, kind="stable")[:MOST_STREAMS]
-    spans = spans.assign(group=of_group)
-    members = [spans["lane"][spans["group"] == several[example[n]]].to_numpy() for n in common]
-    place = np.full(len(codes), -1)
-    place[common] = np.arange(len(common))
-    place = place[which]
-    on = joined["lane"].to_numpy()[several]
-    rare = pd.DataFrame({"process": process[on], "device": device[on]})[place < 0]
-    for (whose, number), rows in rare.groupby(["process", "device"]):
-        place[rows.index] = len(members)
-        used = spans["lane"].unique()
-        members.append(used[(process[used] == whose) & (device[used] == number)])
+    np.add.at(code, number, weight[lane_of_span])
+    place, examples = _common(code[spread])
+    members = [lane_of_span[number == spread[example]] for example in examples]
+    # the rarer sets: all streams on which ranges of the process worked
+    worked_on = spans["lane"].unique()
     lane = joined["lane"].to_numpy().copy()
-    lane[several] = len(lanes) + place
+    first_lane = lane[spread]
+    rare = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})[place < 0]
+    for (owner, gpu), rows in rare.groupby(["process", "device"]):
+        place[rows.index] = len(members)
+        members.append(worked_on[(process[worked_on] == owner) & (device[worked_on] == gpu)])
+    lane[spread] = len(lanes) + place
+    stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
+    return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
+
+
+def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:
+    """The lanes, and behind them one for each set of streams (`members`: their lanes)."""
+    first = lanes.iloc[[streams[0] for streams in members]]
     added = pd.DataFrame(
         {
-            "process": [process[of[0]] for of in members],
-            "device": [device[of[0]] for of in members],
+            "process": first["process"].to_numpy(),
+            "device": first["device"].to_numpy(),
             "context": -2 - np.arange(len(members)),
             "stream": -1,
             "flag": -1,
         }
     )
-    stream_sets = {len(lanes) + n: np.sort(of) for n, of in enumerate(members)}
-    lanes = frames.check(pd.concat([lanes, added], ignore_index=True), frames.LANES)
-    return joined.assign(lane=lane), lanes, stream_sets
+    return frames.check(pd.concat([lanes, added], ignore_index=True), frames.LANES)
+
+
+def _common(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the rank of each code among the MOST_STREAMS most frequent ones, -1 for a rarer one; the position
+    of an example of each of these)."""
+    _, first, number, count = np.unique(
+        codes, return_index=True, return_inverse=True, return_counts=True
+    )
+    common = np.argsort(-count, kind="stable")[:MOST_STREAMS]
+    rank = np.full(len(count), -1)
+    rank[common] = np.arange(len(common))
+    return rank[number], first[common]
 
 
 def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """Columns range, lane, start, end: first start and last end on each lane of the work that was launched
     inside each of the program's ranges, by the thread that opened it or by a thread with no open range of
     its own (autograd's worker launches the backward kernels of a range that the main thread opened)."""
-    ranges, calls = trace.ranges, trace.calls
-    pieces = [pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")]
-    own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool) | ~trace.program_ranges
-    if own.all():
-        return pieces[0]
-    launched = trace.operations["call"].to_numpy() >= 0
-    operations = trace.operations.loc[launched, ["call", "process", "start_ns", "end_ns"]]
-    issue, thread = (calls[c].to_numpy()[operations["call"]] for c in ("start_ns", "thread"))
-    work = operations.assign(lane=operation_lane[launched], issue=issue, thread=thread)
-    opener, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    alone = ~any_open(opener[~own], opened[~own], closed[~own], thread, issue)
-    for key, some in (("thread", work), ("process", work[alone])):
-        for (owner, lane), lot in some.groupby([key, "lane"], sort=False):
-            lot = lot.sort_values("issue", kind="stable")
-            rows = np.flatnonzero((ranges[key].to_numpy() == owner) & ~own)
-            first, last = (np.searchsorted(lot["issue"], edge[rows]) for edge in (opened, closed))
-            inside = last > first
-            extent, start, end = (first[inside], last[inside]), lot["start_ns"], -lot["end_ns"]
-            begin, over = (least(edge.to_numpy(), *extent) for edge in (start, end))
-            pieces.append(
-                pd.DataFrame({"range": rows[inside], "lane": lane, "start": begin, "end": -over})
-            )
+    ranges = trace.ranges
+    empty = pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")
+    ours = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    of_program = ~ours & trace.program_ranges
+    if not of_program.any():
+        return empty
+    work = _launched(trace, operation_lane)
+    # its thread has no open range: it may be a worker of any that is open in the process
+    alone = ~any_open(
+        ranges["thread"].to_numpy()[of_program],
+        ranges["start_ns"].to_numpy()[of_program],
+        ranges["end_ns"].to_numpy()[of_program],
+        work["thread"].to_numpy(),
+        work["issue"].to_numpy(),
+    )
+    pieces = [empty]
+    for key, launched in (("thread", work), ("process", work[alone])):
+        for (owner, lane), operations in launched.groupby([key, "lane"], sort=False):
+            rows = np.flatnonzero((ranges[key].to_numpy() == owner) & of_program)
+            pieces.append(_extents(ranges, rows, operations).assign(lane=lane))
     whole = pd.concat(pieces).groupby(["range", "lane"], as_index=False)
     return whole.agg(start=("start", "min"), end=("end", "max"))
+
+
+def _launched(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+    """Operations with a call: start_ns, end_ns, process, lane, and when (`issue`) and by which thread
+    they were launched."""
+    launched = trace.operations["call"].to_numpy() >= 0
+    operations = trace.operations.loc[launched, ["call", "process", "start_ns", "end_ns"]]
+    call = operations["call"].to_numpy()
+    return operations.assign(
+        lane=operation_lane[launched],
+        issue=trace.calls["start_ns"].to_numpy()[call],
+        thread=trace.calls["thread"].to_numpy()[call],
+    )
+
+
+def _extents(ranges: pd.DataFrame, rows: np.ndarray, operations: pd.DataFrame) -> pd.DataFrame:
+    """Columns range, start, end: first start and last end of operations that were launched inside each
+    of these ranges; ranges without any are left out."""
+    operations = operations.sort_values("issue", kind="stable")
+    issue = operations["issue"].to_numpy()
+    first = np.searchsorted(issue, ranges["start_ns"].to_numpy()[rows])
+    last = np.searchsorted(issue, ranges["end_ns"].to_numpy()[rows])
+    inside = last > first
+    rows, first, last = rows[inside], first[inside], last[inside]
+    start = least(operations["start_ns"].to_numpy(), first, last)
+    end = -least(-operations["end_ns"].to_numpy(), first, last)
+    return pd.DataFrame({"range": rows, "start": start, "end": end})
 
 
 def of_library(text: str) -> bool:
@@ -174,15 +229,15 @@ def own_ranges(trace: Trace) -> pd.DataFrame:
 
 def own_calls(trace: Trace) -> np.ndarray:
     """Bool, per call of the trace: made by the tool itself."""
-    ranges, (thread, start) = (
-        own_ranges(trace),
-        (trace.calls[c].to_numpy() for c in ("thread", "start_ns")),
-    )
-    first, last = (np.searchsorted(start, ranges[c].to_numpy()) for c in ("start_ns", "end_ns"))
-    which, call = ragged(first, np.maximum(last - first, 0))
-    out = np.zeros(len(start), dtype=bool)
-    out[call[thread[call] == ranges["thread"].to_numpy()[which]]] = True
-    return out
+    ranges = own_ranges(trace)
+    start = trace.calls["start_ns"].to_numpy()
+    thread = trace.calls["thread"].to_numpy()
+    first = np.searchsorted(start, ranges["start_ns"].to_numpy())
+    last = np.searchsorted(start, ranges["end_ns"].to_numpy())
+    number, call = ragged(first, np.maximum(last - first, 0))
+    made = np.zeros(len(start), dtype=bool)
+    made[call[thread[call] == ranges["thread"].to_numpy()[number]]] = True
+    return made
 
 
 def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:
@@ -196,13 +251,11 @@ def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignme
     lane = alignment.operation_lane[kept]
     spent = ranges[["start_ns", "end_ns", "thread", "process"]].assign(name_id=_NAME, row=-1)
     overhead = pd.concat([trace.overhead, spent], ignore_index=True)
-    return replace(
+    trace = replace(
         trace,
         operations=frames.taken(trace.operations, kept),
         overhead=frames.check(overhead, frames.OVERHEAD),
         names={**trace.names, _NAME: str(ranges["text"].iloc[0])},
-    ), replace(
-        alignment,
-        operation_lane=lane,
-        busy=np.isin(alignment.lanes.index, lane),
     )
+    busy = np.isin(alignment.lanes.index, lane)
+    return trace, replace(alignment, operation_lane=lane, busy=busy)

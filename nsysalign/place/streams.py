@@ -56,10 +56,11 @@ class LaneOperations:
     def times(self) -> LaneTimes:
         """Made for lanes that are asked for only: they take as much memory as the trace's own rows."""
         operations, calls = self.trace.operations, self.trace.calls
-        call, start, end = (
-            operations[c].to_numpy()[self.position] for c in ("call", "start_ns", "end_ns")
-        )
-        issue, issued = (calls[c].to_numpy()[call] for c in ("start_ns", "end_ns"))
+        call = operations["call"].to_numpy()[self.position]
+        start = operations["start_ns"].to_numpy()[self.position]
+        end = operations["end_ns"].to_numpy()[self.position]
+        issue = calls["start_ns"].to_numpy()[call]
+        issued = calls["end_ns"].to_numpy()[call]
         reach = end if rising(end) else np.maximum.accumulate(end)
         return LaneTimes(issue, issued, start, end, reach)
 
@@ -95,14 +96,14 @@ def streams_of(trace: Trace) -> Streams:
     code = trace.operations.groupby(columns, sort=False).ngroup().to_numpy()
     places = trace.operations[columns].iloc[np.unique(code, return_index=True)[1]]
     named = trace.streams[trace.streams["process"] >= 0]
-    every = pd.concat([places, trace.event_rows[columns], named[columns]])
+    streams = pd.concat([places, trace.event_rows[columns], named[columns]])
     # every process has a legacy default stream, whether or not a row names it
-    with_default = every.loc[every["stream"] == DEFAULT_STREAM, "process"].to_numpy()
+    with_default = streams.loc[streams["stream"] == DEFAULT_STREAM, "process"].to_numpy()
     silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
     default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
     # the device of an operation is certain, the stream table may not know it
-    every = pd.concat([every, pd.DataFrame(default)]).sort_values("device", kind="stable")
-    lanes = every.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
+    streams = pd.concat([streams, pd.DataFrame(default)]).sort_values("device", kind="stable")
+    lanes = streams.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
     flags = named[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
     lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
     lanes = frames.check(lanes, frames.LANES)
@@ -121,12 +122,14 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
     """Of these lanes: the operations of each and of all that it is implicitly ordered with.  The
     legacy default stream waits for all work of blocking streams issued before, and they for it."""
-    process, context, flag = (streams.lanes[c].to_numpy() for c in ("process", "context", "flag"))
+    process = streams.lanes["process"].to_numpy()
+    context = streams.lanes["context"].to_numpy()
+    flag = streams.lanes["flag"].to_numpy()
     of_lane = dict(streams.per_lane)
     partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}
     for number in lanes.tolist():
-        other = (flag == partner.get(int(flag[number]))) & (process == process[number])
-        members = np.flatnonzero(other & (context == context[number]))
+        in_context = (process == process[number]) & (context == context[number])
+        members = np.flatnonzero(in_context & (flag == partner.get(int(flag[number]))))
         if len(np.intersect1d(members, list(streams.per_lane))):
             together = np.isin(streams.operation_lane, [number, *members.tolist()])
             of_lane[number] = lane_operations(trace, np.where(together, number, -1))[number]
@@ -160,29 +163,28 @@ def _lane_of_log(
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream, -1 if that is ambiguous; notes.
     `settled`: records with a lane from an event row; they get no note."""
-    lane, notes = np.full(len(records), -1), dict[str, None]()
-    handle, named = records["stream_handle"], records["stream_id"]
-    default = (handle == 0) | ((handle < 0) & (named == DEFAULT_STREAM))
-    known = records.assign(default=default, named=named.where(~default, DEFAULT_STREAM))
+    lane = np.full(len(records), -1)
+    notes = dict[str, None]()
+    handle, stream_id = records["stream_handle"], records["stream_id"]
+    default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
+    known = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
     known = known[(known["process"] >= 0) & (known["log_process"] >= 0)]
-    for process, those in known.groupby("process"):
-        own = streams.lanes[streams.lanes["process"] == process]
-        working = own[streams.busy[own.index]]
-        legacy = own[own["flag"] == LEGACY_DEFAULT]
-        legacy = own[own["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
-        ids = those.loc[~those["default"] & (those["named"] >= 0), "named"].unique()
-        shift = _stream_offset(own, ids, waits[waits["process"] == process])
-        groups = those.groupby(["default", "named", "device"]).groups
+    for process, members in known.groupby("process"):
+        lanes = streams.lanes[streams.lanes["process"] == process]
+        ids = members.loc[~members["default"] & (members["named"] >= 0), "named"].unique()
+        shift = _stream_offset(lanes, ids, waits[waits["process"] == process])
+        groups = members.groupby(["default", "named", "device"]).groups
         for (is_default, number, device), rows in groups.items():
-            of_id = own[:0] if shift is None else own[own["stream"] == number + shift]
-            some = legacy if is_default else of_id if number >= 0 else working
-            there = some[some["device"] == device]
-            some = there if len(there) else some
-            if is_default:  # a log names no context: of several that which alone did work
-                used = some[streams.busy[some.index]]
-                some = used if len(used) else some[:1]
-            if len(some) == 1:
-                lane[rows] = some.index[0]
+            candidates = _candidates(streams, lanes, is_default, number, shift)
+            on_device = candidates[candidates["device"] == device]
+            if len(on_device):
+                candidates = on_device
+            if is_default:
+                # a log names no context: of several the one which alone did work
+                used = candidates[streams.busy[candidates.index]]
+                candidates = used if len(used) else candidates[:1]
+            if len(candidates) == 1:
+                lane[rows] = candidates.index[0]
             elif is_default and not settled[rows].all():
                 notes[
                     "several contexts have a default stream that did work, and the event log does not say which one is "
@@ -195,16 +197,29 @@ def _lane_of_log(
     return lane, [*notes]
 
 
-def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
+def _candidates(
+    streams: Streams, lanes: pd.DataFrame, is_default: bool, number: int, shift: int | None
+) -> pd.DataFrame:
+    """The `lanes` of a process that the log may mean: by default streams, by cuStreamGetId's answer
+    (`number`, -1: the log has none), or those on which work ran."""
+    if is_default:
+        legacy = lanes[lanes["flag"] == LEGACY_DEFAULT]
+        return lanes[lanes["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
+    if number < 0:
+        return lanes[streams.busy[lanes.index]]
+    return lanes[:0] if shift is None else lanes[lanes["stream"] == number + shift]
+
+
+def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
     known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
     certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
-    difference = own["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
+    difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
     usual = difference.mode()
     if len(usual) and abs(usual[0]) <= 2:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
-    hits = {o: int(np.isin(ids + o, own["stream"]).sum()) for o in STREAM_OFFSETS}
+    hits = {o: int(np.isin(ids + o, lanes["stream"]).sum()) for o in STREAM_OFFSETS}
     best = max(STREAM_OFFSETS, key=lambda o: hits[o])  # of equal ones the first: under profilers
     return best if hits[best] else None
 
@@ -215,23 +230,26 @@ def _lane_before(
     """For records of libraries that a stream waits for, the stream of the last operation that their
     thread issued before: NCCL, for one, records behind its kernel.  -1 for all others, and where that
     is the waiting stream itself.  An inference, as is what these waits wait for."""
-    out = np.full(len(records), -1)
+    lane_of_record = np.full(len(records), -1)
     record = waits["record"].to_numpy()
     unknown = waits["inferred"].to_numpy() & (record >= 0)
     unknown &= pick(records["lane"].to_numpy(), record, -1) < 0
     unknown &= pick(records["log_process"].to_numpy(), record, 0) < 0
-    waiting, record = waits["lane"].to_numpy()[unknown], record[unknown]
+    waiting = waits["lane"].to_numpy()[unknown]
+    record = record[unknown]
     call = trace.operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
-    begun, thread = (trace.calls[c].to_numpy()[call[issued]] for c in ("start_ns", "thread"))
-    recorded, recorder = (records[c].to_numpy()[record] for c in ("call_start_ns", "thread"))
-    for number, those in group(recorder, np.arange(len(record))).items():
-        own = np.flatnonzero(thread == number)
-        own = own[np.argsort(begun[own], kind="stable")]
-        last = np.searchsorted(begun[own], recorded[those]) - 1
-        lane = pick(operation_lane[issued[own]], last, -1)
-        out[record[those]] = np.where(lane == waiting[those], -1, lane)
-    return out
+    begun = trace.calls["start_ns"].to_numpy()[call[issued]]
+    thread = trace.calls["thread"].to_numpy()[call[issued]]
+    recorded = records["call_start_ns"].to_numpy()[record]
+    recorder = records["thread"].to_numpy()[record]
+    for number, rows in group(recorder, np.arange(len(record))).items():
+        launches = np.flatnonzero(thread == number)
+        launches = launches[np.argsort(begun[launches], kind="stable")]
+        last = np.searchsorted(begun[launches], recorded[rows]) - 1
+        lane = pick(operation_lane[issued[launches]], last, -1)
+        lane_of_record[record[rows]] = np.where(lane == waiting[rows], -1, lane)
+    return lane_of_record
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
@@ -239,16 +257,18 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
     both are the same; -1 otherwise.  This is an inference and is reported as one."""
     call = trace.operations["call"].to_numpy()
     issued = call >= 0
-    begun, thread = (trace.calls[c].to_numpy()[call[issued]] for c in ("start_ns", "thread"))
-    work = pd.DataFrame({"time": begun, "thread": thread, "lane": operation_lane[issued]})
-    asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    asked, work = (rows.sort_values("time", kind="stable") for rows in (asked, work))
-    before, after = (
-        pd.merge_asof(asked[["time", "thread"]], work, on="time", by="thread", direction=way)[
-            "lane"
-        ]
-        for way in ("backward", "forward")
+    work = pd.DataFrame(
+        {
+            "time": trace.calls["start_ns"].to_numpy()[call[issued]],
+            "thread": trace.calls["thread"].to_numpy()[call[issued]],
+            "lane": operation_lane[issued],
+        }
     )
-    out = np.full(len(records), -1, dtype=np.int64)
-    out[asked.index] = before.where(before == after, -1)
-    return out
+    work = work.sort_values("time", kind="stable")
+    asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    asked = asked.sort_values("time", kind="stable")[["time", "thread"]]
+    before = pd.merge_asof(asked, work, on="time", by="thread", direction="backward")["lane"]
+    after = pd.merge_asof(asked, work, on="time", by="thread", direction="forward")["lane"]
+    lane = np.full(len(records), -1, dtype=np.int64)
+    lane[asked.index] = before.where(before == after, -1)
+    return lane
