@@ -77,8 +77,7 @@ def rounding_ns(ms: np.ndarray) -> np.ndarray:
 
 
 def tick_of(ms: np.ndarray) -> int:
-    """The tick of the GPU's timer in ns: the greatest known one of which nearly all short distances
-    are multiples; 1 if none shows (too few distances, or a timer that counts nanoseconds)."""
+    """The tick of the GPU's timer in ns: the longest known tick that divides nearly all short distances; 1 if none shows (too few distances, or a timer that counts nanoseconds)."""
     ms = np.abs(ms[np.isfinite(ms)])
     ns = np.unique(ms[(ms < _SHORT_MS) & (ms > 0)] * 1e6)
     if len(ns) < 8:

@@ -106,7 +106,7 @@ class LatencyModel:
 
     def likely(self, surroundings: Surroundings) -> Likely:
         """The likeliest place of every record, some at a time: what they say fills matrices."""
-        lots = []
+        batches = []
         for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
             s = surroundings.take(slice(first, first + _AT_ONCE))
             seen = self.observe(s)
@@ -115,11 +115,11 @@ class LatencyModel:
             ahead = np.full(count, FAR)
             queued = seen.class_ == AHEAD
             ahead[seen.record[queued]] = place[queued]
-            lots.append(Likely(place[:count], self._bar(s, seen.class_[:count]), ahead))
+            batches.append(Likely(place[:count], self._bar(s, seen.class_[:count]), ahead))
         return Likely(
-            place=np.concatenate([lot.place for lot in lots]),
-            bar=np.concatenate([lot.bar for lot in lots]),
-            ahead=np.concatenate([lot.ahead for lot in lots]),
+            place=np.concatenate([batch.place for batch in batches]),
+            bar=np.concatenate([batch.bar for batch in batches]),
+            ahead=np.concatenate([batch.ahead for batch in batches]),
         )
 
     def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:

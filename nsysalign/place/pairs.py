@@ -7,7 +7,7 @@ for each end before the next start:
     [create s][create e]  ...  [record s] work [record e] [wait for e]   [record s] ...
 
 What can be read in two ways is counted, as are waits in a process that runs torch: it records by
-`cudaEventRecordWithFlags`, of which there are no such rows, and what has some are libraries' own timers.
+`cudaEventRecordWithFlags`, which leaves no such rows, and the rows that there are come from timers of libraries.
 """
 
 from __future__ import annotations

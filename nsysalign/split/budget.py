@@ -273,7 +273,7 @@ class RunningSums:
     difference of running sums at the two.
 
         lane     KKKK  gap  KKKK   gap   KKKK  gap  KKKK
-        lots     [1                )[2                 )[3          explained one after the other
+        batches  [1                )[2                 )[3          explained one after the other
         window        [start                end)
 
     Adds to `totals`, one array (windows, causes) for each place that the windows may have.
@@ -290,12 +290,12 @@ class RunningSums:
         self.lane = lane
         self.windows = windows
         self.totals = totals
-        #: How much of each cause lies before the lot.
-        self.before_lot = np.zeros(len(CAUSES), np.int64)
+        #: How much of each cause lies before the batch.
+        self.before_batch = np.zeros(len(CAUSES), np.int64)
 
     def between(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Iterator[Pieces]:
         """Adds what lies between start and end, for each place (arrays of all windows).  Yields the
-        pieces of each lot: there is never more than one of them in memory."""
+        pieces of each batch: there is never more than one of them in memory."""
         readings = []
         for total, start, end in zip(self.totals, starts, ends, strict=True):
             readings.append(_Reading(self.windows, start, total, sign=-1))
@@ -313,13 +313,13 @@ class RunningSums:
             yield pieces
 
     def _before(self, pieces: Pieces, times: np.ndarray) -> np.ndarray:
-        """How much of each cause lies before each time inside a lot: (times, causes)."""
-        before = np.tile(self.before_lot, (len(times), 1))
+        """How much of each cause lies before each time inside a batch: (times, causes)."""
+        before = np.tile(self.before_batch, (len(times), 1))
         for cause in distinct(pieces.cause).tolist():
             rows = np.flatnonzero(pieces.cause == cause)
             start, end = pieces.start[rows], pieces.end[rows]
             before[:, cause] += covered(start, end, times)
-            self.before_lot[cause] += (end - start).sum()
+            self.before_batch[cause] += (end - start).sum()
         return before
 
 
@@ -375,7 +375,7 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
 
 
 def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> Iterator[Pieces]:
-    """Pieces of windows from `start` on, in lots during which about as many calls begin; a window
+    """Pieces of windows from `start` on, in batches during which about as many calls begin; a window
     with more calls than that is cut where some of them begin."""
     calls = explainer.call_start
     with_tail = np.flatnonzero(start < windows.end)
@@ -383,14 +383,14 @@ def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> I
     cut = tile(start[with_tail], windows.end[with_tail], edges[:-1], edges[1:])
     spans = Spans(with_tail[cut.piece], cut.start, cut.end)
     held = np.searchsorted(calls, spans.end) - np.searchsorted(calls, spans.start)
-    lot = np.cumsum(held + 1) // _CALLS
-    for rows in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
+    batch = np.cumsum(held + 1) // _CALLS
+    for rows in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
         yield _pieces_of(explainer, windows, spans.take(rows))
 
 
 def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator[Pieces]:
     """Sorted disjoint pieces of a lane from `low` to `high`, as windows see them that no record
-    closes, in lots of a bounded number of blocks, and of calls that were made meanwhile."""
+    closes, in batches of a bounded number of blocks, and of calls that were made meanwhile."""
     starts = explainer.streams.blocks(lane).start
     edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::_CALLS], [low, high]])
     edges = np.unique(edges[(edges >= low) & (edges <= high)])

@@ -49,8 +49,8 @@ class Blocks(NamedTuple):
 
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
-    """(what layers cover, the layer of each block): where several overlap the first has the
-    word."""
+    """(what layers cover, the layer of each block): where several overlap the first
+    names the block."""
     covered = layers[0]
     layer_of = np.zeros(len(covered.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
@@ -69,7 +69,7 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
-    """What rows of a table, sorted by start, cover; where several overlap the first has the word."""
+    """What rows of a table, sorted by start, cover; where several overlap the first names the block."""
     start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     if len(rows) < len(table):
         start, end = start[rows], end[rows]

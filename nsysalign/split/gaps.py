@@ -565,8 +565,8 @@ def faulting_threads(trace: Trace) -> np.ndarray:
 
 
 def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
-    """What a thread did in these spans, of which there is one at least, in no order: calls, profiler
-    work, and outside CUDA its innermost NVTX range."""
+    """What a thread did in these spans (at least one), in no order: calls, profiler work, and outside CUDA
+    its innermost NVTX range."""
     calls = threads.calls(thread, spans.start.min(), spans.end.max())
     profiler, ranges = threads.beside_calls(thread)
     pieces = []

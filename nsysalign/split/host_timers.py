@@ -275,8 +275,8 @@ def kernels_issued_inside(
         first = np.searchsorted(issue, open_ns[windows])
         count = np.searchsorted(issue, close_ns[windows]) - first
         with_work = np.flatnonzero(count > 0)
-        lot = np.cumsum(count[with_work]) // _KERNELS_AT_ONCE
-        for rows in np.split(with_work, np.flatnonzero(np.diff(lot)) + 1):
+        batch = np.cumsum(count[with_work]) // _KERNELS_AT_ONCE
+        for rows in np.split(with_work, np.flatnonzero(np.diff(batch)) + 1):
             owner, kernel = ragged(first[rows], count[rows])
             kernel = kernel[np.lexsort((start[kernel], owner))]
             begin, reach = _added_to_union(owner, start[kernel], end[kernel])

@@ -279,8 +279,8 @@ class _Sums(Columns):
 def _added_up(
     window: np.ndarray, kind: np.ndarray, *, sort: bool = False, **columns: np.ndarray
 ) -> _Sums:
-    """The sums of columns (of `_Sums`, 0 where they are left out) by window and kind; with `sort`, in
-    the order of these."""
+    """The sums of columns (of `_Sums`, 0 where they are left out) by window and kind, with `sort` in
+    ascending order."""
     code, kinds = pd.factorize(kind, sort=sort)
     row, pairs = pd.factorize(window * len(kinds) + code, sort=sort)
     sums = {name: np.zeros(len(pairs), np.int64) for name in ("ns", "size", "took")}
@@ -448,8 +448,9 @@ class Details:
         self._sums.append(self._of_few_streams(sums))
 
     def _of_few_streams(self, sums: _Sums) -> _Sums:
-        """The same sums; of those of a window that name a stream, the longest MOST_STREAMS go on naming
-        it: with hundreds of streams that wait for each other they are the square of these."""
+        """The same sums, of which the longest MOST_STREAMS of each window that name a stream still name
+        it; shorter ones are added up without a stream.  Hundreds of streams that wait for each other
+        would have as many sums as pairs of streams."""
         lane = np.unravel_index(sums.kind, self._shape)[2]
         named = np.flatnonzero(lane > 0)
         if len(distinct(lane[named])) <= MOST_STREAMS:
