@@ -169,24 +169,22 @@ NAMES_LEFT = {
     "commands": """everything found more most nothing own said there what""",
     "compare": """both each found more most one other own rest same some what""",
     "explain": """
-        each few many more most nothing of one other others own rest said same several some them
-        there what which who""",
-    "place": """
-        both every found here more none of on one other others own same several some there these
-        those what which whose""",
+        both each every few found many more most of on one other others own rest said same several
+        some them there what which""",
     "predict": """here most of other own some""",
     "probe": """each given others own said""",
     "probe_path": """here own""",
     "record": """both every found given here many more nothing of other own rest said same there""",
     "show": """
-        both each every few found more most none other others own rest said several there what""",
+        both each every few found more most none of other others own rest said several there what""",
     "split/groups.py": """each found nothing of other others rest same some""",
     "split/issued.py": """each nothing of some which whose""",
     "split/labels.py": """each found of other others own same several some those which""",
     "split/runs.py": """more of own""",
     "store": """found other others own some there what""",
     "trace": """
-        both every everything found given more most of one others own rest said some what""",
+        both every everything found given more most of one other others own rest said same some
+        there what who""",
 }
 LOCALS_LEFT = """
 addons/check/checks.py:escaped
@@ -196,28 +194,13 @@ addons/marks/dump.py:_parsed
 addons/marks/inside.py:join
 addons/marks/inside.py:inside
 addons/marks/inside.py:_ranges
-answer.py:_rows
+answer.py:answer
 engine.py:_evidence
-explain/rules/repetitions.py:interval_clocks
-explain/rules/repetitions.py:clock_changed
+explain/clocks.py:interval_clocks
 explain/runs/blocks.py:small_launches
 explain/runs/pages.py:page_migrations_of
 explain/runs/records.py:lost_records_of
-place/bounded.py:bound
-place/bounded.py:waited_for
-place/bounded.py:neighbours
-place/clocks.py:refine
-place/event_clock.py:event_clock
-place/event_clock.py:fit_line
-place/host_timers.py:host_timers
-place/lag.py:compared_pairs
-place/latency.py:observe
-place/matched.py:match_records
-place/pairs.py:windows_of_pairs
-place/placed.py:_event_windows
-place/ranges.py:_over_streams
-place/ranges.py:spans_of_ranges
-place/streams.py:_lane_of_log
+explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
 record/session.py:collect
@@ -232,6 +215,8 @@ split/issued.py:work_of
 split/issued.py:_spans
 split/labels.py:inside
 split/runs.py:with_runs
+trace/kineto.py:_finish
+trace/kineto.py:_ranges
 trace/redaction.py:redact
 """
 
