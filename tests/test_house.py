@@ -201,7 +201,6 @@ explain/runs/blocks.py:small_launches
 explain/runs/pages.py:page_migrations_of
 explain/runs/records.py:lost_records_of
 explain/validity.py:slowed
-place/align.py:align
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
 record/session.py:collect

@@ -47,17 +47,14 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         pairs, read = windows_of_pairs(trace, matched.records, bounded, placed)
         windows += [pairs, ranges[~ranges["region"].isin(list(regions))]]
         notes += deep + read
-    filled = [table for table in windows if len(table)] or windows[:1]
     refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
-    # pandas 2 warns of empty tables
-    refusals = [rows for rows in (refused, timers.unplaced) if len(rows)] or [refused]
-    unaligned = pd.concat(refusals, ignore_index=True)
+    unaligned = _joined([refused, timers.unplaced]).reset_index(drop=True)
     return Alignment(
         records=placed.records,
         lanes=lanes,
         operation_lane=streams.operation_lane,
         wait_calls=matched.waits[["call", "lane", "record", "inferred"]],
-        windows=pd.concat(filled, ignore_index=True) if filled[1:] else filled[0],
+        windows=_joined(windows),
         unaligned=frames.check(unaligned, frames.UNPLACED),
         notes=tuple(notes),
         clock_maps=matched.clocks,
@@ -66,3 +63,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         busy=np.append(streams.busy, [False] * len(stream_sets)).astype(bool),
         stream_sets=stream_sets,
     )
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of tables that have some (pandas 2 warns of empty ones), else the first."""
+    filled = [table for table in tables if len(table)] or tables[:1]
+    return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
