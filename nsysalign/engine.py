@@ -293,7 +293,8 @@ def _answer(
             "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
         )
     if many:
-        some = _fitting(drawn, split)
+        usual = chosen_intervals(evidence, diagnosis.findings, [])  # whatever else is drawn
+        some = _fitting(np.array(usual, np.int64), split)
         activity = host_activity(split.trace, inputs.stacks, measured, split.segments(some))
         if (activity.table["view"] != "all").any():
             notes.append(

@@ -36,7 +36,7 @@ HOST = ("host", "api", "api_launch")
 #: and names in words.
 ELSEWHERE = re.compile(
     r"_mhz$|without_nsys|under_nsys|profiler_share|^empty_pair|correlation|pinned_in_this"
-    r"|^(waits|copies_back|operations|steady_timings|more_kinds|without_work|ended_later|not_ordered|working_stream|stream_waited_for|launched_after_ns|copied_bytes|achieved_GB_per_s"
+    r"|^(waits|copies_back|operations|steady_timings|more_kinds|without_work|ended_later|not_ordered|working_stream|stream_waited_for|launched_after_ns|copied_bytes|staged_share|achieved_GB_per_s"
     r"|pairs|(slowed|clocked)_timings|at_the_low_clock|slower_share|kernel_(here|there)_ns|kernel_at_the_(low|high)_clock_ns|largest_kernel_share"
     r"|filling_share|group_\d+_.*_share|typical_idle_ns|low_ns|high_ns)$"
     r"|^(migrations|bytes|moving)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"

@@ -69,8 +69,8 @@ def _brief(loaded: Analysis, number: int, path: Path) -> str:
     """One interval: its parts, the longest first, with its label's verdict."""
     from nsysalign.answer import answer
     from nsysalign.brief import short
+    from nsysalign.explain.verdict import CANNOT_TELL
     from nsysalign.text import duration
-    from nsysalign.verdicts import CANNOT_TELL
 
     row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
     verdicts = {shown.label: shown.verdict for shown in answer(loaded).labels}

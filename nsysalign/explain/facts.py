@@ -59,11 +59,6 @@ class Stretch(NamedTuple):
     pieces: list[Segment]
     then: Segment | None
 
-    @property
-    def cpu_ns(self) -> int:
-        """What the CPU's own code and calls take of it, but for synchronisations."""
-        return sum(p.ns for p in self.pieces if p.cause in ("host", "api", "api_launch"))
-
 
 class Facts:
     """An analysis as its rules see it."""

@@ -274,6 +274,8 @@ def rule_of(case: Case, cause: str) -> str:
             if case.sums.launches
             else "launch-latency"
         )
+    if cause == "sync" and case.on_host and not case.group.work.waits:
+        return "host-timer"  # the synchronisation that ends it is part of what it times
     return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
         cause
     ]

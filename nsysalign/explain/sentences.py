@@ -152,6 +152,9 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         idle_ns = case.group.typical_ns - case.kernels_ns - case.ns("memcpy", "memset", "queued")
     idle = numbers.time("typical_idle", max(idle_ns, 0))
     waits = case.group.work.waits
+    if cause == "sync" and not waits:
+        synchronised = numbers.time("typical_sync", case.ns("sync"))
+        return f"{idler} was idle for {idle} of it; the CPU synchronised for {synchronised}."
     if cause == "sync":
         often = numbers.count("waits", waits)
         times = "once" if waits == 1 else f"{often} times"

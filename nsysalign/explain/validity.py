@@ -15,7 +15,7 @@ import numpy as np
 
 from nsysalign.explain.case import Case, Numbers, spoken
 from nsysalign.explain.clocks import IntervalClocks
-from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts
+from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, MIXED, WRONG
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
 from nsysalign.text import short_name
@@ -34,8 +34,9 @@ CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
 #: A group whose 10 and 90 % quantiles are further apart than this, and of so many intervals, is no
 #: number but a range.
 SPREAD, SPREAD_SAMPLES = 1.5, 10
-#: A kernel that runs for longer also outlasts a launch call that does not wait for it.
-_OUTLASTS_A_LAUNCH = 20_000
+#: A kernel that runs for longer also outlasts a launch call that does not wait for it; so many of them
+#: tell.
+_OUTLASTS_A_LAUNCH, _LEAST_BLOCKED = 20_000, 5
 #: torch's kernel of `zero_` and `fill_`: an L2 flush.
 _FILL = "FillFunctor"
 
@@ -76,6 +77,8 @@ def _nothing_inside(case: Case) -> Reason | None:
     if not count or empty < TYPICAL_SHARE * count or not case.group.empty:
         return None
     if case.label.kind == "event" and case.others:
+        return None
+    if case.group.ns("api_launch"):  # what was launched has no row: the recorder dropped it
         return None
     numbers = Numbers()
     times = numbers.time("typical", case.group.typical_ns)
@@ -119,8 +122,7 @@ def _escaped(case: Case) -> bool:
         ran = case.facts.column("kernel_only_upper_ns")[case.group.intervals]
         outside = case.facts.column("kernel_outside_ns")[case.group.intervals]
         return not ran.any() or 2 * outside.sum() >= ran.sum()
-    timed = case.sums.busy + case.sums.copies + case.sums.collectives
-    return 10 * timed <= sum(case.others.values())
+    return not case.sums.busy + case.sums.copies + case.sums.collectives
 
 
 def _not_ordered(case: Case) -> Reason | None:
@@ -184,20 +186,11 @@ def _launch_blocking(case: Case) -> Reason | None:
     if case.on_host or case.operations < 2 or not case.ns("api_launch"):
         return None
     gaps = [  # the last one before the end event launches nothing
-        gap.pieces
-        for gap in case.stretches
-        if gap.before
-        and gap.before.cause == "kernel"
-        and gap.then
-        and gap.before.ns >= _OUTLASTS_A_LAUNCH
+        gap for gap in case.stretches if gap.before and gap.before.cause == "kernel" and gap.then
     ]
-    blocked = [
-        pieces
-        for pieces in gaps
-        if pieces[0].cause == "api_launch"
-        and len({piece.ref for piece in pieces if piece.cause == "api_launch"}) > 1
-    ]
-    if len(gaps) < 5 or len(blocked) < 0.8 * len(gaps):
+    blocked = [gap for gap in gaps if _two_launch_calls(gap)]
+    long = sum(gap.before.ns >= _OUTLASTS_A_LAUNCH for gap in blocked)
+    if long < _LEAST_BLOCKED or len(blocked) < 0.8 * len(gaps):
         return None
     numbers = Numbers()
     after = numbers.count("kernels_followed_by_their_own_launch_call", len(blocked))
@@ -206,6 +199,12 @@ def _launch_blocking(case: Case) -> Reason | None:
         "kernels the CPU was still inside the call that had launched them"
     )
     return Reason("launch-blocking", DOUBTFUL, "launch calls block", text, numbers.evidence)
+
+
+def _two_launch_calls(gap: Stretch) -> bool:
+    """Whether a gap holds the rest of one launch call and then another one."""
+    launches = {piece.ref for piece in gap.pieces if piece.cause == "api_launch"}
+    return gap.pieces[0].cause == "api_launch" and len(launches) > 1
 
 
 def _fill_inside(case: Case) -> Reason | None:

@@ -35,6 +35,8 @@ def table(spec: frames.Spec, rows: list[dict]) -> pd.DataFrame:
 def trace(**tables: list[dict]) -> SimpleNamespace:
     """As much of a trace as the function looks at."""
     made = {name: table(getattr(frames, name.upper()), rows) for name, rows in tables.items()}
+    if "ranges" in made:
+        made["program_ranges"] = np.ones(len(made["ranges"]), bool)
     return SimpleNamespace(**made)
 
 

@@ -90,7 +90,7 @@ def test_of_a_stored_analysis_without_its_trace_what_is_stored_is_printed(tmp_pa
         assert kind_of(path) is InputKind.STORED
         result = invoked("analyze", path)
         assert result.exit_code == 0 and "t1" in result.output and "no trace" in result.stderr
-        assert json.loads(invoked("analyze", path, "--brief").stdout)["verdict"] == "cpu_bound"
+        assert json.loads(invoked("analyze", path, "--brief").stdout)["verdict"] == "gpu_bound"
     assert [p.name for p in stored.iterdir()] == ["analysis.db"]
     assert (stored / "analysis.db").read_bytes() == before
     for command in (("check", stored), ("redact", stored, tmp_path / "out")):

@@ -65,7 +65,7 @@ def build_without_t2():
 def test_brief_of_an_interval_is_that_interval(stored):
     answer = json.loads(invoked("show", stored, "--brief", "--interval", "t1#2").stdout)
     assert answer["command"] == "show" and answer["sentence"].startswith("t1#2 takes")
-    assert answer["verdict"] == "cpu_bound" and "--interval 't1#2'" in answer["next"]
+    assert answer["verdict"] == "gpu_bound" and "--interval 't1#2'" in answer["next"]
 
 
 def test_a_diff_that_judged_nothing_is_no_success(stored, tmp_path):

@@ -7,6 +7,7 @@ from contextlib import closing
 import pandas as pd
 import pytest
 
+import nsysalign
 from nsysalign import registry
 from nsysalign.errors import AnalysisError
 from nsysalign.show import html
@@ -46,8 +47,8 @@ def test_the_database_documents_itself(analysis, tmp_path):
 
 def test_the_document_is_an_export_and_is_not_read(analysis, tmp_path):
     (tmp_path / "a.json").write_bytes(b"".join(json.pieces(analysis)))
-    with pytest.raises(AnalysisError, match="an export for other programs") as error:
-        database.load(tmp_path / "a.json")
+    with pytest.raises(AnalysisError, match="analysis") as error:
+        nsysalign.load(tmp_path / "a.json")
     assert "analysis.db" in error.value.next_step
 
 

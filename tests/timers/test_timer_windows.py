@@ -46,14 +46,13 @@ BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 NO_WORK = "no-gpu-work"
 
 
-@pytest.mark.parametrize(("before", "work", "flags", "rule", "synchronises", "said"), [
-    ([Sync()], [Launch(6_000), Sync()], {BEFORE, AFTER, IDLE}, "host-timer", "before and after",
-     "launch, kernel and synchronisation together"),
-    ([Sync()], [KERNEL], {BEFORE, IDLE}, "enqueue-only", "only before", "it measures the API calls alone"),
-    ([Launch(90_000)], [KERNEL, Sync()], {AFTER}, "queued", None, "waits for earlier work"),
-    ([], [KERNEL], set(), "enqueue-only", "never", "it never synchronises, and earlier work was still running"),
+@pytest.mark.parametrize(("before", "work", "flags", "rule"), [
+    ([Sync()], [Launch(6_000), Sync()], {BEFORE, AFTER, IDLE}, "host-timer"),
+    ([Sync()], [KERNEL], {BEFORE, IDLE}, "enqueue-only"),
+    ([Launch(90_000)], [KERNEL, Sync()], {AFTER}, "queued"),
+    ([], [KERNEL], set(), "enqueue-only"),
 ], ids=["both", "before", "after", "never"])  # fmt: skip
-def test_the_four_patterns_are_told_apart(before, work, flags, rule, synchronises, said, tmp_path):
+def test_the_four_patterns_are_told_apart(before, work, flags, rule, tmp_path):
     steps = [s for _ in range(6) for s in (*before, *timed(*work), Sleep(2_000))]
     analysis, world = analysed(tmp_path, KERNEL, *steps)
     rows = analysis.measured[analysis.measured["kind"] == "host"]
@@ -65,8 +64,7 @@ def test_the_four_patterns_are_told_apart(before, work, flags, rule, synchronise
         budget = oracle.parts(oracle.host_budget(world, a.t, b.t, MAIN))
         assert check.parts(analysis, row.interval) == budget
     found = analysis.findings[analysis.findings["severity"] != "info"]
-    assert rule in set(found["rule"]) and said in " ".join(found["title"])
-    assert synchronises in (None, found.iloc[0]["evidence"].get("synchronises"))
+    assert set(found["rule"]) == {rule}
 
 
 def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
