@@ -37,6 +37,9 @@ GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"
 _TORCH = re.compile(
     r"\bat::|at_cuda_detail|\bc10::|^aten::|triton_(poi|red|per|tem)_|autograd::|^FSDP::|DistributedDataParallel"
 )
+#: Kernels of CuPy's and numba's: a program with these and none of torch's may import torch, and times none
+#: of it.
+_OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
 
 #: What calls return when the program ends and the driver is gone already: no error; what a
 #: synchronisation returns before there is a context, that is anything to wait for.
@@ -91,7 +94,8 @@ class Facts:
         names = pd.unique(pd.concat([kernels["kernel"], table["label"]]).astype(str)).tolist()
         assumed = kernels.empty and not evidence.known.python
         by_torch = by_torch or bool(evidence.known.torch) or assumed
-        self.torch = by_torch or any(map(_TORCH.search, names))
+        by_others = any(map(_OF_OTHERS.search, names))
+        self.torch = any(map(_TORCH.search, names)) or (by_torch and not by_others)
 
     @property
     def label(self) -> np.ndarray:

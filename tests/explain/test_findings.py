@@ -182,3 +182,17 @@ def test_cuda_free_in_what_runs_once_sets_up(count, advised):
     pieces = [piece("api", 9_000, "cudaFree"), ("kernel", 235)]
     (finding,) = found(*repeat(count, "step", *pieces)).values()
     assert ("Allocate" in finding.advice) == advised
+
+
+def test_a_program_of_cupy_gets_no_advice_of_torch():
+    """It imports torch, which its log says, and times kernels of CuPy's alone."""
+    from nsysalign.explain.facts import _OF_OTHERS, _TORCH
+
+    for name in (
+        "cupy_multiply__float32_float_float32",
+        "_ZN6cudapy8__main__5saxpyB2v1",
+        "cudapy::add",
+    ):
+        assert _OF_OTHERS.search(name) and not _TORCH.search(name)
+    for name in ("nvjet_sm90_hsh_128x24", "void at::native::vectorized_elementwise_kernel<4>"):
+        assert not _OF_OTHERS.search(name)
