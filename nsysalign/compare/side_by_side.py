@@ -44,8 +44,8 @@ def side_by_side(
     label_of = dict(zip(keys, intervals["label"].tolist(), strict=True))
     found = measured(baseline)
     if timers is not None:
-        timers = timers.assign(kind="host", certain=False)
-        found = pd.concat([found, timers], ignore_index=True)
+        timers = timers.assign(kind="host", certain=False, verdict="")
+        found = _joined(found, timers)
     without = _labelled(found, label_of)
     without = without[without["certain"].astype(bool) | without["key"].isin(list(label_of))]
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
@@ -99,7 +99,12 @@ def measured(log: EventLog) -> pd.DataFrame:
             "verdict": "",
         }
     )  # fmt: skip
-    return pd.concat([events, hosts], ignore_index=True)
+    return _joined(events, hosts)
+
+
+def _joined(*tables: pd.DataFrame) -> pd.DataFrame:
+    """Rows of all tables; pandas 2 warns where one of them is empty."""
+    return pd.concat([t for t in tables if len(t)] or [tables[0]], ignore_index=True)
 
 
 def _key(row: Any) -> tuple:
