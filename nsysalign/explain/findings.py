@@ -24,7 +24,7 @@ from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
 from nsysalign.explain.case import Case, Numbers, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
-from nsysalign.explain.facts import WARN_SHARE, Facts
+from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.run import Run
@@ -56,10 +56,7 @@ MATTERS = 0.1
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
 #: Calls that load or link code, and those that allocate or free memory.
 LOADS = re.compile(r"^cu(da)?(LibraryLoad|ModuleLoad|Link)")
-ALLOCATES = re.compile(
-    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
-    r"|Host(Alloc|Register|Unregister))"
-)
+ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: Loading code is named from this time on, and this share of a call that is timed once.
 LOAD_NS, LOAD_SHARE = 100_000, 0.05
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
