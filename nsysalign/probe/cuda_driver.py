@@ -18,6 +18,12 @@ _FUNCTIONS = {
     "cuEventQuery": (_HANDLE,),
     "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _HANDLE, _HANDLE),
     "cuCtxGetDevice": (ctypes.POINTER(ctypes.c_int),),
+    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
+    "cuDevicePrimaryCtxGetState": (
+        ctypes.c_int,
+        ctypes.POINTER(ctypes.c_uint),
+        ctypes.POINTER(ctypes.c_int),
+    ),
     "cuDriverGetVersion": (ctypes.POINTER(ctypes.c_int),),
 }
 
@@ -51,6 +57,17 @@ class Driver:
         out = ctypes.c_int(-1)
         self._calls["cuCtxGetDevice"](out)
         return out.value
+
+    def has_context(self) -> bool:
+        """Whether the process has a context on any device, as every library makes one that uses
+        CUDA.  Asking makes none."""
+        count, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+        if self._calls["cuDeviceGetCount"](count):  # nobody has initialised the driver
+            return False
+        state = self._calls["cuDevicePrimaryCtxGetState"]
+        return any(
+            not state(device, flags, active) and active.value for device in range(count.value)
+        )
 
     def version(self) -> int:
         """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""

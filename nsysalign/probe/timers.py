@@ -7,7 +7,8 @@ it.  Either way a reading of our own just before the program's stands for it.
 
 Which reading is subtracted from which is determined later, from the call sites: nothing here
 follows what happens to a value.  A reading is one store into mapped memory.  No file is created
-before CUDA is used: readings between `import torch` and that moment are kept in a short list.
+before CUDA is used: readings between the import of a library that uses it and that moment are kept
+in a short list.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from .slots import (
 
 UNLOGGED = "readings of the host's clocks are not logged: "
 _EARLY = 512  # readings kept from before CUDA is used
+#: Whoever imported none of these times no GPU work.
+_LIBRARIES = ("torch.cuda", "jax", "cupy.cuda", "numba.cuda.cudadrv.driver")
 #: One in this many readings is examined: a site seen this often has used up its share (a loop that
 #: polls the clock).  A prime, so that the sites of a loop do not hide one another.
 _SAMPLE, _SHARE = 1021, 32
@@ -175,7 +178,7 @@ class Timers:
     def _find(self, frame: object) -> int:
         """The context of a reading in this frame, 0 or less for none, IGNORED for never any."""
         try:
-            if self._over or (self._waiting and "torch.cuda" not in sys.modules):
+            if self._over or (self._waiting and not _may_use_cuda()):
                 return 0
             node = self.sites.context(frame)
             if node in self._silent:
@@ -235,15 +238,13 @@ class Timers:
 
     def _begin(self) -> None:
         """Create the file, if the process uses CUDA by now, and write what was kept until then."""
-        runtime = self._probe._runtime
-        cuda = sys.modules.get("torch.cuda")
-        used = runtime is not None and (runtime.ready or getattr(cuda, "_initialized", False))
-        if not used or runtime.aside:
+        runtime = self._probe.running()
+        if runtime.aside or not (runtime.ready or _uses_cuda(runtime.driver)):
             return
         with self._lock:
             if not self._waiting or self._over:
                 return
-            runtime.begin(0 if runtime.ready else int(cuda.current_device()))
+            runtime.begin(0 if runtime.ready else _current_device(runtime.driver))
             self._area = runtime.store.readings(READINGS * READING.size)
             self._room = _SAMPLE
             self._count = itertools.count().__next__
@@ -261,7 +262,7 @@ class Timers:
 
     def region(self, entered: bool, number: int, repetition: int) -> None:
         """A region of the user's begins or ends on this thread."""
-        if not self._over and "torch.cuda" in sys.modules:
+        if not self._over and _may_use_cuda():
             if entered and self._waiting:
                 self._begin()
             clock = REGION_ENTERED if entered else REGION_LEFT
@@ -281,6 +282,26 @@ class Timers:
                 self._restore()
         except Exception as error:
             self._give_up(error)
+
+
+def _may_use_cuda() -> bool:
+    return any(name in sys.modules for name in _LIBRARIES)
+
+
+def _uses_cuda(driver: object) -> bool:
+    """torch says so itself; of the others (JAX, CuPy, numba) the driver knows, which has a context
+    then."""
+    torch = sys.modules.get("torch.cuda")
+    if torch is not None and getattr(torch, "_initialized", False):
+        return True
+    return any(name in sys.modules for name in _LIBRARIES[1:]) and driver.has_context()
+
+
+def _current_device(driver: object) -> int:
+    torch = sys.modules.get("torch.cuda")
+    if torch is not None and getattr(torch, "_initialized", False):
+        return int(torch.current_device())
+    return driver.current_device()
 
 
 class _Clock(partial):

@@ -132,3 +132,68 @@ with nsysalign.region("events"):
     assert reading["region"] == "inner#0"
     outer, inner = hosts["plain#0"], hosts["inner#0"]
     assert outer["t0_ns"] < inner["t0_ns"] < reading["t_ns"] < inner["t1_ns"] < outer["t1_ns"]
+
+
+#: JAX as far as timers see it: no events, results that are waited for, and a context of the driver's
+#: from the first call on.  The driver's functions are all that the probe asks for.
+FAKE_JAX = """
+import ctypes
+
+_active = []
+
+class Driver:
+    def __init__(self, *path):
+        for name in ("cuCtxGetDevice", "cuDriverGetVersion", "cuStreamCreate", "cuEventQuery"):
+            setattr(self, name, lambda *_: 3)
+
+    class cuDeviceGetCount:
+        def __new__(cls, count):
+            count.value = 2
+            return 0 if _active else 3  # CUDA_ERROR_NOT_INITIALIZED
+
+    class cuDevicePrimaryCtxGetState:
+        def __new__(cls, device, flags, active):
+            active.value = device in _active
+            return 0
+
+real = ctypes.CDLL
+ctypes.CDLL = lambda name, *rest: Driver() if name == "libcuda.so.1" else real(name, *rest)
+
+class Array:
+    def block_until_ready(self):
+        return self
+
+def jit(function):
+    def call(*arguments):
+        if not DEVICES:
+            return Array()
+        _active[:] = DEVICES
+        return Array()
+    return call
+"""
+TIMED_JAX = """
+import time
+import jax
+
+step = jax.jit(lambda: 0)
+for _ in range(4):
+    t0 = time.perf_counter()
+    step().block_until_ready()
+    seconds = time.perf_counter() - t0
+"""
+
+
+def test_timers_around_jax_are_logged_from_before_its_first_call(probed, tmp_path):
+    """The driver has a context of device 1 from within the first timing on."""
+    (tmp_path / "jax.py").write_text(f"DEVICES = [1]\n{FAKE_JAX}")
+    run = probed(TIMED_JAX, fake=False)
+    assert (run.status, run.err, run.errors) == (0, "", "")
+    assert read_at(run) == ["script.py:7", "script.py:9"] * 4
+    (header,) = run.lines("header")
+    assert header["torch"] == "" and header["python"]
+
+
+def test_timers_around_jax_without_a_gpu_are_not(probed, tmp_path):
+    (tmp_path / "jax.py").write_text(f"DEVICES = []\n{FAKE_JAX}")
+    run = probed(TIMED_JAX, fake=False)
+    assert (run.status, run.err, run.errors, run.logs) == (0, "", "", {})
