@@ -48,7 +48,7 @@ from nsysalign.split.crowd import without_crowds
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.groups import groups_of, labels_around
 from nsysalign.split.host import host_activity, on_host
-from nsysalign.split.labels import Ran, kernel_table, label_table, variant_table
+from nsysalign.split.labels import Ran, kernel_table, label_table
 from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION
@@ -247,7 +247,6 @@ def _evidence(
         unaligned=frames.check(unaligned.assign(label=unaligned_labels), frames.UNALIGNED),
         kernels=kernel_table(ran, intervals),
         gaps=gaps,
-        variants=variant_table(ran, intervals),
         host_ranges=ranges.table,
         gpu_clocks=clocks,
         source_lines=source_lines(log),

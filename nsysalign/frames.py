@@ -298,7 +298,7 @@ windows: one row per interval with a place on the trace's clock
 
 _MAIN_SPECS = (
     INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, GROUPS, LEDGER, ISSUED, GROUP_PARTS,
-    VARIANTS, KERNELS, GAPS, HOST_RANGES, HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
+    KERNELS, GAPS, HOST_RANGES, HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
 ) = specs("""
 intervals: one row per placed interval
     interval              int64   number of the interval, the key of the other tables
@@ -451,15 +451,6 @@ group_parts: the budget of a group: sums of parts over its intervals
     ns        int64  nanoseconds of this cause; of each group they add up to groups.total_ns
     lower_ns  int64  least over the error bars of the windows' places
     upper_ns  int64  most over the error bars of the windows' places
-
-variants: labels whose intervals did different work, told apart: one row per kind of work
-    label      str     the label
-    variant    str     in what it differs: bytes, operations, blocks (of the kernels' grids),
-                       kernel; `other`: what is rare
-    kind       str     event, host or nvtx
-    count      int64   intervals
-    like labels: row row_interval site median_ns mean_ns std_ns min_ns max_ns p05_ns p95_ns library
-    intervals  object  tuple of the intervals' numbers
 
 kernels: what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run
         as a whole

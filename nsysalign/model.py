@@ -385,8 +385,7 @@ class Evidence:
     ledger: pd.DataFrame = field(default_factory=lambda: _no_rows("LEDGER"))
     issued: pd.DataFrame = field(default_factory=lambda: _no_rows("ISSUED"))
     group_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("GROUP_PARTS"))
-    #: Labels that did different work, by kind of work; NVTX ranges on the host.
-    variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
+    #: NVTX ranges on the host.
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     #: The source lines of call sites, if the run was recorded with them.

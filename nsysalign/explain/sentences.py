@@ -167,10 +167,9 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         )
     if cause == "calls":
         return f"{idler} was idle for {idle} of it: {_calls(case, numbers)}."
-    if cause == "launches" and case.on_host:
-        return f"The GPU had nothing to do for {idle} of it: {_launches(case, numbers)}."
     if cause == "launches":
-        return f"{idler} was idle for {idle} of it: {_launches(case, numbers)}."
+        idly = "The GPU had nothing to do" if case.on_host else f"{idler} was idle"
+        return f"{idly} for {idle} of it: {_launches(case, numbers)}."
     if cause == "copies":
         copies = _copies(case, numbers)
         return copies[:1].upper() + copies[1:]

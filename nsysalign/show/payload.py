@@ -226,19 +226,17 @@ def _run(
 
 
 def _answers(analysis: Analysis) -> dict[str, Any]:
-    """The tables of ranges, gaps, kinds of work, and of what the CPU did."""
+    """The tables of ranges, gaps, and of what the CPU did."""
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(MOST_GAPS, "ns")
     host = analysis.host_activity
     host = host[(host["view"] != "all") & (host["name"] != "")]
     host = host.assign(view=host["view"].map(VIEWS).fillna(""))
-    variants = ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
     tables = {
         "host": host[["label", "view", "name", "place", "within", "share", "samples", "ns"]],
         "ranges": analysis.host_ranges,
         "gaps": gaps[["run", "ns", "next", "call", "call_ns"]],
-        "variants": analysis.variants[variants],
     }
     rows = {name: table.head(MOST_ROWS).to_dict("records") for name, table in tables.items()}
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}

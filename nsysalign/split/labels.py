@@ -1,15 +1,8 @@
-"""Names, labels and their statistics: intervals measured by the same code share a label;
-what ran in them, by name; and labels split by what their intervals did.
+"""Names, labels and their statistics: intervals measured by the same code share a label; and
+what ran in them, by name.
 
 An operation belongs, with its whole duration, to the windows in which it begins (for host windows:
 in which it was issued).
-
-    for n in (64, 128, 256):                   one call site, three questions: bench.py:14-17 is one label,
-        for _ in range(20): time(f, n)         64 blocks, 128 blocks, 256 blocks are its variants
-
-A repetition for which a library chose another kernel of the same cost is not a different question,
-nor is a first one that set something up: a variant occurs several times, and other kernel names
-count only if their time differs.
 """
 
 from __future__ import annotations
@@ -19,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import combinations, takewhile
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +20,11 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import FAR, group, ragged
-from nsysalign.model import KIND, OPERATION_KINDS
+from nsysalign.model import OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
 from nsysalign.split.pieces import operation_codes, operation_names
-from nsysalign.text import REPETITION, bytes_text, middle, plural, short_name, told_apart
+from nsysalign.text import REPETITION
 
 _REPETITION = re.compile(REPETITION)
 #: torch's emit_nvtx numbers every operator: the same operator gets one label.
@@ -48,19 +41,6 @@ _AT_ONCE = 1 << 18
 #: hold more operations than this, and this many times more than exist, they are not counted one by
 #: one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
-#: Grids are read for at most this many kernels, and for labels whose kernel time varies this much.
-_MOST_GRIDS, _SPREAD = 200_000, 0.05
-#: A variant occurs at least this often, and in this share of the label; the rest is `other`, as
-#: long as it is rare.
-_FEWEST, _SHARE, _MOST_OTHER = 3, 0.02, 0.25
-#: If there are more variants, they are not kinds of work but depend on the data.
-_MOST_VARIANTS = 24
-#: Kernels with other names that take equally long are the same work.
-_SAME_TIME = 0.1
-OTHER = "other"
-#: Letters of a kernel's name in the name of a variant.
-_LONGEST = 32
-_WORK = ["work_count", "work_bytes", "work_names"]
 
 
 def plain_region(text: str) -> str:
@@ -300,128 +280,3 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = out.sort_values(["label", "total_ns", "kernel"], ascending=[True, False, True])
     out["label"] = np.asarray(labels, dtype=object)[out["label"]]
     return frames.check(out.reset_index(drop=True), frames.KERNELS)
-
-
-def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.VARIANTS`: labels whose intervals did different work.  `intervals`: the windows, with
-    labels."""
-    label, labels = pd.factorize(intervals["label"].where(intervals["kind"] != "run"))
-    size = np.bincount(label[label >= 0], minlength=len(labels))
-    often = np.flatnonzero(np.append(size >= 2 * _FEWEST, False)[label])  # -1: a run
-    if not len(often):
-        return frames.empty(frames.VARIANTS)
-    work = _work(ran, often)
-    work["kernel_only_ns"] = intervals["kernel_only_ns"].to_numpy()
-    # there may be thousands of labels: all are looked at together
-    groups = work.iloc[often].groupby(label[often])
-    several = (groups[_WORK].min() != groups[_WORK].max()).any(axis=1)
-    low, high = (groups["kernel_only_ns"].quantile(q) for q in (0.1, 0.9))
-    spread = (high - low) > _SPREAD * high
-    rows = group(label[often], often)
-    # kernel times that vary are perhaps explained by the grids
-    varied = [rows[number] for number in spread.index[spread].tolist()]
-    work["blocks"] = _blocks(ran, np.sort(np.concatenate([np.empty(0, np.int64), *varied])))
-    tables = []
-    for number in spread.index[several | spread].tolist():  # in the order of the labels
-        own = rows[number]
-        texts = _variants(work.iloc[own].reset_index(drop=True), ran)
-        if texts is None:
-            continue
-        those = intervals.iloc[own]
-        table = label_table(those.assign(label=texts)).rename(columns={"label": "variant"})
-        members = those.groupby(np.asarray(texts, dtype=object))["interval"].agg(tuple)
-        table["intervals"] = members.reindex(table["variant"]).to_numpy()
-        tables.append(table.assign(label=labels[number]))
-    whole = pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.VARIANTS)
-    return frames.check(whole, frames.VARIANTS)
-
-
-def _work(ran: Ran, which: np.ndarray) -> pd.DataFrame:
-    """What every window did (0 for those not asked for): operations that begin in it on its stream;
-    for host windows, those issued in it: how many, how many bytes, a number for their names, and
-    the name of the longest (-1: none)."""
-    count = len(ran.windows)
-    out = {name: np.zeros(count, np.int64) for name in _WORK}
-    main = np.full(count, -1, np.int32)
-    size = ran.trace.operations["bytes"].to_numpy()
-    # the same names, equally often, have the same sum
-    weight = np.random.default_rng(1).integers(1 << 62, size=len(ran.names))
-    for window, operation, _ in ran.inside(which):
-        name = ran.name[operation]
-        for total, values in zip(out.values(), (1, size[operation], weight[name]), strict=True):
-            np.add.at(total, window, values)
-        order = np.lexsort((ran.start[operation] - ran.end[operation], window))
-        longest = order[np.flatnonzero(np.diff(window[order], prepend=-1))]
-        main[window[longest]] = name[longest]
-    return pd.DataFrame(out | {"main": main}, copy=False)
-
-
-def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
-    """Blocks of the grids of all kernels in each of some windows, -1 if the trace does not say or
-    there are too many kernels, and for other windows."""
-    out = np.full(len(ran.windows), -1, np.int64)
-    operations = ran.trace.operations
-    kernel, row = operations["kind"].to_numpy() == KIND["kernel"], operations["row"].to_numpy()
-    held = [(np.empty(0, np.int64), np.empty(0, np.int64))]
-    for window, operation, _ in ran.inside(chosen):
-        out[window] = 0
-        held.append((window[kernel[operation]], row[operation[kernel[operation]]]))
-    window, of = map(np.concatenate, zip(*held, strict=True))
-    rows, place = np.unique(of, return_inverse=True)
-    if ran.trace.shapes is None or len(rows) > _MOST_GRIDS:
-        return np.full(len(out), -1, np.int64)
-    np.add.at(out, window, np.asarray(ran.trace.shapes(rows))[:, :3].prod(axis=1)[place])
-    return out
-
-
-def _variants(work: pd.DataFrame, ran: Ran) -> list[str] | None:
-    """The name of each interval's kind of work in a label, None if all did the same."""
-    if (work[[*_WORK, "blocks"]].nunique() == 1).all():
-        return None
-    # a number per interval: equal for kernels with the same names, and for others that take equally
-    # long
-    work["class"] = 0
-    for rows in work.groupby(["work_count", "work_bytes"]).indices.values():
-        of_names = work.iloc[rows].groupby("work_names")["kernel_only_ns"]
-        median = of_names.median().sort_values()
-        apart = median.to_numpy()[1:] > (1 + _SAME_TIME) * np.maximum(median.to_numpy()[:-1], 1)
-        number = pd.Series(np.append(0, np.cumsum(apart)), index=median.index)
-        work.loc[rows, "class"] = number.reindex(work["work_names"].iloc[rows]).to_numpy()
-    # kernels with other names have other grids: their blocks cannot be compared
-    key = ["work_count", "work_bytes", "class"]
-    alike = work.groupby(key)["work_names"].transform("nunique") == 1
-    work["blocks"] = np.where(alike & (work["blocks"] >= 0).all(), work["blocks"], -1)
-    number = work.groupby([*key, "blocks"], sort=False).ngroup().to_numpy()
-    size = np.bincount(number)
-    kept = np.flatnonzero(size >= max(_FEWEST, _SHARE * len(work)))
-    others = len(work) - size[kept].sum()
-    if not 2 <= len(kept) <= _MOST_VARIANTS or others > _MOST_OTHER * len(work):
-        return None
-    first = work.iloc[[int(np.argmax(number == n)) for n in kept]]
-    kernels = ran.names["kernel"]
-    first = first.assign(main=[kernels[n] if n >= 0 else "" for n in first["main"]])
-    texts = dict(zip(kept.tolist(), _named(first), strict=True))
-    return [texts.get(n, OTHER) for n in number.tolist()]
-
-
-def _named(first: pd.DataFrame) -> list[str]:
-    """Names for kinds of work, given one interval of each: the fewest words in which all of them
-    differ."""
-    kernels = [str(text) for text in first["main"]]
-    apart = told_apart({n: middle(short_name(n), _LONGEST) for n in kernels}, _LONGEST)
-    words = {
-        "bytes": [bytes_text(n) if n else "no copies" for n in first["work_bytes"].tolist()],
-        "count": [plural(n, "operation") for n in first["work_count"].tolist()],
-        "blocks": [plural(n, "block") if n > 0 else "" for n in first["blocks"].tolist()],
-        "main": [apart[name] for name in kernels],
-    }
-    words = {name: texts for name, texts in words.items() if len(set(texts)) > 1}
-    names = [""] * len(first)
-    for count in range(1, len(words) + 1):
-        for chosen in combinations(words, count):
-            columns = zip(*(words[c] for c in chosen), strict=True)
-            names = [", ".join(filter(None, parts)) for parts in columns]
-            if len(set(names)) == len(names) and all(names):
-                return names
-    # all words together do not tell them apart
-    return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]

@@ -20,7 +20,7 @@ _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 #: Tables that are lists of their rows.
 _AS_ROWS = (
-    *(frames.UNALIGNED, frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
+    *(frames.UNALIGNED, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
     *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS, frames.GROUPS, frames.LEDGER, frames.ISSUED),
     frames.GROUP_PARTS,
 )

@@ -31,7 +31,6 @@ _HOLDS: dict[str, tuple[set[type], str]] = {
 _OBJECTS: dict[tuple[str, str], tuple[type, type]] = {
     ("findings", "evidence"): (dict, str),
     ("timeline", "detail"): (dict, str),
-    ("variants", "intervals"): (tuple, int),
 }
 
 

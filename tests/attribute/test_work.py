@@ -32,10 +32,14 @@ def test_sizes_are_told_apart_by_their_blocks(tmp_path):
     assert analysis.labels["label"].tolist() == ["f"], (
         "the label stays, for diff, baseline and confirm"
     )
-    kinds = analysis.variants.set_index("variant")
-    assert kinds["count"].to_dict() == {f"{2**n:,} block{'s' * (n > 0)}": 6 for n in range(10)}
-    assert kinds["median_ns"]["512 blocks"] == 100_000 and kinds["std_ns"].max() == 0
-    members = np.concatenate([np.array(n) for n in analysis.variants["intervals"]])
+    (label,) = analysis.grouped
+    kinds = {group.work.name: group for group in label.groups}
+    assert {name: group.count for name, group in kinds.items()} == {
+        f"{2**n:,} block{'s' * (n > 0)}": 6 for n in range(10)
+    }
+    last = kinds["512 blocks"]
+    assert last.typical_ns == last.low_ns == last.high_ns == 100_000
+    members = np.concatenate([group.intervals for group in label.groups])
     assert sorted(members.tolist()) == analysis.measured["interval"].tolist()
     assert "outliers" not in set(analysis.findings["rule"]) and "two-modes" not in set(
         analysis.findings["rule"]
@@ -46,11 +50,13 @@ def test_another_kernel_that_takes_longer_is_not(tmp_path):
     analysis = analysed(
         repeated([("ns::add<float>(int)", 64, 40), ("ns::mul<float>(int)", 64, 80)]), tmp_path
     )
-    assert analysis.variants["variant"].tolist() == ["add", "mul"]
+    (label,) = analysis.grouped
+    assert sorted(group.work.name for group in label.groups) == ["add", "mul"]
 
 
 def test_work_that_the_data_decides_splits_nothing(tmp_path):
     analysis = analysed(
         repeated([("nonzero", n + 1, 10 + n) for n in range(40)], times=1), tmp_path
     )
-    assert analysis.variants.empty
+    (label,) = analysis.grouped
+    assert [group.count for group in label.groups] == [40]

@@ -1,15 +1,10 @@
-// Tables that stand by themselves, folded where the page has budgets: labels that did different
-// work, the longest idle times, ranges on the host.
+// Tables that stand by themselves, folded where the page has budgets: the longest idle times, ranges
+// on the host.
 
 function startAnswers() {
-  const { variants, gaps, ranges, host } = DATA.answers;
+  const { gaps, ranges, host } = DATA.answers;
   const text = (...names) => names.map((name) => ({ text: name }));
   const code = (name, short = name) => make("code", { title: name }, short);
-  listAnswers("variants", variants, [...text("label", "work"),
-    ...numbers("runs", "median us", "least us", "most us")],
-  (v) => [v.label, make("button", { type: "button", class: "link",
-    onclick: () => choose(v.label, v.row_interval, true) }, v.variant),
-  v.count.toLocaleString("en"), ...[v.median_ns, v.min_ns, v.max_ns].map(micro)]);
   listAnswers("gaps", gaps,
     [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
     (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
@@ -23,7 +18,7 @@ function startAnswers() {
     ...numbers("share of the gaps", "samples", "us")],
   (h) => [h.label, h.view, code(h.name), h.place + (h.within ? `, in ${h.within}` : ""),
     percent(h.share), h.samples ? h.samples.toLocaleString("en") : "", h.ns ? micro(h.ns) : ""]);
-  $("answers").hidden = !variants.length && !gaps.length && !ranges.length && !host.length;
+  $("answers").hidden = !gaps.length && !ranges.length && !host.length;
 }
 
 // A column that is empty, or says whose the rows are where all are of one, is left out: then the
