@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
@@ -36,8 +37,8 @@ from nsysalign.explain.verdict import (
 from nsysalign.intervals import union
 from nsysalign.label import FIRST, Group, Label
 from nsysalign.memory import trim_memory
-from nsysalign.model import CAUSES, OPERATION_KINDS, SLOWED_BITS, Analysis
-from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY, parts_matrix, staging
+from nsysalign.model import OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.parts import parts_matrix, staging
 from nsysalign.text import (
     duration,
     percent,
@@ -113,7 +114,7 @@ class Row:
 
     @property
     def columns_ns(self) -> dict[str, int]:
-        """The parts by `parts.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
+        """The parts by `causes.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
         overlap in a host timer: what is neither a kernel of its own nor waiting nor a copy is the
         CPU's."""
         sums = dict.fromkeys(COLUMNS, 0)

@@ -348,7 +348,7 @@ intervals: one row per placed interval
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns
     interval  int64  number of the interval
-    cause     str    one of model.CAUSES
+    cause     str    one of causes.CAUSES
     ns        int64  nanoseconds of this cause
     lower_ns  int64  least over the error bar of the window's place
     upper_ns  int64  most over the error bar of the window's place
@@ -357,7 +357,7 @@ segments: the window in order: touching pieces with one cause each
     interval  int64  number of the interval
     start_ns  int64  begin
     end_ns    int64  end
-    cause     str    one of model.CAUSES
+    cause     str    one of causes.CAUSES
     ref_kind  str    kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead,
                      event or ''
     ref_id    int64  rowid in that nsys table, seq of the record for event, -1 for none
@@ -429,7 +429,7 @@ groups: intervals of a label that did the same kind of work at the same pace
 
 ledger: what a group's time consists of; of each group ns adds up to groups.total_ns
     group      int64  number of the group
-    cause      str    one of model.CAUSES
+    cause      str    one of causes.CAUSES
     what       str    the best name that the recording has: kernel, call, range, operation that was
                       waited for; '' for none
     ns         int64  nanoseconds over all intervals of the group
@@ -447,7 +447,7 @@ issued: what the typical interval of a group issued between its two records
 
 group_parts: the budget of a group: sums of parts over its intervals
     group     int64  number of the group
-    cause     str    one of model.CAUSES
+    cause     str    one of causes.CAUSES
     ns        int64  nanoseconds of this cause; of each group they add up to groups.total_ns
     lower_ns  int64  least over the error bars of the windows' places
     upper_ns  int64  most over the error bars of the windows' places

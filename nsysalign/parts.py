@@ -1,21 +1,14 @@
-"""The parts of intervals: their display names, and dense arrays: a row per interval, a column per
-cause; and which intervals stand for many."""
+"""The parts of intervals as dense arrays: a row per interval, a column per cause; and which intervals stand for many."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSE_TABLE, CAUSES, SHORTER_WITH_HOST, Evidence
-
-#: What the causes are called in tables, sentences and pictures.
-DISPLAY: Mapping[str, str] = {name: cause.display or name for name, cause in CAUSE_TABLE.items()}
-#: The columns of the first screen, and which cause is counted in which.
-COLUMNS = ("kernel", "copy", "launch", "sync", "waiting", "CPU", "rest")
-COLUMN_OF: Mapping[str, str] = {name: cause.column for name, cause in CAUSE_TABLE.items()}
+from nsysalign.causes import CAUSES, SHORTER_WITH_HOST
+from nsysalign.model import Evidence
 
 
 def parts_matrix(analysis: Evidence, column: str = "ns") -> np.ndarray:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsysalign.causes import CAUSES
 from nsysalign.compare.bootstrap import change
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 
 #: Fewer runs on a side say nothing about a difference.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from nsysalign.causes import DISPLAY
 from nsysalign.compare.label_changes import REASONS
-from nsysalign.parts import DISPLAY
 from nsysalign.show.table import Column, draw, text
 from nsysalign.student import CONFIDENCE
 from nsysalign.text import change as relative

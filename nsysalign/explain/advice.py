@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
 from nsysalign.label import SLOW
-from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE
+from nsysalign.model import LAUNCH_QUEUE
 from nsysalign.text import duration, kernel_name
 
 #: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per

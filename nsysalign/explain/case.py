@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import SMALL_NS, Facts, Stretch
 from nsysalign.explain.verdict import GPU_SHARE, Sums, sums_of, typical_of, word_of
 from nsysalign.label import SLOW, Group, Label
-from nsysalign.model import CAUSES, OTHERS_WORKED
+from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
 _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")

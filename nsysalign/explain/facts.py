@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.causes import CAUSES
 from nsysalign.label import Group, Label
-from nsysalign.model import CAUSES, OPERATION_KINDS, Evidence
+from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.split.pieces import Segments
 
 #: A label has a property when at least this share of its intervals has it.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.parts import COLUMN_OF, COLUMNS
+from nsysalign.causes import COLUMN_OF, COLUMNS
 from nsysalign.text import safe_text
 
 #: As many pieces of an interval are kept for its picture; more are not seen.

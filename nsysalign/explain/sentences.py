@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import Case, Numbers, spoken
 from nsysalign.explain.validity import largest_kernel
 from nsysalign.explain.verdict import (
@@ -30,7 +31,7 @@ from nsysalign.explain.verdict import (
 )
 from nsysalign.label import FIRST, Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
-from nsysalign.parts import DISPLAY, staging
+from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, percent, plural, safe_text
 
 #: Where a label's clock starts.

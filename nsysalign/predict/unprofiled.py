@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.causes import CAUSES
+from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.parts import scale_budget
 from nsysalign.place.streams import LaneOperations
 from nsysalign.predict.replay import (

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
 from nsysalign.answer import LabelRow, answer
+from nsysalign.causes import CAUSE_TABLE, CAUSES, COLUMNS, DISPLAY
 from nsysalign.errors import UsageError
 from nsysalign.explain.verdict import SIGNS
-from nsysalign.model import CAUSES
-from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
+from nsysalign.parts import parts_matrix
 from nsysalign.rundir import RunDirectory
 from nsysalign.show.html import page
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.waterfall import find
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
@@ -50,7 +49,7 @@ class Analysis(model.Analysis):
     @property
     def breakdown(self) -> pd.DataFrame:
         """A row per label, of the interval that its row shows (ns): `count`, `elapsed_ns`, and a
-        column per part (`model.CAUSES`); the parts add up to `elapsed_ns`."""
+        column per part (`causes.CAUSES`); the parts add up to `elapsed_ns`."""
         import pandas as pd
 
         positions = pd.Index(self.intervals["interval"]).get_indexer(self.labels["row_interval"])
@@ -83,7 +82,7 @@ class Analysis(model.Analysis):
         for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
             if ns or cause == "kernel":
                 rest -= ns
-                steps.append((DISPLAY[cause], rest, ns, LOOKS[cause].colour))
+                steps.append((DISPLAY[cause], rest, ns, CAUSE_TABLE[cause].colour))
         names, bases, lengths, colours = zip(*steps, strict=True)
         bars = go.Bar(
             y=names,
@@ -160,7 +159,7 @@ def _bar(row: LabelRow) -> str:
     whole = max(row.elapsed_ns, 1)
     pieces = [
         f'<span title="{DISPLAY[cause]} {percent(ns / whole)}" style="display:inline-block;'
-        f'height:14px;width:{160 * ns / whole:.1f}px;background:{LOOKS[cause].colour}"></span>'
+        f'height:14px;width:{160 * ns / whole:.1f}px;background:{CAUSE_TABLE[cause].colour}"></span>'
         for cause, ns in row.parts_ns.items()
         if ns > 0
     ]

@@ -19,11 +19,11 @@ from nsysalign.answer import (
     cold_intervals,
     of_devices,
 )
+from nsysalign.causes import CAUSE_TABLE, CAUSES, DISPLAY
 from nsysalign.explain.verdict import GPU, SIGNS
-from nsysalign.model import CAUSE_TABLE, CAUSES, CLOCK_REASONS, Analysis
-from nsysalign.parts import COLUMN_OF, DISPLAY, parts_matrix, roles
+from nsysalign.model import CLOCK_REASONS, Analysis
+from nsysalign.parts import parts_matrix, roles
 from nsysalign.show import baseline
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import Timelines, packed, timelines
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
@@ -275,14 +275,16 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     """Every cause with its look and meaning; `present`: those that legends and tables show."""
     return [
         {
-            **LOOKS[cause]._asdict(),
-            "short": DISPLAY[cause],
-            "column": COLUMN_OF[cause],
-            "name": cause,
-            "meaning": CAUSE_TABLE[cause].meaning,
-            "present": cause in present,
+            "name": name,
+            "short": DISPLAY[name],
+            "meaning": cause.meaning,
+            "column": cause.column,
+            "colour": cause.colour,
+            "ink": cause.ink,
+            "pattern": cause.pattern,
+            "present": name in present,
         }
-        for cause in CAUSES
+        for name, cause in CAUSE_TABLE.items()
     ]
 
 

@@ -17,9 +17,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from nsysalign.causes import DISPLAY
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import nested_rows
 from nsysalign.store.objects import plain, to_json
 from nsysalign.text import safe_text as _safe_text
@@ -119,7 +119,7 @@ def _budgets(analysis: Analysis) -> Iterator[Event]:
                 continue
             columns = inner[["start_ns", "end_ns", "cause", "detail"]]
             for start, end, cause, detail in columns.itertuples(index=False):
-                name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
+                name = DISPLAY.get(cause) or safe_text(cause)
                 yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
         tid += max(rows) + 1
 

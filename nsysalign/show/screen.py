@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices
+from nsysalign.causes import COLUMN_FILLS, COLUMNS
 from nsysalign.explain.proof import dominant
 from nsysalign.explain.verdict import SIGNS
 from nsysalign.model import Analysis
-from nsysalign.parts import COLUMNS, apportion
+from nsysalign.parts import apportion
 from nsysalign.show import baseline
 from nsysalign.text import duration, middle, percent, plural, safe_text, short_name, told_apart
 
@@ -39,15 +40,6 @@ MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: labels would be shorter than so many letters.
 _SMALL, _LABEL = 0.05, 18
 _REST = len(COLUMNS) - 1
-_FILL = {
-    "kernel": ("█", "green"),
-    "copy": ("▓", "blue"),
-    "launch": ("▒", "yellow"),
-    "sync": ("╌", "magenta"),
-    "waiting": ("·", "magenta"),
-    "CPU": ("░", "red"),
-    "rest": (" ", "white"),
-}
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
@@ -283,7 +275,7 @@ def _picture(said: Answer, width: int) -> list[Text]:
         cell += length
     bar, named = Text("▕"), {"rest"}
     for _, length, name in blocks:
-        fill, style = _FILL[name]
+        fill, style = COLUMN_FILLS[name]
         words = "CPU, GPU idle" if name == "CPU" and length >= 17 else name
         inside = length == longest[name] and len(words) + 2 <= length
         named |= {name} if inside else set()
@@ -301,7 +293,9 @@ def _picture(said: Answer, width: int) -> list[Text]:
     scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _placed({cells: f"{last} ┘"}, marks, width)
     # where the line of marks has room, the fills without a word in the bar are named there
-    legend = "  ".join(f"{_FILL[n][0]} {n}" for n in COLUMNS if n in longest and n not in named)
+    legend = "  ".join(
+        f"{COLUMN_FILLS[n].letter} {n}" for n in COLUMNS if n in longest and n not in named
+    )
     gap = max(re.finditer(" {2,}", below), key=lambda m: len(m.group()), default=None)
     if legend and gap and len(gap.group()) >= len(legend) + 4:
         place = gap.start() + 2

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
-from nsysalign.show.palette import CALL_LOOK
+from nsysalign.causes import CAUSE_OF_CALL, CAUSES
+from nsysalign.model import CALL_KINDS, OPERATION_KINDS, Analysis
 from nsysalign.store.objects import listed, to_json
 from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
 
@@ -185,7 +185,7 @@ def _look(lane_kind: str, kind: str) -> str:
         return kind
     if lane_kind == "event":
         return "queued" if kind == "wait" else "event"
-    return CALL_LOOK[kind] if kind in CALL_KINDS else "api"
+    return CAUSE_OF_CALL[kind] if kind in CALL_KINDS else "api"
 
 
 def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:

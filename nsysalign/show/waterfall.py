@@ -20,10 +20,9 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.answer import answer
+from nsysalign.causes import CAUSE_TABLE, DISPLAY
 from nsysalign.errors import UsageError
 from nsysalign.model import Analysis
-from nsysalign.parts import DISPLAY
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.table import GAP, Column, draw
 from nsysalign.text import duration, middle, percent, safe_text
 
@@ -131,7 +130,9 @@ def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
     lengths = [f"{line.ns / unit_ns:,.{places}f}" for line in shown]
     causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
-    looks = [LOOKS[line.cause].terminal if line.cause in LOOKS else "dim" for line in shown]
+    looks = [
+        CAUSE_TABLE[line.cause].terminal if line.cause in CAUSE_TABLE else "dim" for line in shown
+    ]
     columns = [Column(f"at {unit}", starts), Column(unit, lengths)]
     columns.append(Column("part", causes, left=True, styles=looks))
     left = console.width - sum(column.width + GAP for column in columns)

@@ -23,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.causes import CAUSE, CAUSES
 from nsysalign.intervals import covered, distinct, group, index_type, pick, tile
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
-    CAUSES,
     MOST_STREAMS,
     ORIGIN,
     OTHERS_RAN,
@@ -48,7 +48,6 @@ from nsysalign.split.host_timers import (
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.order import StreamOrder
 from nsysalign.split.pieces import (
-    CAUSE,
     REF_KINDS,
     WORK,
     Details,

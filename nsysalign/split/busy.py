@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.causes import CAUSE
 from nsysalign.intervals import disjoint, group, index_type, least, pick, tile
 from nsysalign.model import (
     CALL_KINDS,
@@ -27,7 +28,6 @@ from nsysalign.model import (
     process_of,
 )
 from nsysalign.place.ranges import own_calls
-from nsysalign.split.pieces import CAUSE
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1

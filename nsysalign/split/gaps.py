@@ -17,20 +17,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from nsysalign.causes import CAUSE
 from nsysalign.intervals import FAR, Columns, distinct, group, pick, ragged, tile
 from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Blocks, Streams, Threads
-from nsysalign.split.pieces import (
-    CAUSE,
-    DETAIL,
-    REF,
-    Pieces,
-    Spans,
-    host_side,
-    join,
-    make,
-)
+from nsysalign.split.pieces import DETAIL, REF, Pieces, Spans, host_side, join, make
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others

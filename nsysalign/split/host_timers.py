@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from nsysalign.causes import CAUSE
 from nsysalign.intervals import (
     Columns,
     covered,
@@ -35,16 +36,7 @@ from nsysalign.model import (
 from nsysalign.place.streams import stream_lane
 from nsysalign.split.busy import Blocks, first_of
 from nsysalign.split.gaps import NEVER, Explainer, Windows, host_pieces
-from nsysalign.split.pieces import (
-    CAUSE,
-    DETAIL,
-    REF,
-    WORK,
-    Pieces,
-    Spans,
-    join,
-    make,
-)
+from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 
 #: A launch this many times slower than the median of its name, with this many operations
 #: unfinished, was blocked.

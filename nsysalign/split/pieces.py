@@ -12,19 +12,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.causes import CAUSE, CAUSES, WITH_A_NAME
 from nsysalign.intervals import Columns, distinct, ragged
-from nsysalign.model import (
-    CAUSES,
-    KIND,
-    MIGRATIONS,
-    MOST_STREAMS,
-    OPERATION_KINDS,
-    WITH_A_NAME,
-    Alignment,
-    Trace,
-)
+from nsysalign.model import KIND, MIGRATIONS, MOST_STREAMS, OPERATION_KINDS, Alignment, Trace
 
-CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: What a piece points to: nsys tables by their short names, the log's records, or nothing.
 REF_KINDS = (*OPERATION_KINDS, "api", "nvtx", "overhead", "event", "")
 REF = {name: code for code, name in enumerate(REF_KINDS)}

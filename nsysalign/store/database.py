@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign import registry, untrusted
+from nsysalign.causes import CAUSES
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
-from nsysalign.model import CAUSES, RECORDERS, Analysis, Known, TraceInfo
+from nsysalign.model import RECORDERS, Analysis, Known, TraceInfo
 from nsysalign.store.objects import holds, listed, plain, table, to_json
 
 VERSION = 2

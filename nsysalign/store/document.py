@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, registry
+from nsysalign.causes import CAUSES
 from nsysalign.explain.finding import statuses
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix, positions
 from nsysalign.store.objects import plain, records, to_json
 

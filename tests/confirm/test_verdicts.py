@@ -27,7 +27,8 @@ from nsysalign.addons.confirm.experiment import (
     rows_of,
 )
 from nsysalign.addons.confirm.verdicts import statuses
-from nsysalign.model import NONE_IF_AHEAD, Known
+from nsysalign.causes import NONE_IF_AHEAD
+from nsysalign.model import Known
 
 from . import runs
 

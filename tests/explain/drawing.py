@@ -14,9 +14,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.causes import CAUSES
 from nsysalign.explain import findings
 from nsysalign.explain.facts import Facts
-from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.model import Analysis, TraceInfo
 from nsysalign.split.groups import without_trace
 from nsysalign.split.labels import label_table
 from nsysalign.split.pieces import REF, Segments

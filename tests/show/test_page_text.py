@@ -1,15 +1,15 @@
-"""The page as text: nothing foreign can leave its data block; and the palette's promise."""
+"""The page as text: nothing foreign can leave its data block; and what a cause looks like."""
 
 import json
 import re
 from dataclasses import replace
 
 from nsysalign import frames
-from nsysalign.model import CAUSES
+from nsysalign.causes import CAUSE_OF_CALL, CAUSE_TABLE, CAUSES, COLUMNS, DISPLAY
+from nsysalign.model import CALL_KINDS
 from nsysalign.show import html
 from nsysalign.show import payload as payload_module
 from nsysalign.show.notebook import fragment
-from nsysalign.show.palette import CALL_LOOK, LOOKS
 from nsysalign.show.payload import payload
 from nsysalign.show.timeline_rows import packed, timelines
 
@@ -60,9 +60,10 @@ def test_an_operation_points_at_its_call(analysis):
 
 
 def test_every_cause_has_its_own_look():
-    assert tuple(LOOKS) == CAUSES and set(CALL_LOOK.values()) <= set(CAUSES)
-    assert len({(look.colour, look.pattern) for look in LOOKS.values()}) == len(CAUSES)
-    assert len({look.short for look in LOOKS.values()}) == len(CAUSES)
+    assert tuple(CAUSE_OF_CALL) == CALL_KINDS and {*CAUSE_OF_CALL.values()} <= {*CAUSES}
+    assert {cause.column for cause in CAUSE_TABLE.values()} == {*COLUMNS}
+    assert len({(cause.colour, cause.pattern) for cause in CAUSE_TABLE.values()}) == len(CAUSES)
+    assert len({*DISPLAY.values()}) == len(CAUSES)
 
 
 def test_columns_of_numbers_are_packed_where_that_is_shorter():

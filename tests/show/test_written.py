@@ -12,7 +12,7 @@ import pytest
 from handmade import CASES
 
 from nsysalign import frames, registry
-from nsysalign.model import CAUSES
+from nsysalign.causes import CAUSES
 from nsysalign.store import database
 from nsysalign.store import document as json
 from nsysalign.store.objects import to_json

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.model import CAUSES
+from nsysalign.causes import CAUSES
 from nsysalign.parts import scale_budget
 from nsysalign.predict.replay import HIDDEN, Call, Item, replay
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recordings import DATA
 
 import nsysalign
-from nsysalign.model import CAUSES
+from nsysalign.causes import CAUSES
 from nsysalign.parts import parts_matrix
 from nsysalign.place.lag import local_hull, lower_hull
 from nsysalign.trace.eventlog import read_event_logs

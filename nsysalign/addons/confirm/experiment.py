@@ -24,8 +24,9 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.addons.confirm.verdicts import CONFIRMATIONS, SETTLES
+from nsysalign.causes import HIDDEN_BY_DELAY, NONE_IF_AHEAD
 from nsysalign.compare.bootstrap import level
-from nsysalign.model import HIDDEN_BY_DELAY, NONE_IF_AHEAD, OPERATION_KINDS, Analysis, EventLog
+from nsysalign.model import OPERATION_KINDS, Analysis, EventLog
 from nsysalign.text import microseconds
 
 #: Fewer intervals on a side say nothing about a spread.

@@ -22,7 +22,8 @@ from nsysalign.addons.ranks.records import (
     SourceResult,
     Wait,
 )
-from nsysalign.model import CAUSES, Analysis, pid_of
+from nsysalign.causes import CAUSES
+from nsysalign.model import Analysis, pid_of
 from nsysalign.parts import parts_matrix
 from nsysalign.text import natural
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.addons.ranks.compare import EVEN_SHARE
-from nsysalign.parts import DISPLAY
+from nsysalign.causes import DISPLAY
 from nsysalign.paths import short_path, without_paths
 from nsysalign.show import table
 from nsysalign.store.objects import to_json

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.explain.runs.pages import PageMigrations
-from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
+from nsysalign.model import OPERATION_KINDS, OURS
 from nsysalign.parts import staging
 from nsysalign.text import subject
 
