@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.region import region
+from nsysalign.version import __version__
 
 if TYPE_CHECKING:
     from nsysalign.addons.measure.command import benchmark
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from nsysalign.show.notebook import Analysis, analyze, load
     from nsysalign.stretch import recording
 
-__version__ = "0.1.0"
 __all__ = [
     "Analysis",
     "Workload",

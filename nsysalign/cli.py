@@ -24,10 +24,11 @@ except ImportError as error:
     )
     sys.exit(3)
 
-from nsysalign import __version__, registry
+from nsysalign import registry
 from nsysalign.commandline.options import VIEW
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 from nsysalign.record.processes import ENDING
+from nsysalign.version import __version__
 
 #: Exit code for a bug in nsysalign (sysexits.h: EX_SOFTWARE).
 INTERNAL_ERROR = 70

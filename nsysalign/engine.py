@@ -176,7 +176,7 @@ def _read(inputs: Inputs) -> tuple[Trace, EventLog | None]:
 def load(path: str | PathLike[str]) -> Analysis:
     """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not
     add up."""
-    from nsysalign.inputkind import stored
+    from nsysalign.pathkind import stored
     from nsysalign.store import database
 
     return database.load(stored(Path(path)))

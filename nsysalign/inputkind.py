@@ -1,25 +1,20 @@
-"""What a path is: decided here, by what it holds, never by its name alone; and what to do with it.
-
-kind_of(path) -> InputKind          readable(path): what analyze reads      stored(path): what show, report, diff read
-"""
+"""What a file is: decided by what it holds, never by its name alone; and what to do with it."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
 import zlib
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
-from nsysalign.errors import AnalysisError, NsysAlignError, TraceError, UsageError
-from nsysalign.rundir import ANSWER, DATABASE, REPORT_SUFFIXES, RunDirectory
+from nsysalign.errors import NsysAlignError, TraceError
 from nsysalign.untrusted import contents, opened, tables
 
 #: How much of a file says what it is.
 _HEAD = 1 << 16
-_ANALYZE = "analyze it first: nsysalign analyze {}"
+REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 _RECORD = "record the program with nsys: nsysalign run SCRIPT.py"
 
 
@@ -56,11 +51,8 @@ class InputKind(Enum):
     UNKNOWN = "no trace of nsys", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
 
 
-#: What `analyze` reads; SQLite files of unknown contents, too: the reader says what they lack.
-_READABLE = {InputKind.RUN, InputKind.EXPORT, InputKind.REPORT, InputKind.TORCH_PROFILER}
-_NOTHING = {InputKind.EMPTY, InputKind.TEXT, InputKind.UNKNOWN}
 #: What nsys itself is asked about first: older ones wrote other headers.
-_DOUBTFUL = {InputKind.DAMAGED_REPORT, InputKind.CUT_REPORT}
+DOUBTFUL = {InputKind.DAMAGED_REPORT, InputKind.CUT_REPORT}
 _MAGIC = {
     b"NVR\0": InputKind.NCU,
     b"NVIDIA Tegra Profiler Report": InputKind.REPORT,
@@ -76,15 +68,9 @@ _END, _PICKLES = b"[END]", tuple(bytes([0x80, n]) for n in range(2, 6))
 _OF_ANALYSIS = {"documentation", "intervals", "meta"}
 
 
-def kind_of(path: Path) -> InputKind:
-    """Reads the first 64 KB at most, of SQLite the names of tables.  Raises TraceError if there is no such
-    path, or if it cannot be read."""
-    if not path.exists():
-        raise TraceError(
-            f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
-        )
-    if path.is_dir():
-        return _of_folder(path)
+def kind_of_file(path: Path) -> InputKind:
+    """Reads the first 64 KB at most, of SQLite the names of tables.  Raises TraceError if it cannot be
+    read."""
     try:
         head = contents(path, _HEAD)
     except OSError as error:
@@ -95,15 +81,6 @@ def kind_of(path: Path) -> InputKind:
         with suppress(zlib.error):
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD)
     return _of_bytes(path, head)
-
-
-def _of_folder(path: Path) -> InputKind:
-    run = RunDirectory(path)
-    if run.unprofiled:
-        return InputKind.UNPROFILED
-    if run.traces() or any(path.glob("raw/*")) or any(path.glob("*.qdstrm")):
-        return InputKind.RUN
-    return InputKind.STORED if (path / DATABASE).is_file() else InputKind.FOLDER
 
 
 def _of_bytes(path: Path, head: bytes) -> InputKind:
@@ -182,55 +159,8 @@ def _of_json(text: bytes) -> InputKind:
     return InputKind.JSON
 
 
-def readable(path: Path) -> InputKind:
-    """What it is, of the things that can be analysed.  Raises TraceError, UsageError for a program, with
-    what it is instead and what to do with it."""
-    kind = kind_of(path)
-    if kind is InputKind.REPORT and path.suffix not in REPORT_SUFFIXES:
-        what = f"is an nsys report, and is not called so ({' or '.join(REPORT_SUFFIXES)})"
-        raise TraceError(f"{path.name} {what}", f"mv {path.name} {path.stem}{REPORT_SUFFIXES[0]}")
-    if kind in _READABLE or (kind in _DOUBTFUL and path.suffix in REPORT_SUFFIXES):
-        return kind
-    if path.suffix == ".sqlite" and kind in _NOTHING:
-        return InputKind.EXPORT  # a damaged one: its reader says how
-    what, instead = kind.value
-    if kind is InputKind.FOLDER:
-        RunDirectory(path).trace()  # says what is missing
-    error = UsageError if kind is InputKind.PROGRAM else TraceError
-    raise error(f"{_named(path)} is {what}", instead.format(shlex.quote(str(path))))
-
-
 def damaged(path: Path) -> TraceError | None:
     """What is wrong with a report that nsys could not export, as far as its bytes show."""
-    kind = kind_of(path)
+    kind = kind_of_file(path)
     what, instead = kind.value
-    return TraceError(f"{path.name} is {what}", instead) if kind in _DOUBTFUL else None
-
-
-def stored(path: Path) -> Path:
-    """The analysis.db that a path means.  Raises AnalysisError with what it is instead, and what to do."""
-    kind, quoted = kind_of(path), shlex.quote(str(path))
-    if kind is InputKind.UNPROFILED:
-        raise AnalysisError(
-            f"{path}: recorded without nsys, so there is no breakdown",
-            f"what its event log proves: nsysalign analyze {quoted}",
-        )
-    if path.is_dir():
-        if (path / DATABASE).is_file():
-            return path / DATABASE
-        answered = " (answer.json alone holds no tables)" if (path / ANSWER).is_file() else ""
-        raise AnalysisError(
-            f"{path}: no analysis.db in this directory{answered}", f"nsysalign analyze {quoted}"
-        )
-    if kind is InputKind.STORED:
-        return path
-    what, instead = kind.value
-    if kind in _READABLE:
-        raise AnalysisError(f"{path.name} is {what}, not yet analysed", _ANALYZE.format(quoted))
-    if kind is InputKind.OURS:
-        instead = "give the run directory, or its analysis.db"
-    raise AnalysisError(f"{path.name} is {what}", instead.format(quoted))
-
-
-def _named(path: Path) -> str:
-    return str(path) if path.is_dir() else path.name
+    return TraceError(f"{path.name} is {what}", instead) if kind in DOUBTFUL else None

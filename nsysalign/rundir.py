@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import NsysError, TraceError
+from nsysalign.inputkind import REPORT_SUFFIXES, InputKind, kind_of_file
 from nsysalign.text import natural
 from nsysalign.untrusted import contents
 
@@ -35,7 +36,6 @@ CLOCKS, MANIFEST, NSYS_LOG = "clocks.jsonl", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE = "raw", "baseline"
 DATABASE, PAGE, ANSWER = "analysis.db", "report.html", "answer.json"
-REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 PROFILE_SUFFIXES = (".json", ".json.gz")  # of torch.profiler, and of much else
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite", ".cupti")
 
@@ -82,10 +82,8 @@ class RunDirectory:
 
     def _profiles(self) -> list[Path]:
         """Traces of torch.profiler: most files that end so are something else."""
-        from nsysalign.inputkind import InputKind, kind_of
-
         named = [p for end in PROFILE_SUFFIXES for p in self.path.glob(f"[!.]*{end}")]
-        return [p for p in named if p.is_file() and kind_of(p) is InputKind.TORCH_PROFILER]
+        return [p for p in named if p.is_file() and kind_of_file(p) is InputKind.TORCH_PROFILER]
 
     def trace(self) -> Path:
         """Its one trace.  Raises TraceError if there is none, or several."""

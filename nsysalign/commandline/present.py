@@ -23,12 +23,12 @@ from nsysalign.commandline.outputs import (
     refuse_overwriting,
 )
 from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError, NsysError, TraceError
+from nsysalign.inputkind import REPORT_SUFFIXES
 from nsysalign.rundir import (
     ANSWER,
     DATABASE,
     PAGE,
     REPORT,
-    REPORT_SUFFIXES,
     STREAM,
     Inputs,
     RunDirectory,
@@ -56,7 +56,7 @@ def assembled(
     A trace given by itself brings no logs, only the other files of its run.  Raises TraceError,
     UsageError or NsysError with what to do next.
     """
-    from nsysalign.inputkind import readable
+    from nsysalign.pathkind import readable
     from nsysalign.record.session import recover
 
     run, trace = RunDirectory.around(path), path

@@ -62,7 +62,8 @@ def analyze(
     look_for_garbage_less_often()
     from nsysalign import registry
     from nsysalign.commandline.present import present, stored_screen, unprofiled
-    from nsysalign.inputkind import InputKind, kind_of
+    from nsysalign.inputkind import InputKind
+    from nsysalign.pathkind import kind_of
     from nsysalign.rundir import RunDirectory
 
     if any(answer(traces, ctx.params) for answer in registry.each("several")):

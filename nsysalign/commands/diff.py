@@ -63,11 +63,11 @@ def diff(
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002
     In CI:    nsysalign diff baseline/analysis.db run --fail-on slower --threshold 5
     """
-    from nsysalign.compare import screen
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
     from nsysalign.errors import AnalysisError, UsageError
     from nsysalign.paths import short_path
+    from nsysalign.show import diff as screen
     from nsysalign.store.objects import to_json
     from nsysalign.text import safe_text
 
@@ -108,7 +108,7 @@ def diff(
 def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     """The verdict of the program's own labels, and the label that changed most."""
     from nsysalign.brief import short
-    from nsysalign.compare import screen
+    from nsysalign.show import diff as screen
     from nsysalign.text import duration
 
     own = {

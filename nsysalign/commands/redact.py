@@ -39,7 +39,8 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
               nsysalign redact trace.sqlite shared.sqlite --hash-names
     """
     from nsysalign.commandline.present import exported, trace_of
-    from nsysalign.inputkind import InputKind, kind_of, readable
+    from nsysalign.inputkind import InputKind
+    from nsysalign.pathkind import kind_of, readable
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
     from nsysalign.trace import cupti, redaction
 

@@ -15,7 +15,8 @@ from tiny_export import LOG, write_export, write_lines
 
 from nsysalign.cli import cli
 from nsysalign.errors import NsysAlignError
-from nsysalign.inputkind import InputKind, kind_of
+from nsysalign.inputkind import InputKind
+from nsysalign.pathkind import kind_of
 from nsysalign.store import database
 
 

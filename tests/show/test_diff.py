@@ -7,8 +7,8 @@ import pytest
 from handmade import CASES, bad, build
 from rich.console import Console
 
-from nsysalign.compare import screen
 from nsysalign.compare.label_changes import compare
+from nsysalign.show import diff as screen
 
 
 def twelve(factor, name=str):

@@ -23,12 +23,12 @@ from dataclasses import replace
 from multiprocessing import connection, get_context
 from pathlib import Path
 
-from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
 from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.files import file_name
 from nsysalign.rundir import PAGE, TRACE_SUFFIXES, RunDirectory, event_logs
 from nsysalign.text import natural
+from nsysalign.version import __version__
 
 #: A comparison's own document: a folder that contains one is a result and not searched.
 DOCUMENT = "ranks.json"
