@@ -54,8 +54,8 @@ def __getattr__(name: str) -> Any:
             raise ImportError(
                 f"nsysalign.{name} needs the add-on measure, which is not installed here"
             ) from error
-        found = globals()[name] = getattr(module, name)  # is not asked for again
-        return found
+        value = globals()[name] = getattr(module, name)  # is not asked for again
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

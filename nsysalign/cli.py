@@ -97,8 +97,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
             return getattr(importlib.import_module(f"nsysalign.commands.{name}"), name)
-        if name in (others := _of_addons()):
-            return registry.imported(*others[name][:2])
+        if name in (of_addons := _of_addons()):
+            return registry.imported(*of_addons[name][:2])
         return None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -178,8 +178,10 @@ def main(arguments: list[str] | None = None) -> Any:
     except OSError as error:
         if debug:
             raise
-        what = f"{error.filename}: " if error.filename else ""
-        click.echo(f"nsysalign: {OutputError(f'{what}{error.strerror or error}', _HELP)}", err=True)
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(
+            f"nsysalign: {OutputError(f'{place}{error.strerror or error}', _HELP)}", err=True
+        )
         sys.exit(OutputError.exit_code)
     except Exception:  # 1 would mean a finding of --fail-on
         traceback.print_exc()

@@ -100,7 +100,7 @@ def analyze(
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
     if given:
-        inputs = replace(inputs, given={name: _several(paths) for name, paths in given.items()})
+        inputs = replace(inputs, of_addons={name: _several(paths) for name, paths in given.items()})
     return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress)
 
 

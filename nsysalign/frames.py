@@ -72,8 +72,8 @@ def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
         return values
     low, high = values.min(), values.max()
     if low == high:
-        one = np.int64(low) if values.dtype.itemsize > 1 else low
-        return np.broadcast_to(one, len(values))
+        value = np.int64(low) if values.dtype.itemsize > 1 else low
+        return np.broadcast_to(value, len(values))
     if values.dtype.itemsize == 1:
         return values
     fits = not name.endswith("_ns") and low >= -1 << 31 and high < 1 << 31
@@ -108,14 +108,14 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
     return check(pd.DataFrame(out, index=range(count), copy=False), spec, narrow=True)
 
 
-def taken(frame: pd.DataFrame, which: np.ndarray) -> pd.DataFrame:
+def taken(frame: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
     """The rows that a mask selects, numbered anew; a column of one value still takes no memory."""
     import numpy as np
     import pandas as pd
 
-    if which.all():
+    if mask.all():
         return frame.reset_index(drop=True)
-    out, rows = {}, np.flatnonzero(which)
+    out, rows = {}, np.flatnonzero(mask)
     for name in frame.columns:
         values = frame[name].array
         if isinstance(values, pd.arrays.NumpyExtensionArray):
@@ -157,7 +157,7 @@ _declared: dict[str, Spec] = {}
 
 def specs(text: str) -> tuple[Spec, ...]:
     """The tables of some paragraphs; `like` refers to tables declared before."""
-    found = []
+    tables = []
     for paragraph in text.strip().split("\n\n"):
         title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
         columns: list[Column] = []
@@ -169,20 +169,20 @@ def specs(text: str) -> tuple[Spec, ...]:
                 columns.append(Column(*line.split(maxsplit=2)))
         name, _, meaning = title.partition(": ")
         _declared[name] = Spec(name, meaning, tuple(columns))
-        found.append(_declared[name])
-    return tuple(found)
+        tables.append(_declared[name])
+    return tuple(tables)
 
 
 def _internal(text: str) -> tuple[Spec, ...]:
     """Tables that no user sees: `name: meaning`, then dtypes, each followed by its columns."""
-    found = []
+    tables = []
     for paragraph in text.strip().split("\n\n"):
         title, columns = paragraph.split("\n", 1)
         name, _, meaning = title.partition(": ")
         groups = [group.split() for group in columns.split(";")]
         made = (Column(column, dtype, "") for dtype, *names in groups for column in names)
-        found.append(Spec(name, meaning, tuple(made)))
-    return tuple(found)
+        tables.append(Spec(name, meaning, tuple(made)))
+    return tuple(tables)
 
 
 # --- on the way: tables that pass between the stages

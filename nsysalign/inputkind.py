@@ -162,5 +162,5 @@ def _of_json(text: bytes) -> InputKind:
 def damaged(path: Path) -> TraceError | None:
     """What is wrong with a report that nsys could not export, as far as its bytes show."""
     kind = kind_of_file(path)
-    what, instead = kind.value
-    return TraceError(f"{path.name} is {what}", instead) if kind in DOUBTFUL else None
+    words, instead = kind.value
+    return TraceError(f"{path.name} is {words}", instead) if kind in DOUBTFUL else None

@@ -73,13 +73,15 @@ def tile(
     count = 2 * touched + 1
     begin = np.cumsum(count) - count
     lo, hi = np.empty(count.sum(), np.int64), np.empty(count.sum(), np.int64)
-    which = np.full(len(lo), -1)
-    which[place] = block
+    tile_block = np.full(len(lo), -1)
+    tile_block[place] = block
     lo[place] = hi[place - 1] = np.maximum(block_start[block], start[owner])
     hi[place] = lo[place + 1] = np.minimum(block_end[block], end[owner])
     lo[begin], hi[begin + count - 1] = start, end
     keep = np.flatnonzero(hi > lo)
-    return Tiles(np.repeat(np.arange(len(start)), count)[keep], lo[keep], hi[keep], which[keep])
+    return Tiles(
+        np.repeat(np.arange(len(start)), count)[keep], lo[keep], hi[keep], tile_block[keep]
+    )
 
 
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -93,15 +95,15 @@ def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray
         C        [------)
     """
     if not len(start):
-        none = np.empty(0, np.int64)
-        return none, none, none
+        nowhere = np.empty(0, np.int64)
+        return nowhere, nowhere, nowhere
     if (start[1:] >= end[:-1]).all() and (end > start).all():  # nothing overlaps: the usual case
         return np.arange(len(start), dtype=index_type(len(start))), start, end
     reach = np.maximum.accumulate(end)
     begin = start.copy()
     begin[1:] = np.maximum(begin[1:], reach[:-1])
-    which = np.flatnonzero(end > begin)
-    return which, begin[which], end[which]
+    kept = np.flatnonzero(end > begin)
+    return kept, begin[kept], end[kept]
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -137,8 +139,8 @@ def positions(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
-    one = len(values) and not any(values.strides)
-    return values[:1].copy() if one else np.sort(pd.unique(values))
+    constant = len(values) and not any(values.strides)
+    return values[:1].copy() if constant else np.sort(pd.unique(values))
 
 
 def rising(values: np.ndarray) -> bool:
@@ -173,8 +175,8 @@ def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray
     out = np.empty(len(first), values.dtype)
     table, power = values, 0
     while len(table):
-        here = np.flatnonzero((length >= 1 << power) & (length < 2 << power))
-        out[here] = np.minimum(table[first[here]], table[last[here] - (1 << power)])
+        ranges = np.flatnonzero((length >= 1 << power) & (length < 2 << power))
+        out[ranges] = np.minimum(table[first[ranges]], table[last[ranges] - (1 << power)])
         step = 1 << power
         table = np.minimum(table[:-step], table[step:]) if len(table) > step else table[:0]
         power += 1
@@ -193,13 +195,13 @@ def too_deep(owner: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarra
 
 
 def any_open(
-    key: np.ndarray, start: np.ndarray, end: np.ndarray, whose: np.ndarray, at: np.ndarray
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, wanted_key: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether at each time (`at`, `whose` key: bool of their shape) one of the spans with that key
+    """Whether at each time (`at`, `wanted_key`: bool of their shape) one of the spans with that key
     is open, half-open."""
     out = np.zeros(len(at), dtype=bool)
     for number, rows in group(key, np.arange(len(key))).items():
-        mine = np.flatnonzero(whose == number)
+        mine = np.flatnonzero(wanted_key == number)
         begun, over = (
             np.searchsorted(np.sort(t[rows]), at[mine], side="right") for t in (start, end)
         )
@@ -208,13 +210,13 @@ def any_open(
 
 
 def any_between(
-    key: np.ndarray, time: np.ndarray, whose: np.ndarray, low: np.ndarray, high: np.ndarray
+    key: np.ndarray, time: np.ndarray, wanted_key: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Bool, per stretch (`whose` key, from `low` to `high`): whether a time with that key lies
+    """Bool, per stretch (`wanted_key`, from `low` to `high`): whether a time with that key lies
     between the two."""
-    out = np.zeros(len(whose), dtype=bool)
-    for number, some in group(key, time).items():
-        here, some = np.flatnonzero(whose == number), np.sort(some)
-        after = np.searchsorted(some, low[here], side="right")
-        out[here] = np.searchsorted(some, high[here]) > after
+    out = np.zeros(len(wanted_key), dtype=bool)
+    for number, times in group(key, time).items():
+        stretches, times = np.flatnonzero(wanted_key == number), np.sort(times)
+        after = np.searchsorted(times, low[stretches], side="right")
+        out[stretches] = np.searchsorted(times, high[stretches]) > after
     return out

@@ -337,8 +337,8 @@ class Evidence:
     def with_tables(self: _Self, tables: Mapping[str, pd.DataFrame]) -> _Self:
         """The same analysis with other tables, its own or those of add-ons."""
         extra = {name: table for name, table in tables.items() if name in registry.tables()}
-        own = {name: table for name, table in tables.items() if name not in extra}
-        return replace(self, **own, extra={**self.extra, **extra})
+        fields = {name: table for name, table in tables.items() if name not in extra}
+        return replace(self, **fields, extra={**self.extra, **extra})
 
     def of_runs_by(self, kind: type[_Record]) -> list[_Record]:
         """The records about runs of this kind."""

@@ -33,10 +33,10 @@ def staging(details: pd.DataFrame) -> pd.DataFrame:
 
 def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
     """Which row of `intervals` each row of a table of intervals belongs to, -1 for none."""
-    numbers, of = intervals["interval"].to_numpy(), table["interval"].to_numpy()
+    numbers, wanted = intervals["interval"].to_numpy(), table["interval"].to_numpy()
     if np.array_equal(numbers, np.arange(len(numbers))):  # numbered in order: nothing to look up
-        return np.where((of >= 0) & (of < len(numbers)), of, -1)
-    return pd.Index(numbers).get_indexer(of)
+        return np.where((wanted >= 0) & (wanted < len(numbers)), wanted, -1)
+    return pd.Index(numbers).get_indexer(wanted)
 
 
 def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
@@ -52,9 +52,9 @@ def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
         excess = int(out.sum()) - predicted_ns
         if excess <= 0:
             break
-        which = np.array([CAUSES.index(c) for c in tier])
-        have = out[which]
-        out[which] = have - apportion(min(excess, int(have.sum())), have)
+        columns = np.array([CAUSES.index(c) for c in tier])
+        have = out[columns]
+        out[columns] = have - apportion(min(excess, int(have.sum())), have)
     out[CAUSES.index("queued")] += predicted_ns - int(out.sum())
     return out
 

@@ -42,17 +42,17 @@ def readable(path: Path) -> InputKind:
     what it is instead and what to do with it."""
     kind = kind_of(path)
     if kind is InputKind.REPORT and path.suffix not in REPORT_SUFFIXES:
-        what = f"is an nsys report, and is not called so ({' or '.join(REPORT_SUFFIXES)})"
-        raise TraceError(f"{path.name} {what}", f"mv {path.name} {path.stem}{REPORT_SUFFIXES[0]}")
+        words = f"is an nsys report, and is not called so ({' or '.join(REPORT_SUFFIXES)})"
+        raise TraceError(f"{path.name} {words}", f"mv {path.name} {path.stem}{REPORT_SUFFIXES[0]}")
     if kind in _READABLE or (kind in DOUBTFUL and path.suffix in REPORT_SUFFIXES):
         return kind
     if path.suffix == ".sqlite" and kind in _NOTHING:
         return InputKind.EXPORT  # a damaged one: its reader says how
-    what, instead = kind.value
+    words, instead = kind.value
     if kind is InputKind.FOLDER:
         RunDirectory(path).trace()  # says what is missing
     error = UsageError if kind is InputKind.PROGRAM else TraceError
-    raise error(f"{_named(path)} is {what}", instead.format(shlex.quote(str(path))))
+    raise error(f"{_named(path)} is {words}", instead.format(shlex.quote(str(path))))
 
 
 def stored(path: Path) -> Path:
@@ -72,12 +72,12 @@ def stored(path: Path) -> Path:
         )
     if kind is InputKind.STORED:
         return path
-    what, instead = kind.value
+    words, instead = kind.value
     if kind in _READABLE:
-        raise AnalysisError(f"{path.name} is {what}, not yet analysed", _ANALYZE.format(quoted))
+        raise AnalysisError(f"{path.name} is {words}, not yet analysed", _ANALYZE.format(quoted))
     if kind is InputKind.OURS:
         instead = "give the run directory, or its analysis.db"
-    raise AnalysisError(f"{path.name} is {what}", instead.format(quoted))
+    raise AnalysisError(f"{path.name} is {words}", instead.format(quoted))
 
 
 def _named(path: Path) -> str:

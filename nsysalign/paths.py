@@ -25,14 +25,14 @@ _COMMON = frozenset({"", "admin", "app", "container", "docker", "home", "host", 
 def _path(no_part: str, part: str) -> str:
     """A pattern of absolute paths: groups `folders` and `last`.  `no_part`: characters that no part's
     name has; `part`: those that end the last one, too."""
-    one = rf"[^/\\{no_part}]+"
+    name = rf"[^/\\{no_part}]+"
     begins = (
         rf"(?:file:|~)?/+(?:[^/{no_part}]+/+)+",  # /a/b/  ~/a/  file:///a/b/
         rf"~[\w.-]*/+(?:[^/{no_part}]+/+)*",  # ~me/a/
-        rf"\$\{{?\w+\}}?[\\/]+(?:{one}[\\/]+)*",  # $HOME/a/  ${{HOME}}/
-        rf"%\w+%[\\/]+(?:{one}[\\/]+)*",  # %USERPROFILE%\a\
-        rf"(?:file:/+)?[A-Za-z]:[\\/]+(?:{one}[\\/]+)+",  # C:\a\
-        rf"\\{{2,8}}(?:{one}[\\/]+)+",  # \\server\share\
+        rf"\$\{{?\w+\}}?[\\/]+(?:{name}[\\/]+)*",  # $HOME/a/  ${{HOME}}/
+        rf"%\w+%[\\/]+(?:{name}[\\/]+)*",  # %USERPROFILE%\a\
+        rf"(?:file:/+)?[A-Za-z]:[\\/]+(?:{name}[\\/]+)+",  # C:\a\
+        rf"\\{{2,8}}(?:{name}[\\/]+)+",  # \\server\share\
     )
     return rf"(?P<folders>{'|'.join(begins)})(?P<last>[^/\\{no_part}{part}]*)"
 
@@ -159,8 +159,8 @@ def short_path(file: str) -> str:
 @cache
 def _own_names() -> frozenset[str]:
     """Names that the user's own folder may have."""
-    given = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME"))
-    return frozenset({"root", os.path.basename(os.path.expanduser("~")), *given})
+    names = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME"))
+    return frozenset({"root", os.path.basename(os.path.expanduser("~")), *names})
 
 
 LONGEST_NAME = 1_000
@@ -172,8 +172,8 @@ def shortened(name: str) -> str:
     repetition number, with a digest in between that distinguishes it from others."""
     if len(name) <= LONGEST_NAME:
         return name
-    found = _REPETITION.search(name, len(name) - 16)
-    stem, number = (name[: found.start()], found[0]) if found else (name, "")
+    repetition = _REPETITION.search(name, len(name) - 16)
+    stem, number = (name[: repetition.start()], repetition[0]) if repetition else (name, "")
     digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{stem[: LONGEST_NAME - 40]}… {digest}{number}"
 

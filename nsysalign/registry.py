@@ -67,8 +67,8 @@ def addons() -> dict[str, AddOn]:
 def imported(name: str, text: str) -> Any:
     """The object that an add-on names by "module:name"; a module for a text without a colon."""
     module, _, attribute = text.partition(":")
-    found = importlib.import_module(f"nsysalign.addons.{name}.{module}")
-    return getattr(found, attribute) if attribute else found
+    loaded = importlib.import_module(f"nsysalign.addons.{name}.{module}")
+    return getattr(loaded, attribute) if attribute else loaded
 
 
 def each(field: str) -> Iterator[Any]:
@@ -83,17 +83,20 @@ def steps(inputs: Inputs) -> Iterator[Any]:
     or about every analysis."""
     for name, addon in addons().items():
         about_all = not (addon.files or addon.beside)
-        given = any(inputs.given.get(option) for option in addon.files)
+        asked = any(inputs.of_addons.get(option) for option in addon.files)
         made = inputs.home and any(any(inputs.home.glob(pattern)) for pattern in addon.beside)
-        if addon.step and (about_all or given or made):
+        if addon.step and (about_all or asked or made):
             yield imported(name, addon.step)
 
 
 @cache
 def sections() -> list[tuple[Section, Any]]:
     """Sections of the page, each with the function of the analysis that gives its data."""
-    every = [(name, section) for name, addon in addons().items() for section in addon.sections]
-    return [(section, imported(name, section.data)) for name, section in every]
+    return [
+        (section, imported(name, section.data))
+        for name, addon in addons().items()
+        for section in addon.sections
+    ]
 
 
 @cache

@@ -51,7 +51,7 @@ class Inputs:
     stacks: Path | None = None  # sampled Python stacks
     home: Path | None = None  # the run directory, whose other files belong to this trace
     #: Files given for add-ons, by option.
-    given: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    of_addons: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
 
 class RunDirectory:
@@ -68,9 +68,9 @@ class RunDirectory:
     def traces(self) -> list[Path]:
         """Its traces by name, with a report and its export counted once (as the report, so that the
         export is checked against it).  `trace.*` stands for everything next to it."""
-        for own in (self.path / REPORT, self.path / EXPORT, self.path / RECORDING):
-            if own.is_file():
-                return [own]
+        for trace in (self.path / REPORT, self.path / EXPORT, self.path / RECORDING):
+            if trace.is_file():
+                return [trace]
         by_stem: dict[str, Path] = {}
         for suffix in reversed(TRACE_SUFFIXES):  # reports take precedence
             for path in self.path.glob(f"[!.]*{suffix}"):
@@ -87,20 +87,20 @@ class RunDirectory:
 
     def trace(self) -> Path:
         """Its one trace.  Raises TraceError if there is none, or several."""
-        found = self.traces()
-        if len(found) == 1:
-            return found[0]
+        traces = self.traces()
+        if len(traces) == 1:
+            return traces[0]
         if self.unprofiled:
             raise TraceError(
                 f"{self.path}: recorded without nsys, so there is no trace to take apart",
                 f"what its event log proves: nsysalign analyze {self.path}",
             )
-        if not found and (self.path / DATABASE).is_file():
+        if not traces and (self.path / DATABASE).is_file():
             raise TraceError(
                 f"{self.path}: a stored analysis without its trace",
                 f"what is stored: nsysalign show {self.path}",
             )
-        names = ", ".join(p.name for p in found) or "neither .sqlite nor .nsys-rep"
+        names = ", ".join(p.name for p in traces) or "neither .sqlite nor .nsys-rep"
         raise TraceError(
             f"{self.path}: a run directory holds one {EXPORT} or one report; found {names}",
             "name the trace: nsysalign analyze FILE",
@@ -131,10 +131,10 @@ class RunDirectory:
 
     def manifest(self) -> dict[str, Any]:
         """The contents of run.json; {} if there is no such file, or nothing useful in it."""
-        found = None
+        entries = None
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            found = json.loads(contents(self.path / MANIFEST).decode())
-        return found if isinstance(found, dict) else {}
+            entries = json.loads(contents(self.path / MANIFEST).decode())
+        return entries if isinstance(entries, dict) else {}
 
     def conditions(self) -> tuple[str, ...]:
         """What was set up around the run (locked clocks) and what the probe could not do in it,
@@ -147,7 +147,7 @@ class RunDirectory:
         trace: Path,
         events: Sequence[Path] = (),
         baseline: Sequence[Path] = (),
-        given: Mapping[str, tuple[Path, ...]] = {},
+        of_addons: Mapping[str, tuple[Path, ...]] = {},
     ) -> Inputs:
         """The inputs of its analysis.  A folder of several traces says nothing about a single
         one."""
@@ -157,7 +157,7 @@ class RunDirectory:
             for path in (self.path / CLOCKS, self.path / STACKS)
         )
         home = self.path if alone else None
-        return Inputs(trace, tuple(events), tuple(baseline), clocks, stacks, home, given)
+        return Inputs(trace, tuple(events), tuple(baseline), clocks, stacks, home, of_addons)
 
 
 def event_logs(folder: Path) -> list[Path]:

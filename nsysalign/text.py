@@ -262,12 +262,12 @@ def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
         for alike in (names for names in groups.values() if len(names) > 1):
             first, last = min(alike), max(alike)  # what these share, all share
             pairs = enumerate(zip(first, last, strict=False))
-            same = next((n for n, (a, b) in pairs if a != b), len(first))
-            same = re.search(r"[A-Za-z0-9]*$", first[:same]).start()
+            shared = next((n for n, (a, b) in pairs if a != b), len(first))
+            shared = re.search(r"[A-Za-z0-9]*$", first[:shared]).start()
             for name in alike:
                 # neither brackets that stay open, nor what all kernels of a library are called with
-                rest = re.sub(r">*\(\w*(::\w+)?\)$", "", name[same:])
-                text = ("…" if same else "") + (rest if "<" not in rest else name[same:])
+                ending = re.sub(r">*\(\w*(::\w+)?\)$", "", name[shared:])
+                text = ("…" if shared else "") + (ending if "<" not in ending else name[shared:])
                 out[name] = text if len(text) <= longest else text[: longest - 1] + "…"
     return out
 

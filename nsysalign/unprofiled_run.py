@@ -82,8 +82,8 @@ def analyze_run(run: RunDirectory) -> UnprofiledRun:
     """What the event logs of a run directory prove; without a log (the program did not import torch)
     nothing was timed.  Raises EventLogError."""
     clocks = run.path / CLOCKS
-    found = analyze_logs(run.event_logs(), clocks if clocks.is_file() else None)
-    return replace(found, conditions=tuple(run.conditions()))
+    proven = analyze_logs(run.event_logs(), clocks if clocks.is_file() else None)
+    return replace(proven, conditions=tuple(run.conditions()))
 
 
 def analyze_logs(logs: Sequence[Path], clocks: Path | None = None) -> UnprofiledRun:
@@ -152,11 +152,11 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     if intervals.empty:
         return frames.empty(frames.TIMED_LABELS)
     rows = {}
-    for label, own in intervals.groupby("label", sort=False):
-        steady = own.iloc[1:] if len(own) > 1 else own
+    for label, repetitions in intervals.groupby("label", sort=False):
+        steady = repetitions.iloc[1:] if len(repetitions) > 1 else repetitions
         verdict, middle = label_verdict(steady["verdict"]), steady[_MEDIANS].astype(float).median()
         rows[label] = {
-            "first_ns": own["elapsed_ns"].iloc[0],
+            "first_ns": repetitions["elapsed_ns"].iloc[0],
             "steady": len(steady),
             "steady_median_ns": middle["elapsed_ns"],
             "verdict": verdict,
@@ -164,5 +164,7 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
             "idle_at_most_ns": np.ceil(middle["idle_at_most_ns"]),
             "end_lag_ns": np.floor(middle["end_lag_ns"]),
         }
-    more = pd.DataFrame.from_dict(rows, orient="index")
-    return frames.check(label_statistics(intervals).join(more, on="label"), frames.TIMED_LABELS)
+    steady_columns = pd.DataFrame.from_dict(rows, orient="index")
+    return frames.check(
+        label_statistics(intervals).join(steady_columns, on="label"), frames.TIMED_LABELS
+    )

@@ -60,11 +60,11 @@ def open_regular(path: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def contents(path: Path, most: int = -1) -> bytes:
+def contents(path: Path, size: int = -1) -> bytes:
     """The contents of a regular file, or its first bytes.  Raises OSError as `open_regular`
     does."""
     with open_regular(path) as file:
-        return file.read(most)
+        return file.read(size)
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def _uri(path: Path, error: type[NsysAlignError], expected: str, again: str) -> 
             f"{path.name}: cannot be read ({problem.strerror})", "check its permissions"
         ) from problem
     if not head.startswith(_HEADER):
-        what = "is empty" if not head else "is not an SQLite database"
-        raise error(f"{path.name}: {what}; {expected} was expected", again)
+        state = "is empty" if not head else "is not an SQLite database"
+        raise error(f"{path.name}: {state}; {expected} was expected", again)
     if hot:
         raise error(
             f"{path.name}: is being written, or its writer was stopped half-way ({journal.name} lies beside it)",
@@ -217,25 +217,25 @@ def tables(connection: sqlite3.Connection) -> tuple[dict[str, list[str]], dict[s
     """The columns of every plain table, in their order; everything else that has a name and rows,
     with what it is or does."""
     plain: dict[str, list[str]] = {}
-    others: dict[str, str] = {}
+    not_tables: dict[str, str] = {}
     sql = "select name, type, sql from sqlite_master where type in ('table', 'view')"
     for name, kind, text in connection.execute(sql).fetchall():
         # SQLite stores the text in these words, however it was written, and refuses a schema whose
         # text does not match its type and name
         if kind == "view" or not str(text).startswith("CREATE TABLE "):
-            others[name] = "is a view" if kind == "view" else "is a virtual table"
+            not_tables[name] = "is a view" if kind == "view" else "is a virtual table"
             continue
         quoted = name.replace('"', '""')
         described = connection.execute(f'pragma main.table_xinfo("{quoted}")').fetchall()
         if computed := [row[1] for row in described if row[6]]:
-            others[name] = f"computes its column {computed[0]}"
+            not_tables[name] = f"computes its column {computed[0]}"
             continue
         try:
             connection.execute(f'select rowid from "{quoted}" limit 0')
             plain[name] = [row[1] for row in described]
         except sqlite3.OperationalError:
-            others[name] = "has no row numbers"
-    return plain, others
+            not_tables[name] = "has no row numbers"
+    return plain, not_tables
 
 
 def rows(connection: sqlite3.Connection, table: str, columns: Iterable[str]) -> list[tuple]:

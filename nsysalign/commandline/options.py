@@ -65,8 +65,8 @@ def script() -> Decorator:
 
 
 def _viewed(*names: str, words: str) -> Decorator:
-    def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
-        if given:
+    def chosen(ctx: click.Context, option: click.Parameter, flag: bool) -> None:
+        if flag:
             if ctx.meta.get(VIEW, option.name) != option.name:
                 raise click.UsageError("one of -v, --kernels and --brief is printed at a time")
             ctx.meta[VIEW] = option.name
@@ -139,12 +139,16 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
     """How to profile a script: argument `options`, a CollectOptions, and `lock_clocks`."""
 
     @functools.wraps(command)
-    def with_options(*args: Any, no_calibrate: bool, timeout: float | None, **rest: Any) -> Any:
+    def with_options(
+        *args: Any, no_calibrate: bool, timeout: float | None, **parameters: Any
+    ) -> Any:
         from nsysalign.record.session import CollectOptions
 
-        given = {name: rest.pop(name) for name in ("nsys", "output", "accurate", "graph_trace")}
-        options = CollectOptions(calibrate=not no_calibrate, timeout_s=timeout, **given)
-        return command(*args, options=options, **rest)
+        values = {
+            name: parameters.pop(name) for name in ("nsys", "output", "accurate", "graph_trace")
+        }
+        options = CollectOptions(calibrate=not no_calibrate, timeout_s=timeout, **values)
+        return command(*args, options=options, **parameters)
 
     for option in reversed(_PROFILING):
         with_options = option(with_options)

@@ -97,9 +97,9 @@ def deliver(document: str | Iterable[bytes], target: str | None) -> None:
             click.echo(piece, nl=False)
         click.echo()
         return
-    own = Path(target).is_file() or not Path(target).exists()  # no pipe, no /dev/stdout
+    replaceable = Path(target).is_file() or not Path(target).exists()  # no pipe, no /dev/stdout
     with (
-        replacing(target) if own else nullcontext(Path(target)) as path,
+        replacing(target) if replaceable else nullcontext(Path(target)) as path,
         path.open("wb") as file,
     ):
         file.writelines(document)

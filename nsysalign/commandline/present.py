@@ -46,12 +46,12 @@ def assembled(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
-    given: Mapping[str, Sequence[Path]] = {},
+    of_addons: Mapping[str, Sequence[Path]] = {},
     nsys: str | None = None,
     quiet: bool = True,
 ) -> Inputs:
     """The inputs of a run directory, a report or an export; files given explicitly replace the
-    run's own logs, `given` are those for add-ons, by option.  Raw files of a killed run are
+    run's own logs, `of_addons` are those for add-ons, by option.  Raw files of a killed run are
     converted; a report is exported into `output` (created here) unless its export lies next to it.
     A trace given by itself brings no logs, only the other files of its run.  Raises TraceError,
     UsageError or NsysError with what to do next.
@@ -75,7 +75,7 @@ def assembled(
                 err=True,
             )
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
-    files = {name: tuple(paths) for name, paths in given.items() if paths}
+    files = {name: tuple(paths) for name, paths in of_addons.items() if paths}
     return run.inputs(export, events, baseline, files)
 
 
@@ -144,8 +144,8 @@ def drawn(loaded: Analysis, number: int, path: Path, table: str) -> Analysis:
     except TraceError:
         return loaded
     again = analyze_inputs(inputs, draw=[row["name"]])
-    same = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
-    return again if same and (getattr(again, table)["interval"] == number).any() else loaded
+    unchanged = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
+    return again if unchanged and (getattr(again, table)["interval"] == number).any() else loaded
 
 
 def present(
@@ -158,13 +158,13 @@ def present(
     all_segments: bool = False,
     **files: Sequence[Path] | Mapping[str, Sequence[Path]],
 ) -> Analysis:
-    """Analyse a run directory or a trace, print, store.  `files`: `events`, `baseline` and `given`
+    """Analyse a run directory or a trace, print, store.  `files`: `events`, `baseline` and `of_addons`
     of `assembled`."""
     if output is not None:
         for name in (DATABASE, PAGE, ANSWER):
             refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    there = output.exists()
+    existed = output.exists()
     try:
         inputs = assembled(path, output, nsys=nsys, quiet=quiet, **files)
         with ProgressLine(quiet) as tell:
@@ -174,7 +174,7 @@ def present(
             analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
             trim_memory()  # the trace's memory
     except NsysAlignError:
-        if not there:  # a refused request leaves no empty folder behind
+        if not existed:  # a refused request leaves no empty folder behind
             with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
@@ -212,37 +212,39 @@ def show_and_store(
 ) -> None:
     """Write the files, then print the screen; `again`: the arguments of `analyze`, for the hint on
     comparing processes."""
-    from nsysalign.answer import answer
+    from nsysalign.answer import answer as answer_of
 
-    said = answer(analysis)
+    answer = answer_of(analysis)
     # written first: a screen that names a page which a full disk did not take would be wrong
     with ProgressLine(quiet) as tell:
         tell("writing the report", 97)
-        store(analysis, output, said)
+        store(analysis, output, answer)
     if not quiet:
-        sys.stdout.write(printed(analysis, said, output, again=again))
+        sys.stdout.write(printed(analysis, answer, output, again=again))
         sys.stdout.flush()
 
 
-def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
-    """Write analysis.db, answer.json and report.html to `output`; `said`: the analysis' answer, if
+def store(analysis: Analysis, output: Path, answer: Answer | None = None) -> None:
+    """Write analysis.db, answer.json and report.html to `output`; `answer`: the analysis' answer, if
     the caller has it."""
     from dataclasses import asdict
 
-    from nsysalign.answer import answer
+    from nsysalign.answer import answer as answer_of
     from nsysalign.files import write_text
     from nsysalign.show import html
     from nsysalign.store import database
     from nsysalign.store.objects import to_json
 
-    said = said or answer(analysis)
+    answer = answer or answer_of(analysis)
     database.write(analysis, output / DATABASE)
     head = {"format": "nsysalign-answer", "version": 3}
-    write_text(output / ANSWER, to_json(head | asdict(said)) + "\n")
-    html.write(analysis, output / PAGE, said=said)
+    write_text(output / ANSWER, to_json(head | asdict(answer)) + "\n")
+    html.write(analysis, output / PAGE, said=answer)
 
 
-def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
+def printed(
+    analysis: Analysis, answer: Answer, output: Path, *, again: Sequence[object] = ()
+) -> str:
     """What this terminal shows: the first screen, with -v everything, with --kernels what ran."""
     from nsysalign.show import screen
 
@@ -258,15 +260,15 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
             from nsysalign.brief import of_answer
 
             command = click.get_current_context().info_name or ""
-            shown.print(of_answer(said, command, str(output)), markup=False, soft_wrap=True)
+            shown.print(of_answer(answer, command, str(output)), markup=False, soft_wrap=True)
         elif view() == "kernels":
             screen.kernels(analysis, shown)
         elif view() == "full":
-            screen.everything(analysis, said, shown, page)
+            screen.everything(analysis, answer, shown, page)
             shown.print("\n".join(hint), soft_wrap=True)
         else:
             ran = screen.kernel_lines(analysis, shown.width) or screen.range_lines(analysis)
-            screen.render(said, shown, page, listed=() if said.labels else ran, extra=hint)
+            screen.render(answer, shown, page, listed=() if answer.labels else ran, extra=hint)
     return capture.get()
 
 
@@ -337,9 +339,9 @@ def unprofiled(
     from nsysalign.unprofiled_run import analyze_run
 
     recover(run.path)
-    found = analyze_run(run)
+    proven = analyze_run(run)
     if json_out:
-        deliver(to_json(found.document()), json_out)
+        deliver(to_json(proven.document()), json_out)
     if quiet or json_out == "-":
         return
     if view() == "brief":
@@ -347,7 +349,7 @@ def unprofiled(
 
         name = click.get_current_context().info_name or ""
         again = f"nsysalign analyze {shlex.quote(str(run.path))}"
-        click.echo(of_unprofiled(found, name, again))
+        click.echo(of_unprofiled(proven, name, again))
         return
     again = f"nsysalign run {shlex.join(command) or 'SCRIPT.py ...'}"
     try:
@@ -355,5 +357,5 @@ def unprofiled(
         following = f"{again} (for the breakdown)"
     except NsysAlignError as error:
         following = f"for the breakdown: {error.next_step}, then {again}"
-    unprofiled_run.render(found, console(), following)
+    unprofiled_run.render(proven, console(), following)
     click.echo(f"log: {run.path}")

@@ -86,7 +86,7 @@ def analyze(
             traces[0],
             events=events,
             baseline=baseline,
-            given={name: paths for name, paths in added.items() if name in files},
+            of_addons={name: paths for name, paths in added.items() if name in files},
             output=output,
             quiet=quiet,
             json_out=json_out,

@@ -92,8 +92,8 @@ def diff(
         click.echo(_brief(comparison, before, after))
     elif not quiet and json_out != "-":
         screen.render(comparison, console())
-    nothing = not comparison.labels or comparison.count("different") == len(comparison.labels)
-    if (fail_on and comparison.count("different")) or (brief and nothing):
+    all_differ = not comparison.labels or comparison.count("different") == len(comparison.labels)
+    if (fail_on and comparison.count("different")) or (brief and all_differ):
         if quiet or brief or json_out == "-":
             click.echo(f"nsysalign: {screen.summary(comparison)}", err=True)
             for confounder in comparison.confounders:
@@ -111,15 +111,15 @@ def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     from nsysalign.show import diff as screen
     from nsysalign.text import duration
 
-    own = {
+    by_verdict = {
         label.verdict: label for label in reversed(screen.ordered(comparison)) if not label.library
     }
     order = ("slower", "faster", "unclear", "same")
-    verdict = next((word for word in order if word in own), "unclear")
+    verdict = next((word for word in order if word in by_verdict), "unclear")
     sentence = screen.summary(comparison)
     command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))}"
     if verdict in ("slower", "faster"):
-        changed = own[verdict]
+        changed = by_verdict[verdict]
         times = " to ".join(map(duration, (changed.total.before_ns, changed.total.after_ns)))
         sentence += f" {changed.label}: {times} ({screen.changed(changed)})."
         chosen = shlex.quote(changed.label_after)

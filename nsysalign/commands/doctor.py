@@ -27,9 +27,9 @@ _NOTHING_RECORDED = "nothing can be recorded here; analyze, report and demo work
 class Row(NamedTuple):
     """One thing that was checked.  `cost` and `fix` are empty if all is well."""
 
-    what: str
+    subject: str
     state: str  # ok, warning or missing
-    found: str
+    finding: str
     cost: str = ""
     fix: str = ""
 
@@ -46,7 +46,7 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
     """
     rows = look_at_machine(os.environ, nsys)
     for row in rows:
-        click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
+        click.echo(f"{_SIGNS[row.state]} {row.subject:<10} {row.finding}")
         for word, text in (("costs:", row.cost), ("fix:  ", row.fix)):
             if text:
                 click.echo(f"  {'':<10} {word} {text}")
@@ -61,7 +61,7 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
     """What here keeps a program from using a GPU, as far as that can be seen without CUDA."""
     words = ("no NVIDIA GPU", "CPU build", "hides every GPU", "another tool")
-    return [row.found for row in _cuda(environ) if any(word in row.found for word in words)]
+    return [row.finding for row in _cuda(environ) if any(word in row.finding for word in words)]
 
 
 def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
@@ -80,7 +80,7 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
     temporary = Path(environ.get("TMPDIR") or "/tmp")
     if not os.access(temporary, os.W_OK | os.X_OK):
         temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
-    for what, folder, fix in (
+    for name, folder, fix in (
         ("folder", Path(), "nsysalign run -o DIR"),
         ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
     ):
@@ -89,11 +89,11 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
             if os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink:
                 free = shutil.disk_usage(folder).free / 1e9
         if free < 0:
-            yield Row(what, MISSING, "cannot be written", "no run can be written", fix)
+            yield Row(name, MISSING, "cannot be written", "no run can be written", fix)
         elif free < 1:
-            yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
+            yield Row(name, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
         else:
-            yield Row(what, OK, f"{free:.0f} GB free")
+            yield Row(name, OK, f"{free:.0f} GB free")
     if sys.platform == "linux":
         from nsysalign.record.command import obstacles
 
@@ -101,10 +101,12 @@ def _here(environ: Mapping[str, str], explicit: str | None) -> Iterator[Row]:
             yield Row("limits", MISSING, obstacle, "nsys hangs, and the script never starts", step)
     why = why_not(environ)
     if why is None:
-        found = [path.name for path in libraries_of_cupti(environ)] or [
+        libraries = [path.name for path in libraries_of_cupti(environ)] or [
             "the one that the program loads"
         ]
-        words = f"records without nsys, from inside the program ({', '.join(dict.fromkeys(found))})"
+        words = (
+            f"records without nsys, from inside the program ({', '.join(dict.fromkeys(libraries))})"
+        )
         yield Row("cupti", OK, words)
     else:
         cost = "without nsys only the event log is recorded: who limits a timing, not where it went"
@@ -147,30 +149,30 @@ def _cuda(environ: Mapping[str, str]) -> Iterator[Row]:
         fix = "run it where nvidia-smi lists a GPU (in a container: --gpus all)"
         yield Row("gpu", MISSING, "no NVIDIA GPU is visible", _NOTHING_RECORDED, fix)
     try:  # found without being imported: the import takes a second and touches the GPU
-        found = version = metadata.version("torch")
+        state = version = metadata.version("torch")
         spec = util.find_spec("torch")
         built = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
         text = built.read_text(errors="replace") if built and built.is_file() else ""
         cost, fix = "", ""
         if re.search(r"^cuda\b.*= None", text, re.MULTILINE):
-            found, cost = f"torch {version} is a CPU build", "torch.cuda does nothing here"
+            state, cost = f"torch {version} is a CPU build", "torch.cuda does nothing here"
             fix = "install a CUDA build of torch"
     except metadata.PackageNotFoundError:
-        found = "not installed in this Python"
+        state = "not installed in this Python"
         cost = "SCRIPT.py runs under this Python and will not find it; commands that use another Python work"
         fix = "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py"
-    yield Row("torch", WARNING if fix else OK, found, cost, fix)
+    yield Row("torch", WARNING if fix else OK, state, cost, fix)
     if environ.get("NSYS_PROFILING_SESSION_ID"):
-        found, cost = "this shell already runs under nsys", "`run` refuses: sessions do not nest"
-        yield Row("session", MISSING, found, cost, "start it from another shell")
+        state, cost = "this shell already runs under nsys", "`run` refuses: sessions do not nest"
+        yield Row("session", MISSING, state, cost, "start it from another shell")
     elif tool := environ.get("CUDA_INJECTION64_PATH"):
         where = f"(CUDA_INJECTION64_PATH: {Path(tool).name})"
-        found = f"another tool is injected into CUDA programs here {where}"
+        state = f"another tool is injected into CUDA programs here {where}"
         cost = "CUPTI serves one tool at a time: the trace may stay empty"
-        yield Row("session", WARNING, found, cost, "unset CUDA_INJECTION64_PATH")
+        yield Row("session", WARNING, state, cost, "unset CUDA_INJECTION64_PATH")
     for name, why in NOTEWORTHY.items():
         if environ.get(name) == "1":
             yield Row("settings", WARNING, f"{name}=1", why, f"unset {name}")
     if environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
-        found = "CUDA_VISIBLE_DEVICES hides every GPU"
-        yield Row("settings", WARNING, found, "the script finds none", "unset CUDA_VISIBLE_DEVICES")
+        state = "CUDA_VISIBLE_DEVICES hides every GPU"
+        yield Row("settings", WARNING, state, "the script finds none", "unset CUDA_VISIBLE_DEVICES")

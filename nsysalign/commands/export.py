@@ -60,22 +60,24 @@ def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
             return
         loaded = load(analysis)
         tell("writing", 40)
-        said = []
+        remarks = []
         if form == "json":
             deliver(document.pieces(loaded), str(target))
         else:
             ran = _what_ran(analysis, loaded)
-            said = [f"not in the file: {what}" for what in perfetto.write(loaded, ran, target)]
+            remarks = [
+                f"not in the file: {missing}" for missing in perfetto.write(loaded, ran, target)
+            ]
             measured = loaded.measured["interval"]
             without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
             if without and not loaded.segments.empty:
-                said.append(
+                remarks.append(
                     f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments "
                     "keeps them"
                 )
     if not quiet:
         click.echo(str(target))
-        for line in said:
+        for line in remarks:
             click.echo(line, err=True)
 
 

@@ -70,9 +70,9 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
         else:
             copy.mkdir(mode=0o700)
             left = redaction.redact(export, copy / EXPORT, rename=rename)
-            more = [path for name in (CLOCKS, STACKS) if (path := trace / name).is_file()]
+            samples = [path for name in (CLOCKS, STACKS) if (path := trace / name).is_file()]
             for folder, files in (
-                (copy, [*run.event_logs(), *more]),
+                (copy, [*run.event_logs(), *samples]),
                 (copy / BASELINE, run.baseline_logs()),
             ):
                 for file in files:

@@ -164,8 +164,8 @@ def run(
         from nsysalign.commands.doctor import why_no_cuda
 
         why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
-        said = f"the program ended with status 0 and did no CUDA work: {why}"
-        raise NoCudaWork(said, "nsysalign doctor") from error
+        reason = f"the program ended with status 0 and did no CUDA work: {why}"
+        raise NoCudaWork(reason, "nsysalign doctor") from error
     except OSError as error:  # our output cannot be written: a failed script keeps its status
         if not status:
             raise
@@ -220,10 +220,10 @@ def _refuse_misspelt(ctx: click.Context, command: Sequence[str]) -> None:
     near = sorted(get_close_matches(name, long))
     script = next((n for n, part in enumerate(command) if part.endswith(".py")), 0)
     if script and not near:
-        there = shlex.join([command[script], *command[:script], *command[script + 1 :]])
+        corrected = shlex.join([command[script], *command[:script], *command[script + 1 :]])
         raise UsageError(
             f"{name} is no option of nsysalign run; the script's own come after it",
-            f"nsysalign run {there}",
+            f"nsysalign run {corrected}",
         )
     raise click.NoSuchOption(name, possibilities=near, ctx=ctx)
 

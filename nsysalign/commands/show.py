@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 @click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
 @click.option("-l", "--label", metavar="LABEL", help="Label (default: that of the first screen).")
 @click.option("--interval", metavar="NAME", help="An interval by its name: label#repetition.")
-@click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
+@click.option("--all", "all_pieces", is_flag=True, help="Show every piece on its own line.")
 @shared.brief
 @shared.quiet()
 def show(
     analysis: Path,
     label: str | None,
     interval: str | None,
-    everything: bool,
+    all_pieces: bool,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db), of a label the median: what happened
@@ -49,7 +49,7 @@ def show(
     if label is not None and interval is not None:
         raise UsageError("use either --interval or --label")
     brief = shared.view() == "brief"
-    if brief and everything:
+    if brief and all_pieces:
         raise UsageError("--all draws every piece, and --brief prints one line", "leave one out")
     if brief and label is None and interval is None:
         from nsysalign.brief import of_answer
@@ -61,8 +61,8 @@ def show(
         click.echo(_brief(loaded, number, analysis))
     elif not quiet:
         loaded = drawn(loaded, number, analysis, "segments")
-        most = None if everything else waterfall.MOST_LINES
-        waterfall.render(loaded, number, console(), most=most)
+        limit = None if all_pieces else waterfall.MOST_LINES
+        waterfall.render(loaded, number, console(), most=limit)
 
 
 def _brief(loaded: Analysis, number: int, path: Path) -> str:

@@ -135,24 +135,24 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     CUDA_DEVICE_ORDER=PCI_BUS_ID; of unequal ones it takes the fastest first.  CUDA_VISIBLE_DEVICES
     selects by number or UUID; a selection that cannot be followed (MIG) leaves all GPUs.
     """
-    every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
-    equal = len({nvml.nvmlDeviceGetName(handle) for handle in every}) <= 1
+    handles = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
+    equal = len({nvml.nvmlDeviceGetName(handle) for handle in handles}) <= 1
     order = "pci" if equal or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else "assumed"
     asked = environ.get("CUDA_VISIBLE_DEVICES")
     if asked is None:
-        return every, order
+        return handles, order
     if "MIG" in asked:
-        return every, "assumed"
+        return handles, "assumed"
     chosen = []
-    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in every]
+    uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
     for item in filter(None, map(str.strip, asked.split(","))):
         if item.isdecimal():
-            same = [int(item)] if int(item) < len(every) else []
+            matches = [int(item)] if int(item) < len(handles) else []
         else:
-            same = [k for k, u in enumerate(uuids) if item[:4] == "GPU-" and u.startswith(item)]
+            matches = [k for k, u in enumerate(uuids) if item[:4] == "GPU-" and u.startswith(item)]
         # CUDA ends the list at the first entry that it does not know; a prefix that two devices
         # share names neither
-        if len(same) != 1:
+        if len(matches) != 1:
             break
-        chosen.append(every[same[0]])
+        chosen.append(handles[matches[0]])
     return chosen, order

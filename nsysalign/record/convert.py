@@ -63,11 +63,11 @@ def convert(
         # never through a link in somebody else's folder; empty: the disk was full
         if (match := _NAME.search(path.name)) and not path.is_symlink() and path.stat().st_size:
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
-    there = set() if anew else {path.name.split(".")[0] for path in event_logs(out_dir)}
+    converted = set() if anew else {path.name.split(".")[0] for path in event_logs(out_dir)}
     write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
     logs = []
     for pid, files in sorted(parts.items()):
-        if f"events-{pid}" in there:
+        if f"events-{pid}" in converted:
             continue
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
@@ -84,7 +84,7 @@ def errors(raw_dir: Path) -> list[str]:
     files = [path for path in sorted(named) if path.is_file()]
     texts = [path.read_text(errors="replace").rstrip("\0").splitlines() for path in files]
     kinds = [[line[1:] for line in lines if line.startswith("!")] for lines in texts]
-    return [own[-1] for own in kinds if own]
+    return [messages[-1] for messages in kinds if messages]
 
 
 #: The fields of `slots.SLOT`, which says what they mean for each kind.
@@ -145,7 +145,7 @@ class _Start:
                 if how not in ("", "exit"):
                     self.until_ns = line.get("ns", math.inf)
             case {"sync": marks}:
-                first = not any(other["type"] == "sync" for other in self.lines)
+                first = not any(added["type"] == "sync" for added in self.lines)
                 keep = _FULL_BURST if first else _LATER_BURST
                 for before, after in sorted(sorted(marks, key=lambda m: m[1] - m[0])[:keep]):
                     times = {"payload": before, "before_ns": before, "after_ns": after}
@@ -226,9 +226,9 @@ class _Start:
                 line |= _distances(after)
             if math.isnan(slot.x):
                 line["error"] = self.tables["err"].get(seq, {}).get("text", "unknown")
-            both = {self.regions[n] for n in (start, end) if n is not None}
-            if len(both) == 1 and (own := both.pop())[0] in strings:
-                region = own
+            regions = {self.regions[n] for n in (start, end) if n is not None}
+            if len(regions) == 1 and (shared := regions.pop())[0] in strings:
+                region = shared
         else:
             line = {"type": "reference", "id": slot.a, "record": slot.a, "device": slot.device}
             line["tid"] = slot.tid
@@ -263,8 +263,8 @@ class _Start:
         user's own code alone, and of no file that was changed since the program began."""
         began_ns = self.header.get("clock", {}).get("realtime_ns", 0)
         contexts = (*self.tables["ctx"].values(), *self.tables["clk"].values())
-        every = ((file, n) for c in contexts for file, n, *_ in c.get("frames", ()))
-        for file, number in itertools.islice(dict.fromkeys(every), MOST_LINES):
+        frames = ((file, n) for c in contexts for file, n, *_ in c.get("frames", ()))
+        for file, number in itertools.islice(dict.fromkeys(frames), MOST_LINES):
             if file.startswith("<") or re.search("/(site|dist)-packages/", file):
                 continue
             status = os.stat(file) if os.path.isfile(file) else None

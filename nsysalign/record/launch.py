@@ -97,17 +97,19 @@ def launch(
     with _handlers(script.asked), contextlib.ExitStack() as stack:
         if profile and folder is not None:
             nsys = stack.enter_context(_Profiler(profile, folder, log, script))
-            given = nsys.environment()
-            if given is None:
+            under_nsys = nsys.environment()
+            if under_nsys is None:
                 status = 128 + script.sent[0] if script.sent else None
                 return Ended(status, stopped=bool(script.sent))
             # TMPDIR is the script's own.  With the proxy nsys 2024.2 loads its library before NVTX
             # is used, and then every forked child that calls exit() dies of SIGSEGV; NVTX itself
             # loads it at its first call, by NVTX_INJECTION64_PATH
-            if given.get("QUADD_INJECTION_PROXY") == "NVTX":
-                del given["QUADD_INJECTION_PROXY"]
-            own = {k: v for k, v in environ.items() if k == "TMPDIR"}
-            environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | own
+            if under_nsys.get("QUADD_INJECTION_PROXY") == "NVTX":
+                del under_nsys["QUADD_INJECTION_PROXY"]
+            temporary = {k: v for k, v in environ.items() if k == "TMPDIR"}
+            environ = {
+                k: v for k, v in under_nsys.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")
+            } | temporary
         status = script.start(command, environ | dict(added), stdout_to_stderr)
         if status is None:
             if nsys is not None:
@@ -190,7 +192,7 @@ class _Script:
         """Its status, when it has ended, under nsys with all that it started, for SERVER_S; it is
         stopped, step by step, after `timeout_s`."""
         limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        ended, said = math.inf, False
+        ended, announced = math.inf, False
         while not wait_for(self.process, limit - time.monotonic()) or (
             self.profiled() and marked(self.mark)
         ):
@@ -201,8 +203,8 @@ class _Script:
                 limit = now + GRACE_S
                 continue
             ended = min(ended, now)
-            if not said and now - ended >= SERVER_SAID_S:
-                said = True
+            if not announced and now - ended >= SERVER_SAID_S:
+                announced = True
                 say(
                     f"the script has ended, and {_processes(len(marked(self.mark)))} that it started still run: "
                     f"they are recorded for {SERVER_S:g} s at most and go on then; Ctrl-C ends them"
@@ -300,10 +302,10 @@ class _Profiler:
                 return None
             wait_for(self._process, 0.02)
         try:
-            given = Path(f"/proc/{self._holder.read_text()}/environ").read_bytes()
+            content = Path(f"/proc/{self._holder.read_text()}/environ").read_bytes()
         except OSError:
             return None
-        entries = (entry.partition("=") for entry in os.fsdecode(given).split("\0") if entry)
+        entries = (entry.partition("=") for entry in os.fsdecode(content).split("\0") if entry)
         return {name: value for name, _, value in entries}
 
     def waits_for(self, pid: int) -> None:

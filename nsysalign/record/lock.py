@@ -35,8 +35,10 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
     try:
         nvml = start_nvml()
     except Exception as error:
-        said = f"NVML does not start: {error}"
-        raise NsysError(said, "check the driver: nvidia-smi; or leave out --lock-clocks") from error
+        reason = f"NVML does not start: {error}"
+        raise NsysError(
+            reason, "check the driver: nvidia-smi; or leave out --lock-clocks"
+        ) from error
     with contextlib.ExitStack() as held:
         held.callback(nvml.nvmlShutdown)
         handles, order = visible(nvml, environ)
@@ -61,14 +63,14 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
             try:
                 nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
             except nvml.NVMLError as error:
-                said = f"{name}: its clock could not be locked at {mhz} MHz: {error}"
-                raise NsysError(said, _RIGHTS) from error
+                reason = f"{name}: its clock could not be locked at {mhz} MHz: {error}"
+                raise NsysError(reason, _RIGHTS) from error
             held.callback(_restore, nvml, handle, name)
         say(f"the clocks are locked; if nsysalign is killed, this lets them go: {_RESTORES}")
-        many = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
+        gpus = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
         models = ", ".join(dict.fromkeys(names))
         yield (
-            f"SM clocks of {many} ({models}) were locked at {mhz} MHz during the run (--lock-clocks)",
+            f"SM clocks of {gpus} ({models}) were locked at {mhz} MHz during the run (--lock-clocks)",
         )
 
 

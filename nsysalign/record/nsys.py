@@ -108,8 +108,8 @@ def describe(path: str) -> Nsys:
     version = _ask(path, "--version")
     match = re.search(r"version\s+(\d{4}\.\d+[\w.\-]*)", version)
     if match is None:
-        said = version.strip()[:80]
-        raise NsysError(f"{path}: `--version` says {said!r}, which contains no version number")
+        output = version.strip()[:80]
+        raise NsysError(f"{path}: `--version` says {output!r}, which contains no version number")
     # lines that begin with an option, not mentions inside sentences
     flag = r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*)"
     flags = re.findall(flag, _ask(path, "profile", "--help"), re.MULTILINE)
@@ -168,14 +168,14 @@ def export_sqlite(nsys: Nsys, report: Path, sqlite: Path, progress: Progress | N
     interrupted export must not look like a finished one.  Raises NsysError."""
     partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
     try:
-        status, said = _export(nsys, "sqlite", report, partial, progress)
+        status, output = _export(nsys, "sqlite", report, partial, progress)
         if status is not None and _is_whole(partial):
             return partial.replace(sqlite)
         full = shutil.disk_usage(partial.parent).free < FULL_BYTES
     finally:
-        for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
-            rest.unlink(missing_ok=True)
-    if newer := re.search(r"version \((\d{4}[\d.]*).*newer than your current", said, re.DOTALL):
+        for leftover in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
+            leftover.unlink(missing_ok=True)
+    if newer := re.search(r"version \((\d{4}[\d.]*).*newer than your current", output, re.DOTALL):
         raise NsysError(
             f"{report.name} was recorded by nsys {newer[1]}, and {nsys.version.split('-')[0]} "
             "cannot read what a newer one recorded",
@@ -183,7 +183,7 @@ def export_sqlite(nsys: Nsys, report: Path, sqlite: Path, progress: Progress | N
         )
     problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
     if status is not None:
-        why = "No space left on device" if full else said[-300:]  # nsys prints SQLite's calls
+        why = "No space left on device" if full else output[-300:]  # nsys prints SQLite's calls
         problem = f"nsys export left no whole SQLite file (exit status {status}): {why}"
     step = f"{'free some' if full else 'check the free'} space beside {report.name}, then: nsysalign analyze {report}"
     raise NsysError(problem, step)
@@ -192,10 +192,10 @@ def export_sqlite(nsys: Nsys, report: Path, sqlite: Path, progress: Progress | N
 def export_json(nsys: Nsys, report: Path, out: Path) -> None:
     """One event per line, in whichever format this nsys has for that.  Raises NsysError."""
     for kind in ("jsonlines", "json"):  # newer ones have no `json`
-        status, said = _export(nsys, kind, report, out)
+        status, output = _export(nsys, kind, report, out)
         if status == 0 and out.is_file():
             return
-    raise NsysError(f"nsys {nsys.version} exports neither jsonlines nor json ({said[-300:]})")
+    raise NsysError(f"nsys {nsys.version} exports neither jsonlines nor json ({output[-300:]})")
 
 
 def _export(
@@ -216,10 +216,10 @@ def _export(
             while not ended and time.monotonic() - since < STALL_S:
                 ended = wait_for(process, 0.5)
                 size = os.fstat(messages.fileno()).st_size
-                said = os.pread(messages.fileno(), 4096, max(0, size - 4096)).decode(
+                output = os.pread(messages.fileno(), 4096, max(0, size - 4096)).decode(
                     errors="replace"
                 )
-                if progress and (percent := re.findall(r"(\d+)%", said)):
+                if progress and (percent := re.findall(r"(\d+)%", output)):
                     progress(int(percent[-1]))
                 written = (size, out.stat().st_size if out.exists() else 0)
                 if written != seen:
@@ -229,8 +229,8 @@ def _export(
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    said = " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())
-    return (process.returncode if ended else None), said
+    output = " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", output).split())
+    return (process.returncode if ended else None), output
 
 
 def _is_whole(path: Path) -> bool:

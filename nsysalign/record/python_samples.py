@@ -72,8 +72,10 @@ def stack_lines(
             strings = json.loads(line)["data"]
 
     def text(number: int) -> str:
-        found = strings[number] if number < len(strings) else "?"
-        return html.unescape(found) if isinstance(found, str) else "?"  # nsys writes &lt;module&gt;
+        string = strings[number] if number < len(strings) else "?"
+        return (
+            html.unescape(string) if isinstance(string, str) else "?"
+        )  # nsys writes &lt;module&gt;
 
     # of the process that nsys takes for the script
     ours = {
@@ -86,8 +88,8 @@ def stack_lines(
     for stack, number in stacks.items():
         frames = []
         for function, file, line, _ in _FRAME.iter_unpack(stack):
-            own = int(_NOT_OWN.search(text(file)) is None)
-            frames.append([text(function), shorten_file(text(file)), line, own])
+            of_program = int(_NOT_OWN.search(text(file)) is None)
+            frames.append([text(function), shorten_file(text(file)), line, of_program])
         yield {"stack": number, "frames": frames}
     first: dict[int, int] = {}  # a process's main thread exists before all others
     for (thread, _), samples in threads.items():
@@ -95,9 +97,9 @@ def stack_lines(
         first[thread] = min(first.get(thread, samples[0][0]), samples[0][0])
     for (thread, number), samples in threads.items():
         main = samples[0][0] == first[thread]
-        times, of = zip(*samples, strict=True)
+        times, stack_of = zip(*samples, strict=True)
         line = {"process": process_of(thread), "thread": number, "main": main}
-        yield line | {"t_ns": [*times], "stack_of": [*of]}
+        yield line | {"t_ns": [*times], "stack_of": [*stack_of]}
 
 
 def _sample(line: str) -> tuple[int, int, int, bytes] | None:

@@ -120,9 +120,9 @@ def _place(frames: list[list], shorten: Callable) -> tuple[list[list], Use | Non
             return frames[depth:], None
         if use.minus or not use.returned:
             for names in (use.stored, use.minus):
-                own = {f"{shorten(file)}:{name}" for name in names}
+                names_here = {f"{shorten(file)}:{name}" for name in names}
                 names.clear()
-                names |= own
+                names |= names_here
             return frames[depth:], use
     return frames[-1:], None
 
@@ -185,13 +185,15 @@ class Source:
     def use(self, line: int, column: int) -> Use | None:
         """What happens to the value of the call that begins there (column -1: unknown); None if the
         call cannot be identified."""
-        here = [c for c in self._calls.get(line, ()) if column in (-1, c.col_offset)]
-        if len(here) > 1:  # also of `a().b()`, where both begin: the clock is the longer one's name
-            clocks = [c for c in here if _last_name(c.func) in _CLOCKS]
-            here = clocks if column == -1 else clocks or here[:1]
-        if len(here) != 1:
+        calls = [c for c in self._calls.get(line, ()) if column in (-1, c.col_offset)]
+        if (
+            len(calls) > 1
+        ):  # also of `a().b()`, where both begin: the clock is the longer one's name
+            clocks = [c for c in calls if _last_name(c.func) in _CLOCKS]
+            calls = clocks if column == -1 else clocks or calls[:1]
+        if len(calls) != 1:
             return None
-        use, value = Use(), here[0]
+        use, value = Use(), calls[0]
         while True:
             match above := self._parent.get(value):
                 case ast.BinOp(op=ast.Mult() | ast.Div() | ast.FloorDiv()) | ast.IfExp():
@@ -203,8 +205,8 @@ class Source:
                 case _:
                     break
         self._end(value, above, use)
-        while more := {to for to, from_ in self._copies if from_ in use.stored} - use.stored:
-            use.stored |= more
+        while copies := {to for to, from_ in self._copies if from_ in use.stored} - use.stored:
+            use.stored |= copies
         for left, right, compared in self._differences:
             if left in use.stored and compared:
                 use.compared = True

@@ -202,8 +202,8 @@ def collect_baseline(
     plain = replace(options, stdout_to_stderr=False, conditions=(), clocks=False)
     header = {"profiled_exit_status": profiled_status}
     result = _unprofiled(argv, folder, plain, header, format="nsysalign-baseline")
-    nothing = () if result.event_logs else ("it timed nothing: there is nothing to compare with",)
-    return replace(result, notes=tuple(f"without nsys: {n}" for n in (*result.notes, *nothing)))
+    silence = () if result.event_logs else ("it timed nothing: there is nothing to compare with",)
+    return replace(result, notes=tuple(f"without nsys: {n}" for n in (*result.notes, *silence)))
 
 
 def _unprofiled(
@@ -251,11 +251,11 @@ _PROBLEM = "the probe had a problem"
 def _finished(
     run_dir: Path, ended: Ended, notes: list[str], options: CollectOptions
 ) -> Iterator[Callable[..., CollectResult]]:
-    """A function of the event logs, and more for run.json, that writes it and returns the result.
+    """A function of the event logs, and further entries of run.json, that writes it and returns the result.
     `analyze RUN_DIR` and the next run of the script need it: no environment, no paths.  An error
     inside ends us with the status of a script that failed."""
 
-    def finish(logs: Sequence[Path], **more: Any) -> CollectResult:
+    def finish(logs: Sequence[Path], **entries: Any) -> CollectResult:
         manifest = {
             "format": "nsysalign-run",
             "version": 1,
@@ -264,12 +264,12 @@ def _finished(
             "notes": notes,
             # what the answer says as well
             "conditions": [*options.conditions, *(n for n in notes if n.startswith(_PROBLEM))],
-            **more,
+            **entries,
         }
         write_lines(run_dir / rundir.MANIFEST, [json.dumps(manifest, indent=1)])
-        sqlite = run_dir / more["trace"] if more.get("trace") else None
-        status, said = ended.status or 0, tuple(notes)
-        return CollectResult(run_dir, status, sqlite, tuple(logs), said, ended.stopped)
+        sqlite = run_dir / entries["trace"] if entries.get("trace") else None
+        status, texts = ended.status or 0, tuple(notes)
+        return CollectResult(run_dir, status, sqlite, tuple(logs), texts, ended.stopped)
 
     try:
         yield finish

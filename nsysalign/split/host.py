@@ -244,7 +244,7 @@ def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
         if not frames_of_stack:
             continue
         inner = frames_of_stack[0]
-        user = next((frame for frame in frames_of_stack if frame.own), inner)
+        user = next((frame for frame in frames_of_stack if frame.of_program), inner)
         within = "" if inner is user else f"{inner.function} ({inner.file.rpartition('/')[2]})"
         rows.append((label, user.function, user.file, user.line, within))
     key = ["label", "name", "file"]

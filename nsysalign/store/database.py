@@ -78,8 +78,8 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
         insert = f'INSERT INTO "{spec.name}" VALUES ({", ".join("?" * len(spec.columns))})'
         change = {"str": _encodable, "object": to_json}
         for first in range(0, len(rows), _LISTED_AT_ONCE):
-            some = rows.iloc[first : first + _LISTED_AT_ONCE]
-            lists = [listed(some[c.name], change.get(c.dtype, plain)) for c in spec.columns]
+            lot = rows.iloc[first : first + _LISTED_AT_ONCE]
+            lists = [listed(lot[c.name], change.get(c.dtype, plain)) for c in spec.columns]
             connection.executemany(insert, zip(*lists, strict=True))
     for name in ("segments", "details", "timeline"):
         database.table(name).create_index(["interval"])
@@ -137,23 +137,24 @@ def load(path: str | os.PathLike[str]) -> Analysis:
     ) as error:
         raise AnalysisError(f"{path} is not an analysis ({error})", _AGAIN) from error
     if problem:
-        what = f"{path.name} is inconsistent: {problem}; it was damaged or edited"
-        raise AnalysisError(what, _AGAIN)
+        text = f"{path.name} is inconsistent: {problem}; it was damaged or edited"
+        raise AnalysisError(text, _AGAIN)
     return analysis
 
 
 def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
-    there, others = untrusted.tables(connection)
+    columns_of, not_tables = untrusted.tables(connection)
 
     def rows(name: str, columns: list[str]) -> list[tuple]:
-        if name in others:
+        if name in not_tables:
             raise AnalysisError(
-                f"{path} is not an analysis ({name} {others[name]}, and should be a table)", _AGAIN
+                f"{path} is not an analysis ({name} {not_tables[name]}, and should be a table)",
+                _AGAIN,
             )
-        if lacks := sorted({*columns} - {*there.get(name, ())}):
-            what = f"no column {lacks[0]}" if name in there else "no table of that name"
+        if lacks := sorted({*columns} - {*columns_of.get(name, ())}):
+            lack = f"no column {lacks[0]}" if name in columns_of else "no table of that name"
             raise AnalysisError(
-                f"{path} is not an analysis of this version ({name}: {what})",
+                f"{path} is not an analysis of this version ({name}: {lack})",
                 "analyze it again: nsysalign analyze TRACE",
             )
         return untrusted.rows(connection, name, columns)
@@ -165,7 +166,7 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         )
     read, of_addons = {}, registry.tables()
     for spec in registry.specs():
-        if spec.name in of_addons and spec.name not in {*there, *others}:
+        if spec.name in of_addons and spec.name not in {*columns_of, *not_tables}:
             continue  # written where that add-on was not there
         values = zip(*rows(spec.name, spec.names), strict=True)
         lists = [*map(list, values)] or [[] for _ in spec.names]

@@ -44,14 +44,14 @@ def pieces(analysis: Analysis) -> Iterator[bytes]:
             interval["details"], interval["other_streams_ns"] = [], {}
         numbered = {interval["interval"]: interval for interval in lot}
         inside, beside = (
-            records(own.get(first // _AT_ONCE, table[:0]))
-            for own, table in zip(lots, tables, strict=True)
+            records(of_lot.get(first // _AT_ONCE, table[:0]))
+            for of_lot, table in zip(lots, tables, strict=True)
         )
         for detail in inside:
             numbered[detail.pop("interval")]["details"].append(detail)
-        for other in beside:
-            others = numbered[other["interval"]]["other_streams_ns"]
-            others[str(other["stream"])] = other["ns"]
+        for stream in beside:
+            by_stream = numbered[stream["interval"]]["other_streams_ns"]
+            by_stream[str(stream["stream"])] = stream["ns"]
         yield ("," * bool(first) + to_json(lot)[1:-1]).encode()
     yield after.encode()
 
@@ -61,8 +61,8 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     labels, label_of = records(analysis.labels), analysis.intervals["label"].to_numpy()
     for label in labels:
         label["elapsed"] = {name: label.pop(name) for name in _ELAPSED}
-        own = parts[label_of == label["label"]]
-        means = own.sum(axis=0) / max(len(own), 1)
+        of_label = parts[label_of == label["label"]]
+        means = of_label.sum(axis=0) / max(len(of_label), 1)
         label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
     unprofiled = {u["interval"]: u | {"parts_ns": {}} for u in records(analysis.unprofiled)}
     for part in records(analysis.unprofiled_parts):

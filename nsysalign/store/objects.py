@@ -58,7 +58,7 @@ def to_json(value: Any) -> str:
         return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
     if text.isascii():
         return text.decode()
-    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode())
+    return re.sub(r"[^\x00-\x7f]", lambda match: json.dumps(match[0])[1:-1], text.decode())
 
 
 def listed(column: pd.Series, change: Callable[[Any], Any] = plain) -> list[Any]:

@@ -38,16 +38,17 @@ _GPUS = "TARGET_INFO_GPU"
 
 
 def trace_info(
-    source: Source | Recording, calls: pd.DataFrame, names: Mapping[int, str], more: Sequence[str]
+    source: Source | Recording, calls: pd.DataFrame, names: Mapping[int, str], notes: Sequence[str]
 ) -> TraceInfo:
-    """What the export says of itself; `more`: notes on what was read."""
+    """What the export says of itself; `notes`: notes on what was read."""
     meta: dict[str, str] = {}
     for table in reversed(schema.META_TABLES):
         rows = source.rows(table, "name", "value")
         meta |= {str(name): str(value) for name, value in rows if value is not None}
     version, product = meta.get("EXPORT_SCHEMA_VERSION"), meta.get("EXPORT_PRODUCT_VERSION")
     ours = (product or "").startswith(RECORDED_BY)
-    notes = [*sorted({text[:200] for text in _warnings(source) if _LOST.search(text)}), *more]
+    losses = sorted({text[:200] for text in _warnings(source) if _LOST.search(text)})
+    notes = [*losses, *notes]
     if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
         newest = ".".join(map(str, schema.NEWEST))
         notes.append(
@@ -86,16 +87,16 @@ def kept_diagnostic(severity: object, text: object) -> bool:
 def cuda_messages(source: Source | Recording) -> list[str]:
     """At most four warnings of nsys that have to do with CUDA: reasons first."""
     about = re.compile(r"cuda|cupti|driver", re.IGNORECASE)
-    others = [t[:160] for t in _warnings(source) if about.search(t)]
+    messages = [t[:160] for t in _warnings(source) if about.search(t)]
     reasons = _reasons(source)
-    return [*reasons, *(t for t in dict.fromkeys(others) if not t.startswith(reasons))][:4]
+    return [*reasons, *(t for t in dict.fromkeys(messages) if not t.startswith(reasons))][:4]
 
 
 def _reasons(source: Source | Recording) -> tuple[str, ...]:
     """Why nsys got no GPU work, or not all of it, as far as it recorded that."""
     texts = [text.removesuffix(" Does the process use CUDA?")[:160] for text in _warnings(source)]
-    found = [text for reason in _REASONS for text in texts if reason.search(text)]
-    return tuple(dict.fromkeys(found))
+    matches = [text for reason in _REASONS for text in texts if reason.search(text)]
+    return tuple(dict.fromkeys(matches))
 
 
 def _warnings(source: Source | Recording) -> list[str]:
@@ -120,8 +121,8 @@ def _devices(source: Source | Recording) -> tuple[str, ...]:
         return tuple(names[device] for device in used)
     # of a laptop, its display adapters stand there as well, without multiprocessors
     size = dict(source.rows(_GPUS, "name", "smCount"))
-    everything = [name for (name,) in source.rows(_GPUS, "name") if name is not None]
-    listed = sorted(str(name) for name in everything if size.get(name) != 0)
+    gpus = [name for (name,) in source.rows(_GPUS, "name") if name is not None]
+    listed = sorted(str(name) for name in gpus if size.get(name) != 0)
     return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
 
 
@@ -129,8 +130,8 @@ def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, i
     """Calls that issue work or wait for it and returned an error: (name, code, count)."""
     wanted = [CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)]
     code = calls["return_value"].to_numpy()
-    some = (code != 0) & ~np.isin(code, _NO_FAILURES) & np.isin(calls["kind"].to_numpy(), wanted)
-    counts = calls.loc[some, ["name_id", "return_value"]].value_counts().sort_index()
+    failed = (code != 0) & ~np.isin(code, _NO_FAILURES) & np.isin(calls["kind"].to_numpy(), wanted)
+    counts = calls.loc[failed, ["name_id", "return_value"]].value_counts().sort_index()
     rows = ((*map(int, ids), int(count)) for ids, count in counts.items())
     return tuple((names.get(name, ""), code, count) for name, code, count in rows)
 
@@ -142,9 +143,9 @@ def gpus(source: Source | Recording) -> dict[int, Gpu]:
     rows = source.rows(_GPUS, "cuDevice", *columns)
     sizes = {_number(size) for (size,) in source.rows(_GPUS, "smCount")} - {0}
     alike = sizes.pop() if len(sizes) == 1 else 0
-    found: dict[int, Gpu] = defaultdict(lambda: Gpu(alike, 0, 0))
+    known_gpus: dict[int, Gpu] = defaultdict(lambda: Gpu(alike, 0, 0))
     if len({device for device, *_ in rows}) == len(rows):
         for device, *values in rows:
             known = dict(zip(columns, map(_number, values), strict=True))
-            found[device] = Gpu(*(known.get(c, 0) for c in ("smCount", *schema.GPU_LIMITS)))
-    return found
+            known_gpus[device] = Gpu(*(known.get(c, 0) for c in ("smCount", *schema.GPU_LIMITS)))
+    return known_gpus

@@ -54,18 +54,18 @@ def read_shared(path: Path) -> Shared:
         digest = hashlib.sha256(host.encode("utf-8", "replace")).hexdigest()[:16]
         # nothing else in nsys's record of the environment (`A=1;RANK=3;...`) is read
         environment = str(about.get("DeviceEnvironment") or "")
-        given = (re.search(rf"(?:^|;){n}=(\d{{1,6}})(?=;|$)", environment) for n in _RANKS)
+        ranks = (re.search(rf"(?:^|;){n}=(\d{{1,6}})(?=;|$)", environment) for n in _RANKS)
         return Shared(
             collectives=_collectives(source),
             host=digest if host and not host.startswith("localhost") else None,
-            rank=next((int(number[1]) for number in given if number), None),
+            rank=next((int(number[1]) for number in ranks if number), None),
         )
 
 
 def operation_of(name: str) -> str:
     """The collective named by a kernel's name, '' if there is none (`Generic` runs whatever NCCL grouped)."""
-    found = _OPERATION.search(name)
-    return "" if found is None or found[0] == "Generic" else found[0]
+    match = _OPERATION.search(name)
+    return "" if match is None or match[0] == "Generic" else match[0]
 
 
 def _collectives(source: Source | Recording | KinetoSource) -> pd.DataFrame:

@@ -113,7 +113,7 @@ def read_trace(path: Path) -> Trace:
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
-            info=reading.info(calls, names, [f"{n} {what}" for what, n in counts.items() if n]),
+            info=reading.info(calls, names, [f"{n} {table}" for table, n in counts.items() if n]),
             shapes=reading.shapes,
             gpus=reading.gpus,
         )
@@ -180,9 +180,10 @@ def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     columns["kind"] = kinds[np.searchsorted(ids, columns["name_id"])]
     columns["nested"] = _nested(columns["thread"], columns["start_ns"], columns["end_ns"])
     for name in ("name_id", "return_value", "nested"):
-        least, most = (of(columns[name], initial=0) for of in (np.min, np.max))
-        if any(columns[name].strides) and _INT16.min <= least and most <= _INT16.max:
-            columns[name] = columns[name].astype(np.int16)
+        values = columns[name]
+        small = _INT16.min <= values.min(initial=0) and values.max(initial=0) <= _INT16.max
+        if small and any(values.strides):
+            columns[name] = values.astype(np.int16)
     return pd.DataFrame(columns, copy=False), lost
 
 
@@ -224,9 +225,9 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
     ids, issuing = (whole["process"], whole["correlation"]), [CALL[k] for k in ISSUING_CALLS]
     issues = np.isin(calls["kind"].to_numpy(), issuing)
     call = _joined(calls, *ids, issues)
-    rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
-    if rest.any():
-        call[rest] = _joined(calls, ids[0][rest], ids[1][rest], ~issues)
+    unissued = call < 0  # operations issued by calls of other names (prefetch, library internals)
+    if unissued.any():
+        call[unissued] = _joined(calls, ids[0][unissued], ids[1][unissued], ~issues)
     if len(calls):
         # a kernel cannot start before the call that issues it: a join that says so is a reused
         # correlation id
@@ -247,8 +248,8 @@ def _joined(
     for number, rows in group(process, np.arange(len(process))).items():
         if (calls_of_it := theirs.get(number)) is not None:
             wanted = correlation[rows]
-            found = positions(wanted, ids[calls_of_it])
-            out[rows] = pick(calls_of_it, np.where(wanted >= 0, found, -1), -1)
+            joined = positions(wanted, ids[calls_of_it])
+            out[rows] = pick(calls_of_it, np.where(wanted >= 0, joined, -1), -1)
     return out
 
 
@@ -261,8 +262,8 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
     wanted = np.unique(rows)
     with opened(path) as source:
         for first in range(0, len(wanted), _ROWIDS_AT_ONCE):
-            some = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
-            frame = source.read(schema.KERNEL_SHAPE, f"rowid in ({some})")
+            rowids = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
+            frame = source.read(schema.KERNEL_SHAPE, f"rowid in ({rowids})")
             position = pd.Index(frame["row"]).get_indexer(rows)
             out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
     return out
@@ -281,8 +282,8 @@ def _in_order(frame: pd.DataFrame, *first: str) -> pd.DataFrame:
 
 def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
     """CUPTI's numbers for "none" as -1."""
-    some = frame[list(names)]
-    return frame.assign(**some.where((some != schema.NO_ID) & (some >= 0), -1))
+    ids = frame[list(names)]
+    return frame.assign(**ids.where((ids != schema.NO_ID) & (ids >= 0), -1))
 
 
 def _syncs(source: Tables, calls: pd.DataFrame) -> pd.DataFrame:
@@ -330,9 +331,11 @@ def _own_streams(
     name, thread = calls["name_id"].to_numpy(), calls["thread"].to_numpy()
     copies = operations[operations["call"] >= 0]
     copies = copies[np.isin(name[copies["call"]], ptds)]
-    own = dict(zip(thread[copies["call"]].tolist(), copies["stream"].tolist(), strict=True))
+    stream_of = dict(zip(thread[copies["call"]].tolist(), copies["stream"].tolist(), strict=True))
     call = rows["call"].to_numpy()
-    of_thread = np.array([own.get(t, DEFAULT_STREAM) for t in thread[call].tolist()], np.int64)
+    of_thread = np.array(
+        [stream_of.get(t, DEFAULT_STREAM) for t in thread[call].tolist()], np.int64
+    )
     known = (call >= 0) & np.isin(name[call], ptsz) & (rows["stream"] == DEFAULT_STREAM)
     return rows.assign(stream=rows["stream"].where(~known, of_thread))
 

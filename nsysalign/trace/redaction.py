@@ -13,9 +13,10 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
@@ -51,6 +52,17 @@ _OF_STACKS = {"version", "frequency_hz", "stack", "process", "thread", "main"}
 _OF_SAMPLES = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
 
 
+class _Copied(NamedTuple):
+    """How a table is copied: its columns in quotes, what is copied of each, which rows, the conditions under
+    which a number is none, and which columns hold ids of strings."""
+
+    columns: list[str]
+    values: list[str]
+    rows: str
+    wrong: list[str]
+    strings: list[str]
+
+
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
     """Write what can be shared of an SQLite export to `out`, a new file; returns how many strings
     were left behind.
@@ -78,48 +90,67 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
             db.create_function(function.__name__, arguments, function, deterministic=True)
         ids = {"shared": ["select null"], "renamed": ["select null"]}  # of strings
         for table, columns in tables.items():
-            needed, condition = _ROWS.get(table, ((), "true"))
+            needed, _ = _ROWS.get(table, ((), ""))
             if not {*needed} <= {*columns}:
                 continue
-            by, names, values, wrong = "renamed" if table in _OF_AUTHOR else "shared", [], [], []
-            for column in columns:
-                name = '"' + column.replace('"', '""') + '"'
-                names.append(name)
-                # what nsys reads as well; what a text of another column says is not known
-                number = f"case when typeof({name}) in ('integer', 'real') then {name} end"
-                values.append(f"{by}(cast({name} as blob))" if column in _TEXTS else number)
-                if column in _NUMBERS.get(table, ()):
-                    wrong.append(f"typeof({name}) in ('text', 'blob')")
-                if column in _STRINGS:
-                    ids[by].append(f'select {name} from main."{table}"')
-            sql = (
-                f'select 1 from source."{table}" where {condition} and ({" or ".join(wrong) or 0})'
-            )
-            if db.execute(f"{sql} limit 1").fetchone():
-                raise TraceError(
-                    f"{table}: a column of numbers holds something else", "export the report again"
-                )
-            db.execute(f'create table main."{table}" ({", ".join(names)})')
-            db.execute(
-                f'insert into main."{table}" (rowid, {", ".join(names)}) '
-                f'select rowid, {", ".join(values)} from source."{table}" where {condition}'
-            )
-        if not strings:
-            return 0
-        # the name of an API call says what it does, even where a range has the same
-        plain, every = (
-            " union ".join(some) for some in (ids["shared"], [*ids["shared"], *ids["renamed"]])
+            treatment = "renamed" if table in _OF_AUTHOR else "shared"
+            copied = _how_copied(table, columns, treatment)
+            _copy(db, table, copied)
+            ids[treatment] += [f'select {name} from main."{table}"' for name in copied.strings]
+        return _copy_strings(db, ids["shared"], ids["renamed"]) if strings else 0
+
+
+def _how_copied(table: str, columns: Iterable[str], treatment: str) -> _Copied:
+    """treatment: the SQL function that texts go through, shared or renamed."""
+    _, rows = _ROWS.get(table, ((), "true"))
+    copied = _Copied([], [], rows, [], [])
+    for column in columns:
+        name = '"' + column.replace('"', '""') + '"'
+        # what nsys reads as well; what a text of another column says is not known
+        value = f"case when typeof({name}) in ('integer', 'real') then {name} end"
+        if column in _TEXTS:
+            value = f"{treatment}(cast({name} as blob))"
+        copied.columns.append(name)
+        copied.values.append(value)
+        if column in _NUMBERS.get(table, ()):
+            copied.wrong.append(f"typeof({name}) in ('text', 'blob')")
+        if column in _STRINGS:
+            copied.strings.append(name)
+    return copied
+
+
+def _copy(db: sqlite3.Connection, table: str, copied: _Copied) -> None:
+    """Raises TraceError where a column of numbers holds something else."""
+    wrong = " or ".join(copied.wrong) or "0"
+    if db.execute(
+        f'select 1 from source."{table}" where {copied.rows} and ({wrong}) limit 1'
+    ).fetchone():
+        raise TraceError(
+            f"{table}: a column of numbers holds something else", "export the report again"
         )
-        db.execute("create table main.StringIds (id INTEGER, value TEXT)")
-        db.execute(
-            "insert into main.StringIds (rowid, id, value) select rowid, id, "
-            f"case when id in ({plain}) then shared(cast(value as blob)) "
-            "else renamed(cast(value as blob)) end "
-            f"from source.StringIds where value is not null and id in ({every})"
-        )
-        count = "select count(distinct id) from {}.StringIds where value is not null"
-        had, have = (db.execute(count.format(of)).fetchone()[0] for of in ("source", "main"))
-        return had - have
+    columns = ", ".join(copied.columns)
+    db.execute(f'create table main."{table}" ({columns})')
+    db.execute(
+        f'insert into main."{table}" (rowid, {columns}) '
+        f'select rowid, {", ".join(copied.values)} from source."{table}" where {copied.rows}'
+    )
+
+
+def _copy_strings(db: sqlite3.Connection, shared: list[str], renamed: list[str]) -> int:
+    """Copy the strings whose ids these queries give; how many others there are."""
+    # the name of an API call says what it does, even where a range has the same
+    plain = " union ".join(shared)
+    wanted = " union ".join([*shared, *renamed])
+    db.execute("create table main.StringIds (id INTEGER, value TEXT)")
+    db.execute(
+        "insert into main.StringIds (rowid, id, value) select rowid, id, "
+        f"case when id in ({plain}) then shared(cast(value as blob)) "
+        "else renamed(cast(value as blob)) end "
+        f"from source.StringIds where value is not null and id in ({wanted})"
+    )
+    count = "select count(distinct id) from {}.StringIds where value is not null"
+    texts = db.execute(count.format("source")).fetchone()[0]
+    return texts - db.execute(count.format("main")).fetchone()[0]
 
 
 def pseudonyms() -> Rename:
@@ -193,9 +224,9 @@ def _frame(frame: Any, rename: Rename | None) -> list[Any]:
     """Of a stack: its function and short file name, numbers."""
     if not isinstance(frame, list) or len(frame) != 4:
         return []
-    function, file, line, own = frame
+    function, file, line, of_program = frame
     name = rename(str(function)) if rename else without_paths(str(function))
-    return [name, _place(str(file), rename), line if type(line) is int else 0, int(own == 1)]
+    return [name, _place(str(file), rename), line if type(line) is int else 0, int(of_program == 1)]
 
 
 def _place(text: str, rename: Rename | None) -> str:

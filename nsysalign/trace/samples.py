@@ -23,13 +23,13 @@ CLOCKS, STACKS = "nsysalign-clocks", "nsysalign-stacks"
 
 
 class Frame(NamedTuple):
-    """A function that was running, and the line in it.  `own`: code of the program itself, not of a
+    """A function that was running, and the line in it.  `of_program`: code of the program itself, not of a
     library."""
 
     function: str
     file: str
     line: int
-    own: bool
+    of_program: bool
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,19 @@ def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
         process, raw = line.get("process"), line.get("frames")
         times, stacks = line.get("t_ns"), line.get("stack_of")
         if isinstance(raw, list) and is_natural(line.get("stack")):
-            known[line["stack"]] = tuple(frame for one in raw if (frame := _frame(one)))
+            known[line["stack"]] = tuple(frame for entry in raw if (frame := _frame(entry)))
         elif not isinstance(times, list) or not isinstance(stacks, list):
             bad += 1
         elif line.get("main") is True and is_natural(process):
-            both = zip(times, stacks, strict=False)
-            samples += [(process, t, s) for t, s in both if is_natural(t) and is_natural(s)]  # type: ignore[misc]
+            pairs = zip(times, stacks, strict=False)
+            samples += [(process, t, s) for t, s in pairs if is_natural(t) and is_natural(s)]  # type: ignore[misc]
     number = {stack: n for n, stack in enumerate(known)}
     samples = sorted((p, t, number[s]) for p, t, s in samples if s in number)
     process, t_ns, stack = np.array(samples, dtype=np.int64).reshape(-1, 3).T
     return Stacks(process, t_ns, stack, tuple(known.values())), notes + _unusable(path, bad)
 
 
-def _read(path: Path, form: str, what: str) -> tuple[dict[str, Any], list[Any], list[str]]:
+def _read(path: Path, form: str, subject: str) -> tuple[dict[str, Any], list[Any], list[str]]:
     """(header, lines, notes); ({}, [], why) for a file that cannot be used."""
     try:
         header, *items = [json_or_none(line) for line in lines_of(path)] or [None]
@@ -98,7 +98,7 @@ def _read(path: Path, form: str, what: str) -> tuple[dict[str, Any], list[Any], 
         return {}, [], [error.message]
     if isinstance(header, dict) and header.get("format") == form:
         return header, items, []
-    return {}, [], [f"{path.name} holds no {what} (no header of {form}): it was not used"]
+    return {}, [], [f"{path.name} holds no {subject} (no header of {form}): it was not used"]
 
 
 def _unusable(path: Path, count: int) -> list[str]:
@@ -109,7 +109,7 @@ def _unusable(path: Path, count: int) -> list[str]:
 def _frame(raw: Any) -> Frame | None:
     if not isinstance(raw, list) or len(raw) != 4:
         return None
-    function, file, line, own = raw
+    function, file, line, of_program = raw
     if not (isinstance(function, str) and isinstance(file, str) and is_natural(line)):
         return None
-    return Frame(function[:200], short_path(file[:400]), line, own == 1)
+    return Frame(function[:200], short_path(file[:400]), line, of_program == 1)

@@ -67,10 +67,10 @@ class Source:
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.connection, self.path = connection, path
-        tables, others = untrusted.tables(connection)
-        for name in sorted(schema.NAMES & others.keys()):
+        tables, not_tables = untrusted.tables(connection)
+        for name in sorted(schema.NAMES & not_tables.keys()):
             raise TraceError(
-                f"{name} {others[name]}, where nsys export writes a plain table: this file was made by something else",
+                f"{name} {not_tables[name]}, where nsys export writes a plain table: this file was made by something else",
                 f"export the report again: {AGAIN}",
             )
         empty = [name for name in schema.NAMES & tables.keys() if not self._has_rows(name)]
@@ -118,21 +118,23 @@ class Source:
             except Exception:  # it is not installed, or stumbles: the other way says over what
                 columns = None
         if columns is None:
-            everything = {"row": "rowid", **values}
-            sql = f"select {', '.join(everything.values())} {rows}"
-            columns = self._gathered([*everything], self._batches(table.name, sql, len(everything)))
+            all_values = {"row": "rowid", **values}
+            sql = f"select {', '.join(all_values.values())} {rows}"
+            columns = self._gathered([*all_values], self._batches(table.name, sql, len(all_values)))
         count = len(columns["row"])
         return columns | {n: np.broadcast_to(np.int64(v), count) for n, v in absent.items()}
 
     def _at_arrow_speed(self, values: Mapping[str, str], rows: str) -> Columns:
         """All of a table, of which no value is read in vain: not those of a column that holds only
         one, and no numbers of rows that have no gaps."""
-        one = self._of_one_value(values, rows)
-        read = {name: sql for name, sql in values.items() if name not in one} or dict(values)
+        constant = self._of_one_value(values, rows)
+        read = {name: sql for name, sql in values.items() if name not in constant} or dict(values)
         sql = f"select {', '.join(read.values())} {rows}"
         columns = self._gathered([*read], _arrow_batches(self.path, sql))
         count = len(columns[next(iter(read))])
-        columns |= {name: np.broadcast_to(np.int64(value), count) for name, value in one.items()}
+        columns |= {
+            name: np.broadcast_to(np.int64(value), count) for name, value in constant.items()
+        }
         ends = f"select (select min(rowid) {rows}), (select max(rowid) {rows})"
         first, last = self.connection.execute(ends).fetchone()
         if count and last - first + 1 == count:
@@ -142,31 +144,33 @@ class Source:
     def _of_one_value(self, values: Mapping[str, str], rows: str) -> dict[str, int]:
         """The columns that hold the same number in every row; what differs in one row is not looked
         at in those behind it."""
-        one: dict[str, int | None] = dict.fromkeys(n for n in values if not n.endswith("_ns"))
+        constant: dict[str, int | None] = dict.fromkeys(n for n in values if not n.endswith("_ns"))
         row, differs = -1 << 63, ""  # numbers of rows may be negative
-        while one:
-            sql = f"select rowid, {', '.join(values[name] for name in one)} {rows} where rowid > {row}{differs} limit 1"
-            found = self.connection.execute(sql).fetchone()
-            if found is None:
+        while constant:
+            sql = f"select rowid, {', '.join(values[name] for name in constant)} {rows} where rowid > {row}{differs} limit 1"
+            first = self.connection.execute(sql).fetchone()
+            if first is None:
                 break
-            row, *now = found
-            known = zip(one.items(), now, strict=True)
-            one = {n: v for (n, old), v in known if type(v) is int and old in (None, v)}
-            differs = f" and ({' or '.join(f'{values[n]} is not {v}' for n, v in one.items())})"
-        return {name: value for name, value in one.items() if value is not None}
+            row, *now = first
+            known = zip(constant.items(), now, strict=True)
+            constant = {n: v for (n, old), v in known if type(v) is int and old in (None, v)}
+            differs = (
+                f" and ({' or '.join(f'{values[n]} is not {v}' for n, v in constant.items())})"
+            )
+        return {name: value for name, value in constant.items() if value is not None}
 
     def _gathered(self, names: Sequence[str], batches: Iterable[Iterable[np.ndarray]]) -> Columns:
         """Columns that grow in place while they are read, never wider than their values need."""
         columns = {n: np.empty(0, np.int64 if n.endswith("_ns") else np.int32) for n in names}
         left = self.path.stat().st_size // _BYTES_PER_ROW
         for batch in batches:
-            for name, more in zip(names, batch, strict=True):
+            for name, part in zip(names, batch, strict=True):
                 values = columns[name]
-                if more.min() < INT32.min or more.max() > INT32.max:
+                if part.min() < INT32.min or part.max() > INT32.max:
                     values = columns[name] = values.astype(np.int64, copy=False)
-                values.resize(len(values) + len(more), refcheck=False)
-                values[-len(more) :] = more
-            left -= len(more)
+                values.resize(len(values) + len(part), refcheck=False)
+                values[-len(part) :] = part
+            left -= len(part)
             if left < 0:
                 raise sqlite3.DatabaseError("it holds more rows than a file of its size can")
         return {name: narrow(columns.pop(name), name) for name in names}
@@ -202,8 +206,8 @@ class Source:
         if not self.has("StringIds", "id", "value"):
             return {}
         # not `where value is not null`: SQLite believes a column that is declared so, damaged or not
-        found = self.connection.execute("select id, cast(value as text) from StringIds")
-        return {number: text for number, text in found if text is not None}
+        entries = self.connection.execute("select id, cast(value as text) from StringIds")
+        return {number: text for number, text in entries if text is not None}
 
     def rows(self, table: str, *columns: str) -> list[tuple]:
         """Columns of a small table as they are, [] where it or one of them is absent."""

@@ -19,15 +19,15 @@ OTHERS = {
 def rows_of(environ: dict[str, str], nsys: str = "/nonexistent/nsys") -> dict[str, doctor.Row]:
     rows = doctor.look_at_machine({"PATH": "/nonexistent", **environ}, nsys)
     assert all(row.cost and row.fix for row in rows if row.state != "ok")
-    return {row.found if row.what == "settings" else row.what: row for row in rows}
+    return {row.finding if row.subject == "settings" else row.subject: row for row in rows}
 
 
 def test_what_is_missing_has_a_cost_and_a_fix():
     rows = rows_of({"NSYS_PROFILING_SESSION_ID": "1"})
-    assert rows["nsys"].state == "missing" and "/nonexistent/nsys" in rows["nsys"].found
+    assert rows["nsys"].state == "missing" and "/nonexistent/nsys" in rows["nsys"].finding
     assert rows["session"].state == "missing" and rows["python"].state == "ok"
     rows = rows_of(OTHERS)
-    assert rows["session"].found.endswith("(CUDA_INJECTION64_PATH: libother.so)")
+    assert rows["session"].finding.endswith("(CUDA_INJECTION64_PATH: libother.so)")
     assert {"CUDA_LAUNCH_BLOCKING=1", "CUDA_VISIBLE_DEVICES hides every GPU"} <= rows.keys()
     result = CliRunner().invoke(doctor.doctor, [])
     assert result.exit_code in (0, 3) and "python" in result.output and "nsys" in result.output
@@ -38,7 +38,7 @@ def test_gpus(tmp_path):
     program.write_text("#!/bin/sh\nprintf 'NVIDIA H200, 580.95\\nNVIDIA H200, 580.95\\n'\n")
     program.chmod(0o755)
     rows = rows_of({"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert rows["gpu"].found == "2 x NVIDIA H200, driver 580.95"
+    assert rows["gpu"].finding == "2 x NVIDIA H200, driver 580.95"
 
 
 def test_a_folder_that_is_full(tmp_path, monkeypatch):
@@ -54,4 +54,4 @@ def test_which_recorders_work(monkeypatch):
     assert rows["cupti"].state == "ok" and rows["nsys"].state == "warning"
     monkeypatch.setattr(cupti, "why_not", lambda environ: "no driver")
     rows = rows_of({})
-    assert "no driver" in rows["cupti"].found and rows["nsys"].state == "missing"
+    assert "no driver" in rows["cupti"].finding and rows["nsys"].state == "missing"

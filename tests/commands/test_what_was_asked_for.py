@@ -92,7 +92,7 @@ def test_doctor_without_nsys_does_not_say_that_nothing_can_be_recorded(monkeypat
         raise NsysError("there is no nsys", "install it")
 
     monkeypatch.setattr("nsysalign.record.nsys.find_nsys", absent)
-    (row,) = (row for row in doctor.look_at_machine({}) if row.what == "nsys")
+    (row,) = (row for row in doctor.look_at_machine({}) if row.subject == "nsys")
     assert row.state in (doctor.MISSING, doctor.WARNING) and row.cost and "nothing" not in row.cost
 
 

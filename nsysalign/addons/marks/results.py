@@ -30,7 +30,8 @@ def step(analysis: Evidence, inputs: Inputs) -> Evidence:
     """Adds what dumps of marks say about the insides of kernels: those that were given, else those
     of the run directory or of its run with marks (run --marks).  A damaged dump only yields a
     note."""
-    paths, marked = inputs.given.get("marks", ()), inputs.given.get("marked", (None,))[0]
+    paths = inputs.of_addons.get("marks", ())
+    marked = inputs.of_addons.get("marked", (None,))[0]
     if not paths and inputs.home:
         paths = dumps(inputs.home)
         own = RunDirectory(inputs.home / MARKED)
