@@ -262,11 +262,12 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
             "time": trace.calls["start_ns"].to_numpy()[call[issued]],
             "thread": trace.calls["thread"].to_numpy()[call[issued]],
             "lane": operation_lane[issued],
-        }
+        },
+        dtype="int64",  # as `asked`: the trace keeps small ids in less
     )
     work = work.sort_values("time", kind="stable")
     asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    asked = asked.sort_values("time", kind="stable")[["time", "thread"]]
+    asked = asked.sort_values("time", kind="stable")[["time", "thread"]].astype("int64")
     before = pd.merge_asof(asked, work, on="time", by="thread", direction="backward")["lane"]
     after = pd.merge_asof(asked, work, on="time", by="thread", direction="forward")["lane"]
     lane = np.full(len(records), -1, dtype=np.int64)

@@ -315,3 +315,16 @@ def test_a_graph_launch_whose_nodes_have_no_numbers_is_a_graph(tmp_path):
     assert parts.to_dict() == {"kernel": 12_000, "graph": 12_000}
     (step,) = found.grouped
     assert [group.work.graphs for group in step.groups] == [1]
+
+
+def test_a_process_with_the_number_0_is_like_any(tmp_path):
+    """Its threads have small numbers, which a trace keeps in less memory than those of records."""
+    events = small()
+    for one in events[5:]:
+        one["tid"] = PID + 1 if one["tid"] == PID else one["tid"]
+    expected = nsysalign.analyze(written(events, tmp_path / "usual.json"))
+    for one in events:
+        one["pid"] = 0
+    found = nsysalign.analyze(written(events, tmp_path / "zero.json"))
+    columns = ["name", "elapsed_ns", "kernel_only_ns"]
+    assert len(found.intervals) and found.intervals[columns].equals(expected.intervals[columns])
