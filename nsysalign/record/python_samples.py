@@ -51,7 +51,10 @@ def keep_stacks(nsys: Nsys, report: Path, out: Path, cwd: Path) -> list[str]:
     finally:
         exported.unlink(missing_ok=True)
     if not kept:
-        return ["nsys recorded no Python stacks (no Python process, or one older than 3.9)"]
+        return [
+            "nsys recorded no Python stacks: it saw no Python, or one of a version that it cannot "
+            "sample (nsys 2024.2 can sample 3.9 to 3.12)"
+        ]
     write_lines(out, (json.dumps(line, separators=(",", ":")) for line in kept))
     return []
 

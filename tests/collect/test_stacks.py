@@ -93,6 +93,9 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
     options = CollectOptions(nsys=nsys.path, output=tmp_path / "run", **wanted)
     result = collect([sys.executable, "program.py"], options)
     assert result.exit_status == 0
+    if sys.version_info >= (3, 13) and nsys.version.startswith("2024.2"):  # newer than this nsys
+        assert [n for n in result.notes if "recorded no Python stacks" in n and "version" in n]
+        return
     stacks, notes = read_stacks(tmp_path / "run" / "stacks.jsonl")
     assert not notes and not [n for n in result.notes if "stacks" in n or "Python" in n]
     seconds = json.loads((tmp_path / "seconds.json").read_text())
