@@ -12,7 +12,7 @@ sites are as the trace has them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -280,7 +280,7 @@ def answer(analysis: Analysis) -> Answer:
     runs = assemble.of_runs()
     wrong = wrong_timings(findings)
     unknown = analysis.known.issuing_without_work
-    leading = _leading(labels, runs, findings, wrong, unknown)
+    leading = _leading(labels, runs, runs_that_lead(analysis), findings, wrong, unknown)
     lead = _shown(leading, labels, runs)
     sentence, about = _sentence(analysis, leading, lead, findings)
     groups = _groups(findings, lead.label if lead else "")
@@ -584,19 +584,19 @@ def _told_with(labels: Sequence[Label]) -> list[str]:
 def _leading(
     labels: Sequence[LabelRow],
     runs: Sequence[LabelRow],
+    of_runs: Collection[str],
     findings: Sequence[Finding],
     wrong: Sequence[Finding],
     unknown: int,
 ) -> LabelRow | Finding | None:
     """What the sentence is about: the label with the largest saving among valid ones; the run where
     more can be saved of it, or where there is no label; a wrong timing where no valid label has
-    any saving."""
+    any saving.  of_runs: names of `runs_that_lead`."""
     if unknown:
         return None  # of no label it is known what ran in it
     own = [row for row in labels if not row.library]
     own = own or [row for row in labels if row.kind != "nvtx" or not runs]  # NCCL's own ranges
     lead = next((row for row in own if row.verdict != WRONG), None)
-    of_runs = {run.label for run in runs}
     losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
     saving_ns = lead.saving_ns if lead and lead.saving >= LEADS else 0
     if lead and runs and lead.inferred and len(lead.groups) > 1:
@@ -656,7 +656,7 @@ def _of_run(
     run: LabelRow, analysis: Analysis, findings: Sequence[Finding]
 ) -> tuple[str, Finding | None]:
     """What is said of a run: its first warning; of set-up what comes behind it as well."""
-    named = set(analysis.runs["label"])
+    named = runs_that_lead(analysis)
     loud = [f for f in findings if f.severity == "warning" and f.label in named]
     if analysis.labels.empty:
         loud = [f for f in findings if f.severity != "info"] or loud
@@ -816,6 +816,12 @@ def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
 def of_devices(analysis: Analysis) -> pd.DataFrame:
     """The runs of whole devices: each process's first one on a device (streams come behind it)."""
     return analysis.runs.drop_duplicates(["pid", "device"])
+
+
+def runs_that_lead(analysis: Analysis) -> set[str]:
+    """Names of the runs that a sentence is about: of each process that of the device which works most.
+    That another one idles is no news."""
+    return set(analysis.runs.drop_duplicates("pid")["label"])
 
 
 def _nothing_measured(analysis: Analysis) -> str:

@@ -25,8 +25,10 @@ from nsysalign.explain.verdict import (
     GPU,
     LAUNCH,
     MIXED,
+    NCCL,
     WAITING,
     Sums,
+    collectives_ns,
     word_of,
 )
 from nsysalign.label import FIRST, Group, Label
@@ -215,9 +217,15 @@ def _calls(case: Case, numbers: Numbers) -> str:
 _LONGEST_WAY_NS = 50_000
 
 
+def on_its_way(operations: int, launches_ns: int, latency_ns: int) -> bool:
+    """Whether work that was launched and had not begun was on its way to the GPU: else it waited for
+    what the trace does not show."""
+    return latency_ns <= max(launches_ns, _LONGEST_WAY_NS * operations)
+
+
 def _launches(case: Case, numbers: Numbers) -> str:
     operations, latency_ns = case.operations, case.ns("launch_latency")
-    if latency_ns > max(case.ns("api_launch"), _LONGEST_WAY_NS * operations):
+    if not on_its_way(operations, case.ns("api_launch"), latency_ns):
         late = numbers.time("typical_latency", latency_ns)
         return f"work that was launched had not begun for {late}, and the trace does not say why"
     cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
@@ -459,6 +467,15 @@ def loaded(groups: Sequence[Group]) -> str:
     return f" ({safe_text(name)} {duration(calls[name])})"
 
 
+#: NCCL's kernels are named in what is said of a run from this share of it on.
+NCCL_SHARE = 0.2
+
+
+def nccl_clause(ns: int) -> str:
+    """What NCCL's kernels take of a run."""
+    return f"NCCL's kernels, which also wait for other ranks, ran for {duration(ns)}"
+
+
 def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
     """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
     whole = max(sum(parts.values()), 1)
@@ -467,6 +484,9 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     worked -= int(staging(details)["ns"].sum())
     takes = f"From its first to its last GPU work the run takes {duration(whole)}"
     says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
+    nccl_ns = collectives_ns(analysis.kernels, label)
+    if nccl_ns >= NCCL_SHARE * whole:
+        says += f" {nccl_clause(nccl_ns)}."
     if 2 * worked < whole:
         rest = [(ns, cause) for cause, ns in parts.items() if cause not in OPERATION_KINDS and ns]
         named = [f"{DISPLAY[cause]} {percent(ns / whole)}" for ns, cause in sorted(rest)[:-4:-1]]
@@ -478,6 +498,10 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
     share = percent(largest["total_ns"] / max(rows["total_ns"].sum(), 1))
     name = kernel_name(safe_text(largest["kernel"]))
+    if NCCL.search(
+        largest["kernel"]
+    ):  # ncu replays a kernel alone: a collective would wait for ever
+        return f"{says} {name} is {share} of its kernel time."
     return f"{says} {name} is {share} of its kernel time: look at it with ncu."
 
 
@@ -506,6 +530,10 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     entries = group.of_cause("api")
     if cause == "calls" and entries and len(entries[0].what) <= 16:
         return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
+    if word == LAUNCH and not on_its_way(
+        group.work.operations * group.count, sums.launches, sums.latency
+    ):
+        return f"unexplained wait, {percent(late)}"
     if word in (CPU, LAUNCH):
         if sums.share(sums.gpu) < 0.3 and late >= 0.5:
             return "measures launches" if word == LAUNCH else "measures the CPU"

@@ -32,6 +32,13 @@ FLOOR_NS = 5_000
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 
 
+def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
+    """How long NCCL's kernels ran in the intervals of a label or run (ns), those that overlap counted
+    each.  kernels: `frames.KERNELS`."""
+    own = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
+    return int(own.loc[own["kernel"].astype(str).str.contains(NCCL), "total_ns"].sum())
+
+
 @dataclass(frozen=True)
 class Sums:
     """Nanoseconds over the intervals of a group.

@@ -23,11 +23,18 @@ from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     """The alignment with windows of kind run appended."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
-    spans = trace.operations.groupby(alignment.operation_lane)
-    used = lanes[busy].join(spans.agg(start=("start_ns", "min"), end=("end_ns", "max")))
+    work = trace.operations[["start_ns", "end_ns"]]
+    spans = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(alignment.operation_lane)
+    used = lanes[busy].join(
+        spans.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
+    )
     devices: list[tuple[int, int]] = []  # lanes that stand for several
     rows = []
-    for (process, device), own in used.groupby(["process", "device"], sort=True):
+    by_device = used.groupby(["process", "device"], sort=True)
+    # of a process the device that works most comes first
+    for (process, device), own in sorted(
+        by_device, key=lambda one: (one[0][0], -one[1]["ns"].sum())
+    ):
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
         lane, start, end = own.index[0], own["start"].min(), own["end"].max()

@@ -26,6 +26,7 @@ from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.run import Run
+from nsysalign.explain.sentences import NCCL_SHARE, nccl_clause
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
@@ -187,9 +188,13 @@ def _idle(run: Run, set_up: bool) -> Findings:
         set_up = False  # only what lies outside of the program's ranges is
         inside = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
         told.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
+    collectives = ""
+    if run.collectives_ns >= NCCL_SHARE * run.elapsed:
+        collectives = f" {nccl_clause(run.collectives_ns)}."
+        told.evidence["nccl_ns"] = run.collectives_ns
     few = run.idle < _WARN_IDLE * run.elapsed and not told.sure
     yield run.finding(
-        f"between its first and its last work the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.",
+        f"between its first and its last work the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.{collectives}",
         *(() if set_up else told.faster),
         loss_ns=0 if set_up else told.lost_ns,
         severity="info" if set_up or few else "warning",

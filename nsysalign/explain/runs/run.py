@@ -8,6 +8,7 @@ from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding
 from nsysalign.explain.runs.pages import PageMigrations
+from nsysalign.explain.verdict import collectives_ns
 from nsysalign.model import OPERATION_KINDS, OURS
 from nsysalign.parts import staging
 from nsysalign.text import subject
@@ -20,6 +21,7 @@ class Run:
 
     `idle`: how long the GPU ran nothing, but for what the tool itself did; of that the CPU `touched`
     managed memory, and what else it did are `parts`.  `copying`: without pages that moved.
+    `collectives_ns`: how long NCCL's kernels ran.
     """
 
     def __init__(self, facts: Facts, row: Any) -> None:
@@ -36,6 +38,7 @@ class Run:
         self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged)
         self.idle -= int(self.details.loc[ours, "ns"].sum())
         self.touched = moved.touched_ns
+        self.collectives_ns = collectives_ns(facts.analysis.kernels, row.label)
         self.copying = self.parts["memcpy"] - staged - moved.alone_ns
         self.parts["host"] -= min(self.parts["host"], self.touched)
         self.parts["memcpy"] = staged
