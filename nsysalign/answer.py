@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 #: Rules whose advice on measuring is not about the GPU's time.
 _MEASURED_RIGHT = (
     "module-load", "event-floor", "wrong-stream", "enqueue-only", "different-streams", "no-result", "captured-events",
-    "queued", "graph-opaque", "clock-changed", "throttled", "launch-latency",
+    "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
 )  # fmt: skip
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
@@ -659,7 +659,8 @@ def _of_run(
     named = runs_that_lead(analysis)
     loud = [f for f in findings if f.severity == "warning" and f.label in named]
     if analysis.labels.empty:
-        loud = [f for f in findings if f.severity != "info"] or loud
+        idle = set(analysis.runs["label"]) - named
+        loud = [f for f in findings if f.severity != "info" and f.label not in idle] or loud
     if not loud:
         return run.sentence, None
     sentence = loud[0].title
@@ -847,7 +848,7 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
     intervals = analysis.intervals
     start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
-    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy())
+    runs = np.flatnonzero(intervals["label"].isin(runs_that_lead(analysis)).to_numpy())
     run = int(runs[elapsed[runs].argmax()]) if len(runs) else None
     # If a trace was cut from a longer one, most of the run is unknown: its intervals say more.
     if run is not None and own and matrix[run, CAUSES.index("unknown")] > elapsed[run] / 2:
@@ -867,6 +868,8 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
     if run is None:
         return Headline(f"{counted}, {duration(total)} profiled: {shares}.", total, parts)
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
+    if analysis.trace.thinned:
+        return Headline(sentences.of_thinned(worked), total, parts)
     if not len(timed):
         if len(of_devices(analysis)) > 1:
             text = f"{safe_text(intervals['label'].iloc[run])}: {text}"

@@ -177,6 +177,7 @@ class TraceInfo:
     failed_calls: tuple[tuple[str, int, int], ...] = ()
     reasons: tuple[str, ...] = ()  # why there is no GPU work in it, as nsys recorded it
     recorder: str = "nsys"  # what made it, a key of RECORDERS
+    thinned: str = ""  # rows were taken out of it on purpose: how many are left, in words
 
     @property
     def by(self) -> Recorder:

@@ -84,6 +84,7 @@ class Facts:
         # the program measured what it wanted to know, or its calls failed: nothing is said of runs
         timed = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
         silent = timed.any() or self.failed_calls or not evidence.unaligned.empty
+        silent = silent or bool(evidence.trace.thinned)
         runs = evidence.runs.drop_duplicates(["pid", "device"])  # those of streams come behind
         #: Rows of `frames.INTERVALS`; `findings.diagnose` makes a `Run` of each.
         self.runs: list[Any] = [] if silent else list(runs.itertuples())

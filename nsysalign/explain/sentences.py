@@ -476,12 +476,19 @@ def nccl_clause(ns: int) -> str:
     return f"NCCL's kernels, which also wait for other ranks, ran for {duration(ns)}"
 
 
+def of_thinned(ran_ns: int) -> str:
+    """What is known of the run of a trace of which rows were taken out."""
+    return f"What is left of its GPU work ran for {duration(ran_ns)}."
+
+
 def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
     """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
     whole = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
     worked = sum(parts[cause] for cause in OPERATION_KINDS)
     worked -= int(staging(details)["ns"].sum())
+    if analysis.trace.thinned:
+        return of_thinned(worked)
     takes = f"From its first to its last GPU work the run takes {duration(whole)}"
     says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
     nccl_ns = collectives_ns(analysis.kernels, label)

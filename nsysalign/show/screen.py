@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices
+from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices, runs_that_lead
 from nsysalign.causes import COLUMN_FILLS, COLUMNS
 from nsysalign.explain.proof import dominant
 from nsysalign.explain.verdict import SIGNS
@@ -162,13 +162,14 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
+    devices = devices[devices["label"].isin(runs_that_lead(analysis))]
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(most)]
     letters = max(10, min(LONGEST, width - 38))
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
-    idle = width >= 38 + longest + len(", idle before 18.3 ms")
+    idle = not analysis.trace.thinned and width >= 38 + longest + len(", idle before 18.3 ms")
     lines = []
     for kernel in rows.head(most).itertuples(index=False):
         line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "

@@ -52,6 +52,11 @@ _NOT_OWN = re.compile(
 )
 #: Operators in traces of torch before 1.12, which call annotations so, too.
 _OPERATOR = re.compile(r"::|Backward\d*$|^\W*$")
+#: Operators and annotations have numbers without holes, but for threads that were not recorded: of a whole
+#: trace at least this share is there.  Of fewer rows nothing is told.
+_NUMBERED_SHARE, _NUMBERED = 0.25, 100
+#: Tables of the GPU's own rows.
+_WORK = ("kernel", "copy", "set")
 #: A step that the profiler itself marks says no more of the host than that the program ran.
 _STEP = "ProfilerStep"
 _NUMBER = re.compile(r"cbid|INVALID|Unknown")
@@ -73,6 +78,7 @@ class KinetoSource:
         self.origin_ns: int | None = None  # of the times in the file
         self._tables: dict[str, Columns] = {}
         self._whole_us, self._no_events = True, 0
+        self.thinned = ""  # how much of it is missing, in words
         self._first: Any = None  # time of the first event, whatever it is
         self._categories: Counter[str] = Counter()
         self._read()
@@ -243,17 +249,18 @@ class KinetoSource:
     def _finish(self, found: dict[str, list[np.ndarray]]) -> None:
         about = self.trace.about
         self._refuse_others(found)
+        self._drop_samples(found)
         base = _number(about.get("baseTimeNanoseconds", 0), 0)
         first = int(nanoseconds([self._first])[0])
         origin = (first // _ROUND_NS - 1) * _ROUND_NS if first > 0 else 0
         self.origin_ns = origin + base
-        for table in ("kernel", "copy", "set", "call"):
+        for table in (*_WORK, "call"):
             if table in found:
                 self._whole_us = self._whole_us and not (found[table][0] % 1000).any()
         for table, columns in found.items():
             start, length = columns[0], columns[1]
             absent = start <= 0 if origin else np.zeros(len(start), bool)
-            self.lost["GPU rows without a time"] += int(absent.sum()) if table in ("kernel", "copy", "set") else 0  # fmt: skip
+            self.lost["GPU rows without a time"] += int(absent.sum()) if table in _WORK else 0  # fmt: skip
             columns[0] = np.where(absent, -1, start - origin)
             columns[1] = np.where(absent, -1, start - origin + np.maximum(length, 0))
         process = self._processes(found)
@@ -279,7 +286,7 @@ class KinetoSource:
         self._waits(found, process, tables)
         contexts = {
             (int(p), int(c), int(d)): None
-            for name in ("kernel", "copy", "set")
+            for name in _WORK
             if name in found
             for p, c, d in np.unique(np.stack([process[name], found[name][3], found[name][2]], 1), axis=0)
         }  # fmt: skip
@@ -292,7 +299,7 @@ class KinetoSource:
             }
             streams = {
                 (int(p) >> _ID_BITS, int(c), int(s))
-                for name in ("kernel", "copy", "set")
+                for name in _WORK
                 if name in found
                 for p, c, s in np.unique(np.stack([process[name], found[name][3], found[name][4]], 1), axis=0)
             }  # fmt: skip
@@ -339,13 +346,32 @@ class KinetoSource:
             "name a trace of torch.profiler (export_chrome_trace), a .sqlite or .nsys-rep of nsys, or a run directory",
         )
 
+    def _drop_samples(self, found: dict[str, list[np.ndarray]]) -> None:
+        """Of a trace whose rows were thinned out only the GPU's rows are kept, and no call launched them:
+        what is left of calls and ranges would be taken for all that the host did."""
+        numbers = [found[t][5] for t in ("operator", "annotation") if t in found]
+        numbers = np.unique(np.concatenate(numbers or [np.empty(0, np.int64)]))
+        numbers = numbers[numbers > 0]
+        if len(numbers) < _NUMBERED or found.keys().isdisjoint(_WORK):
+            return
+        of = int(numbers[-1] - numbers[0]) + 1
+        if len(numbers) >= _NUMBERED_SHARE * of:
+            return
+        self.thinned = f"rows were taken out of this trace: {len(numbers):,} of some {of:,} operators are in it"
+        for table in found.keys() - {*_WORK, "call"}:
+            del found[table]
+        if (
+            "call" in found
+        ):  # the one that launched an operation is not the one before it that is left
+            found["call"][4] = np.full(len(found["call"][4]), -1)
+
     def _processes(self, found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
         """By table of work: the globalPid of each row, which it does not say: that of the call with its
         correlation id."""
         call = found.get("call")
         pids = np.unique(call[2]) if call is not None else np.array([1])
         out = {}
-        for table in ("kernel", "copy", "set", "wait"):
+        for table in (*_WORK, "wait"):
             if table not in found:
                 continue
             columns = found[table]
@@ -499,10 +525,13 @@ class KinetoSource:
             missing=tuple(missing),
             notes=(*notes, *more),
             recorder="kineto",
+            thinned=self.thinned,
         )
 
     def _counts(self) -> Iterator[tuple[str, int]]:
         yield from self.lost.items()
+        if self.thinned:
+            return
         without = sum(
             int(
                 (

@@ -28,9 +28,11 @@ from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING
 
 import nsysalign
+from nsysalign.answer import answer
 from nsysalign.cli import cli
 from nsysalign.errors import NoCudaWork, TraceError
 from nsysalign.model import FRAME_RANGE, OPERATOR_RANGE, PUSH_POP, tid_of
+from nsysalign.text import duration
 from nsysalign.trace import chrome
 from nsysalign.trace.kineto import nanoseconds
 from nsysalign.trace.nccl import read_shared
@@ -328,3 +330,70 @@ def test_a_process_with_the_number_0_is_like_any(tmp_path):
     found = nsysalign.analyze(written(events, tmp_path / "zero.json"))
     columns = ["name", "elapsed_ns", "kernel_only_ns"]
     assert len(found.intervals) and found.intervals[columns].equals(expected.intervals[columns])
+
+
+AT, SHAPE = 1_000_000_000_000, {"context": 1, "stream": 7, "grid": [9, 1, 1], "block": [32, 1, 1]}
+
+
+def row(category, name, start_us, end_us, **args):
+    """An event of the thread, or of GPU 0 where `args` name no other."""
+    args = ({"device": 0, **SHAPE} | args) if category == "kernel" else args
+    return event(category, name, AT + round(start_us * US), AT + round(end_us * US), **args)
+
+
+def launched(name, launch_us, start_us, end_us, number, **args):
+    """A launch and its kernel."""
+    call = row("cuda_runtime", "cudaLaunchKernel", launch_us, launch_us + 3, correlation=number)
+    return [call, row("kernel", name, start_us, end_us, correlation=number, **args)]
+
+
+def test_of_a_trace_without_most_of_its_rows_no_idle_time_is_told(tmp_path):
+    """Its operators have numbers with holes: what is left of the host's rows explains nothing."""
+    for distance, thinned in ((1, False), (50, True)):
+        events = []
+        for n in range(120):
+            ids = {"External id": 1 + distance * n}
+            events.append(
+                row("user_annotation", f"## part {n % 3} ##", 100 * n, 100 * n + 40, **ids)
+            )
+            events += launched("gemm", 100 * n + 2, 100 * n + 10, 100 * n + 50, n + 1)
+        found = nsysalign.analyze(written(events, tmp_path / f"{distance}.json"))
+        rules = set(found.findings["rule"])
+        assert ("lost-records" in rules) == thinned
+        assert ("whole-run" in rules or not found.labels.empty) != thinned
+        assert bool(found.trace.thinned) == thinned
+    assert "120 of some 5,951 operators" in found.trace.thinned
+    (run,) = found.runs["interval"]
+    parts = found.parts[found.parts["interval"] == run].set_index("cause")["ns"]
+    assert set(parts.index) == {"kernel", "unknown"} and parts["kernel"] == 120 * 40_000
+    assert answer(found).sentence.startswith("Rows were taken out of this trace")
+
+
+def test_of_several_gpus_the_one_that_works_leads(tmp_path):
+    events = launched("fill", 0, 10, 12, 1) + launched("fill", 900, 910, 912, 2)
+    for n in range(40):
+        events += launched("gemm", 20 * n, 20 * n + 10, 20 * n + 28, n + 10, device=1, context=2)
+    found = answer(nsysalign.analyze(written(events, tmp_path / "t.json")))
+    assert [run.label for run in found.runs] == ["run (GPU 1)", "run (GPU 0)"]
+    assert found.proof.label == "run (GPU 1)" and "gemm" in found.sentence
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_run_says_how_long_nccls_kernels_ran_and_sends_none_to_ncu(tmp_path, busy):
+    events = []
+    for n in range(20):
+        end = 100 * n + (110 if busy else 60)
+        events += launched("ncclDevKernel_AllReduce_Sum_f32", 100 * n, 100 * n + 10, end, n + 1)
+    found = nsysalign.analyze(written(events, tmp_path / "t.json"))
+    text = answer(found).sentence
+    ran = found.kernels["total_ns"].sum()
+    assert f"ran for {duration(ran)}" in text and "ncu" not in text
+
+
+def test_a_wait_that_nothing_explains_is_no_late_launch(tmp_path):
+    """The kernels were launched at the step's begin and began a millisecond later."""
+    events = [row("user_annotation", "step", 0, 30)]
+    for n, start in enumerate((20, 1_500, 3_000)):
+        events += launched(f"k{n}", 1 + 4 * n, start, start + 400, n + 1)
+    (label,) = answer(nsysalign.analyze(written(events, tmp_path / "t.json"))).labels
+    assert label.words.startswith("unexplained wait")

@@ -77,6 +77,9 @@ def lost_records_of(trace: Trace) -> list[LostRecords]:
 
 def lost_records(facts: Facts) -> Findings:
     """The trace is not whole: what it says of the GPU is less than what happened."""
+    if facts.analysis.trace.thinned:
+        yield _thinned(facts)
+        return
     known = facts.analysis.of_runs_by(LostRecords)
     lost = dict[str, dict[str, int]]()
     if without := sum(row.without_kernel for row in known):
@@ -91,3 +94,12 @@ def lost_records(facts: Facts) -> Findings:
         title = f"{text} What is said of the GPU counts only what is there."
         advice = Advice("Record again, a shorter part, and synchronise before the program ends")
         yield Finding("error", "the run", title, evidence, advice)
+
+
+def _thinned(facts: Facts) -> Finding:
+    """Of a trace of which rows were taken out only how long kernels and copies ran that are left."""
+    text = facts.analysis.trace.thinned
+    title = f"{text[:1].upper()}{text[1:]}. How long its GPU idled, and what for, cannot be told; --kernels lists what is left."
+    return Finding(
+        "error", "the run", title, {}, Advice("Give the trace as torch.profiler wrote it")
+    )
