@@ -21,6 +21,7 @@ from nsysalign.errors import TraceError
 from nsysalign.frames import narrow
 from nsysalign.intervals import any_open, group
 from nsysalign.model import FRAME_RANGE, OPERATOR_RANGE, PUSH_POP, Gpu, TraceInfo
+from nsysalign.text import span
 from nsysalign.trace import schema
 from nsysalign.trace.chrome import ChromeTrace
 from nsysalign.trace.schema import Table
@@ -55,6 +56,9 @@ _OPERATOR = re.compile(r"::|Backward\d*$|^\W*$")
 #: Operators and annotations have numbers without holes, but for threads that were not recorded: of a whole
 #: trace at least this share is there.  Of fewer rows nothing is told.
 _NUMBERED_SHARE, _NUMBERED = 0.25, 100
+#: From so much on, and of this share of the launches, work that begins before its launch shows clocks
+#: that differ, and no rounding.
+_CLOCK_NS, _EARLY_SHARE = 1_000, 0.05
 #: Tables of the GPU's own rows.
 _WORK = ("kernel", "copy", "set")
 #: A step that the profiler itself marks says no more of the host than that the program ran.
@@ -78,6 +82,7 @@ class KinetoSource:
         self.origin_ns: int | None = None  # of the times in the file
         self._tables: dict[str, Columns] = {}
         self._whole_us, self._no_events = True, 0
+        self._moved_by_ns = 0  # so far the host's times were moved back, at most
         self.thinned = ""  # how much of it is missing, in words
         self._first: Any = None  # time of the first event, whatever it is
         self._categories: Counter[str] = Counter()
@@ -263,6 +268,7 @@ class KinetoSource:
             self.lost["GPU rows without a time"] += int(absent.sum()) if table in _WORK else 0  # fmt: skip
             columns[0] = np.where(absent, -1, start - origin)
             columns[1] = np.where(absent, -1, start - origin + np.maximum(length, 0))
+        self._fit_clocks(found)
         process = self._processes(found)
         tables = {
             schema.KERNEL.name: self._work(found, process, "kernel", "name_id", *_SHAPE),
@@ -364,6 +370,27 @@ class KinetoSource:
             "call" in found
         ):  # the one that launched an operation is not the one before it that is left
             found["call"][4] = np.full(len(found["call"][4]), -1)
+
+    def _fit_clocks(self, found: dict[str, list[np.ndarray]]) -> None:
+        """Moves the host's times back where the GPU's work begins before the calls that launched it, by so
+        much that none does: the two clocks are read apart, and one may run ahead.
+
+        host     [launch a]     [launch b]     [launch c]            calls, as written
+        GPU    a             b            c                          ahead by more and more
+        host [launch a]  [launch b]  [launch c]                      as they are taken
+        """
+        if "call" not in found:
+            return
+        launched, ahead = _ahead(found)
+        early = ahead > _CLOCK_NS
+        if early.sum() < _EARLY_SHARE * max(len(ahead), 1) or not early.any():
+            return
+        # the clocks drift apart: from one launch to the next by as much as the farthest until there
+        taken = np.maximum.accumulate(launched - np.maximum.accumulate(np.maximum(ahead, 0)))
+        for table in found.keys() - set(_WORK):
+            for column in (0, 1):
+                found[table][column] = _moved(found[table][column], launched, taken)
+        self._moved_by_ns = int(ahead.max())
 
     def _processes(self, found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
         """By table of work: the globalPid of each row, which it does not say: that of the call with its
@@ -507,6 +534,11 @@ class KinetoSource:
         if schema.SYNCHRONIZATION.name not in self._tables:
             missing.append("waits: what a wait waited for is taken from the order of the calls")
         notes = [f"{count:,} {what}" for what, count in self._counts() if count]
+        if self._moved_by_ns:
+            notes.append(
+                f"its clocks differ: work began by up to {span(self._moved_by_ns)} before the call that launched it; the CPU's times "
+                "were moved back by so much"
+            )
         if self._whole_us and schema.RUNTIME.name in self._tables:
             notes.append("times are whole microseconds, as this version of torch.profiler writes them: shorter gaps are rounded")  # fmt: skip
         runtime = about.get("cuda_runtime_version")
@@ -637,6 +669,30 @@ def _nanoseconds(value: Any) -> int:
         return round(min(max(float(value), -(2.0**52)), 2.0**52) * 1000)
     except (TypeError, ValueError):
         return 0
+
+
+def _ahead(found: Mapping[str, Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """(when each call began that launched something, by time; how long before that the first it launched
+    began: negative as it should be), in nanoseconds."""
+    call_start, correlation = found["call"][0], found["call"][4]
+    rows = [found[table] for table in _WORK if table in found]
+    start, issuer = (np.concatenate([row[n] for row in rows] or [call_start[:0]]) for n in (0, 5))
+    by_issuer = np.lexsort((start, issuer))
+    issuer, first = np.unique(issuer[by_issuer], return_index=True)
+    start = start[by_issuer][first]
+    known = np.flatnonzero((correlation > 0) & (call_start >= 0) & np.isin(correlation, issuer))
+    known = known[np.argsort(call_start[known], kind="stable")]
+    began = start[np.searchsorted(issuer, correlation[known])]
+    there = began >= 0
+    launched = call_start[known][there]
+    return launched, launched - began[there]
+
+
+def _moved(time: np.ndarray, at: np.ndarray, to: np.ndarray) -> np.ndarray:
+    """Times moved as those `at` are moved `to`, and in between by what lies on the line; those of no
+    time (negative) stay."""
+    shift = np.interp(time, at, at - to)
+    return np.where(time < 0, time, time - np.rint(shift).astype(np.int64))
 
 
 def _outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

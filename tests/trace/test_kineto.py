@@ -397,3 +397,20 @@ def test_a_wait_that_nothing_explains_is_no_late_launch(tmp_path):
         events += launched(f"k{n}", 1 + 4 * n, start, start + 400, n + 1)
     (label,) = answer(nsysalign.analyze(written(events, tmp_path / "t.json"))).labels
     assert label.words.startswith("unexplained wait")
+
+
+@pytest.mark.parametrize("drift", [0, 2])
+def test_work_that_began_before_its_launch_shows_clocks_that_differ(tmp_path, drift):
+    """The GPU's clock runs ahead, by two microseconds more for each launch: the GPU's times stay, and the
+    host's are moved back, so that the CPU's own code is what the GPU waited for."""
+    events = []
+    for n in range(50):
+        at = 40 * n
+        events += launched("gemm", at, at + 8 - drift * n, at + 14 - drift * n, n + 1)
+    found = nsysalign.analyze(written(events, tmp_path / "t.json"))
+    (run,) = found.runs.itertuples()
+    parts = found.parts[found.parts["interval"] == run.interval].set_index("cause")["ns"]
+    assert run.elapsed_ns == (49 * (40 - drift) + 6) * US and parts["kernel"] == 50 * 6 * US
+    assert parts["host"] > 0.7 * (run.elapsed_ns - parts["kernel"])
+    assert "unknown" not in parts
+    assert any("its clocks differ" in note for note in found.trace.notes) == bool(drift)

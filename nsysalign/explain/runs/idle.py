@@ -66,6 +66,10 @@ _MORE_WORKERS = (
     "Give the DataLoader more workers, or each of them less to do: they are slower than the GPU",
     "DataLoader(..., num_workers=2 * N, prefetch_factor=4, persistent_workers=True)",
 )
+_PAGE_FAULTS = (
+    "; where it uses managed memory, record its page faults as well (nsys profile: --cuda-um-cpu-page-faults=true "
+    "--cuda-um-gpu-page-faults=true)"
+)
 _ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
 
 
@@ -109,10 +113,7 @@ CAUSES_OF_IDLE = (
     Cause(
         ("unknown",),
         "the trace does not say why",
-        (
-            "Record the whole program from its start; where it uses managed memory, record its page faults as well (nsys profile: "
-            "--cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true)",
-        ),
+        ("Record the whole program from its start",),
     ),
 )
 
@@ -303,6 +304,8 @@ def _by_cause(run: Run, known: IdleTime) -> Told:
     told = Told(
         f"for {span(lost)} of that {cause.text}", lost, {"idle_for_this_ns": lost}, cause.faster
     )
+    if cause.causes == ("unknown",) and run.facts.analysis.trace.recorder == "nsys":
+        told.faster = (cause.faster[0] + _PAGE_FAULTS,)
     calls = run.details
     calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
     by_call = (
