@@ -21,6 +21,7 @@ from nsysalign.answer import (
 )
 from nsysalign.causes import CAUSE_TABLE, CAUSES, DISPLAY
 from nsysalign.explain.verdict import GPU, SIGNS
+from nsysalign.label import Label
 from nsysalign.model import CLOCK_REASONS, Analysis
 from nsysalign.parts import parts_matrix, roles
 from nsysalign.show import baseline
@@ -62,17 +63,27 @@ def payload(
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
     cold, of_labels = cold_intervals(analysis), roles(analysis)
-    groups = analysis.intervals.groupby("label", sort=False).indices
+    positions_of = analysis.intervals.groupby("label", sort=False).indices
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
+    advice, grouped = _advice(said), {label.name: label for label in analysis.grouped}
+    reasons = {wrong.label: wrong.reason for wrong in said.wrong}
     labels, runs = [], []
     any_predicted = any(row.unprofiled_ns for row in said.labels)
     for row in said.labels:
-        positions = groups[row.label]
+        positions = positions_of[row.label]
         warm = elapsed[positions[~cold[positions]]]
+        kinds = _kinds(row, grouped[row.label])
         about = _label(row, warm if len(warm) else elapsed[positions])
-        about |= {"roles": of_labels[row.label]._asdict()}
-        labels.append(about | {"predicted": _predicted(row, any_predicted)})
-        runs.append(_run(analysis, row.label, positions, matrix, present or ["kernel"], origin))
+        about |= {
+            "roles": of_labels[row.label]._asdict(),
+            "fixes": advice.get(row.label, []),
+            "reason": reasons.get(row.label, ""),
+            "kinds": [*dict.fromkeys(kinds.values())],
+            "predicted": _predicted(row, any_predicted),
+        }
+        labels.append(about)
+        run = _run(analysis, row.label, positions, matrix, present or ["kernel"], origin)
+        runs.append(run | {"kind": _kind_of_each(analysis, positions, kinds)})
     # By priority: the requested one, those that the sentence and cards point at, whole runs, the
     # medians, the slowest, the first, all others.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
@@ -86,7 +97,7 @@ def payload(
     wanted += every.head(MOST_PICTURES).tolist()
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
-    parts_of_run = {row.interval: row.parts_ns for row in said.runs}
+    of_run = {row.interval: row for row in said.runs}
     data = {
         "title": _title(analysis, run),
         "screen": {
@@ -126,7 +137,9 @@ def payload(
                 "name": whole.label,
                 "elapsed": int(whole.elapsed_ns),
                 "start": (int(whole.start_ns) - origin) / 1e3,
-                "parts": parts_of_run[int(whole.interval)],
+                "parts": of_run[int(whole.interval)].parts_ns,
+                "sentence": of_run[int(whole.interval)].sentence,
+                "fixes": advice.get(whole.label, []),
             }
             for whole in wholes.itertuples(index=False)
             if str(whole.interval) in held.intervals
@@ -180,6 +193,47 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "total": row.warm.total_ns + row.cold.total_ns,
         "idle": row.warm.idle_ns + row.cold.idle_ns,
     }
+
+
+def _advice(said: Answer) -> dict[str, list[dict[str, Any]]]:
+    """Label or run -> the fixes of the finding that its sentence is of."""
+    findings = [finding for group in said.groups for finding in group.findings]
+    wanted = {row.label: row.sentence for row in (*said.labels, *said.runs)}
+    return {
+        finding.label: [vars(fix) for fix in finding.advice]
+        for finding in reversed(findings)
+        if wanted.get(finding.label) == finding.title
+    }
+
+
+def _kinds(row: LabelRow, label: Label) -> dict[int, str]:
+    """Group -> what its repetitions are called beside the others of the label: those that have a
+    row first, then first calls, then what is too little for a row."""
+    rows = {group.interval: group.name for group in row.groups}
+    steady = {group.number for group in label.steady}
+    names = {}
+    for group in label.groups:
+        if group.number not in steady:
+            names[group.number] = "first calls"
+        elif row.groups:
+            names[group.number] = rows.get(group.typical, "others")
+        else:
+            names[group.number] = "later calls"
+    order = [*rows.values(), "later calls", "first calls", "others"]
+    return dict(sorted(names.items(), key=lambda item: order.index(item[1])))
+
+
+def _kind_of_each(
+    analysis: Analysis, positions: np.ndarray, kinds: Mapping[int, str]
+) -> str | list[int] | None:
+    """Per interval in order of time its place in the label's list of kinds; None where it has one."""
+    names = [*dict.fromkeys(kinds.values())]
+    if len(names) < 2:
+        return None
+    starts = analysis.intervals["start_ns"].to_numpy()
+    order = positions[np.argsort(starts[positions], kind="stable")]
+    groups = analysis.intervals["group"].to_numpy()[order].tolist()
+    return packed(np.array([names.index(kinds[group]) for group in groups]))
 
 
 def _group(group: Row) -> dict[str, Any]:

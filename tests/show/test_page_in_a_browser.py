@@ -4,10 +4,12 @@ stays text."""
 import re
 from dataclasses import replace
 from importlib import resources
+from itertools import pairwise
 
 import pytest
 from browsing import quiet, until
 from cases.drawing import in_nanoseconds, kernel
+from handmade import build
 from simulator import check, export
 from simulator.world import LEGACY, World
 
@@ -91,6 +93,49 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(page):
     page.until(f"{DRAWN} != '{before}'")
     page.type("lanes", "0")
     page.until(f"{DRAWN} == '{before}'")
+
+
+def test_what_is_said_belongs_to_the_label_that_is_chosen(opened, finding):
+    """The sentence, its verdict and what to change; a wrong timing stands first, with its reason."""
+    wrong = {**finding, "severity": "error", "label": "t2", "rule": "wrong-stream", "interval": 3}
+    wrong |= {"title": "t2 does not wait for its work.", "advice": "", "faster": "Wait:   s.wait()"}
+    page = opened(build(findings=[finding, wrong]))
+    rows = "[...document.querySelectorAll('#rows li')]"
+    assert page(f"{rows}.map(r => r.dataset.label)") == ["t2", "t1", "replay", "do_bench"]
+    assert page(f"{rows}.map(r => r.querySelector('.reason')?.textContent || '')") == [
+        "It does not wait for its work.", "", "", ""
+    ]  # fmt: skip
+    for label, sentence, code in (
+        ("t1", finding["title"], "torch.compile"),
+        ("t2", "t2 does not wait for its work.", "s.wait()"),
+        ("replay", "replay reads.", ""),
+        ("t1", finding["title"], "torch.compile"),
+    ):
+        page(f"{rows}.find(r => r.dataset.label == '{label}').querySelector('button').click()")
+        assert page.text("headline").startswith(sentence)
+        assert code in page.text("fix") and bool(page.text("fix")) == bool(code)
+        assert page(f"{rows}.find(r => r.ariaCurrent).dataset.label") == label
+    assert "✖" not in page.text("reading")
+
+
+def test_all_repetitions_lie_below_the_picture_by_their_kind(opened):
+    """Two paces in turns: a row each, and every repetition at its place in time."""
+    long, short = [("kernel", 90_000, "gemm")], [("kernel", 9_000, "add")]
+    page = opened(build([("t1", "event", "puzzle.py:14", False, [long, short] * 8)]))
+    hits = "drawings.get($('repetitions')).hits"
+    rows = page(f"[...new Set({hits}.map(hit => hit.y))].map(y => {hits}.filter(h => h.y == y).map(h => h.said[0].slice(3)))")  # fmt: skip
+    assert sorted(rows) == [[f"{n}" for n in range(k, 16, 2)] for k in (0, 1)]
+    page(f"{hits}.find(hit => hit.said[0] == 't1#5').go()")
+    assert page("selected.interval") == 5
+    page.type("repetitions", "\ue014")  # the right arrow
+    assert page("selected.interval") == 6
+    assert "t1#6, 90.0 us" in page("$('repetitions').ariaValueText")
+    boxes = "[...document.querySelectorAll('#repetitions .axis text, #repetitions .strong')]"
+    xs = page(
+        f"{boxes}.map(t => t.getBoundingClientRect()).map(b => [b.left, b.right, Math.round(b.top)])"
+    )
+    below = sorted(x for x in xs if x[2] == max(top for _, _, top in xs))
+    assert len(below) > 4 and all(a[1] < b[0] for a, b in pairwise(below))
 
 
 def test_the_mouse_explains_and_zooms(page):

@@ -96,7 +96,9 @@ const drawings = new Map();
 
 function showDrawing(plot, width, height, content, hits) {
   const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`,
-    "aria-hidden": "true" }, patterns(), content);
+    "aria-hidden": "true" }, content);
+  if (!$("patterns")) document.body.append(svg("svg", { id: "patterns", width: 0, height: 0,
+    "aria-hidden": "true", style: "position:absolute" }, patterns()));
   plot.replaceChildren(image);
   plot.style.height = height + "px";
   const known = drawings.has(plot);

@@ -14,7 +14,9 @@ function chooseWhole(number, range, show) {
   view.picture = wholePicture(run);
   view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
   $("label").value = "whole " + number;
-  for (const id of ["run-strip", "label-fall", "source", "selection"]) fill($(id));
+  for (const id of ["label-fall", "source", "selection"]) fill($(id));
+  $("run-strip").hidden = true;
+  sayFinding(run);
   $("keys-events").hidden = true;
   $("label-without").textContent = "";
   $("timeline-head").textContent = "The run";
@@ -45,11 +47,12 @@ function choose(name, interval, show) {
   selected.interval = interval ?? label.roles.median;
   view.picture = pictureOf(selected.interval);
   $("label").value = name;
-  if (fresh) markSelected();
+  if (fresh) sayFinding(label);
+  markSelected();
   $("timeline-head").textContent = "One interval";
   if (view.picture) view.range = wholeRange(view.picture);
-  sayChoice(label);
   drawLanes();
+  sayChoice(label);
   fill($("label-fall"), waterfall(asRun(label, selected.interval)));
   $("label-without").textContent =
     [label.predicted?.said, byOperations(view.picture)].filter(Boolean).join(" ");
@@ -76,33 +79,32 @@ function chooseNumber(number, show) {
 // The chosen interval in words, and below its lanes all that its label has.
 function sayChoice(label) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
-  const at = [...runs.elapsed.keys()].find((i) => numberOf(runs, i) === selected.interval) ?? 0;
+  const at = Math.max(0, placeOf(runs, selected.interval)), look = LOOK_OF[label.sign] || "reading";
   const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]), { picture } = view;
   $("keys-events").hidden = !picture || exact(picture);
-  const ends = picture && (exact(picture) ? "both ends are in the trace" :
+  const ends = picture && (exact(picture) ? "both ends are in the trace" + (picture.error ? ", " : "") :
     "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
     (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
   const command = `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : selected.interval}`;
-  fill($("reading"), make("strong", null, name), ` ${time} profiled`, picture ? `; ${ends}` :
+  fill($("reading"), make("strong", null, name), ` ${time} profiled `,
+    make("span", { class: `look ${look}` }, `${label.sign} ${label.words}`), picture ? `; ${ends}` :
     ["; this page does not hold its timeline: ", make("button", { type: "button",
       onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);
   const roles = ["median", "slowest", "first"].map((role) => make("button", { type: "button",
     class: "role", "aria-pressed": String(label.roles[role] === selected.interval),
     onclick: () => choose(label.label, label.roles[role], false) }, role));
-  const most = slowest(runs) || 1, from = Math.max(0, Math.min(at - 150, count - 300));
-  const one = (i) => {
-    const bar = make("span", { class: "tall" }), number = numberOf(runs, i);
-    bar.style.height = `${Math.max(8, 100 * runs.elapsed[i] / most)}%`;
-    return make("button", { type: "button", class: "one",
-      "aria-pressed": String(number === selected.interval),
-      title: `${nameOf(label, runs, i)}: ${duration(runs.elapsed[i])}`,
-      onclick: () => choose(label.label, number, false) }, bar, make("span", null, String(i)));
-  };
-  fill($("run-strip"), make("span", { class: "quiet" }, "runs "), make("span", { class: "ones" },
-    Array.from({ length: Math.min(300, count) }, (_, k) => one(from + k))), roles);
-  const ones = $("run-strip").querySelector(".ones");
-  const box = ones.querySelector("[aria-pressed=true]");
-  if (box) ones.scrollLeft = box.offsetLeft - ones.offsetLeft - ones.clientWidth / 2;
+  fill($("roles"), count > 1 ? roles : null);
+  $("run-strip").hidden = false;
+  if (count > 1) drawRepetitions(label, runs);
+  else $("run-strip").hidden = true;
+}
+
+// The sentence, the verdict and what to change: of the label or run that is chosen; of the one that
+// the page opens with, that of the whole page.
+function sayFinding(about) {
+  const { screen } = DATA, first = screen.label === (about.label ?? about.name);
+  $("headline").textContent = (first && screen.sentence) || about.sentence || about.label || about.name;
+  drawFix(first ? screen.fixes : about.fixes);
 }
 
 // How the two events were placed, in words.
@@ -161,7 +163,6 @@ function stages() {
   for (const id of ["whole", "labels", "breakdown", "runs"]) $(id).hidden = !measured;
   $("verdicts").hidden = measured && !DATA.cards.length;
   $("timeline").hidden = !measured && !WHOLE.size;
-  drawFix();
   const first = () => {
     for (const id of ["timeline", "labels"]) $(id).classList.add("filled");
     if (!$("timeline").hidden) chooseFirst();
@@ -183,6 +184,10 @@ function chooseFirst() {
   $("label").parentElement.hidden = $("label").options.length < 2;
   listen();
   const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
+  whenSeen($("repetitions"), () => {
+    const label = byName(selected.label);
+    if (label && !$("run-strip").hidden) drawRepetitions(label, DATA.runs[DATA.labels.indexOf(label)]);
+  }, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
     () => { strip.redraw(); redrawLanes(); });
   chooseDefault();
@@ -224,6 +229,7 @@ function listen() {
   $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);
   listenToTimeline();
+  listenToRepetitions();
   $("copy-table").addEventListener("click",
     () => copyText(tableText($("budgets")), $("copy-table")));
 }

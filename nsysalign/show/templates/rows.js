@@ -1,30 +1,28 @@
 // The labels, a line each: the parts of what was measured, its kernel time, the verdict in words.
 
-const MOST_LABELS = 12, MOST_WRONG = 3, LOOK_OF = { "✖": "error", "!": "warning", "✓": "better" };
+const MOST_LABELS = 12, LOOK_OF = { "✖": "error", "!": "warning", "✓": "better" };
 const every = { label: false };
 
 function drawRows() {
-  const rows = DATA.labels, { wrong, warnings, right, remarks } = DATA.screen;
+  // wrong timings first: whatever else is said, their numbers are not what is meant
+  const rows = [...DATA.labels.filter((row) => row.reason), ...DATA.labels.filter((row) => !row.reason)];
+  const { wrong, warnings, right, remarks } = DATA.screen;
   fill($("labels-head"),
     wrong.length ? make("span", { class: "error look" }, `✖ ${wrong.length} wrong`) : null,
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
     right ? make("span", { class: "better look" },
       `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,
-    make("span", { class: "quiet" }, `${plural(rows.length, "label")}, the largest saving over the run first (at the right)`));
+    make("span", { class: "quiet" }, `${plural(rows.length, "label")}, ` +
+      `${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
   const names = cutApart(shown.map((row) => row.short), narrow() ? 15 : 34);
   fill($("rows"), shown.flatMap((row, at) =>
-    [labelRow(row, names[at]), ...row.groups.map((group) => groupRow(row, group))]));
+    [labelRow(row, names[at]), ...row.groups.map((group, kind) => groupRow(row, group, kind))]));
   markSelected();
   const more = () => { every.label = true; drawRows(); };
   fill($("rows-more"), rows.length > shown.length ? make("button",
     { type: "button", onclick: more }, plural(rows.length - shown.length, "more label")) : null);
-  // a line for each wrong timing that the sentence is not about, as the terminal has it
-  const others = wrong.filter((one) => one.sentence !== DATA.screen.sentence);
-  const lines = others.slice(0, MOST_WRONG).map((one) => `✖ ${one.short} ${one.reason}`);
-  if (others.length > MOST_WRONG) lines.push(`✖ +${others.length - MOST_WRONG}`);
-  fill($("screen-remarks"), [...lines.map((text) => make("li", { class: "error look" }, text)),
-    ...remarks.map((text) => make("li", null, text))]);
+  fill($("screen-remarks"), remarks.map((text) => make("li", null, text)));
 }
 
 function labelRow(row, name) {
@@ -41,13 +39,14 @@ function labelRow(row, name) {
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
     make("span", { class: "value saving" }, row.saving ? `−${duration(row.saving)}` : "",
-      row.saving ? make("span", { class: "unseen" }, " could be saved over the run") : null));
+      row.saving ? make("span", { class: "unseen" }, " could be saved over the run") : null),
+    row.reason ? make("span", { class: "reason" }, `It ${row.reason}`) : null);
   item.dataset.label = row.label;
   return item;
 }
 
 // A kind of timings of a label that has several, beneath it: how many, their typical interval.
-function groupRow(row, group) {
+function groupRow(row, group, kind) {
   const look = LOOK_OF[group.sign] || "reading";
   const item = make("li", { class: "group" },
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, group.sign),
@@ -58,17 +57,17 @@ function groupRow(row, group) {
       make("span", { class: "quiet" }, group.ran ? ` kernel ${duration(group.ran)}` : " no kernel")),
     make("span", { class: `words ${look} look` }, group.words),
     make("span", { class: "value saving" }, `${duration(group.total)} in all`));
+  Object.assign(item.dataset, { label: row.label, kind });
   return item;
 }
 
 // What to change, with a button that copies it.
-function drawFix() {
-  const { fixes } = DATA.screen;
-  if (!fixes.length) return;
+function drawFix(fixes) {
   const lines = fixes.map(({ purpose, sentence, code }) =>
     [`# ${purpose}: ${sentence}`, code].filter(Boolean).join("\n"));
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
     one.code ? make("code", null, one.code) : null];
-  fill($("fix"), make("span", null, fixes.map((fix) => make("div", null, said(fix)))), make("button", { type: "button",
-    onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix"));
+  fill($("fix"), fixes.length ? [make("span", null, fixes.map((fix) => make("div", null, said(fix)))),
+    make("button", { type: "button",
+      onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix")] : null);
 }

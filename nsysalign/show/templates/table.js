@@ -95,8 +95,12 @@ function drawTable(most = Infinity) {
 }
 
 function markSelected() {
+  const at = DATA.labels.findIndex((label) => label.label === selected.label);
+  const runs = DATA.runs[at], place = runs ? placeOf(runs, selected.interval) : -1;
+  const kind = place < 0 ? null : String(kindOf(runs, place));
   for (const row of document.querySelectorAll("#budgets tbody tr, #rows li")) {
-    if (row.dataset.label === selected.label) row.setAttribute("aria-current", "true");
-    else row.removeAttribute("aria-current");
+    if (row.dataset.label === selected.label && (row.dataset.kind ?? kind) === kind) {
+      row.setAttribute("aria-current", "true");
+    } else row.removeAttribute("aria-current");
   }
 }

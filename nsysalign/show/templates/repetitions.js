@@ -1,0 +1,104 @@
+// All repetitions of the chosen label below its picture: a row for each kind of them, in it a bar as
+// long as each took, at its place in the order of time; the one that is shown is marked.
+
+const KIND_ROW = 36, KIND_BAR = 26;
+
+// The kind of a repetition: its place among the label's kinds.
+function kindOf(runs, i) {
+  return runs.kind ? runs.kind[i] : 0;
+}
+
+// The place of an interval among the repetitions of its label, -1 for none.
+function placeOf(runs, number) {
+  return runs.interval.indexOf(number);
+}
+
+// Of each kind how many there are, and the shortest, median and longest of them.
+function kindsOf(label, runs) {
+  return label.kinds.map((name, kind) => {
+    const times = [...runs.elapsed.filter((_, i) => kindOf(runs, i) === kind)].sort((p, q) => p - q);
+    return { name, count: times.length, least: times[0], most: times[times.length - 1],
+      median: times[(times.length - 1) >> 1] };
+  });
+}
+
+function kindTimes({ name, count, least, most, median }) {
+  const times = (name.startsWith("×") ? "" : `×${count.toLocaleString("en")}  `) + duration(median);
+  return count > 1 && duration(least) !== duration(most) ?
+    `${times} (${duration(least)} to ${duration(most)})` : times;
+}
+
+function drawRepetitions(label, runs) {
+  const plot = $("repetitions"), width = plot.clientWidth, count = runs.elapsed.length;
+  const kinds = kindsOf(label, runs), left = narrow() ? 12 : Math.max(220, view.frame?.left || 0);
+  const tall = narrow() ? KIND_ROW + 20 : KIND_ROW, bottom = 8 + kinds.length * tall;
+  const right = width - 14, step = (right - left) / count, now = placeOf(runs, selected.interval);
+  const x = (i) => left + (i + 0.5) * step, bar = Math.max(1, Math.min(14, 0.72 * step));
+  const hits = [], drawn = [];
+  kinds.forEach((kind, row) => {
+    const foot = 8 + (row + 1) * tall - 6, y = narrow() ? foot - KIND_BAR - 8 : foot - 16;
+    const name = kinds.length > 1 ? kind.name : "repetitions";
+    const texts = narrow() ? [`${name}  ${kindTimes(kind)}`] : [name, kindTimes(kind)];
+    texts.forEach((text, line) => drawn.push(svg("text", { x: narrow() ? left : left - 10,
+      y: y + 15 * line, "text-anchor": narrow() ? "start" : "end",
+      class: line ? "quiet" : "strong" }, cut(text, Math.floor((narrow() ? width : left) / 6.4)))));
+    const columns = new Map(); // the longest of those that share a pixel
+    for (let i = 0; i < count; i += 1) {
+      if (kindOf(runs, i) !== row) continue;
+      const at = step < 1 ? Math.floor(x(i)) : i;
+      if (!columns.has(at) || runs.elapsed[columns.get(at)] < runs.elapsed[i]) columns.set(at, i);
+    }
+    let path = "";
+    for (const i of columns.values()) {
+      const high = Math.max(2, KIND_BAR * runs.elapsed[i] / Math.max(1, kind.most));
+      path += `M${(x(i) - bar / 2).toFixed(2)} ${foot}v${(-high).toFixed(2)}h${bar.toFixed(2)}V${foot}z`;
+      hits.push({ x: x(i) - Math.max(bar, step) / 2, y: foot - tall + 6, w: Math.max(bar, step),
+        h: tall - 4, said: [nameOf(label, runs, i), duration(runs.elapsed[i]),
+          kinds.length > 1 ? kind.name : null], go: () => takeRepetition(label, numberOf(runs, i)) });
+    }
+    drawn.push(svg("line", { class: "frame", x1: left, x2: right, y1: foot, y2: foot }),
+      svg("path", { class: "repetition", d: path }));
+    for (const [word, number] of [["", now], ["other", placeOf(runs, view.other)]]) {
+      if (number < 0 || kindOf(runs, number) !== row) continue;
+      const high = Math.max(2, KIND_BAR * runs.elapsed[number] / Math.max(1, kind.most));
+      drawn.push(svg("rect", { class: "repetition now " + word, x: x(number) - Math.max(3, bar) / 2,
+        width: Math.max(3, bar), y: foot - high, height: high }),
+      svg("path", { class: "now " + word, d: `M${x(number)} ${foot + 1}l4 6h-8z` }));
+    }
+  });
+  // the number of the one that is shown, and those of the axis that leave it room
+  const at = ticks(0, count - 1, Math.min(Math.max(2, width / 90), count - 1))
+    .filter((i) => now < 0 || Math.abs(x(i) - x(now)) > 34);
+  drawn.push(svg("g", { class: "axis" }, at.map((i) => svg("text", { x: x(i), y: bottom + 14,
+    "text-anchor": "middle" }, i.toLocaleString("en")))));
+  if (now >= 0) drawn.push(svg("text", { x: x(now), y: bottom + 14, "text-anchor": "middle",
+    class: "strong" }, now.toLocaleString("en")));
+  plot.setAttribute("aria-valuemax", count - 1);
+  plot.setAttribute("aria-valuenow", Math.max(0, now));
+  plot.setAttribute("aria-valuetext", now < 0 ? "" :
+    `${nameOf(label, runs, now)}, ${duration(runs.elapsed[now])}` +
+    (kinds.length > 1 ? `, ${label.kinds[kindOf(runs, now)]}` : ""));
+  showDrawing(plot, width, bottom + 20, drawn, hits);
+}
+
+function takeRepetition(label, number) {
+  choose(label.label, number, false);
+}
+
+// Another repetition by the arrow keys: by one, or to an end.
+function stepRepetition(by) {
+  const label = byName(selected.label), runs = label && DATA.runs[DATA.labels.indexOf(label)];
+  if (!runs || WHOLE.has(selected.interval)) return;
+  const at = Math.max(0, Math.min(runs.elapsed.length - 1, placeOf(runs, selected.interval) + by));
+  choose(label.label, numberOf(runs, at), false);
+}
+
+function listenToRepetitions() {
+  const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity,
+    End: Infinity };
+  $("repetitions").addEventListener("keydown", (event) => {
+    if (!(event.key in by) || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    stepRepetition(by[event.key]);
+  });
+}
