@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline repetitions runs clocks kernels answers links",
+    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline repetitions pair runs clocks kernels answers links",
     "{} – nsysalign",
 )
 

@@ -138,6 +138,25 @@ def test_all_repetitions_lie_below_the_picture_by_their_kind(opened):
     assert len(below) > 4 and all(a[1] < b[0] for a, b in pairwise(below))
 
 
+def test_two_repetitions_lie_side_by_side_and_their_parts_add_up(page):
+    page("choose('t1', 0, false)")
+    page("$('compare').click()")  # one click: beside the slowest of its kind
+    assert page("[selected.interval, view.other]") == [0, 1]
+    names = page(LANES)
+    assert [name for name in names if name[:2] in ("A ", "B ")] == ["A t1#0", "B t1#1"]
+    assert names.count("stream 7") == 2
+    cells = "[...$('label-fall').querySelectorAll('tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => Math.round(1e3 * parseFloat(c.innerText.replace('−', '-')))))"
+    *parts, whole = page(cells)
+    assert whole == [234_720, 244_720, 10_000]
+    assert [sum(column) for column in zip(*parts, strict=True)] == whole
+    page("drawings.get($('repetitions')).hits.find(hit => hit.said[0] == 't1#2').go()")
+    assert page("[selected.interval, view.other]") == [0, 2]
+    # a link leads to both, and the button back to one
+    page.until("location.hash.includes('with=2')")
+    page("$('compare').click()")
+    assert page("view.other") is None and "A t1#0" not in page(LANES)
+
+
 def test_the_mouse_explains_and_zooms(page):
     from selenium.webdriver import ActionChains
 

@@ -117,7 +117,7 @@ function showDrawing(plot, width, height, content, hits) {
   plot.addEventListener("click", (event) => {
     const hit = hitAt(plot, event), pinned = $("tip").classList.contains("pinned");
     unpin();
-    if (hit?.go) hit.go();
+    if (hit?.go) hit.go(event);
     else if (hit && !pinned) {
       tell(plot, hit, event);
       $("tip").classList.add("pinned");

@@ -19,6 +19,7 @@ function address() {
   const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);
   if (selected.label) words.set("label", selected.label);
   if (selected.interval !== null) words.set("run", selected.interval);
+  if (view.other !== null) words.set("with", view.other);
   if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from",
     "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
   if ($("filter").value) words.set("filter", $("filter").value);
@@ -47,6 +48,9 @@ function follow(show) {
   const number = Number(words.get("run") ?? NaN);
   const found = (Number.isInteger(number) && chooseNumber(number, false)) ||
     (words.has("label") && choose(words.get("label"), null, false));
+  const other = Number(words.get("with") ?? NaN), label = byName(selected.label);
+  const runs = DATA.runs[DATA.labels.indexOf(label)];
+  if (found && runs && runs.interval.includes(other)) compareTwo(label, runs, other);
   if (found && show) bring($("timeline"));
   const range = [Number(words.get("from") ?? NaN), Number(words.get("to") ?? NaN)];
   if (found && view.picture && range[1] > range[0]) zoomTo(range);

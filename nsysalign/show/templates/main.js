@@ -11,6 +11,7 @@ const WHOLE = new Map(DATA.wholes.map((run) => [run.number, run]));
 function chooseWhole(number, range, show) {
   const run = WHOLE.get(number), first = !view.picture;
   selected.interval = number;
+  view.other = null;
   view.picture = wholePicture(run);
   view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
   $("label").value = "whole " + number;
@@ -43,9 +44,11 @@ function choose(name, interval, show) {
   const label = byName(name);
   if (!label) return false;
   const fresh = selected.label !== name || WHOLE.has(selected.interval);
+  const runs = DATA.runs[DATA.labels.indexOf(label)];
   selected.label = name;
   selected.interval = interval ?? label.roles.median;
-  view.picture = pictureOf(selected.interval);
+  if (fresh || view.other === selected.interval) view.other = null;
+  view.picture = chosenPicture(label, runs);
   $("label").value = name;
   if (fresh) sayFinding(label);
   markSelected();
@@ -53,9 +56,11 @@ function choose(name, interval, show) {
   if (view.picture) view.range = wholeRange(view.picture);
   drawLanes();
   sayChoice(label);
-  fill($("label-fall"), waterfall(asRun(label, selected.interval)));
+  const asOne = (number) => ({ ...asRun(label, number), name: nameOf(label, runs, placeOf(runs, number)) });
+  fill($("label-fall"), view.picture?.bands ? pairTable(asOne(selected.interval), asOne(view.other)) :
+    waterfall(asRun(label, selected.interval)));
   $("label-without").textContent =
-    [label.predicted?.said, byOperations(view.picture)].filter(Boolean).join(" ");
+    [label.predicted?.said, byOperations(pictureOf(selected.interval))].filter(Boolean).join(" ");
   if (fresh) {
     fill($("source"), [label.site, ...label.callers].map(sourceLine));
     sayRuns();
@@ -80,7 +85,8 @@ function chooseNumber(number, show) {
 function sayChoice(label) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
   const at = Math.max(0, placeOf(runs, selected.interval)), look = LOOK_OF[label.sign] || "reading";
-  const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]), { picture } = view;
+  const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]);
+  const picture = view.picture?.bands ? view.picture.bands[0].picture : view.picture;
   $("keys-events").hidden = !picture || exact(picture);
   const ends = picture && (exact(picture) ? "both ends are in the trace" + (picture.error ? ", " : "") :
     "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
@@ -94,6 +100,7 @@ function sayChoice(label) {
     class: "role", "aria-pressed": String(label.roles[role] === selected.interval),
     onclick: () => choose(label.label, label.roles[role], false) }, role));
   fill($("roles"), count > 1 ? roles : null);
+  drawCompare(label, runs);
   $("run-strip").hidden = false;
   if (count > 1) drawRepetitions(label, runs);
   else $("run-strip").hidden = true;

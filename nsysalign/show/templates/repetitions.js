@@ -54,7 +54,7 @@ function drawRepetitions(label, runs) {
       path += `M${(x(i) - bar / 2).toFixed(2)} ${foot}v${(-high).toFixed(2)}h${bar.toFixed(2)}V${foot}z`;
       hits.push({ x: x(i) - Math.max(bar, step) / 2, y: foot - tall + 6, w: Math.max(bar, step),
         h: tall - 4, said: [nameOf(label, runs, i), duration(runs.elapsed[i]),
-          kinds.length > 1 ? kind.name : null], go: () => takeRepetition(label, numberOf(runs, i)) });
+          kinds.length > 1 ? kind.name : null], go: (event) => takeRepetition(label, runs, numberOf(runs, i), event) });
     }
     drawn.push(svg("line", { class: "frame", x1: left, x2: right, y1: foot, y2: foot }),
       svg("path", { class: "repetition", d: path }));
@@ -81,8 +81,11 @@ function drawRepetitions(label, runs) {
   showDrawing(plot, width, bottom + 20, drawn, hits);
 }
 
-function takeRepetition(label, number) {
-  choose(label.label, number, false);
+// Opens one; while two are compared, or with Shift, puts it beside the one that is shown.
+function takeRepetition(label, runs, number, event) {
+  if (number !== selected.interval && DATA.timelines[number] && (view.other !== null || event?.shiftKey)) {
+    compareTwo(label, runs, number);
+  } else choose(label.label, number, false);
 }
 
 // Another repetition by the arrow keys: by one, or to an end.

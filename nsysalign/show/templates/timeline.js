@@ -3,7 +3,7 @@
 // Detail is reduced by resolution: neighbours narrower than a pixel are drawn as one block that
 // says how many it is.
 
-const view = { picture: null, range: null, timer: 0 };
+const view = { picture: null, range: null, timer: 0, other: null };
 const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER_PX = 7,
   AXIS_PX = 44;
 
@@ -12,7 +12,7 @@ function wholeRange(picture) {
   return [-margin / 1e3, (picture.width + margin) / 1e3];
 }
 
-// Lanes from top to bottom: {lane, top, rows}; y in pixels.  What lies beyond the whole range, in
+// Lanes from top to bottom: {lane, top, rows, tall}; y in pixels.  What lies beyond the whole range, in
 // the picture's margins, takes no room until one zooms out to it.
 function placeLanes(picture) {
   let y = HEAD + (picture.strip ? STRIP_TALL + LANE_GAP : 0);
@@ -26,7 +26,9 @@ function placeLanes(picture) {
       }
     }
     const placed = { lane, top: y, rows: Math.min(rows, MOST_ROWS) };
-    if (rows) y += placed.rows * ROW + LANE_GAP;
+    if (rows && lane.kind === "parts" && y > HEAD) placed.top = y += HEAD - LANE_GAP;
+    placed.tall = lane.kind === "parts" ? STRIP_TALL : placed.rows * ROW;
+    if (rows) y += placed.tall + LANE_GAP;
     return placed;
   });
 }
@@ -40,8 +42,8 @@ function drawTimeline() {
   const picture = view.picture, plot = $("lanes");
   if (!picture || plot.hidden) return;
   const width = plot.clientWidth, places = placeLanes(picture), narrow = width < 700;
-  const end = places.findLast(({ rows }) => rows) || { top: HEAD, rows: STRIP_TALL / ROW };
-  const bottom = end.top + end.rows * ROW + LANE_GAP;
+  const end = places.findLast(({ rows }) => rows) || { top: HEAD, tall: STRIP_TALL };
+  const bottom = end.top + end.tall + LANE_GAP;
   const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name), "parts"];
   const left = Math.min(narrow ? 112 : 250, 20 +
     6.5 * Math.max(...names.map((text) => text.length))), right = width - 14;
@@ -66,16 +68,20 @@ function drawTimeline() {
     hits.push({ ...made.hit, over, go, up, get said() { return say(); } });
   };
   if (!picture.whole) name(exact(picture) ? "ends" : "events", HEAD - 12);
+  const parts = (strip, top) => {
+    const list = blocks(strip, view.range, pixel);
+    for (const b of list) { merged += b.count - 1;
+      put(drawBlock(frame, b, top, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
+        list.length <= 300), () => stripSaid(strip, b)); }
+  };
   if (picture.strip) {
     name("parts", HEAD + STRIP_TALL / 2, true);
-    const list = blocks(picture.strip, view.range, pixel);
-    for (const b of list) { merged += b.count - 1;
-      put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
-        list.length <= 300), () => stripSaid(picture.strip, b)); }
+    parts(picture.strip, HEAD);
   }
-  for (const { lane, top, rows } of places) {
+  for (const { lane, top, rows, tall } of places) {
     if (!rows) continue;
-    name(lane.name, top + (rows * ROW) / 2);
+    name(lane.name, top + tall / 2, lane.kind === "parts");
+    if (lane.kind === "parts") { parts(lane, top); continue; }
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
       const y = top + b.row * ROW + 2, over = b.count > 1 ? null : lane.kind === "host" ?
@@ -89,9 +95,12 @@ function drawTimeline() {
       lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up);
     }
   }
-  const last = endOfGap(picture), ended = last && places[last.lane];
-  const gap = ended?.rows ? arrow(frame, places, ended.lane, ended.top, last.item) : null;
-  gap?.classList.add("gap");
+  const gaps = bandsOf(picture).flatMap(({ picture: of, shift }) => {
+    const last = endOfGap(of), ended = last && places[last.lane + shift];
+    const line = ended?.rows ? arrow(frame, places, ended.lane, ended.top, last.item) : null;
+    line?.classList.add("gap");
+    return line ? [line] : [];
+  });
   const seen = ({ place: { lane, rows }, i }) => rows && lane.x[i] <= view.range[1] * 1e3 &&
     lane.x[i] + lane.d[i] >= view.range[0] * 1e3;
   const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", {
@@ -110,14 +119,24 @@ function drawTimeline() {
     HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
-      gap, ...matches, chosenBand(frame, bottom),
-      ...eventMarks(frame, picture, bottom, hits)], hits);
+      ...gaps, ...matches, chosenBand(frame, bottom),
+      ...bandsOf(picture).flatMap((band) => {
+        const inside = places.slice(band.from, band.to).filter(({ rows }) => rows);
+        const foot = picture.bands && inside.length ? inside.at(-1).top + inside.at(-1).tall + 4 : bottom;
+        const head = picture.bands && inside.length ? inside[0].top : HEAD;
+        return eventMarks(frame, band.picture, head, foot, hits);
+      })], hits);
   const said = picture.whole ? [] : [...picture.omitted];
   const [are, their] = merged === 1 ? ["is", "its"] : ["are", "their"];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
     `together with ${their} neighbours.`);
   $("reduced").textContent = said.join(" ");
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
+}
+
+// The pictures of which this one consists, and which of its lanes are theirs.
+function bandsOf(picture) {
+  return picture.bands || [{ picture, from: 0, to: picture.lanes.length, shift: 0 }];
 }
 
 // What the field "Find" asks for, in order of time.
@@ -198,7 +217,7 @@ function recordMark(frame, b, top) {
 }
 
 // Both events: a line where each is placed, shaded as far as the placement is certain to 95 %.
-function eventMarks(frame, picture, bottom, hits) {
+function eventMarks(frame, picture, top, bottom, hits) {
   if (picture.whole) return [];
   const out = [], inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
   [["start", 0], ["end", picture.width]].forEach(([word, ns]) => {
@@ -206,11 +225,11 @@ function eventMarks(frame, picture, bottom, hits) {
       frame.x((ns + picture.error) / 1e3)];
     if (b < frame.left || a > frame.right) return;
     out.push(svg("rect", { class: "placed", x: inside(a), width: Math.max(1, inside(b) - inside(a)),
-      y: HEAD - 8, height: bottom - HEAD + 8 }));
+      y: top - 8, height: bottom - top + 8 }));
     if (x < frame.left || x > frame.right) return;
-    out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }),
-      svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
-    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
+    out.push(svg("line", { class: "event", x1: x, x2: x, y1: top - 12, y2: bottom }),
+      svg("path", { class: "record", d: `M${x} ${top - 20}l7 7l-7 7l-7 -7z` }));
+    hits.push({ x: x - 8, y: top - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
       [`${word} event at ${us(ns)} us`,
       `timestamp uncertainty ±${duration(picture.error)} (95 %), ${methodWords(picture.method)}`,
       `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
