@@ -33,7 +33,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     by_device = used.groupby(["process", "device"], sort=True)
     # of a process the device that works most comes first
     for (process, device), own in sorted(
-        by_device, key=lambda one: (one[0][0], -one[1]["ns"].sum())
+        by_device, key=lambda group: (group[0][0], -group[1]["ns"].sum())
     ):
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []

@@ -355,20 +355,19 @@ class KinetoSource:
     def _drop_samples(self, found: dict[str, list[np.ndarray]]) -> None:
         """Of a trace whose rows were thinned out only the GPU's rows are kept, and no call launched them:
         what is left of calls and ranges would be taken for all that the host did."""
-        numbers = [found[t][5] for t in ("operator", "annotation") if t in found]
-        numbers = np.unique(np.concatenate(numbers or [np.empty(0, np.int64)]))
+        columns = [found[table][5] for table in ("operator", "annotation") if table in found]
+        numbers = np.unique(np.concatenate(columns or [np.empty(0, np.int64)]))
         numbers = numbers[numbers > 0]
         if len(numbers) < _NUMBERED or found.keys().isdisjoint(_WORK):
             return
-        of = int(numbers[-1] - numbers[0]) + 1
-        if len(numbers) >= _NUMBERED_SHARE * of:
+        numbered = int(numbers[-1] - numbers[0]) + 1
+        if len(numbers) >= _NUMBERED_SHARE * numbered:
             return
-        self.thinned = f"rows were taken out of this trace: {len(numbers):,} of some {of:,} operators are in it"
+        self.thinned = f"rows were taken out of this trace: {len(numbers):,} of some {numbered:,} operators are in it"
         for table in found.keys() - {*_WORK, "call"}:
             del found[table]
-        if (
-            "call" in found
-        ):  # the one that launched an operation is not the one before it that is left
+        if "call" in found:
+            # the call that launched an operation is not the one before it that is left
             found["call"][4] = np.full(len(found["call"][4]), -1)
 
     def _fit_clocks(self, found: dict[str, list[np.ndarray]]) -> None:
