@@ -663,12 +663,15 @@ def _of_run(
         loud = [f for f in findings if f.severity != "info" and f.label not in idle] or loud
     if not loud:
         return run.sentence, None
-    sentence = loud[0].title
-    if loud[0].rule == "set-up":
-        sentence += f" {loud[1].title if loud[1:] else sentences.of_run(analysis, run.label, run.interval, run.parts_ns)}"
-        # what set-up is followed by is what can be changed
-        return sentence, loud[1] if loud[1:] else loud[0]
-    return sentence, loud[0]
+    if loud[0].rule != "set-up":
+        return sentences.in_three_lines(loud[0].title), loud[0]
+    then = (
+        loud[1].title
+        if loud[1:]
+        else sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
+    )
+    # what set-up is followed by is what can be changed
+    return sentences.in_three_lines(then, behind=loud[0].title), loud[1] if loud[1:] else loud[0]
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:

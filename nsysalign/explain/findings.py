@@ -114,6 +114,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         if reason is None and (reason := validity.reason(usual)):
             case = usual
         reason = reason or _slower_clock(case, clocks) or doubts.get(label.name)
+        if reason and reason.excess_ns is not None and _more_is_avoidable(case, reason.excess_ns):
+            reason = None
         if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
             reason = validity.spread(case)
         rule, finding = _because(case, reason) if reason else _story(case, matrix)
@@ -166,6 +168,12 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
     )
 
 
+def _more_is_avoidable(case: Case, excess_ns: int) -> bool:
+    """Whether something else takes more of the group than what makes its kernels longer."""
+    cause = cause_of(case)
+    return bool(cause) and case.avoidable()[cause] > excess_ns
+
+
 def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
     return validity.slowed(case, clocks) if clocks.known.any() else None
 
@@ -201,7 +209,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        if case.sums.share(case.sums.waiting) >= WARN_SHARE and word != WAITING:
+        told = word == WAITING or cause == "waiting"
+        if case.sums.share(case.sums.waiting) >= WARN_SHARE and not told:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import Case, Numbers, spoken
@@ -44,6 +45,9 @@ _BEFORE_FIRST = 0.6
 _NAMED = 0.1
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
+#: Lines of a sentence about a run, and their columns; what stands in brackets.
+_LINES, _COLUMNS = 3, 80
+_BRACKETS = re.compile(r" \([^()]*\)")
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
 
@@ -176,6 +180,8 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     if cause == "copies":
         copies = _copies(case, numbers)
         return copies[:1].upper() + copies[1:]
+    if cause == "waiting":
+        return also_waited(case, numbers)
     before, after, _ = case.before_first_work
     if before >= _BEFORE_FIRST * idle_ns and after and not case.on_host:
         begin = _BEGIN.get(case.label.kind, "its begin")
@@ -510,6 +516,16 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     ):  # ncu replays a kernel alone: a collective would wait for ever
         return f"{says} {name} is {share} of its kernel time."
     return f"{says} {name} is {share} of its kernel time: look at it with ncu."
+
+
+def in_three_lines(text: str, behind: str = "") -> str:
+    """A sentence about a run, behind another one or alone, with as much of it as three lines of 80
+    columns have room for: first what stands in brackets goes, then its last clauses."""
+    plain = _BRACKETS.sub("", text)
+    clauses = plain.removesuffix(".").split("; ")
+    shorter = [f"{'; '.join(clauses[:count])}." for count in range(len(clauses), 0, -1)]
+    rest = [f"{behind} {each}".strip() for each in (text, *shorter)]
+    return next((each for each in rest if len(wrap(each, _COLUMNS)) <= _LINES), behind or rest[-1])
 
 
 # --- words of a row ---

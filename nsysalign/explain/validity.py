@@ -46,8 +46,9 @@ class Reason:
     """Why a number means something else.
 
     verdict: wrong, doubtful, or a word of `verdict.VERDICTS` that it stands for.  words: at most 24
-    letters.  text: what follows the label's name in a sentence.  group_only: of which intervals it is
-    said is the case's group.
+    letters.  text: what follows the label's name in a sentence.  excess_ns: how much of the case's
+    group it accounts for, where it makes the number only a longer one; None where it makes it
+    another one.
     """
 
     rule: str
@@ -55,6 +56,7 @@ class Reason:
     words: str
     text: str
     evidence: dict[str, Any] = field(default_factory=dict)
+    excess_ns: int | None = None
 
 
 def reason(case: Case) -> Reason | None:
@@ -270,7 +272,10 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
                 f"ran on a GPU that was slowed down in {often} timings ({', '.join(why)}), to {low:.0f} MHz; "
                 f"the highest SM clock of the run is {highest} MHz"
             )
-            return Reason("throttled", DOUBTFUL, f"slowed to {low:.0f} MHz", text, said.evidence)
+            lost_ns = int(kernel[held].sum() * (1 - low / highest))
+            return Reason(
+                "throttled", DOUBTFUL, f"slowed to {low:.0f} MHz", text, said.evidence, lost_ns
+            )
     if min(len(numbers) - behind, behind) < 2:
         return None
     high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
@@ -288,7 +293,9 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
         f"ran at two clocks: in {often} timings the SM clock was {low:.0f} instead of {high:.0f} MHz, and kernels took "
         f"{said.time('kernel_at_the_low_clock', slow)} there, {said.time('kernel_at_the_high_clock', quick)} in the others"
     )
-    return Reason("clock-changed", DOUBTFUL, f"clock {low:.0f}-{high:.0f} MHz", text, said.evidence)
+    words = f"clock {low:.0f}-{high:.0f} MHz"
+    lost_ns = int(behind * (slow - quick))
+    return Reason("clock-changed", DOUBTFUL, words, text, said.evidence, lost_ns)
 
 
 def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
@@ -322,7 +329,11 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
                 )
                 words = f"cold L2, {slower} slower"
                 # no doubt: who flushes the L2 before each timing means it
-                yield case.label.name, Reason("cold-l2", MIXED, words, text, numbers.evidence)
+                lost_ns = int(case.group.count * (median - fastest))
+                yield (
+                    case.label.name,
+                    Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns),
+                )
 
 
 # --- pairs that have no result ---

@@ -11,14 +11,14 @@ import pytest
 from nsysalign import frames
 from nsysalign.explain.clocks import interval_clocks
 
-from .drawing import analysis, diagnose, facts, interval
+from .drawing import analysis, diagnose, facts, interval, piece
 
 FULL, LATER = (-25, 195, 1980), (200, 425, 1485, 4)
 
 
-def sampled(kernels_us, *stretches, device=0, every_ms=10.0):
+def sampled(kernels_us, *stretches, device=0, every_ms=10.0, before=("launch_latency", 2)):
     """One interval every `every_ms`, from 0 on, and samples: (from ms, to ms, MHz, reasons)."""
-    pieces = [(("launch_latency", 2), ("kernel", us), ("event", 2)) for us in kernels_us]
+    pieces = [(before, ("kernel", us), ("event", 2)) for us in kernels_us]
     drawn = [interval("x", *p, start=1000 * every_ms * k) for k, p in enumerate(pieces)]
     rows = [
         (device, int(a * 1e6), int(b * 1e6), 1 + int((b - a) / 25), mhz, mhz, 2619, sum(why))
@@ -28,8 +28,9 @@ def sampled(kernels_us, *stretches, device=0, every_ms=10.0):
     return replace(analysis(drawn), gpu_clocks=frames.check(table, frames.GPU_CLOCKS))
 
 
-def rules(*drawn):
-    return {f.rule: f for f in diagnose(sampled(*drawn)).findings.itertuples(index=False)}
+def rules(*drawn, **more):
+    findings = diagnose(sampled(*drawn, **more)).findings
+    return {f.rule: f for f in findings.itertuples(index=False)}
 
 
 def test_kernels_that_follow_the_clock():
@@ -42,6 +43,18 @@ def test_kernels_that_follow_the_clock():
     assert evidence["kernel_at_the_low_clock_ns"] == 120_000
     assert evidence["kernel_at_the_high_clock_ns"] == 90_000
     assert "--lock-gpu-clocks=1485" in changed.advice
+
+
+def test_a_clock_that_costs_less_than_waiting_does_not_lead():
+    """The kernel takes 30 us more at the lower clock in half of the runs: less than the 50 us for which
+    it waits in all of them, and more than 5 us."""
+    drawn = ([*[90] * 20, *[120] * 20], FULL, (200, 425, 1485))
+    waits = piece("queued", 50, "contention", stream=9, operation="other")
+    (led,) = rules(*drawn, before=waits).values()
+    assert led.rule == "queued" and led.evidence["waiting_ns"] == 50_000
+    assert led.evidence["stream_waited_for"] == 9
+    waits = piece("queued", 5, "contention", stream=9, operation="other")
+    assert rules(*drawn, before=waits).keys() == {"clock-changed"}
 
 
 def test_a_gpu_that_is_held_down_for_most_of_the_time():

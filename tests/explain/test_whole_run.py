@@ -4,6 +4,7 @@ measured little of it."""
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -388,9 +389,30 @@ def test_set_up_without_calls(tmp_path):
         w.kernel(75_010_000, 75_110_000, w.call("launch", 75_000_000, 75_004_000))
         w.kernel(75_200_000, 75_210_000, w.call("launch", 75_190_000, 75_194_000))
 
-    first = "75.0 of 75.2 ms pass between the process's first CUDA call and the GPU's first work, 3.00 ms of them in CUDA calls;"
     made = recorded(tmp_path, draw, until=76_000_000)
-    assert answer(made).sentence.startswith(first)
+    found = rules(made)["set-up"]
+    assert answer(made).sentence.startswith(found.title)
+    assert found.evidence["first_call_to_first_work_ns"] == 75_010_000
+    assert found.evidence["whole_ns"] == 75_210_000
+    assert found.evidence["before_first_work_ns"] == 3_004_000
+
+
+def test_set_up_and_what_follows_it_fit_into_three_lines(tmp_path):
+    """A context is created, the first kernel's code is compiled, the second one's for longer."""
+
+    def draw(w):
+        w.call("other", 0, 3_000_000)
+        time = 200_000_000
+        for name in ("first", "second", "first", "second"):
+            w.kernel(time + 10_000, time + 110_000, w.call("launch", time, time + 4_000), name=name)
+            time += 30_000_000
+
+    made = recorded(tmp_path, draw, until=300_000_000)
+    first, then = made.findings["title"].tolist()[:2]
+    sentence = answer(made).sentence
+    assert len(textwrap.wrap(f"{first} {then}", 80)) > 3 >= len(textwrap.wrap(sentence, 80))
+    assert sentence.startswith(f"{first} ") and len(sentence) > len(first) + 60
+    assert sentence.endswith(".") and "(" not in sentence.removeprefix(first)
 
 
 def test_a_first_step_that_makes_no_call(tmp_path):
@@ -447,8 +469,9 @@ def test_work_that_fills_little_of_the_time_of_its_process(tmp_path):
         w.call("other", 30_000_000, 30_100_000)
 
     said = answer(recorded(tmp_path, draw))
-    first = "30.1 ms pass from the process's first CUDA call to its last, and all its work on the GPU lies within 1.10 ms:"
-    assert said.sentence.startswith(f"{first} 10.0 ms before it, 19.0 ms after it.")
+    (found,) = (f for group in said.groups for f in group.findings if f.rule == "set-up")
+    assert said.sentence.startswith(found.title)
+    assert {"30.1 ms", "10.0 ms", "19.0 ms", "1.10 ms"} <= {value for _, value in found.evidence}
 
 
 def test_results_in_between(tmp_path):

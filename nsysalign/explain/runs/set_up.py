@@ -126,16 +126,16 @@ def set_up(run: Run) -> Findings:
         return
     elif known.until_ns >= least:  # what creates a context need not be a recorded call
         title = (
-            f"{of(known.until_ns, whole)} pass between the process's first CUDA call and the GPU's "
-            f"first work, {span(before.ns)} of them in CUDA calls; {worked}"
+            f"{of(known.until_ns, whole)} since the first CUDA call pass before the GPU's first work, "
+            f"{span(before.ns)} of them in CUDA calls; {worked}"
         )
         evidence["first_call_to_first_work_ns"] = known.until_ns
     else:
         until, since = known.until_ns, known.since_ns
         within = whole - until - since
         title = (
-            f"{span(whole)} pass from the process's first CUDA call to its last, and all its work on the GPU lies "
-            f"within {span(within)}: {span(until)} before it, {span(since)} after it."
+            f"All work on the GPU lies within {span(within)} of the {span(whole)} from the first CUDA call to the last: "
+            f"{span(until)} before it, {span(since)} after it."
         )
         evidence = {"first_call_to_first_work_ns": until, "last_work_to_last_call_ns": since}
         evidence["work_within_ns"] = within
