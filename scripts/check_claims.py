@@ -4,8 +4,8 @@ segments of its intervals.
     scripts/check_claims.py FILE_OR_FOLDER ...      exports (.sqlite) with their event logs (events*.jsonl, NAME.events.jsonl),
                                                     also packed (.xz, .tar.xz), searched in folders
 
-Nothing here is shared with the rules: this file knows what the names of the evidence mean, and adds
-up segments one by one. A number in a title must stand in the evidence; a number in the evidence
+Nothing here is shared with the rules: this file knows what the names of the evidence mean, adds up
+segments one by one, and asks the export itself (`work_again.py`). A number in a title must stand in the evidence; a number in the evidence
 must come out again; a loss must be possible. The table at the end: files, findings, numbers
 checked, false ones.  The exit status is 1 if there is a false one.
 """
@@ -18,8 +18,9 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,18 +30,26 @@ from nsysalign.explain.case import spoken
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from recordings import untar
+from work_again import Work
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
-#: What comes from other tables than the segments (samples of the clock, runs without nsys, marks),
-#: and names in words.
-ELSEWHERE = re.compile(
-    r"_mhz$|without_nsys|under_nsys|profiler_share|^empty_pair|correlation|pinned_in_this"
-    r"|^(waits|copies_back|operations|steady_timings|more_kinds|without_work|ended_later|not_ordered|working_stream|stream_waited_for|launched_after_ns|copied_bytes|staged_share|achieved_GB_per_s"
-    r"|pairs|(slowed|clocked)_timings|at_the_low_clock|slower_share|kernel_(here|there)_ns|kernel_at_the_(low|high)_clock_ns|largest_kernel_share"
-    r"|filling_share|group_\d+_.*_share|typical_idle_ns|low_ns|high_ns)$"
-    r"|^(migrations|bytes|moving)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
-)
+#: Bits of NVML's reasons that say that a clock was held down: power cap, hardware, heat,
+#: power brake.
+SLOWED = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
+#: A number that only an export or a log can say, and there is none.
+NOT_GIVEN = object()
+#: What clock samples say; what only the trace says.
+CLOCKED = {
+    "sm_clock_mhz", "highest_sm_clock_mhz", "low_clock_mhz", "high_clock_mhz", "slowed_timings", "clocked_timings",
+    "at_the_low_clock", "kernel_at_the_low_clock_ns", "kernel_at_the_high_clock_ns",
+}  # fmt: skip
+FROM_THE_TRACE = {
+    "waits", "copies_back", "operations", "without_work", "ended_later", "not_ordered", "working_stream",
+    "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
+    "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
+    "migrations_during_kernels_ns", "migrations_without_kernels_ns",
+}  # fmt: skip
 RULES_OF_MARKS = ("tail", "mark-perturbed")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
 LOAD = r"cu(da)?(LibraryLoad|ModuleLoad|Link)"
@@ -67,19 +76,23 @@ class Segment(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """Numbers compared, those that were false (in words), and names of numbers that nothing here
-    can compute."""
+    """Numbers compared, those that were false (in words), names of numbers that nothing here can
+    compute, and of those that only a trace or log could say that was not given or does not tell."""
 
     numbers: int
     false: list[str]
     unknown: list[str]
+    silent: list[str]
 
 
 class Evidence:
     """The segments, and what else belongs to the intervals of one analysis, as plain Python."""
 
-    def __init__(self, analysis: nsysalign.Analysis, export: Path | None = None) -> None:
+    def __init__(
+        self, analysis: nsysalign.Analysis, export: Path | None = None, logs: Iterable[Path] = ()
+    ) -> None:
         self.export = export
+        self.work = Work(export, logs) if export else None
         self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
         self.segments: dict[int, list[Segment]] = defaultdict(list)
         columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
@@ -100,6 +113,13 @@ class Evidence:
         self.groups: dict[int, list[int]] = defaultdict(list)
         for number, row in self.rows.items():
             self.groups[int(row["group"])].append(number)
+        self.typical = dict(zip(analysis.groups["group"], analysis.groups["typical"], strict=True))
+        self.unplaced = analysis.unaligned[["label", "reason"]].itertuples(index=False, name=None)
+        self.unplaced = [(label, reason.lower()) for label, reason in self.unplaced]
+        self.kinds = dict(zip(analysis.groups["group"], analysis.groups["kind"], strict=True))
+        self.clocks = analysis.gpu_clocks.to_dict("records")
+        self.without = {row["label"]: row for row in analysis.baseline.to_dict("records")}
+        self.lengths = analysis.groups.groupby("label")["group"].agg(list).to_dict()
         first = analysis.groups[analysis.groups["role"] == "first"]["group"]
         self.first = {int(group) for group in first}
         self.read = {n for n in self.rows if n in self.segments}
@@ -323,6 +343,242 @@ class Evidence:
                     "group by 1) c on c.globalTid = n.globalTid group by n.globalTid")}  # fmt: skip
         return {"launches_without_kernel": without, "after_last_call_ns": after}
 
+    # --- labels
+
+    def idle(self, number: int) -> int:
+        """How long the GPU had nothing to do, or the interval's stream."""
+        if self.rows[number]["kind"] != "host":
+            return self.total(number, *HOST, "sync", "profiler", "launch_latency")
+        elapsed = self.rows[number]["elapsed_ns"]
+        return max(elapsed - self.gpu(number) - self.total(number, "memcpy", "memset", "queued"), 0)
+
+    def shares(self, number: int) -> dict[str, Any]:
+        """What a typical interval consists of, as words of its group name it: shares, or from what to
+        what one must lie (of time that stands before an event without a name it is not known
+        whether it is latency or waiting)."""
+        whole = max(self.rows[number]["elapsed_ns"], 1)
+        overhead = self.total(number, "launch_latency", "event")
+        beyond = overhead - min(overhead, 5_000)
+        launches, waits = self.total(number, "api_launch"), self.total(number, "queued")
+        parts: dict[str, Any] = {
+            "copies": self.total(number, "memcpy"), "memsets": self.total(number, "memset"),
+            "CPU_outside_CUDA": self.total(number, "host", "profiler"), "other_CUDA_calls": self.total(number, "api"),
+            "synchronising": self.total(number, "sync"), "event_and_launch_latency": overhead - beyond,
+            "launching": (launches, launches + beyond), "waiting": (waits, waits + beyond),
+        }  # fmt: skip
+        collective = sum(s.ns for s in self.segments[number] if s.cause == "kernel" and "nccl" in s.detail.lower())  # fmt: skip
+        parts["kernels"] = parts["a_CUDA_graph"] = (self.gpu(number) - 1.1 * collective, self.gpu(number))  # fmt: skip
+        parts["NCCL's_kernels"] = (0.9 * collective, self.gpu(number))
+        return {
+            name: tuple(ns / whole + d for ns, d in zip(part, (-1e-4, 1e-4), strict=True))
+            if isinstance(part, tuple)
+            else part / whole
+            for name, part in parts.items()
+        }
+
+    def untold(self, finding: Any) -> int:
+        """How many groups have a row and are not told in a sentence."""
+        told = len(re.findall(r"\d x ", finding.title)) + 1
+        steady = [g for g in self.lengths[finding.label] if g not in self.first]
+        steady = steady or self.lengths[finding.label]
+        totals = {g: sum(self.rows[k]["elapsed_ns"] for k in self.groups[g]) for g in steady}
+        count, whole = sum(len(self.groups[g]) for g in steady), sum(totals.values())
+        rows = [
+            g for g in steady if totals[g] >= 0.05 * whole or len(self.groups[g]) >= 0.2 * count
+        ]
+        lead = int(self.rows[int(finding.interval)]["group"])
+        return len({*rows, lead}) - told
+
+    def launched_after(self, number: int) -> int:
+        """After how long the first work of an interval's stream was launched."""
+        after, launched = 0, 0
+        for s in self.segments[number]:
+            if s.cause in WORK:
+                break
+            launched = after if s.cause == "api_launch" else launched
+            after += s.ns
+        return launched
+
+    def named_kernels(self, number: int) -> Counter:
+        """How long kernels ran in an interval, by name: the segments' rows, named by the export."""
+        out: Counter = Counter()
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            for s in self.segments[number]:
+                if s.cause == "kernel":
+                    (name,) = db.execute(
+                        "select value from StringIds where id = (select demangledName from CUPTI_ACTIVITY_KIND_KERNEL where rowid = ?)",
+                        (s.ref_id,),
+                    ).fetchone()  # fmt: skip
+                    out[name] += s.ns
+        return out
+
+    def clocked(self, finding: Any) -> dict[str, Any]:
+        """What the samples of the clock say of a label's intervals that did the same work."""
+        return _clocks(self, finding)
+
+    def kernels_of(self, numbers: list[int]) -> float:
+        """The median of how long kernels ran in these intervals, on their stream."""
+        its = sorted(self.total(k, "kernel") for k in numbers)
+        return spread(its, 0.5)
+
+    def fastest(self, finding: Any) -> float:
+        """The same of the label that a sentence compares its own with."""
+        names = [
+            name for name in self.labels if spoken(name) in finding.title and name != finding.label
+        ]
+        name = max(names, key=lambda name: len(spoken(name)))
+        steady = [g for g in self.lengths[name] if g not in self.first]
+        return self.kernels_of([k for g in steady for k in self.groups[g]])
+
+    def from_trace(self, finding: Any, key: str, group: list[int]) -> Any:
+        """A number that the export itself is asked for."""
+        number = int(finding.interval)
+        row = self.rows.get(number, {})
+        if key in ("waits", "operations"):
+            return self._usual(key, row, group)
+        if key == "copies_back":
+            return self._copies_back(row)
+        if key in ("without_work", "ended_later"):
+            return self._steady_with(finding.label, key)
+        if key == "not_ordered":
+            return sum(
+                any(ns >= 1_000 for ns in self.work.elsewhere(self.rows[k]).values()) for k in group
+            )
+        if key == "working_stream":
+            sums: Counter = Counter()
+            for k in group:
+                sums.update(self.work.elsewhere(self.rows[k]))
+            return sums.most_common(1)[0][0] if sums else NOT_GIVEN
+        if key == "stream_waited_for":
+            return self.streams_that_ran(row)
+        if key in ("copied_bytes", "achieved_GB_per_s"):
+            return self._copied(group)[key]
+        if key == "largest_kernel_share":
+            whole = self.total(number, "kernel", "graph")
+            return max(self.named_kernels(number).values()) / max(whole, 1)
+        if key == "filling_share":
+            filled = sum(self.total(k, "memset") for k in group)
+            for k in group:
+                names = self.named_kernels(k).items()
+                filled += sum(ns for name, ns in names if "FillFunctor" in name)
+            return filled / sum(self.rows[k]["elapsed_ns"] for k in group)
+        if key == "pairs":
+            return self._pairs(finding)
+        return self._of_pages(row)[key] if key != "failed_calls" else self._failed()
+
+    def _usual(self, key: str, row: dict[str, Any], group: list[int]) -> Any:
+        """The median over a group of how many operations or waits lie between the records."""
+        counts = []
+        for k in group:
+            its = self.rows[k]
+            work = self.work.of_interval(its) if key == "operations" else self.work.waits(its)
+            if work is None:
+                return NOT_GIVEN
+            counts.append(work if key == "waits" else len(work))
+        usual = int(spread(counts, 0.5))
+        if key == "operations" and not usual:  # none of its own: what ran on its stream
+            return sum(1 for _ in self.work.on_stream(row)) or (0, 10**9)
+        return usual
+
+    def _copies_back(self, row: dict[str, Any]) -> Any:
+        work = self.work.of_interval(row)
+        if work is None:
+            return NOT_GIVEN
+        sizes: dict[Any, list[int]] = defaultdict(list)
+        for _, some in work:
+            for one in some:
+                if one.table == "MEMCPY" and one.name[0] == 2:
+                    sizes[one.name].append(one.size)
+        return sum(len(of) for of in sizes.values() if sum(of) <= 4_096 * len(of))
+
+    def _steady_with(self, label: str, key: str) -> Any:
+        """How many of a label's steady intervals issued nothing, or issued what for the most part ended
+        after them."""
+        its = [k for k in self.labels[label] if int(self.rows[k]["group"]) not in self.first]
+        count = 0
+        for row in (self.rows[k] for k in its or self.labels[label]):
+            work = self.work.of_interval(row)
+            if work is None:
+                return NOT_GIVEN
+            if key == "without_work":
+                count += not work and not row["operations"]
+                continue
+            over = row["end_ns"] + row["error_ns"]
+            ran = [(sum(o.ns for o in some), max(o.end for o in some)) for _, some in work]
+            late = sum(ns for ns, end in ran if end > over)
+            count += 2 * late > max(sum(ns for ns, _ in ran), 1)
+        return count
+
+    def streams_that_ran(self, row: dict[str, Any]) -> set[int]:
+        """Streams on which anything ran while the interval waited."""
+        out = set()
+        for s in self.segments[int(row["interval"])]:
+            if s.cause == "queued":
+                for process in self.work.processes.values():
+                    for (_, stream), some in process.by_stream.items():
+                        if any(o.start < s.end_ns and o.end > s.start_ns for o in some):
+                            out.add(stream)
+        return out
+
+    def _copied(self, group: list[int]) -> dict[str, Any]:
+        """Bytes per interval, and their speed, of the copies of one direction and memory that took most
+        of the time on a group's stream."""
+        ns, size = Counter(), Counter()
+        for k in group:
+            for one, inside in self.work.on_stream(self.rows[k]):
+                if one.table == "MEMCPY":
+                    ns[one.name] += inside
+                    size[one.name] += one.size
+        if not ns:
+            return dict.fromkeys(("copied_bytes", "achieved_GB_per_s"), NOT_GIVEN)
+        largest = max(ns, key=ns.__getitem__)
+        rate = size[largest] / ns[largest]
+        return {"copied_bytes": size[largest] // len(group), "achieved_GB_per_s": rate}
+
+    def _pairs(self, finding: Any) -> set[int]:
+        """How many pairs of a label have no place, by their reasons."""
+        counts: Counter = Counter()
+        for label, reason in self.unplaced:
+            if label == finding.label:
+                captured, again = (
+                    "captured" in reason,
+                    re.search("again|since|negative|contradicts", reason),
+                )
+                counts["captured" if captured else "again" if again else "other"] += 1
+        return set(counts.values())
+
+    def _failed(self) -> int:
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute(
+                "select count(*) from CUPTI_ACTIVITY_KIND_RUNTIME r join StringIds s on s.id = r.nameId where r.returnValue not in (0, 4, 600) "
+                "and not (r.returnValue = 201 and s.value like '%Synchronize%')"
+            ).fetchone()[0]  # fmt: skip
+
+    def _of_pages(self, row: dict[str, Any]) -> dict[str, Any]:
+        """What moved of a run's managed memory (copies of kinds 11, to the device, and 12, to the
+        host), and whether kernels ran meanwhile."""
+        process = self.work.processes[int(row["pid"])]
+        its = [
+            o
+            for (device, _), some in process.by_stream.items()
+            for o in some
+            if device == row["device"]
+        ]
+        pages = [o for o in its if o.table == "MEMCPY" and o.name[0] in (11, 12, 13)]
+        back = [o for o in pages if o.name[0] == 12]
+        spans = [(o.start, o.end) for o in pages]
+        kernels = [(o.start, o.end) for o in its if o.table == "KERNEL"]
+        moving = _open(spans)
+        alone = _open(spans + kernels) - _open(kernels)
+        return {
+            "migrations": sum(o.name[0] in (11, 12) for o in pages),
+            "migrations_to_the_host": (1, len(back)),
+            "bytes_to_the_host": sum(o.size for o in back),
+            "moving_to_the_host_ns": sum(o.ns for o in back),
+            "migrations_during_kernels_ns": moving - alone,
+            "migrations_without_kernels_ns": alone,
+        }
+
     def synchronising(self, number: int) -> tuple[int, int]:
         """(idle because of synchronisations, what of it is the host's catching up)."""
         idle = own = 0
@@ -360,6 +616,61 @@ def _open(spans: list[tuple[int, int]]) -> int:
         total += max(end - begin, 0)
         reach = end if reach is None else max(reach, end)
     return total
+
+
+def _clocks(e: Evidence, finding: Any) -> dict[str, Any]:
+    """What `CLOCKED` can be: of the intervals of the finding's group, and of all of its label that did
+    the same kind of work."""
+    lead = int(e.rows[int(finding.interval)]["group"])
+    steady = [g for g in e.lengths[finding.label] if g not in e.first]
+    alike = [g for g in steady if e.kinds[g] == e.kinds[lead]]
+    out: dict[str, Any] = defaultdict(set)
+    for groups in ([lead], alike, steady):
+        for key, values in _clocks_of(e, sorted(k for g in groups for k in e.groups[g])).items():
+            out[key] |= values
+    return out
+
+
+def _clocks_of(e: Evidence, numbers: list[int]) -> dict[str, set[float]]:
+    """Of these intervals, as far as two samples lie around each: their clocks, how many were held
+    down, and how long kernels took at either clock."""
+    known = []
+    for row in (e.rows[k] for k in numbers):
+        kernels = row["kernel_only_upper_ns"]
+        its = [c for c in e.clocks if row["device"] in (c["device"], -1)]
+        first = max((i for i, c in enumerate(its) if c["start_ns"] <= row["start_ns"]), default=-1)
+        last = min((i for i, c in enumerate(its) if c["end_ns"] >= row["end_ns"]), default=-1)
+        if min(first, last) < 0 or not kernels:
+            continue
+        around = (
+            its[min(first, last) : max(first, last) + 1] if first <= last else its[last : first + 1]
+        )
+        gaps = [b["start_ns"] - a["end_ns"] for a, b in pairwise(around)]
+        if max(gaps, default=0) > 250_000_000:
+            continue
+        inside = [
+            c for c in around if c["start_ns"] < row["end_ns"] and c["end_ns"] >= row["start_ns"]
+        ]
+        bits = [max(c["reasons"], 0) for c in inside or around]
+        held = any(b & SLOWED for b in bits) if inside else all(b & SLOWED for b in bits)
+        mhz = sum((c["sm_min_mhz"] + c["sm_max_mhz"]) / 2 for c in around) / len(around)
+        known.append((mhz, kernels, held))
+    if not known:
+        return {}
+    limit = 0.97 * spread([mhz for mhz, _, _ in known], 0.95)
+    low, high = [o for o in known if o[0] < limit], [o for o in known if o[0] >= limit]
+    held = [mhz for mhz, _, h in known if h]
+    out = {
+        "slowed_timings": {len(held)}, "clocked_timings": {len(known)}, "at_the_low_clock": {len(low)},
+        "highest_sm_clock_mhz": {max(c["sm_max_mhz"] for c in e.clocks)},
+    }  # fmt: skip
+    if held:
+        out["sm_clock_mhz"] = {spread(held, 0.5)}
+    for name, its in (("low", low), ("high", high)):
+        if its:
+            out[f"{name}_clock_mhz"] = {spread([mhz for mhz, _, _ in its], 0.5)}
+            out[f"kernel_at_the_{name}_clock_ns"] = {int(spread([ns for _, ns, _ in its], 0.5))}
+    return out
 
 
 def spread(values: list[int], share: float) -> float:
@@ -404,6 +715,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
         ),
     }  # fmt: skip
+    if (found := of_label(e, f, key, value)) is not None:
+        return found
     if key == "outside_CUDA_ns":
         return max(e.total(n, "host") - e.touched(n), 0)
     if key in simple:
@@ -490,6 +803,52 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     return None
 
 
+def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
+    """The same for numbers of a label's finding that are not its parts: of what was issued, of names
+    of kernels, of copies, clocks and the run without nsys."""
+    n = int(f.interval)
+    row = e.rows.get(n, {})
+    group = e.groups.get(int(row.get("group", -1)), [])
+    if key in ("low_ns", "high_ns"):
+        return int(
+            spread([e.rows[k]["elapsed_ns"] for k in group], 0.1 if key == "low_ns" else 0.9)
+        )
+    if share := re.fullmatch(r"group_(\d+)_(.*)_share", key):
+        return e.shares(int(e.typical[int(share[1])]))[share[2]]
+    if stream := re.fullmatch(r"group_(\d+)_stream", key):
+        typical = e.rows[int(e.typical[int(stream[1])])]
+        return NOT_GIVEN if e.work is None else e.streams_that_ran(typical)
+    if key == "typical_idle_ns":
+        return e.idle(n)
+    if key == "typical_latency_ns":
+        return e.total(n, "launch_latency")
+    if key == "typical_sync_ns":
+        return e.total(n, "sync")
+    if key == "staged_share":
+        return sum(map(e.staging, group)) / max(sum(e.total(k, "memcpy") for k in group), 1)
+    if key in ("steady_timings", "more_kinds"):
+        its = [k for k in e.labels[f.label] if int(e.rows[k]["group"]) not in e.first]
+        return len(its or e.labels[f.label]) if key == "steady_timings" else e.untold(f)
+    if key == "launched_after_ns":
+        return e.launched_after(n)
+    if key in ("without_nsys_ns", "under_nsys_ns", "profiler_share"):
+        both = e.without[f.label]
+        without, under = both["baseline_ns"], both["profiled_ns"]
+        return {"without_nsys_ns": int(without), "under_nsys_ns": int(under)}.get(
+            key, 1 - without / under
+        )
+    if key in CLOCKED:
+        return e.clocked(f)[key]
+    if key in ("kernel_here_ns", "kernel_there_ns", "slower_share"):
+        here, there = e.kernels_of(group), e.fastest(f)
+        return {"kernel_here_ns": int(here), "kernel_there_ns": int(there)}.get(
+            key, here / there - 1
+        )
+    if key not in FROM_THE_TRACE:
+        return None
+    return NOT_GIVEN if e.work is None else e.from_trace(f, key, group)
+
+
 def _blocking(e: Evidence, number: int) -> dict[str, int]:
     """Gaps between operations right after a kernel, and those that begin inside a launch call other
     than the next one's."""
@@ -574,10 +933,13 @@ def possible_loss(e: Evidence, f: Any) -> bool:
     return 0 < f.loss_ns <= sum(covered.values()) + 2_000 * len(spans)
 
 
-def check(analysis: nsysalign.Analysis, export: Path | None = None) -> Checked:
-    """Every finding of an analysis that holds all segments; `export`: its trace (.sqlite)."""
-    e = Evidence(analysis, export)
-    numbers, false, unknown = 0, [], []
+def check(
+    analysis: nsysalign.Analysis, export: Path | None = None, logs: Iterable[Path] = ()
+) -> Checked:
+    """Every finding of an analysis that holds all segments; `export`: its trace (.sqlite); `logs`: its
+    event logs.  What only they can say is not checked where they are not given."""
+    e = Evidence(analysis, export, logs)
+    numbers, false, unknown, silent = 0, [], [], []
     for f in analysis.findings.itertuples(index=False):
         who = f"{f.rule} ({f.label[:40]})"
         title = re.sub(re.escape(f.label), "", f.title, flags=re.IGNORECASE).replace(
@@ -596,16 +958,19 @@ def check(analysis: nsysalign.Analysis, export: Path | None = None) -> Checked:
         if int(f.interval) >= 0 and int(f.interval) not in e.read:
             continue  # too long to be read at once
         for key, value in f.evidence.items():
-            if isinstance(value, (str, bool, dict)) or ELSEWHERE.search(key) or f.rule in RULES_OF_MARKS:  # fmt: skip
+            if isinstance(value, (str, bool, dict)) or f.rule in RULES_OF_MARKS:
                 continue
             found = again(e, f, key, value)
+            if found is NOT_GIVEN:
+                silent.append(f"{f.rule}: {key}")
+                continue
             if found is None:
                 unknown.append(f"{f.rule}: {key}")
                 continue
             numbers += 1
             if not same(value, found):
                 false.append(f"{who}: {key} is {value}, not {found}: {f.title}")
-    return Checked(numbers, false, unknown)
+    return Checked(numbers, false, unknown, silent)
 
 
 def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:
@@ -634,7 +999,7 @@ def main(arguments: list[str]) -> int:
     ]
     read = found = numbers = 0
     false: list[str] = []
-    unknown: Counter = Counter()
+    unknown, silent = Counter(), Counter()
     for path in files:
         with tempfile.TemporaryDirectory() as scratch:
             given = unpacked(path, Path(scratch))
@@ -645,14 +1010,17 @@ def main(arguments: list[str]) -> int:
             except NsysAlignError as error:
                 print(f"{path}: {error}", file=sys.stderr)
                 continue
-            result = check(analysis, given[0])
+            result = check(analysis, *given)
         read, found, numbers = read + 1, found + len(analysis.findings), numbers + result.numbers
         false += [f"{path}: {text}" for text in result.false]
         unknown.update(result.unknown)
+        silent.update(result.silent)
     for text in false:
         print(text)
     for text, count in unknown.most_common():
         print(f"not computed: {text} ({count})")
+    for text, count in silent.most_common():
+        print(f"the recording does not tell: {text} ({count})")
     print("files | findings | numbers checked | false")
     print(f"{read} | {found} | {numbers} | {len(false)}")
     return 1 if false or unknown else 0
