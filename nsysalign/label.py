@@ -186,6 +186,14 @@ class Label:
         return tuple(group for group in self.groups if group.role != FIRST) or self.groups
 
     @property
+    def kinds(self) -> tuple[tuple[Group, ...], ...]:
+        """The steady groups by kind of work, of each all paces, the kind with most time first."""
+        kinds: dict[tuple[int, int], list[Group]] = {}
+        for group in self.steady:
+            kinds.setdefault((group.pid, group.kind), []).append(group)
+        return tuple(map(tuple, kinds.values()))
+
+    @property
     def steady_ns(self) -> int:
         """What shares are of: the time of all but first calls."""
         return sum(group.total_ns for group in self.steady)

@@ -121,7 +121,7 @@ def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     if verdict in ("slower", "faster"):
         changed = by_verdict[verdict]
         times = " to ".join(map(duration, (changed.total.before_ns, changed.total.after_ns)))
-        sentence += f" {changed.label}: {times} ({screen.changed(changed)})."
+        sentence += f" {screen.name(changed)}: {times} ({screen.changed(changed)})."
         chosen = shlex.quote(changed.label_after)
         command = f"nsysalign show {shlex.quote(str(after))} --label {chosen}"
     return short("diff", verdict, sentence, command)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nsysalign.causes import CAUSES
 from nsysalign.compare.bootstrap import change
+from nsysalign.explain.case import shown_groups
+from nsysalign.explain.sentences import kind_names
+from nsysalign.label import SLOW, Group, Label
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 
@@ -45,10 +49,25 @@ class Change:
         return self.low_ns > 0 or self.high_ns < 0
 
 
+class Lot(NamedTuple):
+    """Intervals of a label that are compared with their like: of one kind of work, without first calls,
+    at its usual paces or (`slow`) at a rare slower one.
+
+    name: '' where the label has one lot.  work: what its largest group issued, equal for the same work
+    in any analysis.  numbers: of its intervals.
+    """
+
+    name: str
+    work: tuple[Any, ...]
+    slow: bool
+    numbers: np.ndarray
+
+
 @dataclass(frozen=True)
 class LabelChange:
     label: str
     label_after: str  # another one if its lines moved: it is the same code
+    work: str  # which of the label's kinds of work and paces, '' where it has one
     kind: str
     site: str
     count_before: int
@@ -66,7 +85,7 @@ class Comparison:
     before: str  # what the sides are called
     after: str
     labels: tuple[LabelChange, ...]  # in the order of the first analysis
-    only_before: tuple[str, ...]
+    only_before: tuple[str, ...]  # labels, and kinds of work or slow timings of labels in both
     only_after: tuple[str, ...]
     threshold: float
     confounders: tuple[str, ...]  # differences of the recordings that alone change times
@@ -85,44 +104,127 @@ def compare(
     threshold: float = 0.02,
     anyway: bool = False,
 ) -> Comparison:
-    """Every label of both sides.  `threshold`: the share of the time below which a change does not
-    matter; `anyway`: judge the labels of runs that were recorded differently as well."""
-    a, b = _runs(before), _runs(after)
+    """Every label of both sides, each kind of its work with its like.  `threshold`: the share of the
+    time below which a change does not matter; `anyway`: judge the labels of runs that were recorded
+    differently as well."""
+    runs = _runs(before), _runs(after)
+    first, second = ({label.name: label for label in side.grouped} for side in (before, after))
     same_code = matching(before, after)
     confounders, remarks = _differences(before, after, names)
-    labels = []
-    for row in before.labels.itertuples(index=False):
-        if (other := same_code.get(row.label)) is None:
-            continue
-        # a label's random numbers depend on its name only: other labels do not change its answer
-        seed = zlib.crc32(row.label.encode("utf-8", "replace"))
-        changes = change(a[row.label], b[other], seed)
-        total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
-        verdict, reason = judge(total, len(a[row.label]), len(b[other]), threshold)
-        if confounders and not anyway:
-            verdict, reason = "different", reason if reason == "too few" else ""
-        parts = zip(CAUSES, causes, strict=True)
-        labels.append(
-            LabelChange(
-                row.label, other, row.kind, row.site, len(a[row.label]), len(b[other]), total,
-                {cause: part for cause, part in parts if part.before_ns or part.after_ns},
-                kernel_only, verdict, reason, row.library,
-            )
-        )  # fmt: skip
+    labels, only = list[LabelChange](), (list[str](), list[str]())
+    for label, other in same_code.items():
+        pairs, *left = alike(lots(first[label]), lots(second[other]))
+        for unmatched, side in zip(only, left, strict=True):
+            unmatched += [f"{label} ({lot.name})" for lot in side]
+        changes = (_changed(first[label], other, pair, runs, threshold) for pair in pairs)
+        labels += changes
+    if confounders and not anyway:
+        labels = [_not_judged(change) for change in labels]
     if moved := [f"{x} is {y}" for x, y in same_code.items() if x != y]:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
     library = dict(before.labels[["label", "library"]].itertuples(index=False))
-    only_before = tuple(label for label in a if label not in same_code)
+    only_before = tuple(label for label in first if label not in same_code)
     return Comparison(
         *names,
         labels=tuple(labels),
-        only_before=only_before,
-        only_after=tuple(label for label in b if label not in same_code.values()),
+        only_before=(*only_before, *only[0]),
+        only_after=(*(label for label in second if label not in same_code.values()), *only[1]),
         threshold=threshold,
         confounders=tuple(confounders),
         remarks=tuple(remarks),
         missing=tuple(label for label in only_before if not library[label]),
     )
+
+
+def _changed(
+    label: Label,
+    label_after: str,
+    pair: tuple[Lot, Lot],
+    runs: tuple[np.ndarray, np.ndarray],
+    threshold: float,
+) -> LabelChange:
+    """A lot before and after.  `runs`: of both sides, as of `_runs`."""
+    one, two = pair
+    # its random numbers depend on its name only: other labels do not change its answer
+    seed = zlib.crc32((label.name + one.name).encode("utf-8", "replace"))
+    changes = change(runs[0][one.numbers], runs[1][two.numbers], seed)
+    total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
+    verdict, reason = judge(total, len(one.numbers), len(two.numbers), threshold)
+    parts = zip(CAUSES, causes, strict=True)
+    return LabelChange(
+        label=label.name,
+        label_after=label_after,
+        work=one.name,
+        kind=label.kind,
+        site=label.site,
+        count_before=len(one.numbers),
+        count_after=len(two.numbers),
+        total=total,
+        parts={cause: part for cause, part in parts if part.before_ns or part.after_ns},
+        kernel_only=kernel_only,
+        verdict=verdict,
+        reason=reason,
+        library=label.library,
+    )
+
+
+def _not_judged(label: LabelChange) -> LabelChange:
+    reason = label.reason if label.reason == "too few" else ""
+    return replace(label, verdict="different", reason=reason)
+
+
+def lots(label: Label) -> list[Lot]:
+    """What of a label is compared with its like, the kind with most time first."""
+    shown, several = shown_groups(label), len(label.kinds) > 1
+    out = []
+    for kind in label.kinds:
+        names = kind_names(tuple(each[0] for each in label.kinds), "") if several else {}
+        work = _work(kind[0])
+        name = names.get(kind[0].number, "")
+        rare = [group for group in kind if group.role == SLOW and group in shown]
+        usual = [group for group in kind if group not in rare]
+        for slow, groups in ((False, usual), (True, rare)):
+            if groups:
+                numbers = np.sort(np.concatenate([group.intervals for group in groups]))
+                called = " ".join(filter(None, (name, "slow" if slow else "")))
+                out.append(Lot(called, work, slow, numbers))
+    return out
+
+
+def alike(
+    before: list[Lot], after: list[Lot]
+) -> tuple[list[tuple[Lot, Lot]], list[Lot], list[Lot]]:
+    """Lots of one label on both sides that did the same work, and those of each side that are left.
+    Where no kind of work is in both, all usual timings of one side are compared with those of the
+    other: the code is the same."""
+    works = [{lot.work for lot in side if not lot.slow} for side in (before, after)]
+    if not works[0] & works[1]:
+        before, after = map(_as_one, (before, after))
+    pairs = [
+        (one, two)
+        for one in before
+        for two in after
+        if (one.work, one.slow) == (two.work, two.slow)
+    ]
+    left = (
+        [lot for lot in side if all(lot is not pair[n] for pair in pairs)]
+        for n, side in enumerate((before, after))
+    )
+    return pairs, *left
+
+
+def _as_one(side: list[Lot]) -> list[Lot]:
+    """All usual timings together, and all slow ones."""
+    out = []
+    for slow in (False, True):
+        if numbers := [lot.numbers for lot in side if lot.slow == slow]:
+            out.append(Lot("slow" if slow else "", (), slow, np.sort(np.concatenate(numbers))))
+    return out
+
+
+def _work(group: Group) -> tuple[Any, ...]:
+    issued = sorted((i.kind, i.name, i.count, i.size, i.blocks) for i in group.work.issued)
+    return tuple(issued) or (group.work.operations, group.work.size)
 
 
 def matching(before: Analysis, after: Analysis) -> dict[str, str]:
@@ -167,14 +269,11 @@ def _codes(analysis: Analysis) -> dict[str, tuple | None]:
     return {label: code for _, label, code in sorted(codes, key=lambda one: one[:2])}
 
 
-def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
-    """Per label one row per run: measured time, kernel-only time, then the causes in the order of
-    CAUSES."""
-    intervals = analysis.intervals
-    whole = intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
-    matrix = np.hstack([whole, parts_matrix(analysis)])
-    groups = intervals.groupby("label", sort=False).indices
-    return {label: matrix[groups[label]] for label in analysis.labels["label"]}
+def _runs(analysis: Analysis) -> np.ndarray:
+    """One row per interval, by its number: measured time, kernel-only time, then the causes in the
+    order of CAUSES."""
+    whole = analysis.intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
+    return np.hstack([whole, parts_matrix(analysis)])
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:

@@ -434,7 +434,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
         memory = entries[0].memory
         name = " ".join(filter(None, (memory, entries[0].direction)))
     if largest == "waiting" and entries and entries[0].stream >= 0:
-        name = f"stream {entries[0].stream}"
+        name = f"stream {numbers.count(f'group_{group.number}_stream', entries[0].stream)}"
     named = f" ({safe_text(name)})" if name else ""
 
     def share(part: str, amount: int) -> str:

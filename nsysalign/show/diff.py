@@ -34,7 +34,7 @@ def ordered(comparison: Comparison) -> list[LabelChange]:
 
 def document(comparison: Comparison) -> dict[str, Any]:
     """`nsysalign diff --json`: nanoseconds, labels in the order of the first analysis."""
-    written = {"format": "nsysalign-diff", "version": 2} | vars(comparison)
+    written = {"format": "nsysalign-diff", "version": 3} | vars(comparison)
     written |= {"confidence": CONFIDENCE, "labels": [*map(_label, comparison.labels)]}
     del written["missing"]
     return written
@@ -61,7 +61,10 @@ def summary(comparison: Comparison) -> str:
     nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
-    both = plural(len(comparison.labels), "label")
+    many = len({label.label for label in comparison.labels})
+    both = plural(many, "label")
+    if len(comparison.labels) > many:
+        both += f" ({plural(len(comparison.labels), 'kind')} of timings)"
     if comparison.count("different"):
         return (
             f"The two were recorded differently, which alone changes times: {both} in both, none "
@@ -79,11 +82,16 @@ def method(comparison: Comparison) -> str:
     reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
-        + "Times are means of the middle half of the intervals, so that a cold one does not count; "
+        + "Times are means of the middle half of the intervals of one kind of work, without first calls; "
         "the causes' changes add up to the total's. Bounds hold the true change with "
         f"{percent(CONFIDENCE)} confidence per label (bootstrap over intervals); "
         f"changes below {100 * comparison.threshold:.3g} % do not matter."
     )
+
+
+def name(label: LabelChange) -> str:
+    """A label, and which of its kinds of work."""
+    return f"{label.label} ({label.work})" if label.work else label.label
 
 
 def changed(label: LabelChange) -> str:
@@ -173,7 +181,7 @@ def _table(comparison: Comparison, console: Console) -> None:
         below.append("; ".join(filter(None, (between(label), where(label)))))
     verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
     columns = [
-        text("label", [safe_text(label.label) for label in labels]),
+        text("label", [safe_text(name(label)) for label in labels]),
         Column("runs", [f"{la.count_before}/{la.count_after}" for la in labels], leaves=1),
         Column("A us", times[0]),
         Column("B us", times[1]),

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from explain.drawing import analysis as drawn
+from explain.drawing import interval
 from handmade import build
 
 from nsysalign import frames
@@ -220,3 +222,41 @@ def test_where_code_cannot_tell_names_do():
     a, b = (replace(placed(*lines), source_lines=blank) for lines in ((10, 20), (20, 30)))
     assert matching(a, b) == {"bench.py:20": "bench.py:20"}
     assert matching(placed(10), placed(10, text="other.record()")) == {}
+
+
+def test_each_kind_of_work_is_compared_with_its_like():
+    """One helper times one kernel, or two, in turn; the CPU is 30 us later before the two in B, and the
+    mix is another one: a mean of all would say that it got faster."""
+
+    def timed(host_us, two):
+        one = [interval("f", ("kernel", 50 + 0.1 * (k % 5))) for k in range(40 - two)]
+        pairs = [
+            interval("f", ("host", host_us), ("kernel", 60 + 0.1 * (k % 5)), ("kernel", 60))
+            for k in range(two)
+        ]
+        return drawn([*one, *pairs])
+
+    told = compare(timed(10, 20), timed(40, 10))
+    assert {(c.label, c.count_before, c.count_after): c.verdict for c in told.labels} == {
+        ("f", 20, 30): "same",
+        ("f", 20, 10): "slower",
+    }
+    (slower,) = (c for c in told.labels if c.verdict == "slower")
+    assert slower.work and slower.parts["host"].change_ns == pytest.approx(30_000)
+    assert not told.only_before and not told.only_after
+
+
+def test_slow_timings_that_are_gone_are_said():
+    """Half of the time is 5 of 100, in A only."""
+    usual = [interval("f", ("kernel", 50 + 0.1 * (k % 7))) for k in range(95)]
+    pauses = [interval("f", ("host", 900 + k), ("kernel", 50)) for k in range(5)]
+    told = compare(drawn([*usual, *pauses]), drawn(usual))
+    assert [(c.work, c.verdict, c.count_before) for c in told.labels] == [("", "same", 95)]
+    assert told.only_before == ("f (slow)",) and not told.only_after and not told.missing
+
+
+def test_first_calls_are_compared_with_nothing():
+    first = interval("f", ("host", 9_000), ("kernel", 50))
+    usual = [interval("f", ("kernel", 50 + 0.1 * k)) for k in range(9)]
+    (change,) = compare(drawn([first, *usual]), drawn(usual)).labels
+    assert (change.count_before, change.count_after, change.verdict) == (9, 9, "same")
