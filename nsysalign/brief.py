@@ -68,7 +68,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
     """The same of a run without nsys: no parts, so no kernel time and no saving."""
     from nsysalign.show import unprofiled_run as shown
 
-    rows = [row for _, row in shown.by_weight(run.labels).iterrows()]
+    rows = [row for _, row in shown.by_weight(run.labels, run.paces).iterrows()]
     words = [row["verdict"] for row in rows]
     verdict = CPU if CPU in words else next(iter(words), CANNOT_TELL)
     labels = [

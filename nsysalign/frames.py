@@ -620,7 +620,7 @@ timed: one row per compared pair of a run without nsys
 timed_labels: one row per label of a run without nsys
     like labels: label kind count row row_interval site median_ns mean_ns std_ns min_ns max_ns p05_ns p95_ns library
     first_ns          int64    its first repetition, which is apart: it loads, compiles, allocates
-    steady            int64    the others, or the one that there is
+    steady            int64    the others at its usual pace, or the one that there is
     steady_median_ns  float64  their median
     verdict           str      the word that holds in at least 80 % of them, else cannot_tell
     holds_in          int64    in how many it holds

@@ -13,7 +13,7 @@ There is no trace, so there are no parts.  Three words are possible for a label:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from nsysalign.model import EventLog
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.rundir import CLOCKS, RunDirectory
+from nsysalign.split.groups import RARE, paces
 from nsysalign.split.labels import label_statistics, name_intervals
 from nsysalign.store.objects import records
 from nsysalign.text import plural
@@ -41,12 +42,33 @@ _MEDIANS = ["elapsed_ns", "idle_at_most_ns", "end_lag_ns"]
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Repetitions of a label, the first one apart, that are about equally long.
+
+    slow: a slower pace that is rare.  typical_ns: the median.  verdict: the word that holds in most of
+    them, holds_in: in how many.  idle_at_most_ns, end_lag_ns: medians, NaN where they are not known.
+    """
+
+    label: str
+    slow: bool
+    count: int
+    total_ns: int
+    typical_ns: float
+    verdict: str
+    holds_in: int
+    idle_at_most_ns: float
+    end_lag_ns: float
+
+
+@dataclass(frozen=True)
 class UnprofiledRun:
-    """A run without nsys.  Columns: `frames.TIMED`, `frames.TIMED_LABELS`."""
+    """A run without nsys.  Columns: `frames.TIMED`, `frames.TIMED_LABELS`.  paces: of each label, that
+    with most repetitions first."""
 
     device: str  # name of the GPU, '' if no process said it
     intervals: pd.DataFrame
     labels: pd.DataFrame
+    paces: tuple[Pace, ...]
     floor_ns: float | None  # what an event pair with nothing between measured (calibration)
     sm_mhz: tuple[int, int] | None  # least and greatest SM clock while the GPU worked
     source_lines: pd.DataFrame
@@ -67,11 +89,12 @@ class UnprofiledRun:
         """The run as plain objects, for JSON."""
         return {
             "format": "nsysalign-unprofiled",
-            "version": 1,
+            "version": 2,
             "device": self.device,
             "floor_ns": self.floor_ns,
             "sm_mhz": self.sm_mhz,
             "labels": records(self.labels),
+            "paces": [vars(pace) for pace in self.paces],
             "intervals": records(self.intervals),
             "notes": self.notes,
             "conditions": self.conditions,
@@ -114,6 +137,7 @@ def analyze_logs(logs: Sequence[Path], clocks: Path | None = None) -> Unprofiled
         device=next((str(h["device_name"]) for h in log.headers if h.get("device_name")), ""),
         intervals=intervals,
         labels=timed_labels(intervals),
+        paces=tuple(timed_paces(intervals)),
         floor_ns=float(empty_pairs.median() * 1e6) if len(empty_pairs) else None,
         sm_mhz=sm_mhz,
         source_lines=source_lines(log),
@@ -147,24 +171,51 @@ def label_verdict(steady: pd.Series) -> str:
 
 
 def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.TIMED_LABELS`: a row per label.  The first repetition is apart: it loads, compiles and
-    allocates."""
+    """`frames.TIMED_LABELS`: a row per label, of its pace with most repetitions.  The first one is
+    apart: it loads, compiles and allocates."""
     if intervals.empty:
         return frames.empty(frames.TIMED_LABELS)
-    rows = {}
-    for label, repetitions in intervals.groupby("label", sort=False):
-        steady = repetitions.iloc[1:] if len(repetitions) > 1 else repetitions
-        verdict, middle = label_verdict(steady["verdict"]), steady[_MEDIANS].astype(float).median()
-        rows[label] = {
-            "first_ns": repetitions["elapsed_ns"].iloc[0],
-            "steady": len(steady),
-            "steady_median_ns": middle["elapsed_ns"],
-            "verdict": verdict,
-            "holds_in": (steady["verdict"] == verdict).sum(),
-            "idle_at_most_ns": np.ceil(middle["idle_at_most_ns"]),
-            "end_lag_ns": np.floor(middle["end_lag_ns"]),
+    usual = dict[str, Pace]()
+    for pace in timed_paces(intervals):
+        usual.setdefault(pace.label, pace)
+    first = intervals.groupby("label", sort=False)["elapsed_ns"].first()
+    rows = {
+        label: {
+            "first_ns": first[label],
+            "steady": pace.count,
+            "steady_median_ns": pace.typical_ns,
+            "verdict": pace.verdict,
+            "holds_in": pace.holds_in,
+            "idle_at_most_ns": np.ceil(pace.idle_at_most_ns),
+            "end_lag_ns": np.floor(pace.end_lag_ns),
         }
+        for label, pace in usual.items()
+    }
     steady_columns = pd.DataFrame.from_dict(rows, orient="index")
     return frames.check(
         label_statistics(intervals).join(steady_columns, on="label"), frames.TIMED_LABELS
     )
+
+
+def timed_paces(intervals: pd.DataFrame) -> Iterator[Pace]:
+    """The paces of each label, that with most repetitions first.  What was issued is not known: they
+    are told by length alone."""
+    for label, repetitions in intervals.groupby("label", sort=False):
+        steady = repetitions.iloc[1:] if len(repetitions) > 1 else repetitions
+        elapsed = steady["elapsed_ns"].to_numpy()
+        sides = paces(elapsed, np.arange(len(elapsed)), int(elapsed.sum()))
+        slow = [n > 0 and len(side) < RARE * len(elapsed) for n, side in enumerate(sides)]
+        for side, rare in sorted(zip(sides, slow, strict=True), key=lambda pair: -len(pair[0])):
+            rows = steady.iloc[np.sort(side)]
+            verdict, middle = label_verdict(rows["verdict"]), rows[_MEDIANS].astype(float).median()
+            yield Pace(
+                label=str(label),
+                slow=rare,
+                count=len(rows),
+                total_ns=int(rows["elapsed_ns"].sum()),
+                typical_ns=float(middle["elapsed_ns"]),
+                verdict=verdict,
+                holds_in=int((rows["verdict"] == verdict).sum()),
+                idle_at_most_ns=float(middle["idle_at_most_ns"]),
+                end_lag_ns=float(middle["end_lag_ns"]),
+            )

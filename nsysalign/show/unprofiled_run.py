@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -11,14 +13,14 @@ from nsysalign.explain.verdict import SIGNS
 from nsysalign.show.screen import shortened
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import duration, percent, plural, safe_text
-from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND, UnprofiledRun
+from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND, Pace, UnprofiledRun
 
 MOST_LABELS = 12
 
 
 def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
     """Print the answer of a run without nsys: at most 24 lines."""
-    labels = by_weight(run.labels)
+    labels = by_weight(run.labels, run.paces)
     for line in sentences(run):
         console.print(Text(safe_text(line)))
     if len(labels):
@@ -46,14 +48,18 @@ def sentences(run: UnprofiledRun) -> list[str]:
         timers = " What host timers measure needs the trace." if run.host_timers else ""
         none = f"No pair of CUDA events was compared, so nothing is known about the GPU.{timers}"
         return [none, without]
-    labels = by_weight(run.labels)
+    labels = by_weight(run.labels, run.paces)
     limited = labels[labels["verdict"] == CPU_BOUND]
-    return [sentence((limited if len(limited) else labels).iloc[0]), without]
+    label = (limited if len(limited) else labels).iloc[0]
+    return [sentence(label, [p for p in run.paces if p.label == label["label"]]), without]
 
 
-def sentence(label: pd.Series) -> str:
-    """What is known of a label (a row of `frames.TIMED_LABELS`)."""
+def sentence(label: pd.Series, paces: Sequence[Pace] = ()) -> str:
+    """What is known of a label (a row of `frames.TIMED_LABELS`): where it has several paces how much
+    each is in all, then of the usual one."""
     reads = f"{label['label']} reads {duration(label['steady_median_ns'])}"
+    if len(paces) > 1:
+        reads = f"{_shares(paces)} The usual one reads {duration(label['steady_median_ns'])}"
     in_most = f"in {label['holds_in']:,} of {label['steady']:,} intervals"
     if label["verdict"] == GPU_BOUND:
         cost = label["idle_at_most_ns"]
@@ -73,6 +79,18 @@ def sentence(label: pd.Series) -> str:
     )
 
 
+def _shares(paces: Sequence[Pace]) -> str:
+    """How many repetitions, how much in all, and which part of it goes into which."""
+    total = sum(pace.total_ns for pace in paces)
+    longest = max(paces, key=lambda pace: pace.total_ns)
+    others = [f"{p.count:,} x {duration(p.typical_ns)}" for p in paces if p is not longest]
+    most = "one" if longest.count == 1 else f"{longest.count:,} of them"
+    return (
+        f"{paces[0].label}: {sum(p.count for p in paces):,} timings, {duration(total)}; {percent(longest.total_ns / total)} "
+        f"of it is {most}, {duration(longest.typical_ns)} each. The others: {', '.join(others)}."
+    )
+
+
 def words(label: pd.Series) -> str:
     """The verdict of a label in a few words."""
     if label["verdict"] == GPU_BOUND:
@@ -82,10 +100,12 @@ def words(label: pd.Series) -> str:
     return "cannot tell" if pd.notna(label["idle_at_most_ns"]) else "cannot tell: no reference"
 
 
-def by_weight(labels: pd.DataFrame) -> pd.DataFrame:
-    """The program's own first, then by their time."""
-    weight = labels["steady_median_ns"] * labels["steady"]
-    return labels.iloc[np.lexsort((-weight, labels["library"]))]
+def by_weight(labels: pd.DataFrame, paces: Sequence[Pace]) -> pd.DataFrame:
+    """The program's own first, then by the time of all their repetitions but the first."""
+    total = dict.fromkeys(labels["label"], 0)
+    for pace in paces:
+        total[pace.label] += pace.total_ns
+    return labels.iloc[np.lexsort((-labels["label"].map(total), labels["library"]))]
 
 
 def _table(labels: pd.DataFrame, console: Console) -> None:

@@ -2,6 +2,7 @@
 the bound, and what is called GPU-bound is."""
 
 import lzma
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import nsysalign
 from nsysalign.causes import CAUSES
 from nsysalign.parts import parts_matrix
 from nsysalign.place.lag import local_hull, lower_hull
+from nsysalign.show.unprofiled_run import sentence
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.unprofiled_run import (
     CANNOT_TELL,
@@ -21,6 +23,7 @@ from nsysalign.unprofiled_run import (
     LARGEST_SHARE,
     timed_intervals,
     timed_labels,
+    timed_paces,
 )
 
 #: Parts in which the GPU waits because of the CPU; launch latency and the events' own cost lie
@@ -67,7 +70,10 @@ def test_labels_take_the_word_that_holds_in_most_repetitions(tmp_path):
     assert word["pause_inside"] == CANNOT_TELL
     assert labels.loc["pause_inside", "idle_at_most_ns"] > 10_000_000
     assert labels.loc["item", "first_ns"] == 1_886_944  # its first repetition is apart
-    assert (labels["steady"] == labels["count"] - 1).all()
+    each = Counter()
+    for pace in timed_paces(timed_intervals(log)):
+        each[pace.label] += pace.count
+    assert each == (labels["count"] - 1).to_dict() and (labels["steady"] < labels["count"]).all()
 
 
 @given(
@@ -93,3 +99,20 @@ def test_no_lag_is_too_long_where_the_clocks_wander():
     hull_ns = local_hull(since_ns, caught_up_ns + waited_ns)
     assert (hull_ns > caught_up_ns - 20).all()  # the arc of ten seconds
     assert (hull_ns <= caught_up_ns + waited_ns + 1).all()
+
+
+def test_a_few_long_repetitions_are_a_pace_of_their_own(tmp_path):
+    """Half of the time of 60 repetitions is 4 of them: the median says nothing of these."""
+    log = read_event_logs([unpacked(tmp_path, "globaltimer_h100", "events.jsonl")])
+    intervals = timed_intervals(log)
+    one = intervals[intervals["label"] == intervals["label"].iloc[0]].iloc[[0] * 60]
+    usual = 1_000_000 + 1_000 * (np.arange(60) % 7)
+    elapsed = np.where(np.arange(60) % 15 == 9, 16_000_000, usual)
+    one = one.assign(interval=np.arange(60), elapsed_ns=elapsed, verdict=CPU_BOUND)
+    most, few = timed_paces(one)
+    assert (most.count, most.slow, few.count, few.slow) == (55, False, 4, True)
+    assert few.total_ns == 64_000_000 and few.typical_ns == 16_000_000
+    (label,) = timed_labels(one).to_dict("records")
+    assert (label["steady"], label["holds_in"], label["verdict"]) == (55, 55, CPU_BOUND)
+    said = sentence(timed_labels(one).iloc[0], [most, few])
+    assert "59 timings" in said and "4 of them" in said and "16" in said
