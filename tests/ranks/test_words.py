@@ -8,13 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from explain.drawing import analysis, interval
 from made import measured, results, summary, times
 from rich.console import Console
 from simulator.ranks import run
 
-from nsysalign.addons.ranks.compare import compare, number_ranks
+from nsysalign import frames
+from nsysalign.addons.ranks.compare import compare, number_ranks, summaries
 from nsysalign.addons.ranks.records import SourceResult
 from nsysalign.addons.ranks.words import conclusion, dumps, render, verdict
+from nsysalign.trace.nccl import Shared
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 KEPT = Path(__file__).with_name("screens.txt")
@@ -132,6 +135,29 @@ def test_the_document_reads_back():
     again = json.loads(dumps(comparison))
     assert again["format"] == "nsysalign-ranks" and again["version"] == 5
     assert (again["verdict"]["text"], again["verdict"]["advice"]) == conclusion(comparison)
+
+
+def test_first_calls_and_kinds_of_work_of_each_rank():
+    """A first call of rank 1 alone, ten times as long; and one kernel or two in turn, of which the two are
+    slower on rank 1."""
+
+    def rank(pid, first_us, two_us):
+        alone = [interval("step", ("kernel", 50), pid=pid) for _ in range(12)]
+        pairs = [interval("step", ("kernel", two_us), ("kernel", 60), pid=pid) for _ in range(12)]
+        turns = [drawn for both in zip(alone, pairs, strict=True) for drawn in both]
+        if first_us:
+            turns[0] = interval("step", ("host", first_us), ("kernel", 50), pid=pid)
+        analysed = analysis(turns)
+        shared = Shared(frames.empty(frames.COLLECTIVES), None, None)
+        return replace(summaries(analysed, shared, f"rank{pid}")[0], session_start_ns=0)
+
+    compared = compare(results(rank(0, 0, 60), rank(1, 9_000, 90)))
+    told = {label.label: label for label in compared.labels}
+    assert len(told) == 2 and all(name.startswith("step (") for name in told)
+    (even,) = (label for label in compared.labels if label.verdict == "even")
+    (slow,) = (label for label in compared.labels if label.verdict == "slowest")
+    assert even.repetitions == 11 and [row.mean_ns for row in even.ranks] == [50_000, 50_000]
+    assert slow.slow == 1 and [row.median_ns for row in slow.ranks] == [120_000, 150_000]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from nsysalign.addons.ranks.records import (
     Wait,
 )
 from nsysalign.causes import CAUSES
+from nsysalign.explain.sentences import kind_names
+from nsysalign.label import Label
 from nsysalign.model import Analysis, pid_of
 from nsysalign.parts import parts_matrix
 from nsysalign.text import natural
@@ -52,19 +54,19 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     pids = pid_of(shared.collectives["process"].to_numpy())
     measured = analysis.measured[~analysis.measured["library"]]
     seen = sorted({*measured["pid"].tolist(), *pids.tolist()})
-    order = {label: n for n, label in enumerate(analysis.labels["label"])}
     ranks = []
     for pid in seen or [0]:
         collectives = shared.collectives[pids == pid].reset_index(drop=True)
         intervals = measured[measured["pid"] == pid]
         intervals = intervals.sort_values(["start_ns", "end_ns", "interval"], ignore_index=True)
         parts = parts_matrix(replace(analysis, intervals=intervals))
-        labels = []
-        for label, own in intervals.groupby("label", sort=False).indices.items():
-            windows = intervals[["start_ns", "end_ns"]].to_numpy(np.int64)[own]
-            means = dict(zip(CAUSES, parts[own].mean(axis=0).tolist(), strict=True))
-            means = {cause: ns for cause, ns in means.items() if ns}
-            labels.append(LabelTimes(label, windows, means))
+        measuring = set(intervals["label"])
+        labels = [
+            times
+            for label in analysis.grouped
+            if label.name in measuring
+            for times in _times_of(label, int(pid), intervals, parts)
+        ]
         devices = [*intervals["device"].tolist(), *collectives["device"].tolist()]
         ranks.append(
             RankSummary(
@@ -72,11 +74,45 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
                 device=min((int(d) for d in devices if d >= 0), default=-1),
                 session_start_ns=analysis.trace.session_start_utc_ns, host=shared.host,
                 launcher_rank=shared.rank if len(seen) == 1 else None,
-                labels=tuple(sorted(labels, key=lambda times: order[times.label])),
+                labels=tuple(labels),
                 collectives=collectives,
             )
         )  # fmt: skip
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
+
+
+def _times_of(
+    label: Label, pid: int, intervals: pd.DataFrame, parts: np.ndarray
+) -> Iterator[LabelTimes]:
+    """What a process measured under a label, one for each kind of its work.  `intervals`: of the
+    process, by start; `parts`: nanoseconds of each by cause."""
+    mine = [kind for kind in label.kinds if kind[0].pid in (-1, pid)]
+    names = kind_names(tuple(kind[0] for kind in mine), "") if len(mine) > 1 else {}
+    windows, number = intervals[["start_ns", "end_ns"]].to_numpy(np.int64), intervals["interval"]
+    known = {group.kind for kind in mine for group in kind}
+    for place, kind in enumerate(mine):
+        # first calls that did something else are repetitions of the kind with most time, too
+        first = [
+            group
+            for group in label.first
+            if group.pid in (-1, pid)
+            and (group.kind == kind[0].kind or (not place and group.kind not in known))
+        ]
+        members = np.concatenate([group.intervals for group in (*kind, *first)])
+        rows = np.flatnonzero(np.isin(number, members))
+        if not len(rows):  # of another process
+            continue
+        opening = [group.intervals for group in first] or [members[:0]]
+        name = names.get(kind[0].number, "")
+        times = LabelTimes(
+            f"{label.name} ({name})" if name else label.name,
+            windows[rows],
+            {},
+            np.isin(number.iloc[rows], np.concatenate(opening)),
+        )
+        means = parts[rows][times.steady].mean(axis=0).tolist()
+        named = {cause: ns for cause, ns in zip(CAUSES, means, strict=True) if ns}
+        yield replace(times, parts_mean_ns=named)
 
 
 def compare(results: Sequence[SourceResult]) -> RankComparison:
@@ -152,8 +188,12 @@ def _meetings(
 
 def _label(name: str, ranks: Mapping[int, RankSummary], meetings: pd.DataFrame) -> LabelComparison:
     having = {n: t for n, rank in ranks.items() for t in rank.labels if t.label == name}
-    repetitions = min(len(times.windows) for times in having.values())
-    elapsed = np.stack([np.diff(times.windows[:repetitions])[:, 0] for times in having.values()])
+    shared = min(len(times.windows) for times in having.values())
+    elapsed = np.stack([np.diff(times.windows[:shared])[:, 0] for times in having.values()])
+    steady = np.stack([times.steady[:shared] for times in having.values()]).all(axis=0)
+    if steady.any():  # a first call of any rank tells nothing of the others
+        elapsed = elapsed[:, steady]
+    repetitions = elapsed.shape[1]
     slowest_in = np.bincount(elapsed.argmax(axis=0), minlength=len(having)).tolist()
     rows = [
         _rank_label(number, times, meetings[meetings["rank"] == number], slowest)
@@ -200,7 +240,7 @@ def _rank_label(
     waited = np.zeros(len(times.windows), dtype=np.int64)
     np.add.at(waited, interval[interval >= 0], inside["wait_ns"].to_numpy())
     waits_for = inside[inside["wait_ns"] > 0].groupby("waits_for")["wait_ns"].sum()
-    elapsed = np.diff(times.windows)[:, 0]
+    elapsed = np.diff(times.windows)[times.steady, 0]
     return RankLabel(
         rank=number,
         count=len(elapsed),
@@ -209,7 +249,7 @@ def _rank_label(
         parts_mean_ns=times.parts_mean_ns,
         collectives=len(inside),
         wait_ns=int(waited.sum()),
-        wait_median_ns=int(np.median(waited)),
+        wait_median_ns=int(np.median(waited[times.steady])),
         waits_for_ns=waits_for.sort_values(ascending=False, kind="stable").to_dict(),
         arrived_last=int(inside["last"].sum()),
         slowest_in=slowest_in,

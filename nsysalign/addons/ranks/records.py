@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 
@@ -27,11 +28,19 @@ class Source:
 
 @dataclass(frozen=True)
 class LabelTimes:
-    """What one rank measured under one label."""
+    """What one rank measured under one label, or of one of its kinds of work."""
 
-    label: str
+    label: str  # with its kind of work where it has several
     windows: np.ndarray  # (intervals, 2): starts and ends on the trace's clock, by start
-    parts_mean_ns: Mapping[str, float]  # causes that are not always zero
+    parts_mean_ns: Mapping[str, float]  # causes that are not always zero, first calls apart
+    first: np.ndarray | None = None  # bool: which of them are first calls, None for none
+
+    @property
+    def steady(self) -> np.ndarray:
+        """Which of them are no first calls, all where there are no others."""
+        if self.first is None or self.first.all():
+            return np.ones(len(self.windows), bool)
+        return ~self.first
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ class LabelComparison:
 
     alone    one rank measured it
     waits    a rank waits a considerable share of its time in collectives for the last one to arrive
-    even     the medians do not differ noticeably
+    even     the medians (first calls apart) do not differ noticeably
     unclear  they differ, but no rank is the slowest in most of the intervals, there are too few, or
              collectives inside could not be matched: who waits in one is longest, and is not the
              slow one
