@@ -820,6 +820,13 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return NOT_GIVEN if e.work is None else e.streams_that_ran(typical)
     if key == "typical_idle_ns":
         return e.idle(n)
+    if key == "same_work_elsewhere_ns":
+        return {
+            e.rows[int(e.typical[g])]["elapsed_ns"]
+            for name in e.lengths
+            for g in e.lengths[name]
+            if name != f.label
+        }
     if key == "typical_latency_ns":
         return e.total(n, "launch_latency")
     if key == "typical_sync_ns":

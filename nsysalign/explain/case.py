@@ -36,6 +36,13 @@ def spoken(label: str) -> str:
     return name
 
 
+def call_site(label: str) -> tuple[str, str]:
+    """(line of the caller, lines that it calls) of a label whose pair of lines has several callers;
+    ('', '') of others."""
+    place = _SITE.match(safe_text(subject(label)))
+    return (place["line"], f"{place['caller']}:{place['lines']}") if place else ("", "")
+
+
 def shown_groups(label: Label) -> tuple[Group, ...]:
     """The groups of a label that have a row each: at least one."""
     steady, whole = label.steady, label.steady_ns

@@ -22,7 +22,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
-from nsysalign.explain.case import Case, Numbers, shown_groups
+from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
@@ -63,6 +63,9 @@ LOAD_NS, LOAD_SHARE = 100_000, 0.05
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that follows a colon and three spaces is code.
 _CODE = re.compile(r":   .*", re.DOTALL)
+#: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
+#: less than that.
+QUICKER, SAME_WORK = 1.15, 1.05
 #: How much longer under nsys is worth a finding.
 _INFLATION = 0.05
 
@@ -107,6 +110,7 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
     doubts = dict(validity.cold_caches(list(leading.values())))
     slower = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
+    quicker = quicker_calls([*leading.values()])
     for label in labels:
         case = leading[label.name]
         usual = case if case.group is label.usual else Case.of(facts, label, label.usual, matrix)
@@ -119,6 +123,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
             reason = validity.spread(case)
         rule, finding = _because(case, reason) if reason else _story(case, matrix)
+        if not reason and label.name in quicker:
+            finding = _compared(finding, quicker[label.name])
         rule, finding = _inflated(rule, finding, slower.get(label.name))
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
@@ -136,6 +142,30 @@ def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
     if lead.loss_ns >= MATTERS * label.steady_ns:
         return lead
     return max(cases, key=lambda case: case.group.total_ns)
+
+
+def quicker_calls(cases: list[Case]) -> dict[str, Case]:
+    """Label -> the quickest label of the same lines with another caller, where the GPU does the same
+    in both for as long, and the label takes longer all the same."""
+    alike: dict[tuple[Any, ...], list[Case]] = {}
+    for case in cases:
+        _, lines = call_site(case.label.name)
+        if lines and len(shown_groups(case.label)) == 1 and case.operations:
+            work = tuple((one.kind, one.name, one.count) for one in case.group.work.issued)
+            alike.setdefault((lines, case.label.kind, work), []).append(case)
+    out = dict[str, Case]()
+    for same in alike.values():
+        ordered = sorted(same, key=lambda case: case.group.typical_ns)
+        for case in ordered:
+            shorter = (
+                other
+                for other in ordered
+                if case.group.typical_ns > QUICKER * other.group.typical_ns
+                and other.kernels_ns < SAME_WORK * case.kernels_ns < SAME_WORK**2 * other.kernels_ns
+            )
+            if quickest := next(shorter, None):
+                out[case.label.name] = quickest
+    return out
 
 
 # --- why a number means something else ---
@@ -306,6 +336,15 @@ def _saved(case: Case) -> int:
     # of threads that time at once no time counts twice
     loss = min(loss, case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals]))
     return loss if case.late else 0
+
+
+def _compared(finding: Finding, quickest: Case) -> Finding:
+    """The same, with what the same lines take for the same work where they are called elsewhere."""
+    numbers, (line, _) = Numbers(dict(finding.evidence)), call_site(quickest.label.name)
+    takes = numbers.time("same_work_elsewhere", quickest.group.typical_ns)
+    numbers.evidence["elsewhere"] = f"line {line}"
+    title = f"{finding.title} Line {line} does the same in {takes}."
+    return replace(finding, title=title, evidence=numbers.evidence)
 
 
 def _inflated(rule: str, finding: Finding, both: Any) -> tuple[str, Finding]:

@@ -196,3 +196,15 @@ def test_a_program_of_cupy_gets_no_advice_of_torch():
         assert _OF_OTHERS.search(name) and not _TORCH.search(name)
     for name in ("nvjet_sm90_hsh_128x24", "void at::native::vectorized_elementwise_kernel<4>"):
         assert not _OF_OTHERS.search(name)
+
+
+def test_a_slower_call_of_the_same_lines_is_compared():
+    """One helper called from three lines: twice with the same kernels, once with others."""
+    first = repeat(10, "bench.py:26 (bench.py:12-18)", ("host", 120), ("kernel", 200))
+    second = repeat(10, "bench.py:27 (bench.py:12-18)", ("host", 30), ("kernel", 200))
+    other = repeat(10, "bench.py:28 (bench.py:12-18)", ("host", 30), ("kernel", 150))
+    findings = diagnose(analysis([*first, *second, *other])).findings
+    evidence = dict(zip(findings["label"], findings["evidence"], strict=True))
+    assert evidence["bench.py:26 (bench.py:12-18)"]["same_work_elsewhere_ns"] == 230_000
+    for line in (27, 28):
+        assert "elsewhere" not in evidence[f"bench.py:{line} (bench.py:12-18)"]
