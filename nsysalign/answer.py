@@ -72,6 +72,8 @@ _UNTIMED = 0.9
 _WORTH_NAMING, _MATTERS = 0.02, 0.1
 #: Gaps of a label from this length on are worth recording again: they give a handful of samples.
 _WORTH_SAMPLING_NS = 5_000_000
+#: First calls that take so much of what was timed, and so long, are told with their share.
+_MOST_OF_ALL, _LONG_NS = 0.5, 100_000_000
 #: `file.py:12 (file.py:3-5)` and `file.py:3-5`: what is left where all labels are of one file.
 _PLACES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
 
@@ -802,7 +804,12 @@ def _remarks(
         most = max(several, key=lambda label: sum(g.total_ns for g in label.first))
         loaded = sentences.loaded(most.first)
         where = f", {duration(sum(g.total_ns for g in most.first))} of it in {short(most.name)}"
-        remarks.append(f"first calls: {duration(once)} once{where if several[1:] else ''}{loaded}")
+        timed = analysis.measured[~analysis.measured["library"].to_numpy(dtype=bool)]
+        share = once / _covered(timed["start_ns"].to_numpy(), timed["end_ns"].to_numpy())
+        of_all = share >= _MOST_OF_ALL and once >= _LONG_NS
+        part = f", {percent(share)} of all that was timed" if of_all else ""
+        where = where if several[1:] else ""
+        remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
     if len(analysis.baseline):
         remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
     return tuple(remarks)

@@ -43,6 +43,8 @@ _BEGIN = {"event": "start.record()", "host": "the first timer call", "nvtx": "it
 _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
 _NAMED = 0.1
+#: A verdict in words has so many letters.
+_WORDS = 24
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
@@ -525,7 +527,13 @@ def in_three_lines(text: str, behind: str = "") -> str:
     clauses = plain.removesuffix(".").split("; ")
     shorter = [f"{'; '.join(clauses[:count])}." for count in range(len(clauses), 0, -1)]
     rest = [f"{behind} {each}".strip() for each in (text, *shorter)]
-    return next((each for each in rest if len(wrap(each, _COLUMNS)) <= _LINES), behind or rest[-1])
+    return next((each for each in rest if _line_count(each) <= _LINES), behind or rest[-1])
+
+
+def _line_count(text: str) -> int:
+    """Lines of a text whose first sentence has lines of its own, as on a screen."""
+    head, stop, tail = text.partition(". ")
+    return len(wrap(head + stop, _COLUMNS)) + len(wrap(tail, _COLUMNS))
 
 
 # --- words of a row ---
@@ -570,5 +578,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         }
         parts |= {"CPU": sums.cpu + sums.calls, "waiting": sums.waiting, "latency": sums.floor}
         largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
-        return ", ".join(f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns)[:24]
+        shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
+        text = ", ".join(shares)
+        return text if len(text) <= _WORDS else shares[0]
     return "cannot tell"
