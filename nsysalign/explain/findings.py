@@ -27,6 +27,8 @@ from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
 from nsysalign.explain.rules import every_rule
+from nsysalign.explain.runs.gaps import FirstWait
+from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
 from nsysalign.explain.runs.run import Run
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
@@ -318,10 +320,28 @@ def rule_of(case: Case, cause: str) -> str:
 
 
 def _first_call(case: Case) -> bool:
-    """A call that was timed once, and loads code: the first call is what was timed."""
+    """A call that was timed once, and loads code, or whose GPU waits mostly for kernels to run for the
+    first time: the first call is what was timed."""
     loaded = sum(e.ns for e in case.group.of_cause("api") if LOADS.search(e.what))
     once = case.group.role == FIRST or case.label.count == 1
-    return once and loaded >= LOAD_NS
+    return (once and loaded >= LOAD_NS) or _waits_for_first_kernels(case)
+
+
+def _waits_for_first_kernels(case: Case) -> bool:
+    """Whether that is most of what its GPU idled, while its thread was in CUDA calls."""
+    if case.label.kind != "nvtx" or not case.group.of_cause("api"):
+        return False
+    row = case.facts.intervals.iloc[case.group.typical]
+    end_ns = row["start_ns"] + row["elapsed_ns"]
+    waited_ns = sum(
+        wait.ns
+        for wait in case.facts.analysis.of_runs_by(FirstWait)
+        if (wait.pid, wait.device) == (row["pid"], row["device"])
+        and row["start_ns"] <= wait.start_ns <= wait.end_ns <= end_ns
+    )
+    idle_ns = case.group.typical_ns - case.kernels_ns
+    in_calls = case.ns("api", "api_launch")
+    return waited_ns >= max(FIRST_SHARE * idle_ns, LEAST_NS) and 2 * in_calls >= waited_ns
 
 
 def _saved(case: Case) -> int:

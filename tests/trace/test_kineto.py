@@ -414,3 +414,20 @@ def test_work_that_began_before_its_launch_shows_clocks_that_differ(tmp_path, dr
     assert parts["host"] > 0.7 * (run.elapsed_ns - parts["kernel"])
     assert "unknown" not in parts
     assert any("its clocks differ" in note for note in found.trace.notes) == bool(drift)
+
+
+@pytest.mark.parametrize("launch_us", [4_000, 40])
+def test_a_slow_first_launch_among_calls_that_set_up_is_a_first_call(tmp_path, launch_us):
+    """cuDNN's first convolution: handles are made in cudaFree, and the launch loads code."""
+    begin = 20_000 - launch_us
+    events = [
+        row("user_annotation", "model", 0, 20_100),
+        *launched("fill", 1, 10, 12, 1),
+        row("cuda_runtime", "cudaFree", 100, 9_000, correlation=2),
+        row("cuda_runtime", "cudaLaunchKernel", begin, 20_000, correlation=3),
+        row("kernel", "conv", 20_005, 20_050, correlation=3),
+        *launched("conv", 20_010, 20_060, 20_100, 4),
+    ]
+    (label,) = answer(nsysalign.analyze(written(events, tmp_path / "t.json"))).labels
+    assert ("module-load" in label.findings) == (launch_us > 1_000)
+    assert (label.words == "first call") == (launch_us > 1_000)

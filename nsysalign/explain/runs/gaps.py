@@ -29,6 +29,8 @@ from nsysalign.split.pieces import call_names
 NOT_KNOWN = "the trace does not say what the host did"
 #: An idle stretch that is shorter is the way of the next work to the GPU, not time of the CPU's.
 _LATENCY_NS = 10_000
+#: A launch to an idle GPU that takes longer does more than launch.
+_SLOW_LAUNCH_NS = 1_000_000
 #: Idle stretches kept per run; those that a sentence names.
 MOST_GAPS, MOST_NAMED = 20, 3
 #: CUPTI's kinds of copies; calls that load code.
@@ -87,13 +89,25 @@ class IdleTime(NamedTuple):
     crowd: Crowd = Crowd()
 
 
-def idle_times(ran: Ran) -> tuple[list[IdleTime], list[tuple[Any, ...]]]:
-    """One for every process and device, without what the tool made itself; and rows of `frames.GAPS`."""
+class FirstWait(NamedTuple):
+    """An idle stretch of a device that ended in a kernel which had not run before."""
+
+    pid: int
+    device: int
+    start_ns: int
+    end_ns: int
+    ns: int  # of it so much because of that
+
+
+def idle_times(ran: Ran) -> tuple[list[IdleTime | FirstWait], list[tuple[Any, ...]]]:
+    """One for every process and device, without what the tool made itself, and its waits for first
+    kernels; and rows of `frames.GAPS`."""
     calls, names = ran.trace.calls, ran.trace.names
     loads = calls[calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])]
     syncs = calls[calls["kind"].isin([CALL[name] for name in SYNC_CALLS])]
     known: dict[tuple[int, int], IdleTime] = {}
     rows: list[tuple[Any, ...]] = []
+    waits: list[FirstWait] = []
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
         key = run.process, int(ran.explainer.alignment.lanes["device"].iloc[run.end_lane])
         operations, gaps = _stretches(ran, run.end_lane)
@@ -106,6 +120,10 @@ def idle_times(ran: Ran) -> tuple[list[IdleTime], list[tuple[Any, ...]]]:
         )
         loaded = gaps.touched(of_process[0])
         late, late_ns = _late(ran, operations, gaps, loaded)
+        waits += [
+            FirstWait(int(pid_of(run.process)), key[1], int(start), int(end), int(ns))
+            for start, end, ns in zip(gaps.start[late], gaps.end[late], late_ns, strict=True)
+        ]
         most_late = int(late_ns.argmax()) if len(late) else -1
         back = _round_trips(ran, gaps)
         called = waiting["name_id"].value_counts()
@@ -128,7 +146,7 @@ def idle_times(ran: Ran) -> tuple[list[IdleTime], list[tuple[Any, ...]]]:
             in_data_loader=in_data_loader(ran.trace, run.process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
         )
-    return list(known.values()), rows
+    return [*known.values(), *waits], rows
 
 
 def _name(ran: Ran, operation: int) -> str:
@@ -158,8 +176,8 @@ def _late(
     ran: Ran, operations: np.ndarray, gaps: Stretches, loaded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The stretches that ended in a kernel which had not run before, and how long it was waited for
-    because of that: all of it where code was loaded meanwhile or its launch took half of it, else
-    what is more than its later runs usually wait.
+    because of that: all of it where code was loaded meanwhile, its launch took half of it or was slow
+    among other slow calls, else what is more than its later runs usually wait.
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time
     """
@@ -175,7 +193,11 @@ def _late(
         ns = int(gaps.ns[stretch])
         launch_ns = _launch_ns(ran, gaps, stretch)
         waited = ns
-        if not loaded[stretch] and 2 * launch_ns <= ns:
+        if (
+            not loaded[stretch]
+            and 2 * launch_ns <= ns
+            and not _sets_up(ran, gaps, stretch, launch_ns)
+        ):
             if runs[name[stretch]] <= 2:  # of fewer nothing is usual
                 continue
             usual = waits.get(int(name[stretch]), gaps.ns[:0])
@@ -185,6 +207,17 @@ def _late(
         late.append(stretch)
         late_ns.append(waited)
     return np.array(late, np.int64), np.array(late_ns, np.int64)
+
+
+def _sets_up(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
+    """Whether a launch took long though the GPU was idle (code is loaded in it), and with the calls
+    before it most of the stretch: handles and contexts are made in cudaFree, cudaMalloc and the like."""
+    if launch_ns < _SLOW_LAUNCH_NS:
+        return False
+    low, high = int(gaps.start[stretch]), int(gaps.end[stretch])
+    thread = int(ran.explainer.call_thread[ran.explainer.call[gaps.operation[stretch]]])
+    calls = ran.explainer.threads.calls(thread, low, high)
+    return bool(2 * _calls_in(ran.trace, calls, low, high).sum() >= gaps.ns[stretch])
 
 
 def _launch_ns(ran: Ran, gaps: Stretches, stretch: int) -> int:
