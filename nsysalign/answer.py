@@ -62,6 +62,8 @@ VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
+#: Ranges that hold less than half of a run lead where this share of it could be saved in one.
+LEADS_RUN = 0.02
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
@@ -601,6 +603,11 @@ def _leading(
     lead = next((row for row in own if row.verdict != WRONG), None)
     losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
     saving_ns = lead.saving_ns if lead and lead.saving >= LEADS else 0
+    if lead and runs and lead.kind == "nvtx":
+        held_ns = sum(row.warm.total_ns + row.cold.total_ns for row in own)
+        whole_ns = runs[0].elapsed_ns
+        if 2 * held_ns < whole_ns and saving_ns < LEADS_RUN * whole_ns:
+            return runs[0]  # next to nothing of it
     if lead and runs and lead.inferred and len(lead.groups) > 1:
         return runs[0]  # pairs that were read from the trace, of different things
     if runs and max(losses, default=0) > saving_ns:

@@ -332,7 +332,10 @@ def test_a_process_with_the_number_0_is_like_any(tmp_path):
     assert len(found.intervals) and found.intervals[columns].equals(expected.intervals[columns])
 
 
-AT, SHAPE = 1_000_000_000_000, {"context": 1, "stream": 7, "grid": [9, 1, 1], "block": [32, 1, 1]}
+AT, SHAPE = (
+    1_000_000_000_000,
+    {"context": 1, "stream": 7, "grid": [2000, 1, 1], "block": [256, 1, 1]},
+)
 
 
 def row(category, name, start_us, end_us, **args):
@@ -431,3 +434,19 @@ def test_a_slow_first_launch_among_calls_that_set_up_is_a_first_call(tmp_path, l
     (label,) = answer(nsysalign.analyze(written(events, tmp_path / "t.json"))).labels
     assert ("module-load" in label.findings) == (launch_us > 1_000)
     assert (label.words == "first call") == (launch_us > 1_000)
+
+
+@pytest.mark.parametrize("gap_us", [5, 90])
+def test_small_ranges_of_a_busy_run_do_not_lead(tmp_path, gap_us):
+    """The program's own ranges hold a tenth of the run: what could be saved in them is next to nothing of
+    it, unless the GPU idles in them for long."""
+    events, at = [], 0
+    for n in range(10):
+        events.append(row("user_annotation", "read", at, at + 20 + gap_us))
+        events += launched("a", at + 1, at + 10, at + 20, 3 * n + 1)
+        at += gap_us
+        events += launched("b", at + 1, at + 22, at + 32, 3 * n + 2)
+        events += launched("work", at + 40, at + 50, at + 1_000, 3 * n + 3)
+        at += 1_000
+    found = answer(nsysalign.analyze(written(events, tmp_path / "t.json")))
+    assert found.proof.kind == ("run" if gap_us == 5 else "nvtx")
