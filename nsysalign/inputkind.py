@@ -36,6 +36,7 @@ class InputKind(Enum):
     CHROME = "a Chrome trace of another program", _RECORD
     AMD = "a trace of an AMD GPU", "nsysalign reads traces of NVIDIA's GPUs only"
     SNAPSHOT = "a memory snapshot of torch, which has no times of kernels", _RECORD
+    EXECUTION = "an execution trace of torch (ExecutionTraceObserver), which has no times of kernels", _RECORD  # fmt: skip
     PICKLE = "a Python pickle, which is never opened", _RECORD
     EVENT_LOG = (
         "an event log: it says what was measured, and belongs to a trace, which says when",
@@ -44,6 +45,8 @@ class InputKind(Enum):
     OURS = "an output of nsysalign, for other programs", "of a stored analysis: nsysalign report RUN"  # fmt: skip
     HTML = "a page (HTML)", "name the trace that it was made from"
     ARCHIVE = "an archive", "unpack it, and name the trace in it"
+    DAMAGED_GZIP = "a damaged gzip file", "copy it again from where it was recorded"
+    POINTER = "a pointer of Git LFS, and the file that it stands for is not here", "git lfs pull"
     PROGRAM = "a program, and analyze reads what was recorded of one", "nsysalign run {}"
     EMPTY = "an empty file", "record or copy it again"
     JSON = "JSON, and no trace", _RECORD
@@ -78,8 +81,10 @@ def kind_of_file(path: Path) -> InputKind:
             f"{path.name}: cannot be read ({error.strerror})", "check its permissions"
         ) from error
     if head.startswith(b"\x1f\x8b"):
-        with suppress(zlib.error):
+        try:
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, _HEAD)
+        except zlib.error:
+            return InputKind.DAMAGED_GZIP
     return _of_bytes(path, head)
 
 
@@ -99,6 +104,8 @@ def _of_bytes(path: Path, head: bytes) -> InputKind:
         return _of_json(text)
     if re.match(rb"<(!DOCTYPE\s+html|html)\b", text, re.IGNORECASE):
         return InputKind.HTML
+    if head.startswith(b"version https://git-lfs"):
+        return InputKind.POINTER
     if path.name.endswith(REPORT_SUFFIXES):
         return InputKind.DAMAGED_REPORT
     if path.suffix == ".qdstrm":
@@ -147,6 +154,8 @@ def _of_json(text: bytes) -> InputKind:
         return InputKind.OURS
     if b'"device_traces"' in text or re.match(rb'\{\s*"segments"\s*:', text):
         return InputKind.SNAPSHOT
+    if re.search(rb'"schema"\s*:\s*"[^"]*chakra', text):
+        return InputKind.EXECUTION
     if b"rocprof" in text.lower() or b"hipLaunchKernel" in text or b'"rocm' in text.lower():
         return InputKind.AMD
     if b'"traceEvents"' in text or re.match(rb'\[\s*\{[^{}]*"ph"\s*:', text):
@@ -156,7 +165,10 @@ def _of_json(text: bytes) -> InputKind:
             text,
         )
         return InputKind.TORCH_PROFILER if torch else InputKind.CHROME
-    return InputKind.JSON
+    begun = re.match(rb'\{\s*"(schemaVersion|deviceProperties)"\s*:', text)
+    return (
+        InputKind.TORCH_PROFILER if begun else InputKind.JSON
+    )  # its events come later, or were cut off
 
 
 def damaged(path: Path) -> TraceError | None:

@@ -51,7 +51,7 @@ class ChromeTrace:
 
     def __init__(self, path: Path) -> None:
         self.path, self.about = path, dict[str, Any]()
-        self._events_read = 0
+        self._events_read, self._begun = 0, False
 
     def events(self) -> Iterator[list[Any]]:
         """All events, in lists.  Raises TraceError for a file that cannot be read, is cut, is no JSON or
@@ -76,6 +76,7 @@ class ChromeTrace:
 
     def _pieces(self, file: BinaryIO) -> Iterator[list[Any]]:
         rest = self._head(file)
+        self._begun = True
         wanted = _PIECE
         while True:
             more = file.read(wanted)
@@ -108,6 +109,8 @@ class ChromeTrace:
                 return text[found.end() :]
             if not more:
                 break
+        if _object(head) is None:
+            raise self._cut_off()
         snapshot = b'"device_traces"' in head or b'"segments"' in head[:200]
         what = (
             "a memory snapshot of torch"
@@ -150,8 +153,9 @@ class ChromeTrace:
 
     def _cut_off(self) -> TraceError:
         read = f" after {self._events_read:,} events" if self._events_read else ""
+        where = "inside" if self._begun else "before"
         return TraceError(
-            f"{self.path.name}: is cut{read}: the file ends inside its list of events",
+            f"{self.path.name}: is cut{read}: the file ends {where} its list of events",
             "copy it again, whole; or record again and let the program end by itself",
         )
 

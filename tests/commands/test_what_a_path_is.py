@@ -40,6 +40,8 @@ FILES = {
     InputKind.HTML: b"<!DOCTYPE html><html></html>",
     InputKind.EVENT_LOG: json.dumps(LOG[0]).encode() + b"\n",
     InputKind.OURS: b'{"format": "nsysalign-answer", "version": 2}',
+    InputKind.EXECUTION: b'{"schema": "1.1.0-chakra.0.0.4", "pid": 7, "nodes": []}',
+    InputKind.POINTER: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
     InputKind.ARCHIVE: b"PK\3\4....",
     InputKind.EMPTY: b"",
     InputKind.JSON: b'{"a": 1}',
@@ -59,6 +61,12 @@ def test_what_a_file_is_does_not_depend_on_its_name(kind, name, tmp_path):
     assert kind_of(path) is kind
     path.write_bytes(gzip.compress(FILES[kind]))
     assert kind_of(path) is kind or kind in (InputKind.REPORT, InputKind.CUT_REPORT)
+
+
+def test_a_gzip_file_that_cannot_be_unpacked_is_damaged(tmp_path):
+    packed = gzip.compress(FILES[InputKind.TORCH_PROFILER])
+    (tmp_path / "t.json.gz").write_bytes(packed[:12] + bytes(9) + packed[21:])
+    assert kind_of(tmp_path / "t.json.gz") is InputKind.DAMAGED_GZIP
 
 
 @pytest.mark.parametrize("command", ["analyze", "show", "report", "export", "diff"])

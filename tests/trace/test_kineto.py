@@ -165,6 +165,12 @@ AMD = [event("cuda_runtime", "hipLaunchKernel", 0, 10, correlation=1)]
 MTIA = [event("cpu_op", "aten::add", 0, 10), {**event("mtia_runtime", "run", 0, 9)}]
 
 
+def test_a_file_that_ends_before_its_events_is_cut(tmp_path):
+    (tmp_path / "t.json").write_text('{"schemaVersion": 1,\n "deviceProperties": [\n {"id": 0, "na')
+    result = CliRunner().invoke(cli, ["analyze", str(tmp_path / "t.json")])
+    assert isinstance(result.exception, TraceError) and "is cut" in result.exception.message
+
+
 @pytest.mark.parametrize(("contents", "what"), [
     ({"traceEvents": AMD, "schemaVersion": 1}, "AMD"),
     ({"traceEvents": [], "roctracer_version": 4.1}, "AMD"),
