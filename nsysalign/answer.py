@@ -62,8 +62,9 @@ VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
-#: Ranges that hold less than half of a run lead where this share of it could be saved in one.
-LEADS_RUN = 0.02
+#: Ranges that hold less than half of a run lead where this share of it could be saved in one; and where
+#: its GPU works for nearly all of it, those in which this share could.
+LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
@@ -606,8 +607,13 @@ def _leading(
     if lead and runs and lead.kind == "nvtx":
         held_ns = sum(row.warm.total_ns + row.cold.total_ns for row in own)
         whole_ns = runs[0].elapsed_ns
+        working_ns = sum(runs[0].parts_ns[cause] for cause in OPERATION_KINDS)
         if 2 * held_ns < whole_ns and saving_ns < LEADS_RUN * whole_ns:
             return runs[0]  # next to nothing of it
+        # what waits for other work of the GPU saves nothing of a run in which that always works
+        saving_ns = min(saving_ns, whole_ns - working_ns)
+        if working_ns >= NEARLY_ALL * whole_ns and saving_ns < LEADS_BUSY * whole_ns:
+            return runs[0]
     if lead and runs and lead.inferred and len(lead.groups) > 1:
         return runs[0]  # pairs that were read from the trace, of different things
     if runs and max(losses, default=0) > saving_ns:

@@ -511,8 +511,10 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     if rows.empty:
         return says
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
-    share = percent(largest["total_ns"] / max(rows["total_ns"].sum(), 1))
-    name = kernel_name(safe_text(largest["kernel"]))
+    part = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
+    if part < _NAMED:
+        return f"{says} No kernel is more than {percent(part)} of its kernel time."
+    share, name = percent(part), kernel_name(safe_text(largest["kernel"]))
     if NCCL.search(
         largest["kernel"]
     ):  # ncu replays a kernel alone: a collective would wait for ever

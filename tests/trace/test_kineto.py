@@ -456,3 +456,20 @@ def test_small_ranges_of_a_busy_run_do_not_lead(tmp_path, gap_us):
         at += 1_000
     found = answer(nsysalign.analyze(written(events, tmp_path / "t.json")))
     assert found.proof.kind == ("run" if gap_us == 5 else "nvtx")
+
+
+def test_what_waits_for_other_work_of_a_busy_gpu_leads_no_screen(tmp_path):
+    """Ranges hold the whole run, and what one of them launches waits behind another stream's kernels: of
+    a run in which the GPU always works nothing would be saved."""
+    events, at = [], 0
+    for n in range(6):
+        events += [
+            row("user_annotation", "a", at, at + 20),
+            row("user_annotation", "b", at + 20, at + 60),
+        ]
+        events += launched("long", at + 1, at + 10, at + 1_000, 3 * n + 1, stream=13)
+        events += launched("first", at + 21, at + 30, at + 40, 3 * n + 2)
+        events += launched("last", at + 41, at + 1_000, at + 1_008, 3 * n + 3)
+        at += 1_000
+    found = answer(nsysalign.analyze(written(events, tmp_path / "t.json")))
+    assert found.proof.kind == "run" and found.labels[0].label == "b"
