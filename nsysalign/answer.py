@@ -881,9 +881,14 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
     if not total:
         return Headline(_nothing_measured(analysis))
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
-    worked = int(busy[chosen].sum())
+    worked, between = int(busy[chosen].sum()), 0
+    if run is not None:
+        label = str(intervals["label"].iloc[run])
+        between = sentences.between_nodes_ns(analysis.kernels, label, parts["graph"])
+        worked -= between
     named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
-    named["staging of copies"] = sum(parts[c] for c in OPERATION_KINDS) - worked
+    named["staging of copies"] = sum(parts[c] for c in OPERATION_KINDS) - worked - between
+    named["between nodes of graphs"] = between
     idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
     listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
     shares = ", ".join([f"GPU busy {percent(worked / total)}", *listed])

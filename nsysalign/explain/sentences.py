@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
+import pandas as pd
+
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import Case, Numbers, spoken
 from nsysalign.explain.validity import largest_kernel
@@ -489,12 +491,20 @@ def of_thinned(ran_ns: int) -> str:
     return f"What is left of its GPU work ran for {duration(ran_ns)}."
 
 
+def between_nodes_ns(kernels: pd.DataFrame, label: str, graph_ns: int) -> int:
+    """How much of what a run spent in CUDA graphs lies between their nodes: all but the graphs that are
+    one row each.  kernels: `frames.KERNELS`."""
+    graphs = kernels[(kernels["label"] == label) & (kernels["kind"] == "graph")]
+    return max(graph_ns - int(graphs["total_ns"].sum()), 0)
+
+
 def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
     """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
     whole = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
     worked = sum(parts[cause] for cause in OPERATION_KINDS)
     worked -= int(staging(details)["ns"].sum())
+    worked -= between_nodes_ns(analysis.kernels, label, parts["graph"])
     if analysis.trace.thinned:
         return of_thinned(worked)
     takes = f"From its first to its last GPU work the run takes {duration(whole)}"

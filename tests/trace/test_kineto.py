@@ -321,6 +321,7 @@ def test_a_graph_launch_whose_nodes_have_no_numbers_is_a_graph(tmp_path):
     (run,) = found.runs["interval"]
     parts = found.parts[found.parts["interval"] == run].set_index("cause")["ns"]
     assert parts.to_dict() == {"kernel": 12_000, "graph": 12_000}
+    assert "GPU busy 50 %, between nodes of graphs 50 %" in answer(found).headline.text
     (step,) = found.grouped
     assert [group.work.graphs for group in step.groups] == [1]
 
