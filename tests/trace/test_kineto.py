@@ -30,7 +30,7 @@ from simulator.world import LEGACY, NON_BLOCKING
 import nsysalign
 from nsysalign.answer import answer
 from nsysalign.cli import cli
-from nsysalign.errors import NoCudaWork, TraceError
+from nsysalign.errors import EventLogError, NoCudaWork, TraceError
 from nsysalign.model import FRAME_RANGE, OPERATOR_RANGE, PUSH_POP, tid_of
 from nsysalign.text import duration
 from nsysalign.trace import chrome
@@ -474,3 +474,24 @@ def test_what_waits_for_other_work_of_a_busy_gpu_leads_no_screen(tmp_path):
         at += 1_000
     found = answer(nsysalign.analyze(written(events, tmp_path / "t.json")))
     assert found.proof.kind == "run" and found.labels[0].label == "b"
+
+
+@pytest.mark.parametrize(("shift_s", "error"), [(1, None), (3600, EventLogError)])
+def test_pairs_of_a_log_that_does_not_fit_are_counted_with_the_reason(tmp_path, shift_s, error):
+    steps = [Record("a"), Launch(20_000), Record("b"), Sync(), Elapsed("a", "b", "x")]
+    style = Style(event_rows="none", clock_lines=False)
+    sqlite, logs = export.write(
+        machine.run(Program({500: 4 * steps}, streams={7: LEGACY})), tmp_path, style
+    )
+    utc = style.utc_epoch + shift_s * 1_000_000_000
+    trace = of_export(sqlite, tmp_path / "trace.json", baseTimeNanoseconds=utc)
+    if error:
+        with pytest.raises(error, match="another run") as raised:
+            check.analyze(trace, logs)
+        assert "events" in raised.value.next_step
+        return
+    found = check.analyze(trace, logs)
+    assert len(found.unaligned) == 4 and found.measured.empty
+    assert (
+        "4 intervals could not be placed: its record call is not in the trace" in answer(found).lost
+    )
