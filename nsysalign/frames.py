@@ -7,15 +7,24 @@ nanoseconds on the trace's clock.  -1 stands for "none" in integer reference col
 columns use pandas' Int64.
 
 A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper
-indented lines continue it); `like TABLE: columns` says that some are those of a table above.
+indented lines continue it).  Other lines say more about it:
+
+    like TABLE: columns           these are as in a table above
+    key: columns                  they identify a row, in the stored form as well
+    link: column -> TABLE         holds keys of that table
+    words: column = words         holds nothing else; `words: column = CAUSES`: no other causes
+    dict: column                  holds mappings from texts; other columns of objects hold tuples of texts
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsysalign.causes import CAUSES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +37,18 @@ class Column(NamedTuple):
     meaning: str
 
 
-class Spec(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A table.  key: the columns that identify a row.  links: by column, the table of whose rows it
+    holds the keys.  words: by column, all that it can hold.  dicts: columns of mappings from texts."""
+
     name: str
     meaning: str
     columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dicts: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
@@ -160,17 +177,39 @@ def specs(text: str) -> tuple[Spec, ...]:
     tables = []
     for paragraph in text.strip().split("\n\n"):
         title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
-        columns: list[Column] = []
-        for line in lines:
-            if like := re.fullmatch(r" +like (\w+): (.+)", line):
-                known = {c.name: c for c in _declared[like[1]].columns}
-                columns += (known[name] for name in like[2].split())
-            else:
-                columns.append(Column(*line.split(maxsplit=2)))
         name, _, meaning = title.partition(": ")
-        _declared[name] = Spec(name, meaning, tuple(columns))
+        _declared[name] = _spec(name, meaning, [line.strip() for line in lines])
         tables.append(_declared[name])
     return tuple(tables)
+
+
+def _spec(name: str, meaning: str, lines: Sequence[str]) -> Spec:
+    """The table that the lines of a paragraph below its title declare."""
+    columns: list[Column] = []
+    key: tuple[str, ...] = ()
+    links: dict[str, str] = {}
+    words: dict[str, tuple[str, ...]] = {}
+    dicts: set[str] = set()
+    for line in lines:
+        begin, _, text = line.partition(": ")
+        if begin == "key":
+            key = tuple(text.split())
+        elif begin == "link":
+            column, _, links[column] = text.partition(" -> ")
+        elif begin == "words":
+            column, _, values = text.partition(" = ")
+            words[column] = CAUSES if values == "CAUSES" else tuple(values.split())
+        elif begin == "dict":
+            dicts.add(text)
+        elif begin.startswith("like "):
+            model = _declared[begin.removeprefix("like ")]
+            names = text.split()
+            columns += [next(c for c in model.columns if c.name == name) for name in names]
+            links |= {name: model.links[name] for name in names if name in model.links}
+            words |= {name: model.words[name] for name in names if name in model.words}
+        else:
+            columns.append(Column(*line.split(maxsplit=2)))
+    return Spec(name, meaning, tuple(columns), key, links, words, frozenset(dicts))
 
 
 def _internal(text: str) -> tuple[Spec, ...]:
@@ -301,6 +340,8 @@ _MAIN_SPECS = (
     KERNELS, GAPS, HOST_RANGES, HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
 ) = specs("""
 intervals: one row per placed interval
+    key: interval
+    words: kind = event host nvtx run
     interval              int64   number of the interval, the key of the other tables
     name                  str     unique name: label#repetition
     label                 str     what was measured by the same code
@@ -347,6 +388,9 @@ intervals: one row per placed interval
     group                 int64   number of its group (table groups), -1 for runs
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns
+    key: interval cause
+    link: interval -> intervals
+    words: cause = CAUSES
     interval  int64  number of the interval
     cause     str    one of causes.CAUSES
     ns        int64  nanoseconds of this cause
@@ -354,6 +398,8 @@ parts: the budget: one row per interval and cause that is not always zero; ns su
     upper_ns  int64  most over the error bar of the window's place
 
 segments: the window in order: touching pieces with one cause each
+    link: interval -> intervals
+    words: cause = CAUSES
     interval  int64  number of the interval
     start_ns  int64  begin
     end_ns    int64  end
@@ -379,6 +425,8 @@ details: parts broken down further
 
 other_streams: work launched inside the interval that ran on other streams, of more than 32 those that
         worked longest; not part of the budget
+    key: interval stream
+    link: interval -> intervals
     interval  int64  number of the interval
     stream    int64  CUPTI stream id
     ns        int64  union of its execution
@@ -387,7 +435,9 @@ other_streams: work launched inside the interval that ran on other streams, of m
                      be, as its stream waits for something that the trace does not tell
 
 labels: one row per label; the budget shown is that of one real interval (`row`)
+    key: label
     like intervals: label kind
+    words: kind = event host nvtx
     count         int64    intervals placed
     row           str      name of the interval with the lower-median elapsed time
     row_interval  int64    its number
@@ -406,6 +456,7 @@ labels: one row per label; the budget shown is that of one real interval (`row`)
     inside        str      label whose ranges hold its own and the same operations, '' for none
 
 groups: intervals of a label that did the same kind of work at the same pace
+    key: group
     group        int64  number of the group, the key of ledger, issued and group_parts
     like labels: label
     kind         int64  which of the label's kinds of work (of its process, where ranks are kinds)
@@ -428,6 +479,8 @@ groups: intervals of a label that did the same kind of work at the same pace
     two_streams  int64  intervals that begin on one stream and end on another
 
 ledger: what a group's time consists of; of each group ns adds up to groups.total_ns
+    link: group -> groups
+    words: cause = CAUSES
     group      int64  number of the group
     cause      str    one of causes.CAUSES
     what       str    the best name that the recording has: kernel, call, range, operation that was
@@ -438,6 +491,7 @@ ledger: what a group's time consists of; of each group ns adds up to groups.tota
     like details: direction memory bytes stream
 
 issued: what the typical interval of a group issued between its two records
+    link: group -> groups
     group   int64  number of the group
     kind    str    kernel, graph, memcpy or memset
     name    str    name of the kernel; direction and host memory of copies
@@ -446,6 +500,9 @@ issued: what the typical interval of a group issued between its two records
     blocks  int64  blocks of the grids of the kernels, -1 where the trace does not say
 
 group_parts: the budget of a group: sums of parts over its intervals
+    key: group cause
+    link: group -> groups
+    words: cause = CAUSES
     group     int64  number of the group
     cause     str    one of causes.CAUSES
     ns        int64  nanoseconds of this cause; of each group they add up to groups.total_ns
@@ -512,6 +569,8 @@ unaligned: what was measured but could not be placed
     site    str  call site, '' unknown
 
 findings: diagnoses
+    words: severity = error warning info
+    dict: evidence
     rule      str     name of the rule
     severity  str     error, warning or info
     label     str     the label it concerns
@@ -532,6 +591,8 @@ findings: diagnoses
 
 timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls,
         ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"
+    link: interval -> intervals
+    dict: detail
     interval   int64   number of the interval whose picture it belongs to
     lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the
                        waits they release, on their stream), omitted (a count of what did not fit)
@@ -563,6 +624,7 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = specs("""
 baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans
         of the intervals)
+    key: label
     label               str      what was measured by the same code
     kind                str      event or host
     site                str      call site
@@ -588,6 +650,8 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace
         alone; at most 32 per label
+    key: interval
+    link: interval -> intervals
     interval      int64  number of the interval
     predicted_ns  Int64  the prediction, NA where there is none
     lower_ns      Int64  lower end of its error bar
@@ -595,6 +659,7 @@ unprofiled: what an interval would have measured without nsys, predicted from th
     reason        str    why there is no prediction, '' where there is one
 
 unprofiled_parts: the budget scaled back to the prediction; ns sums to unprofiled.predicted_ns
+    key: interval cause
     like parts: interval cause ns
 """)
 

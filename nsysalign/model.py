@@ -324,22 +324,31 @@ class Evidence:
     source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
     #: Only for a run with --baseline; empty otherwise.
     baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
-    #: Tables of add-ons by name (`registry.tables`); they are attributes, too: `a.marks`.
+    #: Declared tables that have no field here, those of add-ons among them; they are attributes, too:
+    #: `a.marks`.
     extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        """A table of an add-on, without rows if it has filled none."""
+        """A declared table that has no field, without rows where nothing filled it."""
         if name in self.__dict__.get("extra", ()):
             return self.extra[name]
-        if not name.startswith("_") and name in registry.tables():
-            return frames.empty(registry.tables()[name])
+        if not name.startswith("_"):
+            for spec in registry.specs():
+                if spec.name == name:
+                    return frames.empty(spec)
         raise AttributeError(f"an analysis has no table or attribute {name!r}")
 
     def with_tables(self: _Self, tables: Mapping[str, pd.DataFrame]) -> _Self:
-        """The same analysis with other tables, its own or those of add-ons."""
-        extra = {name: table for name, table in tables.items() if name in registry.tables()}
-        fields = {name: table for name, table in tables.items() if name not in extra}
-        return replace(self, **fields, extra={**self.extra, **extra})
+        """The same analysis with other tables, those of add-ons among them."""
+        fields = self.as_fields(tables)
+        return replace(self, **fields | {"extra": {**self.extra, **fields["extra"]}})
+
+    @classmethod
+    def as_fields(cls, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+        """Tables by the field that holds them: those without a field of their own are `extra`."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        extra = {name: table for name, table in tables.items() if name not in names}
+        return {name: table for name, table in tables.items() if name in names} | {"extra": extra}
 
     def of_runs_by(self, kind: type[_Record]) -> list[_Record]:
         """The records about runs of this kind."""

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from nsysalign import registry, untrusted
+from nsysalign import frames, registry, untrusted
 from nsysalign.causes import CAUSES
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
@@ -24,30 +24,6 @@ from nsysalign.store.objects import holds, listed, plain, table, to_json
 VERSION = 2
 _AGAIN = "make it again: nsysalign analyze TRACE"
 _LISTED_AT_ONCE = 5_000  # a row as Python objects takes ten times its size
-#: The columns that identify a row, for tables that have such columns.
-_KEYS = {
-    "intervals": "interval",
-    "parts": ("interval", "cause"),
-    "other_streams": ("interval", "stream"),
-    "labels": "label",
-    "groups": "group",
-    "group_parts": ("group", "cause"),
-    "baseline": "label",
-    "unprofiled": "interval",
-    "unprofiled_parts": ("interval", "cause"),
-}
-#: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
-_OF_INTERVALS = (
-    *("parts", "segments", "details", "other_streams", "timeline"),
-    *("unprofiled", "unprofiled_parts"),
-)
-#: Columns whose values are words of ours.
-_WORDS = {
-    ("findings", "severity"): ("error", "warning", "info"),
-    ("intervals", "kind"): ("event", "host", "nvtx", "run"),
-    ("labels", "kind"): ("event", "host", "nvtx"),
-    **{(table, "cause"): CAUSES for table in ("parts", "segments", "details", "unprofiled_parts")},
-}
 _SQL_TYPES = {"str": str, "object": str, "float64": float}  # else int
 
 
@@ -68,12 +44,15 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
 
     database = sqlite_utils.Database(connection, execute_plugins=False)
     for spec in registry.specs():
-        linked = [("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None
-        database.table(spec.name).create(
+        stored = database.table(spec.name)
+        stored.create(
             {c.name: _SQL_TYPES.get(c.dtype, int) for c in spec.columns},
-            pk=_KEYS.get(spec.name),
-            foreign_keys=linked,
+            pk=spec.key or None,
+            foreign_keys=[(column, table, column) for column, table in spec.links.items()],
         )
+        for column in spec.links:
+            if column not in spec.key:  # SQLite makes an index of a key
+                stored.create_index([column])
         rows = getattr(analysis, spec.name)
         insert = f'INSERT INTO "{spec.name}" VALUES ({", ".join("?" * len(spec.columns))})'
         change = {"str": _encodable, "object": to_json}
@@ -81,8 +60,6 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
             lot = rows.iloc[first : first + _LISTED_AT_ONCE]
             lists = [listed(lot[c.name], change.get(c.dtype, plain)) for c in spec.columns]
             connection.executemany(insert, zip(*lists, strict=True))
-    for name in ("segments", "details", "timeline"):
-        database.table(name).create_index(["interval"])
     database.table("intervals").create_index(["label"])
     documentation = [
         {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
@@ -164,9 +141,9 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         raise AnalysisError(
             f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}", _AGAIN
         )
-    read, of_addons = {}, registry.tables()
+    read = {}
     for spec in registry.specs():
-        if spec.name in of_addons and spec.name not in {*columns_of, *not_tables}:
+        if spec.name in registry.tables() and spec.name not in {*columns_of, *not_tables}:
             continue  # written where that add-on was not there
         values = zip(*rows(spec.name, spec.names), strict=True)
         lists = [*map(list, values)] or [[] for _ in spec.names]
@@ -178,8 +155,7 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         trace=TraceInfo(**{name: _tuples(value) for name, value in meta["trace"].items()}),
         notes=tuple(meta["notes"]),
         known=Known(**meta["known"]),
-        extra={name: read.pop(name) for name in of_addons if name in read},
-        **read,
+        **Analysis.as_fields(read),
     )
 
 
@@ -230,10 +206,11 @@ def _problem(analysis: Analysis) -> str:
             and {type(known.calls_without_work), type(known.issuing_without_work)} == {int}
         ),
     }
-    for name in _OF_INTERVALS:
-        known_ones = getattr(analysis, name)["interval"].isin(numbers).all()
-        right[f"{name} names an interval that is not there"] = known_ones
-    for (name, column), words in _WORDS.items():
-        only = {*getattr(analysis, name)[column]} <= {*words}
-        right[f"{name}.{column} holds an unknown word"] = only
+    for spec in frames.ANALYSIS_SPECS:
+        table = getattr(analysis, spec.name)
+        for column, target in spec.links.items():
+            known_rows = table[column].isin(getattr(analysis, target)[column]).all()
+            right[f"{spec.name} names a row of {target} that is not there"] = known_rows
+        for column, words in spec.words.items():
+            right[f"{spec.name}.{column} holds an unknown word"] = {*table[column]} <= {*words}
     return next((problem for problem, is_right in right.items() if not is_right), "")

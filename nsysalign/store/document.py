@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 #: Intervals at once: a row as Python objects takes ten times its size.
 _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
-#: Tables that are lists of their rows.
-_AS_ROWS = (
-    *(frames.UNALIGNED, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
-    *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS, frames.GROUPS, frames.LEDGER, frames.ISSUED),
-    frames.GROUP_PARTS,
-)
+#: Tables that the document holds in another form, or not at all; all others are lists of their rows.
+_IN_OTHER_FORM = {
+    frames.INTERVALS, frames.PARTS, frames.DETAILS, frames.OTHER_STREAMS, frames.LABELS, frames.FINDINGS,
+    frames.SOURCE_LINES, frames.BASELINE, frames.UNPROFILED, frames.UNPROFILED_PARTS,
+}  # fmt: skip
+_LEFT_OUT = {frames.SEGMENTS, frames.TIMELINE}
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 
 
@@ -68,7 +68,12 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     for part in records(analysis.unprofiled_parts):
         unprofiled[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
     long = {name for addon in registry.addons().values() for name in addon.long}
-    extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
+    of_addons = {
+        name: table
+        for name, table in analysis.extra.items()
+        if name in registry.tables() and name not in long and not table.empty
+    }
+    rows = [s for s in frames.ANALYSIS_SPECS if s not in _IN_OTHER_FORM | _LEFT_OUT]
     return {
         "format": "nsysalign-analysis",
         "version": 2,
@@ -77,7 +82,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "known": plain(vars(analysis.known)),
         "intervals": [],
         "labels": labels,
-        **{spec.name: records(getattr(analysis, spec.name)) for spec in _AS_ROWS},
+        **{spec.name: records(getattr(analysis, spec.name)) for spec in rows},
         "findings": [  # nothing counts as confirmed that was not tested
             {**finding, "confirmation": status._asdict()}
             for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
@@ -85,5 +90,5 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "source_lines": dict(analysis.source_lines.itertuples(index=False)),
         "unprofiled": list(unprofiled.values()),
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
-        **{name: records(table) for name, table in extra.items()},
+        **{name: records(table) for name, table in of_addons.items()},
     }

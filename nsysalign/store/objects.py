@@ -27,11 +27,6 @@ _HOLDS: dict[str, tuple[set[type], str]] = {
     "float64": ({int, float, type(None)}, "numbers"),
     "Int64": ({int, type(None)}, "whole numbers"),
 }
-#: Columns of objects that are not tuples of texts.
-_OBJECTS: dict[tuple[str, str], tuple[type, type]] = {
-    ("findings", "evidence"): (dict, str),
-    ("timeline", "detail"): (dict, str),
-}
 
 
 def plain(value: Any) -> Any:
@@ -97,8 +92,8 @@ def table(lists: Iterable[list[Any]], spec: frames.Spec) -> pd.DataFrame:
     for (name, dtype, _), values in zip(spec.columns, lists, strict=True):
         if dtype == "object":
             values = [tuple(v) if isinstance(v, list) else v for v in values]
-            kind, within = _OBJECTS.get((spec.name, name), (tuple, str))
-            words, right = "declared", all(holds(value, kind, within) for value in values)
+            kind = dict if name in spec.dicts else tuple
+            words, right = "declared", all(holds(value, kind, str) for value in values)
         else:
             types, words = _HOLDS.get(dtype, ({int, bool}, "whole numbers"))
             right = {*map(type, values)} <= types
