@@ -4,8 +4,12 @@
     >>> a = nsysalign.analyze("trace.sqlite", events=["events-484.jsonl"])
     >>> a.intervals[["name", "elapsed_ns", "kernel_only_ns"]]
 
-    export, logs --> read --> place --> split --> explain --> Analysis
-                    (trace)  (place)   (split)   (tables, add-ons, segments, baseline, diagnose, host, predict, pictures)
+Each stage takes the record of the one before it and returns its own, which holds no more than later
+stages read; memory that the earlier ones used is given back in between.  Files are read in the first
+stage (but those of add-ons, and the grids of single kernels, `Trace.shapes`).
+
+    Request --> Recorded --> Placed --> Split --> Measured --> Explained --> Diagnosed --> Analysis
+           read         place      split    intervals    explain       diagnose      answer
 
 The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
 """
@@ -17,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,10 +29,19 @@ import pandas as pd
 from nsysalign import frames, registry
 from nsysalign.errors import EventLogError
 from nsysalign.explain.findings import diagnose
-from nsysalign.explain.runs import facts_of_runs
+from nsysalign.explain.rules import facts_of_runs
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.memory import trim_memory
-from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace
+from nsysalign.model import (
+    Alignment,
+    Analysis,
+    Diagnosis,
+    EventLog,
+    Evidence,
+    Known,
+    Trace,
+    TraceInfo,
+)
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.clocks import place_samples
@@ -38,6 +52,7 @@ from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
 from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.split.budget import (
     DISTURBED,
+    ByLog,
     SplitTrace,
     by_the_log,
     intervals_table,
@@ -51,10 +66,10 @@ from nsysalign.split.host import host_activity, on_host
 from nsysalign.split.labels import Ran, kernel_table, label_table
 from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
-from nsysalign.text import REPETITION
+from nsysalign.text import REPETITION, plural
 from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
 from nsysalign.trace.read import read_trace
-from nsysalign.trace.samples import read_clock_samples
+from nsysalign.trace.samples import Stacks, read_clock_samples, read_stacks
 
 #: Segments of all intervals are kept up to about this many; sums, bounds and details always cover
 #: all intervals.
@@ -74,21 +89,21 @@ def analyze(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
-    **given: _Paths,
+    **of_addons: _Paths,
 ) -> Analysis:
     """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with
     all that belongs to it.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the
     run's clocks.jsonl, `baseline` the event logs of the same program run without nsys, for
-    comparison.  `given`: files for add-ons, such as `marks`: dumps of marks inside kernels (.nsam),
+    comparison.  `of_addons`: files for add-ons, such as `marks`: dumps of marks inside kernels (.nsam),
     made in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
     segments are always kept; `all_segments` keeps those of every interval, even if a long trace has
     more than fit into a table of ordinary size; `progress(step, percent)` is called when a step
     begins.  Raises TraceError or EventLogError with what to do next.
     """
     known = {name for addon in registry.addons().values() for name in addon.files}
-    if unknown := sorted(given.keys() - known):
+    if unknown := sorted(of_addons.keys() - known):
         raise TypeError(f"analyze() got an unexpected keyword argument {unknown[0]!r}")
     path, logs, without = Path(trace), _several(events), _several(baseline)
     if path.is_dir():
@@ -99,8 +114,9 @@ def analyze(
         inputs = Inputs(path, logs, without)
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
-    if given:
-        inputs = replace(inputs, of_addons={name: _several(paths) for name, paths in given.items()})
+    if of_addons:
+        files = {name: _several(paths) for name, paths in of_addons.items()}
+        inputs = replace(inputs, of_addons=files)
     return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress)
 
 
@@ -114,63 +130,18 @@ def analyze_inputs(
     """The same for inputs that are already put together, including verdicts of re-runs and
     conditions of the run."""
     tell = progress or (lambda step, percent: None)
-    tell("reading the trace", 0)
-    trace, log = _read(inputs)
-    trim_memory()
-    tell("placing the events", 45)
-    latency = launch_latency(trace)
-    trace, alignment = without_own_work(trace, align(trace, log))
-    alignment = without_crowds(trace, with_runs(trace, alignment))
-    trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
-    trim_memory()
-    by_log = by_the_log(alignment, log)
-    # what only placing needs takes as much memory as all the rest
-    if log is not None and not inputs.baseline:
-        log = replace(
-            log,
-            records=frames.empty(frames.RECORDS),
-            waits=frames.empty(frames.WAITS),
-            elapsed=frames.empty(frames.ELAPSED),
-        )
-    alignment = replace(alignment, clock=None)
-    trace = replace(trace, event_rows=frames.empty(frames.EVENT_ROWS))
-    if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
-        trace = replace(trace, syncs=frames.empty(frames.SYNCS))
-    trim_memory()
-    tell("splitting the intervals", 60)
-    split = split_trace(trace, alignment, latency)
-    trim_memory()
-    tell("explaining", 85)
-    intervals = intervals_table(split, by_log)
-    trim_memory()
-    evidence, predicted = _evidence(split, intervals, log, inputs)
-    del log
-    trim_memory()
-    for add in registry.steps(inputs):
-        evidence = add(evidence, inputs)
-    diagnosis = diagnose(evidence, split.segment_arrays)
-    trim_memory()
-    return _answer(split, inputs, evidence, predicted, diagnosis, draw, all_segments)
+    record: Any = Request(inputs, tuple(draw), all_segments)
+    for stage in STAGES:
+        if stage.step:
+            tell(stage.step, stage.percent)
+        record = stage.run(record)
+        trim_memory()
+    return record
 
 
 def _several(paths: _Paths) -> tuple[Path, ...]:
     """One path becomes a list of one: a string would be taken for a list of its characters."""
     return tuple(map(Path, [paths] if isinstance(paths, str | PathLike) else paths))
-
-
-def _read(inputs: Inputs) -> tuple[Trace, EventLog | None]:
-    """The trace and its log."""
-    # big tables are read outside the GIL: the logs can be read meanwhile
-    with ThreadPoolExecutor(1) as pool:
-        logs = pool.submit(read_event_logs, inputs.events) if inputs.events else None
-        trace = read_trace(inputs.trace)
-        log = logs.result() if logs is not None else None
-    if log is not None and any(h.get("baseline") for h in log.headers):
-        raise EventLogError(
-            "this is the event log of a run without nsys, so it belongs to no trace",
-            "name the profiled run's log with --events, and this one with --baseline",
-        )
-    return trace, log
 
 
 def load(path: str | PathLike[str]) -> Analysis:
@@ -182,126 +153,317 @@ def load(path: str | PathLike[str]) -> Analysis:
     return database.load(stored(Path(path)))
 
 
-def _evidence(
-    split: SplitTrace, intervals: pd.DataFrame, log: EventLog | None, inputs: Inputs
-) -> tuple[Evidence, Predictions | None]:
-    """The tables that rules read; what the intervals should have measured without nsys if a run
-    without it says what they did."""
-    trace, alignment = split.trace, split.alignment
-    # those of the run as a whole come last: a view takes no memory
-    measured = intervals.iloc[: int((intervals["kind"] != "run").sum())]
-    labels = label_table(measured)
+# --- read
+
+
+class Request(NamedTuple):
+    """What is asked for.  draw, all_segments: as in `analyze`."""
+
+    inputs: Inputs
+    draw: tuple[str, ...]
+    all_segments: bool
+
+
+class Beside(NamedTuple):
+    """What else was recorded in the run, and of the same program without nsys; None and () for none.
+
+    not_compared: why its run without nsys cannot be compared with this one.  conditions: what was set up
+    around the run."""
+
+    clock_samples: pd.DataFrame
+    clock_notes: Sequence[str]
+    stacks: Stacks | None
+    stack_notes: Sequence[str]
+    baseline: EventLog | None
+    not_compared: str
+    conditions: tuple[str, ...]
+
+
+class Recorded(NamedTuple):
+    request: Request
+    beside: Beside
+    trace: Trace
+    log: EventLog | None
+
+
+def _read(request: Request) -> Recorded:
+    """Raises TraceError or EventLogError."""
+    inputs = request.inputs
+    # big tables are read outside the GIL: the logs can be read meanwhile
+    with ThreadPoolExecutor(1) as pool:
+        logs = pool.submit(read_event_logs, inputs.events) if inputs.events else None
+        trace = read_trace(inputs.trace)
+        log = logs.result() if logs is not None else None
+    if log is not None and any(header.get("baseline") for header in log.headers):
+        raise EventLogError(
+            "this is the event log of a run without nsys, so it belongs to no trace",
+            "name the profiled run's log with --events, and this one with --baseline",
+        )
+    return Recorded(request, _read_beside(inputs), trace, log)
+
+
+def _read_beside(inputs: Inputs) -> Beside:
+    samples, clock_notes = frames.empty(frames.CLOCK_SAMPLES), list[str]()
+    if inputs.clocks is not None:
+        samples, clock_notes = read_clock_samples(inputs.clocks)
+    stacks, stack_notes = None, list[str]()
+    if inputs.stacks is not None:
+        stacks, stack_notes = read_stacks(inputs.stacks)
+    baseline, not_compared = None, ""
+    if inputs.baseline:
+        try:
+            baseline = read_event_logs(inputs.baseline)
+        except EventLogError as error:  # the profiled run does not depend on it
+            reason = without_paths(error.message)
+            not_compared = f"the run without nsys cannot be compared with this one: {reason}"
+    conditions = RunDirectory(inputs.home).conditions() if inputs.home else ()
+    return Beside(
+        samples, clock_notes, stacks, stack_notes, baseline, not_compared, conditions
+    )  # fmt: skip
+
+
+# --- place
+
+
+class Placed(NamedTuple):
+    """latency: the usual launch latencies, measured before the tool's own work was taken out.  by_log:
+    what the event log alone says of each window.  log: without its records, where no run without nsys is
+    compared with it."""
+
+    request: Request
+    beside: Beside
+    trace: Trace
+    alignment: Alignment
+    log: EventLog | None
+    by_log: ByLog
+    latency: np.ndarray
+
+
+def _place(recorded: Recorded) -> Placed:
+    log = recorded.log
+    latency = launch_latency(recorded.trace)
+    trace, alignment = without_own_work(recorded.trace, align(recorded.trace, log))
+    alignment = without_crowds(trace, with_runs(trace, alignment))
+    trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
+    by_log = by_the_log(alignment, log)
+    # what only placing needs takes as much memory as all the rest
+    if log is not None and recorded.beside.baseline is None:
+        log = replace(
+            log,
+            records=frames.empty(frames.RECORDS),
+            waits=frames.empty(frames.WAITS),
+            elapsed=frames.empty(frames.ELAPSED),
+        )
+    trace = replace(trace, event_rows=frames.empty(frames.EVENT_ROWS))
+    if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
+        trace = replace(trace, syncs=frames.empty(frames.SYNCS))
+    alignment = replace(alignment, clock=None)
+    return Placed(recorded.request, recorded.beside, trace, alignment, log, by_log, latency)
+
+
+# --- split
+
+
+class Split(NamedTuple):
+    request: Request
+    beside: Beside
+    log: EventLog | None
+    by_log: ByLog
+    split: SplitTrace
+
+
+class Measured(NamedTuple):
+    """intervals: all of them, those of runs last; measured: all but those, a view."""
+
+    request: Request
+    beside: Beside
+    log: EventLog | None
+    split: SplitTrace
+    intervals: pd.DataFrame
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        return self.intervals.iloc[: int((self.intervals["kind"] != "run").sum())]
+
+
+def _split(placed: Placed) -> Split:
+    split = split_trace(placed.trace, placed.alignment, placed.latency)
+    return Split(placed.request, placed.beside, placed.log, placed.by_log, split)
+
+
+def _intervals(parted: Split) -> Measured:
+    intervals = intervals_table(parted.split, parted.by_log)
+    return Measured(parted.request, parted.beside, parted.log, parted.split, intervals)
+
+
+# --- explain
+
+
+class Explained(NamedTuple):
+    """evidence: the tables that rules read.  predicted: what the intervals should have measured without
+    nsys, if a run without it says what they did."""
+
+    request: Request
+    beside: Beside
+    split: SplitTrace
+    evidence: Evidence
+    predicted: Predictions | None
+
+
+class Diagnosed(NamedTuple):
+    request: Request
+    beside: Beside
+    split: SplitTrace
+    evidence: Evidence
+    predicted: Predictions | None
+    diagnosis: Diagnosis
+
+
+def _explain(measured: Measured) -> Explained:
+    split, log = measured.split, measured.log
+    alignment = split.alignment
     ran = Ran(split.explainer, alignment.windows)
-    groups = groups_of(split, ran, intervals)
-    intervals = intervals.assign(group=frames.narrow(groups.of_interval))
-    measured = intervals.iloc[: len(measured)]
+    groups = groups_of(split, ran, measured.intervals)
+    intervals = measured.intervals.assign(group=frames.narrow(groups.of_interval))
+    measured = measured._replace(intervals=intervals)
+    labels = label_table(measured.measured)
     around = labels_around(alignment.windows, intervals["label"])
     labels = labels.assign(inside=[around.get(label, "") for label in labels["label"]])
-    of_runs, gaps = facts_of_runs(ran)
-    without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
-    ranges = on_host(trace, alignment)
+    of_runs = facts_of_runs(ran)
+    ranges = on_host(split.trace, alignment)
+    clocks, clock_notes = _gpu_clocks(measured)
+    compared = _compared(measured, labels)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
-    disturbed = sum(DISTURBED in flags for flags in intervals["flags"])
-    if disturbed:
-        some = "1 interval was" if disturbed == 1 else f"{disturbed} intervals were"
-        notes.append(f"{some} disturbed by the profiler's own work (flag {DISTURBED})")
-    clocks = frames.empty(frames.GPU_CLOCKS)
-    if inputs.clocks is not None:
-        samples, said = read_clock_samples(inputs.clocks)
-        used = alignment.lanes.loc[alignment.busy, ["process", "device"]].drop_duplicates()
-        shared = used["device"].duplicated().any()  # or each process saw its own GPU as device 0
-        start = trace.info.session_start_utc_ns
-        clocks, more = place_samples(samples, alignment.clock_maps, start, shared=bool(shared))
-        notes += [*said, *more]
-    predicted, baseline = None, frames.empty(frames.BASELINE)
-    if inputs.baseline:
-        from nsysalign.compare.side_by_side import side_by_side
-
-        try:
-            without = read_event_logs(inputs.baseline)
-            predicted = predict(split, measured, labels)
-            windows = alignment.windows.iloc[: len(measured)]  # all but the run as a whole
-            baseline, said = side_by_side(
-                measured, windows, log, without, predicted.table, timed(without)
-            )
-            notes += said
-        except EventLogError as error:  # the profiled run does not depend on it
-            notes.append(
-                f"the run without nsys cannot be compared with this one: {without_paths(error.message)}"
-            )
-    info = trace.info
-    if set(intervals.loc[intervals["kind"] == "event", "method"]) == {"clock"}:
-        # every pair is placed by the events' own clock: it lacks no time stamps
-        stamps = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
-        info = replace(info, missing=tuple(m for m in info.missing if not m.startswith(stamps)))
-    unaligned = alignment.unaligned
-    unaligned_labels = unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
+    notes += [*_disturbed(intervals), *clock_notes, *compared.notes]
     evidence = Evidence(
-        trace=info,
+        trace=_info(split.trace.info, intervals),
         intervals=intervals,
         parts=split.parts,
         details=split.details,
         other_streams=other_streams(split),
         labels=labels,
-        **groups.tables,
-        unaligned=frames.check(unaligned.assign(label=unaligned_labels), frames.UNALIGNED),
+        unaligned=_with_labels(alignment.unaligned),
         kernels=kernel_table(ran, intervals),
-        gaps=gaps,
         host_ranges=ranges.table,
         gpu_clocks=clocks,
         source_lines=source_lines(log),
-        baseline=baseline,
+        baseline=compared.table,
         notes=tuple(dict.fromkeys(notes)),
-        of_runs=of_runs,
-        known=Known(
-            calls_without_work=sum(made.calls for made in without_work),
-            issuing_without_work=sum(made.issuing for made in without_work),
-            torch=named_by_probe(log, "torch"),
-            python=named_by_probe(log, "python"),
-        ),
+        of_runs=of_runs.records,
+        known=_known(log, of_runs.records),
     )
-    return evidence, predicted
+    evidence = evidence.with_tables({**groups.tables, **of_runs.tables})
+    return Explained(measured.request, measured.beside, split, evidence, compared.predicted)
 
 
-def _answer(
-    split: SplitTrace,
-    inputs: Inputs,
-    evidence: Evidence,
-    predicted: Predictions | None,
-    diagnosis: Diagnosis,
-    draw: Sequence[str],
-    all_segments: bool,
-) -> Analysis:
+def _with_add_ons(explained: Explained) -> Explained:
+    inputs, evidence = explained.request.inputs, explained.evidence
+    for add in registry.steps(inputs):
+        evidence = add(evidence, inputs)
+    return explained._replace(evidence=evidence)
+
+
+def _gpu_clocks(measured: Measured) -> tuple[pd.DataFrame, list[str]]:
+    """`frames.GPU_CLOCKS`, and notes."""
+    beside, split = measured.beside, measured.split
+    if measured.request.inputs.clocks is None:
+        return frames.empty(frames.GPU_CLOCKS), []
+    alignment = split.alignment
+    used = alignment.lanes.loc[alignment.busy, ["process", "device"]].drop_duplicates()
+    shared = used["device"].duplicated().any()  # or each process saw its own GPU as device 0
+    start = split.trace.info.session_start_utc_ns
+    clocks, notes = place_samples(
+        beside.clock_samples, alignment.clock_maps, start, shared=bool(shared)
+    )
+    return clocks, [*beside.clock_notes, *notes]
+
+
+class _Compared(NamedTuple):
+    """`frames.BASELINE`, notes, and predictions for the intervals that it compares."""
+
+    table: pd.DataFrame
+    notes: Sequence[str]
+    predicted: Predictions | None
+
+
+def _compared(measured: Measured, labels: pd.DataFrame) -> _Compared:
+    """This run and the one without nsys, side by side."""
+    baseline, reason = measured.beside.baseline, measured.beside.not_compared
+    if baseline is None:
+        return _Compared(frames.empty(frames.BASELINE), [reason] if reason else [], None)
+    from nsysalign.compare.side_by_side import side_by_side
+
+    intervals = measured.measured
+    windows = measured.split.alignment.windows.iloc[: len(intervals)]
+    predicted = predict(measured.split, intervals, labels)
+    table, notes = side_by_side(
+        intervals, windows, measured.log, baseline, predicted.table, timed(baseline)
+    )
+    return _Compared(table, notes, predicted)
+
+
+def _disturbed(intervals: pd.DataFrame) -> list[str]:
+    """A note on the intervals that the profiler disturbed, if there are any."""
+    count = sum(DISTURBED in flags for flags in intervals["flags"])
+    if not count:
+        return []
+    were = "was" if count == 1 else "were"
+    return [
+        f"{plural(count, 'interval')} {were} disturbed by the profiler's own work (flag {DISTURBED})"
+    ]
+
+
+def _info(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
+    """Where every pair is placed by the events' own clock, time stamps of events are not missing."""
+    if set(intervals.loc[intervals["kind"] == "event", "method"]) != {"clock"}:
+        return info
+    stamps = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
+    return replace(info, missing=tuple(m for m in info.missing if not m.startswith(stamps)))
+
+
+def _with_labels(unaligned: pd.DataFrame) -> pd.DataFrame:
+    labels = unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
+    return frames.check(unaligned.assign(label=labels), frames.UNALIGNED)
+
+
+def _known(log: EventLog | None, of_runs: Sequence[Any]) -> Known:
+    without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
+    return Known(
+        calls_without_work=sum(fact.calls for fact in without_work),
+        issuing_without_work=sum(fact.issuing for fact in without_work),
+        torch=named_by_probe(log, "torch"),
+        python=named_by_probe(log, "python"),
+    )
+
+
+def _diagnose(explained: Explained) -> Diagnosed:
+    return Diagnosed(*explained, diagnose(explained.evidence, explained.split.segment_arrays))
+
+
+# --- answer
+
+
+class _Kept(NamedTuple):
+    """`frames.SEGMENTS` of the intervals of which they are kept, what the host did in their gaps, and
+    notes on what was left out."""
+
+    segments: pd.DataFrame
+    activity: pd.DataFrame
+    notes: list[str]
+
+
+def _answer(diagnosed: Diagnosed) -> Analysis:
     """The evidence with what rules say, and with what is made for some intervals only: segments,
     what the host did, predictions, pictures."""
-    measured = evidence.measured
+    request, beside, split, evidence, predicted, diagnosis = diagnosed
     real = (evidence.intervals["kind"] != "run").to_numpy()
-    wanted = np.flatnonzero(evidence.intervals["name"].isin(list(draw)).to_numpy() & real)
+    asked_for = evidence.intervals["name"].isin(list(request.draw)).to_numpy() & real
+    wanted = np.flatnonzero(asked_for)
     drawn = np.array(chosen_intervals(evidence, diagnosis.findings, wanted.tolist()), np.int64)
-    conditions = RunDirectory(inputs.home).conditions() if inputs.home else ()
-    notes = [*conditions, *evidence.notes, *diagnosis.notes]
-    many = split.size[real].sum() > MOST_PIECES
-    if all_segments or not many:
-        kept = real | all_segments | (split.size.sum() <= 2 * MOST_PIECES)  # runs as much again
-        segments = split.segments(np.flatnonzero(kept))
-    else:
-        numbers = np.union1d(_fitting(np.setdiff1d(drawn, wanted), split), wanted)
-        segments = split.segments(numbers.astype(np.int64))
-        notes.append(
-            f"segments are kept of {len(numbers):,} of {len(measured):,} intervals (median, slowest and first of each "
-            "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
-        )
-    if many:
-        usual = chosen_intervals(evidence, diagnosis.findings, [])  # whatever else is drawn
-        some = _fitting(np.array(usual, np.int64), split)
-        activity = host_activity(split.trace, inputs.stacks, measured, split.segments(some))
-        if (activity.table["view"] != "all").any():
-            notes.append(
-                f"what the host did in its gaps was determined for {len(some):,} of {len(measured):,} intervals"
-            )
-    else:
-        of_intervals = segments[segments["interval"].isin(measured["interval"])]
-        activity = host_activity(split.trace, inputs.stacks, measured, of_intervals)
+    kept = _kept(diagnosed, wanted, drawn)
+    notes = [*beside.conditions, *evidence.notes, *diagnosis.notes, *kept.notes]
+    if len(kept.activity):
+        notes += beside.stack_notes
     if predicted is None:  # what the intervals that tables show would have measured without nsys
         rows = evidence.labels["row_interval"].to_numpy(dtype=np.int64)
         predicted = predict_intervals(split, np.intersect1d(rows, drawn))
@@ -309,15 +471,46 @@ def _answer(
         **evidence.fields
         | {
             "intervals": evidence.intervals.assign(findings=diagnosis.of_intervals),
-            "notes": tuple(dict.fromkeys([*notes, *activity.notes])),
+            "notes": tuple(dict.fromkeys(notes)),
         },
         findings=diagnosis.findings,
-        segments=segments,
-        host_activity=activity.table,
+        segments=kept.segments,
+        host_activity=kept.activity,
         unprofiled=predicted.table,
         unprofiled_parts=predicted.parts,
         timeline=split_timeline(split, drawn, evidence),
     )
+
+
+def _kept(diagnosed: Diagnosed, wanted: np.ndarray, drawn: np.ndarray) -> _Kept:
+    """Of a long trace segments are kept of some intervals: those that are wanted, and of those that are
+    drawn as many as fit.  wanted, drawn: numbers of intervals, rising."""
+    request, beside, split, evidence, _, diagnosis = diagnosed
+    measured, notes = evidence.measured, list[str]()
+    real = (evidence.intervals["kind"] != "run").to_numpy()
+    too_many = split.size[real].sum() > MOST_PIECES
+    if request.all_segments or not too_many:
+        with_runs_too = split.size.sum() <= 2 * MOST_PIECES  # runs as much again
+        segments = split.segments(np.flatnonzero(real | request.all_segments | with_runs_too))
+    else:
+        numbers = np.union1d(_fitting(np.setdiff1d(drawn, wanted), split), wanted)
+        segments = split.segments(numbers.astype(np.int64))
+        notes.append(
+            f"segments are kept of {len(numbers):,} of {len(measured):,} intervals (median, slowest and first of each "
+            "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
+        )
+    if not too_many:
+        of_intervals = segments[segments["interval"].isin(measured["interval"])]
+        activity = host_activity(split.trace, beside.stacks, measured, of_intervals)
+        return _Kept(segments, activity, notes)
+    usual = chosen_intervals(evidence, diagnosis.findings, [])  # whatever else is drawn
+    looked_at = _fitting(np.array(usual, np.int64), split)
+    activity = host_activity(split.trace, beside.stacks, measured, split.segments(looked_at))
+    if (activity["view"] != "all").any():
+        notes.append(
+            f"what the host did in its gaps was determined for {len(looked_at):,} of {len(measured):,} intervals"
+        )
+    return _Kept(segments, activity, notes)
 
 
 def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
@@ -325,3 +518,23 @@ def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
     first; ascending."""
     ranked = intervals[np.argsort(split.size[intervals], kind="stable")]
     return np.sort(ranked[np.cumsum(split.size[ranked]) <= MOST_PIECES // 3])
+
+
+class Stage(NamedTuple):
+    """step, percent: what progress says when it begins, '' for nothing."""
+
+    step: str
+    percent: int
+    run: Callable[[Any], Any]
+
+
+STAGES = (
+    Stage("reading the trace", 0, _read),
+    Stage("placing the events", 45, _place),
+    Stage("splitting the intervals", 60, _split),
+    Stage("explaining", 85, _intervals),
+    Stage("", 85, _explain),
+    Stage("", 85, _with_add_ons),
+    Stage("", 85, _diagnose),
+    Stage("", 85, _answer),
+)

@@ -189,7 +189,6 @@ answer.py: more most nothing own rest same several
 brief.py: every more most said
 compare/label_changes.py: found one other own rest same what
 compare/side_by_side.py: each found other own some what
-engine.py: given many more said some
 explain/advice.py: what
 explain/case.py: most
 explain/clocks.py: some
@@ -239,8 +238,7 @@ show/unprofiled_run.py: none
 show/waterfall.py: found most own said what
 split/groups.py: each found nothing of other others rest same some
 split/issued.py: each nothing of some which whose
-split/labels.py: each found of other others own same several some those which
-split/runs.py: more of own
+split/labels.py: each found other others own same several some those which
 stretch.py: found given
 trace/chrome.py: found more most rest what
 trace/cupti.py: found given more own rest said what
@@ -255,7 +253,6 @@ addons/marks/inside.py:join
 addons/marks/inside.py:inside
 addons/marks/inside.py:_ranges
 answer.py:answer
-engine.py:_evidence
 explain/clocks.py:interval_clocks
 explain/runs/blocks.py:small_launches
 explain/runs/pages.py:page_migrations_of
@@ -274,7 +271,6 @@ split/issued.py:issues_of
 split/issued.py:work_of
 split/issued.py:_spans
 split/labels.py:inside
-split/runs.py:with_runs
 trace/kineto.py:_finish
 trace/kineto.py:_ranges
 """

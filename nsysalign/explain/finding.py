@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,8 @@ import numpy as np
 from nsysalign import registry
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from nsysalign.model import Analysis
 
 SEVERITIES = ("error", "warning", "info")
@@ -70,6 +72,14 @@ class Finding:
     verdict: str = ""
     words: str = ""
     group: int = -1
+
+
+class OfRuns(NamedTuple):
+    """What is known of runs before rules are asked: records that rules read (`Evidence.of_runs_by`), and
+    tables by name."""
+
+    records: Sequence[Any] = ()
+    tables: Mapping[str, pd.DataFrame] = {}
 
 
 class Remark(NamedTuple):

@@ -167,15 +167,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         synchronised = numbers.time("typical_sync", case.ns("sync"))
         return f"{idler} was idle for {idle} of it; the CPU synchronised for {synchronised}."
     if cause == "sync":
-        often = numbers.count("waits", waits)
-        times = "once" if waits == 1 else f"{often} times"
-        back = case.copies_back
-        results = f"{numbers.count('copies_back', back, 'result')} of a few bytes" if back else ""
-        read = f" ({results} copied back)" if back else ""
-        return (
-            f"The CPU waits for the GPU {times} in it{read}, so that nothing can be launched ahead. "
-            f"{idler} was idle for {idle} of it."
-        )
+        return f"{_waits(case, numbers)} {idler} was idle for {idle} of it."
     if cause == "calls":
         return f"{idler} was idle for {idle} of it: {_calls(case, numbers)}."
     if cause == "launches":
@@ -204,6 +196,18 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         )
         return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
     return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
+
+
+def _waits(case: Case, numbers: Numbers) -> str:
+    often = numbers.count("waits", case.group.work.waits)
+    times = "once" if case.group.work.waits == 1 else f"{often} times"
+    copied = ""
+    if back := case.copies_back:
+        results = numbers.count("copies_back", back, "result")
+        copied = f" ({results} of a few bytes copied back)"
+    return (
+        f"The CPU waits for the GPU {times} in it{copied}, so that nothing can be launched ahead."
+    )
 
 
 def _in_what(case: Case) -> str:

@@ -35,8 +35,8 @@ NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
     """How long NCCL's kernels ran in the intervals of a label or run (ns), those that overlap counted
     each.  kernels: `frames.KERNELS`."""
-    ran = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
-    return int(ran.loc[ran["kernel"].astype(str).str.contains(NCCL), "total_ns"].sum())
+    rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
+    return int(rows.loc[rows["kernel"].astype(str).str.contains(NCCL), "total_ns"].sum())
 
 
 @dataclass(frozen=True)

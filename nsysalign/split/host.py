@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from statistics import multimode
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from nsysalign.model import (
 )
 from nsysalign.split.labels import grouped, plain_region
 from nsysalign.text import REPETITION, plural
-from nsysalign.trace.samples import Stacks, read_stacks
+from nsysalign.trace.samples import Stacks
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {
@@ -43,7 +42,7 @@ _REPETITION = re.compile(REPETITION)
 
 
 class OnHost(NamedTuple):
-    """A table, and notes: what neither ranges nor calls account for, what could not be read."""
+    """A table, and notes: what neither ranges nor calls account for."""
 
     table: pd.DataFrame
     notes: list[str]
@@ -148,21 +147,20 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
 
 
 def host_activity(
-    trace: Trace, stacks: Path | None, measured: pd.DataFrame, segments: pd.DataFrame
-) -> OnHost:
+    trace: Trace, stacks: Stacks | None, measured: pd.DataFrame, segments: pd.DataFrame
+) -> pd.DataFrame:
     """`frames.HOST_ACTIVITY`: what the host did in the gaps among these segments.  Per label the
     total, then each view that has data, its largest row first."""
     if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
-        return OnHost(frames.empty(frames.HOST_ACTIVITY), [])
+        return frames.empty(frames.HOST_ACTIVITY)
     gaps = host_gaps(measured, segments, trace.calls)
-    samples, notes = read_stacks(stacks) if stacks is not None else (None, [])
     whole = gaps.groupby("label", sort=False)["ns"].agg(count="size", ns="sum").reset_index()
     whole = whole.assign(view="all", share=1.0)
     views = [whole]  # per label; the functions that were sampled; ranges and calls
-    if samples is not None:
-        taken = _samples_in(gaps, samples)
+    if stacks is not None:
+        taken = _samples_in(gaps, stacks)
         whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
-        views.append(_functions(taken, samples))
+        views.append(_functions(taken, stacks))
     views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
     usual = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
     views = [view.assign(**{c: usual[c] for c in usual if c not in view}) for view in views]
@@ -172,7 +170,7 @@ def host_activity(
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
     order = {label: number for number, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
-    return OnHost(frames.check(table, frames.HOST_ACTIVITY), notes)
+    return frames.check(table, frames.HOST_ACTIVITY)
 
 
 def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:

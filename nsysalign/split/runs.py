@@ -11,7 +11,9 @@ operations are those of all its streams.  What is said of runs is in `explain/ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,57 +22,90 @@ from nsysalign import frames
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 
 
+class _Run(NamedTuple):
+    """The work of a process on a lane; words: what tells it apart from the others."""
+
+    words: Sequence[str]
+    lane: int
+    process: int
+    start_ns: int
+    end_ns: int
+
+
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     """The alignment with windows of kind run appended."""
-    lanes, busy = alignment.lanes, np.asarray(alignment.busy)
-    work = trace.operations[["start_ns", "end_ns"]]
-    spans = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(alignment.operation_lane)
-    used = lanes[busy].join(
-        spans.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
-    )
-    devices: list[tuple[int, int]] = []  # lanes that stand for several
-    rows = []
-    by_device = used.groupby(["process", "device"], sort=True)
-    # of a process the device that works most comes first
-    for (process, device), own in sorted(
-        by_device, key=lambda group: (group[0][0], -group[1]["ns"].sum())
-    ):
+    lanes = alignment.lanes
+    joint: list[tuple[int, int]] = []  # devices of several streams: they are lanes of their own
+    runs: list[_Run] = []
+    used = _used_lanes(trace, alignment)
+    for (process, device), streams in _busiest_first(used):
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
-        lane, start, end = own.index[0], own["start"].min(), own["end"].max()
-        if len(own) > 1:
-            lane = len(lanes) + len(devices)
-            devices.append((process, device))
-        rows.append((words, lane, process, start, end))
-        for stream in own.itertuples() if len(own) > 1 else ():
-            # pages of managed memory migrate in no context, on a stream of that name only
-            pages = stream.context == stream.stream == 0
-            name = "page migrations" if pages else f"stream {stream.stream}"
-            rows.append(([*words, name], stream.Index, process, stream.start, stream.end))
-    rows = [row for row in rows if row[-1] > row[-2]]
-    if not rows:
+        whole = _Run(words, streams.index[0], process, streams["start"].min(), streams["end"].max())
+        if len(streams) == 1:
+            runs.append(whole)
+            continue
+        runs.append(whole._replace(lane=len(lanes) + len(joint)))
+        joint.append((process, device))
+        for stream in streams.itertuples():
+            name = [*words, _stream_name(stream)]
+            runs.append(_Run(name, stream.Index, process, stream.start, stream.end))
+    runs = [run for run in runs if run.end_ns > run.start_ns]
+    if not runs:
         return alignment
-    texts, *numbers = zip(*rows, strict=True)
-    lane, of, begin, over = (np.array(column, np.int64) for column in numbers)
-    region = [f"run ({', '.join(text)})" if text else "run" for text in texts]
-    columns = {"kind": "run", "origin": ORIGIN["run"], "region": np.array(region, object)}
-    columns |= {"process": of, "elapsed_ns": over - begin}
-    columns |= dict.fromkeys(("thread", "end_thread"), of | pid_of(of))
-    columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
-    columns |= dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), begin)
-    columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
-    columns |= {"method": "exact", "error_ns": 0}
-    of_runs = frames.lean(columns, frames.WINDOWS, len(rows))
-    windows = of_runs  # pandas 2 warns of empty tables
-    if len(alignment.windows):
-        windows = pd.concat([alignment.windows, of_runs], ignore_index=True)
-    more = pd.DataFrame(devices, columns=["process", "device"]).assign(
-        context=-1, stream=-1, flag=-1
-    )
-    lanes = pd.concat([lanes, more.astype("int64")], ignore_index=True)
+    windows = _windows(runs)
+    if len(alignment.windows):  # pandas 2 warns of empty tables
+        windows = pd.concat([alignment.windows, windows], ignore_index=True)
+    joint_lanes = pd.DataFrame(joint, columns=["process", "device"])
+    joint_lanes = joint_lanes.assign(context=-1, stream=-1, flag=-1).astype("int64")
+    lanes = pd.concat([lanes, joint_lanes], ignore_index=True)
     return replace(
         alignment,
         lanes=frames.check(lanes, frames.LANES),
-        busy=np.append(busy, np.zeros(len(devices), dtype=bool)),
+        busy=np.append(alignment.busy, np.zeros(len(joint), dtype=bool)),
         windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
     )
+
+
+def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
+    """Lanes on which work ran, with its first start, its last end and the sum of its durations (ns)."""
+    work = trace.operations[["start_ns", "end_ns"]]
+    work = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(alignment.operation_lane)
+    spans = work.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
+    return alignment.lanes[np.asarray(alignment.busy)].join(spans)
+
+
+def _busiest_first(used: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
+    """The lanes of each process and device; of a process the device that works most comes first."""
+    devices = list(used.groupby(["process", "device"], sort=True))
+    return sorted(devices, key=lambda item: (item[0][0], -item[1]["ns"].sum()))
+
+
+def _stream_name(stream: Any) -> str:
+    """Pages of managed memory migrate in no context, on a stream of that name only."""
+    if stream.context == stream.stream == 0:
+        return "page migrations"
+    return f"stream {stream.stream}"
+
+
+def _windows(runs: Sequence[_Run]) -> pd.DataFrame:
+    """`frames.WINDOWS`: a row per run."""
+    names = [f"run ({', '.join(run.words)})" if run.words else "run" for run in runs]
+    lane = np.array([run.lane for run in runs], np.int64)
+    process = np.array([run.process for run in runs], np.int64)
+    start = np.array([run.start_ns for run in runs], np.int64)
+    end = np.array([run.end_ns for run in runs], np.int64)
+    columns = {
+        "kind": "run",
+        "origin": ORIGIN["run"],
+        "region": np.array(names, object),
+        "process": process,
+        "elapsed_ns": end - start,
+        "method": "exact",
+        "error_ns": 0,
+        **dict.fromkeys(("thread", "end_thread"), process | pid_of(process)),
+        **dict.fromkeys(("start_lane", "end_lane"), lane),
+        **dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), start),
+        **dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), end),
+    }
+    return frames.lean(columns, frames.WINDOWS, len(runs))

@@ -166,51 +166,69 @@ def _tuples(value: Any) -> Any:
 def _problem(analysis: Analysis) -> str:
     """What is wrong with a file from someone else, '' if nothing: it is shown only if its budgets
     add up, its tables belong together, and everything is what it is declared to be."""
-    intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
-    labels, shares, numbers = analysis.labels, analysis.host_activity, intervals["interval"]
+    numbers = analysis.intervals["interval"]
     if not numbers.is_unique or (numbers < 0).any():
         return "two intervals have the same number"
+    if not _holds_what_was_written(analysis):
+        return "what it says beside the tables is not what was written"
+    return _wrong_sum(analysis) or _wrong_row(analysis)
+
+
+def _wrong_sum(analysis: Analysis) -> str:
+    """Which sum does not add up, '' for none."""
+    intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
+    if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
+        return "a window does not have the length of its interval"
+    if (parts["ns"] < 0).any():
+        return "a part is negative"
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     of_parts = parts["ns"].groupby(parts["interval"]).sum().reindex(elapsed.index, fill_value=0)
+    if (of_parts != elapsed).any():
+        return "the parts of an interval do not add up"
     pieces = (segments["end_ns"] - segments["start_ns"]).groupby(segments["interval"]).sum()
+    if (pieces != elapsed.reindex(pieces.index)).any():
+        return "the pieces of an interval do not add up"
+    return ""
+
+
+def _wrong_row(analysis: Analysis) -> str:
+    """Which row belongs to nothing, or holds what its table cannot, '' for none."""
+    labels, activity = analysis.labels, analysis.host_activity
     bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
+    if (bars.any(axis=1) != bars.all(axis=1)).any():
+        return "a prediction lacks an end of its error bar"
+    if not labels["label"].is_unique or {*labels["label"]} != {*analysis.measured["label"]}:
+        return "the labels are not those of the intervals"
+    if not labels["row_interval"].isin(analysis.intervals["interval"]).all():
+        return "a label's row is not among the intervals"
+    if {*activity["label"]} != {*activity.loc[activity["view"] == "all", "label"]}:
+        return "host_activity lacks what its shares are of"
+    for spec in frames.ANALYSIS_SPECS:
+        table = getattr(analysis, spec.name)
+        for column, target in spec.links.items():
+            if not table[column].isin(getattr(analysis, target)[column]).all():
+                return f"{spec.name} names a row of {target} that is not there"
+        for column, words in spec.words.items():
+            if not {*table[column]} <= {*words}:
+                return f"{spec.name}.{column} holds an unknown word"
+    return ""
+
+
+def _holds_what_was_written(analysis: Analysis) -> bool:
+    """Whether what stands beside the tables is of the types that were written."""
     info, known = analysis.trace, analysis.known
     texts = [info.path, known.torch, known.python]
     texts += [t for t in (info.nsys_version, info.schema_version, info.driver_version) if t]
     begin_ns = info.session_start_utc_ns or 0
-    right = {
-        "a window does not have the length of its interval": (
-            (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"])
-        ),
-        "a part is negative": (parts["ns"] >= 0).all(),
-        "the parts of an interval do not add up": (of_parts == elapsed).all(),
-        "the pieces of an interval do not add up": (pieces == elapsed.reindex(pieces.index)).all(),
-        "a prediction lacks an end of its error bar": (bars.any(axis=1) == bars.all(axis=1)).all(),
-        "the labels are not those of the intervals": (
-            labels["label"].is_unique and {*labels["label"]} == {*analysis.measured["label"]}
-        ),
-        "a label's row is not among the intervals": labels["row_interval"].isin(numbers).all(),
-        "host_activity lacks what its shares are of": (
-            {*shares["label"]} == {*shares.loc[shares["view"] == "all", "label"]}
-        ),
-        "what it says beside the tables is not what was written": (
-            holds(texts, list, str)
-            and info.recorder in RECORDERS
-            and all(
-                holds(v, tuple, str) for v in (info.devices, info.missing, info.notes, info.reasons)
-            )
-            and holds(analysis.notes, tuple, str)
-            and type(begin_ns) is int
-            and 0 <= begin_ns < 1 << 62
-            and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
-            and {type(known.calls_without_work), type(known.issuing_without_work)} == {int}
-        ),
-    }
-    for spec in frames.ANALYSIS_SPECS:
-        table = getattr(analysis, spec.name)
-        for column, target in spec.links.items():
-            known_rows = table[column].isin(getattr(analysis, target)[column]).all()
-            right[f"{spec.name} names a row of {target} that is not there"] = known_rows
-        for column, words in spec.words.items():
-            right[f"{spec.name}.{column} holds an unknown word"] = {*table[column]} <= {*words}
-    return next((problem for problem, is_right in right.items() if not is_right), "")
+    return (
+        holds(texts, list, str)
+        and info.recorder in RECORDERS
+        and all(
+            holds(v, tuple, str) for v in (info.devices, info.missing, info.notes, info.reasons)
+        )
+        and holds(analysis.notes, tuple, str)
+        and type(begin_ns) is int
+        and 0 <= begin_ns < 1 << 62
+        and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
+        and {type(known.calls_without_work), type(known.issuing_without_work)} == {int}
+    )

@@ -68,7 +68,8 @@ def activity(folder, threads=None, samples=(), made=None, names=()) -> pd.DataFr
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     made = frames.empty(frames.OS_CALLS) if made is None else made
     trace = SimpleNamespace(calls=calls(threads or ISSUED), os_calls=made, names=dict(names))
-    return host_activity(trace, path if samples else None, INTERVALS, SEGMENTS).table
+    stacks = read_stacks(path)[0] if samples else None
+    return host_activity(trace, stacks, INTERVALS, SEGMENTS)
 
 
 def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
@@ -115,8 +116,8 @@ def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     gaps = host_gaps(INTERVALS, SEGMENTS, calls({100: OTHER, 101: MAIN}))
     assert gaps.thread.tolist() == [OTHER, MAIN, -1]
     busy = SEGMENTS[SEGMENTS["cause"] != "host"]
-    found = host_activity(SimpleNamespace(calls=calls({100: MAIN})), None, INTERVALS, busy)
-    assert found.table.empty and not found.notes
+    trace = SimpleNamespace(calls=calls({100: MAIN}))
+    assert host_activity(trace, None, INTERVALS, busy).empty
 
 
 def test_samples_of_a_run_reach_its_analysis(tmp_path):

@@ -8,13 +8,25 @@ each.  Severity: error = the number answers another question; warning = much of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
 from nsysalign import registry
-from nsysalign.explain.finding import Findings
-from nsysalign.explain.runs import blocks, failed, idle, no_work, pages, ranges, records, set_up
+from nsysalign.explain.finding import Findings, OfRuns
+from nsysalign.explain.runs import (
+    blocks,
+    failed,
+    gaps,
+    idle,
+    no_work,
+    pages,
+    ranges,
+    records,
+    set_up,
+)
+from nsysalign.model import Trace
+from nsysalign.split.labels import Ran
 
 
 class Rule(NamedTuple):
@@ -25,17 +37,28 @@ class Rule(NamedTuple):
     find: Callable[[Any], Findings]
     each: str = ""  # of `labels` or `runs`
     table: str = ""  # of an add-on: asked only where the analysis has this table
+    facts: Callable[[Ran], OfRuns] | None = None  # what it has to know of the trace
+
+
+def _of_trace(records_of: Callable[[Trace], Iterable[Any]]) -> Callable[[Ran], OfRuns]:
+    """Facts that are read off the trace alone."""
+    return lambda ran: OfRuns(tuple(records_of(ran.trace)))
 
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
     Rule("failed-calls", failed.failed_calls),
-    Rule("lost-records", records.lost_records),
-    Rule("no-gpu-work", no_work.no_gpu_work),
-    Rule("set-up", set_up.set_up, each="runs"),
-    Rule("few-blocks", blocks.few_blocks, each="runs"),
-    Rule("page-migrations", pages.page_migrations, each="runs"),
-    Rule("whole-run", idle.whole_run, each="runs"),
+    Rule("lost-records", records.lost_records, facts=_of_trace(records.lost_records_of)),
+    Rule("no-gpu-work", no_work.no_gpu_work, facts=_of_trace(no_work.calls_without_work)),
+    Rule("set-up", set_up.set_up, each="runs", facts=_of_trace(set_up.set_ups)),
+    Rule("few-blocks", blocks.few_blocks, each="runs", facts=_of_trace(blocks.small_launches_of)),
+    Rule(
+        "page-migrations",
+        pages.page_migrations,
+        each="runs",
+        facts=_of_trace(pages.page_migrations_of),
+    ),
+    Rule("whole-run", idle.whole_run, each="runs", facts=gaps.idle_times),
     Rule("ranges-without-work", ranges.ranges_without_work),
 )
 
@@ -48,6 +71,13 @@ OF_LABELS: tuple[str, ...] = (
     "module-load", "host-gap", "many-tiny-kernels", "api-launch", "launch-latency", "allocation-inside", "other-calls",
     "sync-inside", "copy-inside", "queued", "graph-opaque", "unknown-time", "mixed", "gpu-bound",
 )  # fmt: skip
+
+
+def facts_of_runs(ran: Ran) -> OfRuns:
+    """What the rules about runs have to know of the trace, all of it."""
+    facts = [rule.facts(ran) for rule in REGISTRY if rule.facts]
+    records = [record for fact in facts for record in fact.records]
+    return OfRuns(tuple(records), {name: t for fact in facts for name, t in fact.tables.items()})
 
 
 @cache

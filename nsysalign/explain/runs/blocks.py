@@ -44,6 +44,11 @@ class SmallLaunches(NamedTuple):
     longest_ns: int = 0  # how long the one that is named ran
 
 
+def small_launches_of(trace: Trace) -> list[SmallLaunches]:
+    """Those on the GPUs of the trace."""
+    return small_launches(trace, trace.gpus)
+
+
 def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]:
     """For how long a device ran kernels that leave most of it without work: fewer blocks than
     multiprocessors, which take one each at least; blocks of fewer threads than a warp has.

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign import frames
+from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
@@ -99,9 +101,9 @@ class FirstWait(NamedTuple):
     ns: int  # of it so much because of that
 
 
-def idle_times(ran: Ran) -> tuple[list[IdleTime | FirstWait], list[tuple[Any, ...]]]:
-    """One for every process and device, without what the tool made itself, and its waits for first
-    kernels; and rows of `frames.GAPS`."""
+def idle_times(ran: Ran) -> OfRuns:
+    """An `IdleTime` for every process and device, without what the tool made itself, its waits for first
+    kernels; and `frames.GAPS`."""
     calls, names = ran.trace.calls, ran.trace.names
     loads = calls[calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])]
     syncs = calls[calls["kind"].isin([CALL[name] for name in SYNC_CALLS])]
@@ -146,7 +148,7 @@ def idle_times(ran: Ran) -> tuple[list[IdleTime | FirstWait], list[tuple[Any, ..
             in_data_loader=in_data_loader(ran.trace, run.process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
         )
-    return [*known.values(), *waits], rows
+    return OfRuns((*known.values(), *waits), {"gaps": frames.of_rows(rows, frames.GAPS)})
 
 
 def _name(ran: Ran, operation: int) -> str:
