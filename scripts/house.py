@@ -3,6 +3,7 @@
     python scripts/house.py                      every room of the core
     python scripts/house.py nsysalign/split      one room or file, with its functions of most locals
     python scripts/house.py --way                and what one `analyze()` runs: functions and files
+    python scripts/house.py --add                adds a rule about runs and a table to a copy, and counts the files
 
 Tokens are without comments and docstrings.  A code line is a line with a token on it.  A name is
 counted where it is bound: assigned, a parameter, a field, a variable of a loop.  It is a pronoun if
@@ -15,6 +16,9 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -24,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "nsysalign"
@@ -190,10 +195,118 @@ def functions_run() -> set[tuple[str, str, int]]:
     return {call for call in called if call[0].startswith(f"{PACKAGE}/")}
 
 
+class Edit(NamedTuple):
+    """A text that goes before another one in a file of the package; into a new file, where `before` is
+    empty."""
+
+    file: str
+    text: str
+    before: str = ""
+
+
+#: What somebody writes who adds a rule about runs: its file, and its line in the registry.
+NEW_RULE = (
+    Edit(
+        "explain/runs/trial.py",
+        """from typing import NamedTuple
+
+from nsysalign.explain.finding import OfRuns, Remark
+
+
+class Trial(NamedTuple):
+    operations: int
+
+
+def trials_of(ran):
+    return OfRuns((Trial(len(ran.trace.operations)),))
+
+
+def trial(facts):
+    for known in facts.analysis.of_runs_by(Trial):
+        yield Remark(f"the trial counted {known.operations} operations")
+""",
+    ),
+    Edit(
+        "explain/rules/__init__.py",
+        "from nsysalign.explain.runs import trial\n",
+        "from nsysalign.model import",
+    ),
+    Edit(
+        "explain/rules/__init__.py",
+        '    Rule("trial", trial.trial, facts=trial.trials_of),\n',
+        '    Rule("ranges-without-work"',
+    ),
+)
+#: A table: its paragraph, and what computes it.
+NEW_TABLE = (
+    Edit("frames.py", "    TRIALS,\n", "    INTERVALS, PARTS, SEGMENTS"),
+    Edit(
+        "frames.py",
+        "trials: operations by name\n    key: name\n    name   str    name of a kernel\n"
+        "    count  int64  how many\n\n",
+        "intervals: one row per placed interval\n",
+    ),
+    Edit(
+        "explain/runs/gaps.py",
+        "trials = ran.names.assign(name=ran.names['kernel'], count=1).drop_duplicates('name')\n    ",
+        "return OfRuns(tuple(known.values())",
+    ),
+    Edit("explain/runs/gaps.py", "'trials': frames.check(trials, frames.TRIALS), ", '"gaps": '),
+)
+
+
+def apply(edits: Iterable[Edit], package: Path) -> list[str]:
+    """Make them in a copy of the package; the files that they touch.  Raises ValueError where a place is
+    not there, or there twice."""
+    edits = list(edits)
+    for edit in edits:
+        path = package / edit.file
+        text = path.read_text("utf-8") if edit.before else ""
+        if edit.before and text.count(edit.before) != 1:
+            raise ValueError(
+                f"{edit.file}: {edit.before!r} is there {text.count(edit.before)} times"
+            )
+        path.write_text(text.replace(edit.before, edit.text + edit.before) if text else edit.text)
+    return sorted({edit.file for edit in edits})
+
+
+#: Analyses the demo with the copy, stores the analysis and reads it back: what the rule said, and the table.
+_TRY = """
+import sys; from pathlib import Path
+import nsysalign
+from nsysalign.store import database
+analysis = nsysalign.analyze(sys.argv[1], [sys.argv[2]])
+database.write(analysis, sys.argv[3])
+print([note for note in analysis.notes if "trial" in note], len(nsysalign.load(sys.argv[3]).trials))
+"""
+
+
+def added() -> tuple[list[str], list[str], str]:
+    """Files that a rule about runs touches, files that a table touches, and what an analysis with both
+    says."""
+    from recordings import unpack
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "nsysalign"
+        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        of_rule, of_table = apply(NEW_RULE, copy), apply(NEW_TABLE, copy)
+        trace, log = unpack("probe", Path(folder))[:2]
+        # without site, whose .pth of an editable installation finds the original
+        packages = [path for path in sys.path if path.endswith("-packages")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *packages])}
+        arguments = [str(trace), str(log), str(Path(folder) / "analysis.db")]
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", _TRY, *arguments],
+            cwd=folder, env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    return of_rule, of_table, done.stdout.strip()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("paths", nargs="*", type=Path, help="rooms or files, instead of all rooms")
     parser.add_argument("--way", action="store_true", help="also what one analyze() runs")
+    parser.add_argument("--add", action="store_true", help="what a new rule and a new table touch")
     options = parser.parse_args()
     print(HEADER)
     if not options.paths:
@@ -210,6 +323,11 @@ def main() -> None:
         print("pronouns:", ", ".join(f"{name} {n}" for name, n in whole.pronouns.most_common()))
         crowded = [(n, name) for name, n in whole.locals.items() if n > MOST_LOCALS]
         print("locals:", ", ".join(f"{name} {n}" for n, name in sorted(crowded, reverse=True)))
+    if options.add:
+        of_rule, of_table, outcome = added()
+        print(f"a rule about runs touches {len(of_rule)} files: {', '.join(of_rule)}")
+        print(f"a table touches {len(of_table)} files: {', '.join(of_table)}")
+        print(f"an analysis with both: {outcome}")
     if options.way:
         called = functions_run()
         files_run = {file for file, _, _ in called}

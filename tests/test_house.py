@@ -299,6 +299,14 @@ def test_functions_hold_what_a_reader_can_hold():
     assert {name for name in crowded if name.split()[0] not in left} == set()
 
 
+def test_a_rule_about_runs_and_a_table_touch_two_files_each():
+    """Added to a copy of the package, both reach an analysis, and the table what is stored of it."""
+    of_rule, of_table, outcome = house.added()
+    assert of_rule == ["explain/rules/__init__.py", "explain/runs/trial.py"]
+    assert of_table == ["explain/runs/gaps.py", "frames.py"]
+    assert re.fullmatch(r"\['the trial counted \d+ operations'\] [1-9]\d*", outcome)
+
+
 def test_the_count_of_the_house_knows_what_it_counts(tmp_path):
     """Parameters and variables of comprehensions are no locals; a docstring has no tokens."""
     file = tmp_path / "small.py"
