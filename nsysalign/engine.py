@@ -52,9 +52,8 @@ from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
 from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.split.budget import (
     DISTURBED,
-    ByLog,
     SplitTrace,
-    by_the_log,
+    idle_by_the_log,
     intervals_table,
     other_streams,
     split_trace,
@@ -226,8 +225,8 @@ def _read_beside(inputs: Inputs) -> Beside:
 
 
 class Placed(NamedTuple):
-    """latency: the usual launch latencies, measured before the tool's own work was taken out.  by_log:
-    what the event log alone says of each window.  log: without its records, where no run without nsys is
+    """latency: the usual launch latencies, measured before the tool's own work was taken out.  idle_at_most_ns:
+    by window (`idle_by_the_log`).  log: without its records, where no run without nsys is
     compared with it."""
 
     request: Request
@@ -235,7 +234,7 @@ class Placed(NamedTuple):
     trace: Trace
     alignment: Alignment
     log: EventLog | None
-    by_log: ByLog
+    idle_at_most_ns: pd.Series
     latency: np.ndarray
 
 
@@ -245,7 +244,7 @@ def _place(recorded: Recorded) -> Placed:
     trace, alignment = without_own_work(recorded.trace, align(recorded.trace, log))
     alignment = without_crowds(trace, with_runs(trace, alignment))
     trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
-    by_log = by_the_log(alignment, log)
+    idle_at_most_ns = idle_by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
     if log is not None and recorded.beside.baseline is None:
         log = replace(
@@ -258,7 +257,9 @@ def _place(recorded: Recorded) -> Placed:
     if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
         trace = replace(trace, syncs=frames.empty(frames.SYNCS))
     alignment = replace(alignment, clock=None)
-    return Placed(recorded.request, recorded.beside, trace, alignment, log, by_log, latency)
+    return Placed(
+        recorded.request, recorded.beside, trace, alignment, log, idle_at_most_ns, latency
+    )
 
 
 # --- split
@@ -268,7 +269,7 @@ class Split(NamedTuple):
     request: Request
     beside: Beside
     log: EventLog | None
-    by_log: ByLog
+    idle_at_most_ns: pd.Series
     split: SplitTrace
 
 
@@ -288,11 +289,11 @@ class Measured(NamedTuple):
 
 def _split(placed: Placed) -> Split:
     split = split_trace(placed.trace, placed.alignment, placed.latency)
-    return Split(placed.request, placed.beside, placed.log, placed.by_log, split)
+    return Split(placed.request, placed.beside, placed.log, placed.idle_at_most_ns, split)
 
 
 def _intervals(parted: Split) -> Measured:
-    intervals = intervals_table(parted.split, parted.by_log)
+    intervals = intervals_table(parted.split, parted.idle_at_most_ns)
     return Measured(parted.request, parted.beside, parted.log, parted.split, intervals)
 
 

@@ -268,7 +268,7 @@ LOG_SPECS = (
 ) = _internal("""
 records: Event.record() calls the probe saw, in file order
     int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
-        callers; bool library captured calibration intervened
+        callers; bool library captured calibration
 
 waits: Stream waits on an event the probe saw
     int64 process seq record tid stream_handle stream_id t0_ns t1_ns

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,7 +58,7 @@ from nsysalign.split.pieces import (
     words,
 )
 
-DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
+DISTURBED = "profiler-disturbed"
 #: Blocks of a stream, and calls of threads, that are explained at once: they bound the memory.
 _BLOCKS, _CALLS = 1 << 13, 1 << 17
 #: Rows of other streams that are held at once, beyond what is kept.
@@ -494,8 +493,8 @@ def _ordered_behind(split: SplitTrace, table: pd.DataFrame) -> np.ndarray:
     return ordered
 
 
-def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
-    """`frames.INTERVALS`, named and without findings."""
+def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFrame:
+    """`frames.INTERVALS`, named and without findings.  idle_at_most_ns: `idle_by_the_log`."""
     windows, lanes = split.alignment.windows, split.alignment.lanes
     if windows.empty:
         return frames.empty(frames.INTERVALS)
@@ -519,8 +518,8 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
         start_stream=stream[start_lane],
         end_stream=stream[end_lane],
         operations=split.operations,
-        idle_at_most_ns=by_log.idle_at_most_ns,
-        flags=pd.Series(_flags(split, total, by_log.intervened), dtype=object),
+        idle_at_most_ns=idle_at_most_ns,
+        flags=pd.Series(_flags(split, total), dtype=object),
         findings=pd.Series([()] * len(windows), dtype=object),
         **_work_inside(split, total),
     )
@@ -556,39 +555,24 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-class ByLog(NamedTuple):
-    """What the event log alone says, per window: how long the GPU can have been idle because of the
-    CPU (`place.lag`; NA where it does not say), and whether `nsysalign confirm` did something before
-    the start record."""
-
-    idle_at_most_ns: pd.Series
-    intervened: np.ndarray
-
-
-def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
-    """The log is not needed any more once this is known."""
+def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
+    """Int64, per window: how long the GPU can have been idle because of the CPU, by the event log alone
+    (`place.lag`); NA where it does not say."""
     windows = alignment.windows
-    intervened = np.zeros(len(windows), dtype=bool)
     if log is None:
-        return ByLog(pd.Series(pd.NA, windows.index, dtype="Int64"), intervened)
-    if log.records["intervened"].any():
-        asked = log.records.loc[log.records["intervened"], ["process", "seq"]]
-        seq = np.append(alignment.records["seq"].to_numpy(), -1)[windows["start"]]
-        starts = pd.MultiIndex.from_arrays([windows["log_process"], seq])
-        intervened = starts.isin(pd.MultiIndex.from_frame(asked))
+        return pd.Series(pd.NA, windows.index, dtype="Int64")
     proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
     source = windows["source"].where(windows["origin"] == ORIGIN["pair"], -1)
-    return ByLog(proven.reindex(source).set_axis(windows.index), intervened)
+    return proven.reindex(source).set_axis(windows.index)
 
 
-def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list[tuple[str, ...]]:
+def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
     """Per window, what is to be known about its number besides its parts."""
     windows = split.alignment.windows
     idle = total[:, WORK:].sum(axis=1)
     worked = _others_worked(split, total)
     columns = zip(
         _disturbed(split).tolist(),
-        intervened.tolist(),
         (2 * worked > idle).tolist(),
         (100 * worked > idle).tolist(),
         windows["remarks"].array,
@@ -596,8 +580,8 @@ def _flags(split: SplitTrace, total: np.ndarray, intervened: np.ndarray) -> list
         strict=True,
     )
     flags = []
-    for disturbed, by_confirm, for_long, at_all, remarks, synchronised in columns:
-        texts = [DISTURBED] * disturbed + [INTERVENED] * by_confirm
+    for disturbed, for_long, at_all, remarks, synchronised in columns:
+        texts = [DISTURBED] * disturbed
         if for_long:
             texts.append(OTHERS_WORKED)
         elif at_all:

@@ -18,6 +18,7 @@ from nsysalign.addons.confirm.experiment import (
     Level,
     Plan,
     Refused,
+    changed_records,
     choose,
     decide,
     gpu_time,
@@ -47,11 +48,13 @@ def planned(folder, body, intervention=None, **more):
 def retried(tmp_path, body, intervention=None, after=None, **more):
     made = planned(tmp_path / "before", body, intervention)
     again = runs.run(tmp_path / "after", after or body, made.change, **more)
-    return said_of(made, runs.analysed(again)[0])
+    return said_of(made, again)
 
 
-def said_of(made, after):
-    (row,) = judge(made, after, "").itertuples(index=False)
+def said_of(made, folder):
+    after, _ = runs.analysed(folder)
+    changed = changed_records(folder.glob("events-*.jsonl"))
+    (row,) = judge(made, after, "", changed).itertuples(index=False)
     return row
 
 
@@ -135,7 +138,7 @@ def test_a_second_run_that_says_nothing(tmp_path, more, words):
 
 def test_a_rerun_on_another_machine_says_nothing(tmp_path):
     made = replace(planned(tmp_path / "before", runs.host_gap), devices=("NVIDIA A100",))
-    after, _ = runs.analysed(runs.run(tmp_path / "after", runs.host_gap, "delay"))
+    after = runs.run(tmp_path / "after", runs.host_gap, "delay")
     reason = "the second run was made on Simulated H200 instead of NVIDIA A100"
     assert said_of(made, after).reason == reason
 

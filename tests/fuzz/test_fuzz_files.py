@@ -74,9 +74,6 @@ class Run:
         self.folder = folder
         self.trace, (log,) = export.write(world, folder, Style(event_rows="none"))
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        for line in lines:
-            if line["type"] == "record":
-                line["intervened"] = line["seq"] % 2 == 0
         hosts = [line for line in lines if line["type"] == "host"]
         lines += [{**hosts[0], "implicit": True}, {**hosts[-1], "implicit": True, "region": ""}]
         lines += [{"type": "note", "text": "said"}]

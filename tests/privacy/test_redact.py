@@ -253,7 +253,7 @@ def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
     logs = [read_event_logs([tmp_path / n]) for n in ("events-7.jsonl", "out.jsonl")]
     same_log(*logs)
     assert logs[0].headers == logs[1].headers
-    flags = ("implicit", "intervened", "library", "captured", "calibration", "interleaved")
+    flags = ("implicit", "library", "captured", "calibration", "interleaved")
     for value in ("0", "yes", [1], {"a": 1}, 1, 0, 0.5, True, None):
         shared(tmp_path, *(line | dict.fromkeys(flags, value) for line in EVERY_LINE))
         same_log(*(read_event_logs([tmp_path / n]) for n in ("events-7.jsonl", "out.jsonl")))

@@ -134,9 +134,10 @@ def _test(
     import pandas as pd
 
     from nsysalign.addons.confirm import verdicts
-    from nsysalign.addons.confirm.experiment import judge, row
+    from nsysalign.addons.confirm.experiment import changed_records, judge, row
     from nsysalign.commandline.present import present, recorded, store
     from nsysalign.files import file_name
+    from nsysalign.rundir import event_logs
 
     stem, home = f"{file_name(plan.label, 40)}-{plan.change}", run_dir.resolve()
     run = next(r for n in count(1) if not (home / (r := f"confirm/{stem}-{n}")).exists())
@@ -148,7 +149,8 @@ def _test(
     try:
         if status:
             raise NsysAlignError(f"the script ended with status {status} in the second run")
-        new = judge(plan, present(home / run, quiet=True, nsys=options.nsys), run)
+        after = present(home / run, quiet=True, nsys=options.nsys)
+        new = judge(plan, after, run, changed_records(event_logs(home / run)))
     except NsysAlignError as error:
         new = row(plan, "unclear", error.message, run)
     old = verdicts.read(run_dir / verdicts.CONFIRMED)

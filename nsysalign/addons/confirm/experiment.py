@@ -15,8 +15,9 @@ A test that could not give an answer is refused, with the reason, before anythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from nsysalign.causes import HIDDEN_BY_DELAY, NONE_IF_AHEAD
 from nsysalign.compare.bootstrap import level
 from nsysalign.model import OPERATION_KINDS, Analysis, EventLog
 from nsysalign.text import microseconds
+from nsysalign.untrusted import json_or_none, lines_of
 
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
@@ -265,11 +267,33 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return expected, error + RESOLUTION_NS
 
 
-def judge(plan: Plan, after: Analysis, run: str) -> pd.DataFrame:
+def changed_records(logs: Iterable[Path]) -> set[tuple[int, int]]:
+    """(process id, number) of the records before which the probe intervened, according to event logs."""
+    changed: set[tuple[int, int]] = set()
+    for log in logs:
+        pid = -1
+        for text in lines_of(log):
+            line = json_or_none(text) if '"header"' in text or '"intervened"' in text else None
+            if not isinstance(line, dict):
+                continue
+            if line.get("type") == "header":
+                pid = line.get("pid")
+            elif line.get("intervened") is True:
+                changed.add((pid, line.get("seq")))
+    return changed
+
+
+def judge(
+    plan: Plan, after: Analysis, run: str, intervened: Collection[tuple[int, int]]
+) -> pd.DataFrame:
     """A row of CONFIRMATIONS from the analysis of a re-run.  Only intervals at whose start record
-    the probe intervened (flag `intervened`) are compared."""
+    the probe intervened (`changed_records`) are compared."""
     rows = rows_of(after, plan.label)
-    changed = rows[["intervened" in flags for flags in after.intervals["flags"].iloc[rows]]]
+    starts = after.intervals[["pid", "start_record"]].iloc[rows]
+    at_a_changed_record = [
+        start in intervened for start in starts.itertuples(index=False, name=None)
+    ]
+    changed = rows[at_a_changed_record]
     devices = tuple(dict.fromkeys(after.trace.devices))
     now, then = float(after.intervals["operations"].iloc[changed].median()), plan.operations
     # the start record stands at the delay's end: if a budget still contains host, API or
