@@ -18,24 +18,32 @@ import kineto_file
 import pytest
 from test_documentation import DOCS, ROOT, typed_commands
 
+from nsysalign import cli
+
 DATA = ROOT / "nsysalign" / "demo"
 PAGES = [page for page in DOCS if page.parent.name != "lab"]
 #: What pages call a run, each a folder of the demo's recording.
-RUNS = ("RUN", "RUN_DIR", "A", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
+RUNS = ("A", "RUN", "RUN_DIR", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
 SCRIPTS = ("bench.py", "train.py", "puzzle.py", "script.py", "SCRIPT.py", "old.py", "new.py")
 #: Names on pages for what the recording calls otherwise.
 NAMES = {"L": "h2d_t1", "NAME": "h2d_t1", "t1": "h2d_t1", "runs/$(hostname)": "runs/node"}
+#: What one command is as good as another of, by what their words are.
+KINDS = dict.fromkeys(RUNS, "RUN") | dict.fromkeys(SCRIPTS, "SCRIPT") | {"NAME": "L", "t1": "L"}
 #: Status of what reads, and of what records where there is no GPU.
 READ, RECORD = {0, 1}, {0, 1, 3, 4}
 
 
 def shown() -> list[str]:
-    """The commands of all pages, once each; named alone (`nsysalign confirm`) they are no command."""
-    lines = {shlex.join(words): None for page in PAGES for words in typed_commands(page)}
+    """The commands of all pages, once each: what differs in the name of a run or a script alone is one.
+    Named alone (`nsysalign confirm`) they are no command."""
     bare = ("COMMAND --help", "confirm", "run", "run --sample-python")
-    return [
-        line for line in lines if line not in bare and "--dask" not in line
-    ]  # dask: tests/ranks
+    lines: dict[tuple[str, ...], str] = {}
+    for page in PAGES:
+        for words in typed_commands(page):
+            line = shlex.join(words)
+            if line not in bare and "--dask" not in line:  # dask: tests/ranks
+                lines.setdefault(tuple(KINDS.get(word, word) for word in words), line)
+    return list(lines.values())
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +55,12 @@ def place(tmp_path_factory):
     (place / "trace.sqlite").write_bytes(trace)
     shutil.copy(place / "trace.sqlite", place / "TRACE.sqlite")
     (place / "LOG.events.jsonl").write_bytes(log)
-    for name in RUNS:
-        (place / name).mkdir(parents=True)
-        (place / name / "trace.sqlite").write_bytes(trace)
-        (place / name / "events-484.jsonl").write_bytes(log)
-    for name in ("A", "RUN", "main", "baseline", "nsysalign-runs/bench-001"):
-        assert ran(place, ["analyze", "-q", name]).returncode == 0
-        for other in ("B", "run", "nsysalign-runs/bench-002"):
-            shutil.copy(place / name / "analysis.db", place / other / "analysis.db")
+    (place / "A").mkdir()
+    (place / "A" / "trace.sqlite").write_bytes(trace)
+    (place / "A" / "events-484.jsonl").write_bytes(log)
+    assert ran(place, ["analyze", "-q", "A"]).returncode == 0
+    for name in RUNS[1:]:
+        shutil.copytree(place / "A", place / name)
     assert ran(place, ["demo", "-q", "-o", "demo"]).returncode == 0
     for name in SCRIPTS:
         (place / name).write_text("def make(): return lambda: None\n")
@@ -67,10 +73,16 @@ def place(tmp_path_factory):
     return place
 
 
+HIDDEN = ("NSYS", "PYTHONPATH", "COLUMNS")
+
+
+def surroundings(place: Path) -> dict[str, str]:
+    return {"HOME": str(place), "PATH": f"{place}/bin:/usr/bin:/bin"}
+
+
 def ran(place: Path, words: list[str]) -> subprocess.CompletedProcess:
-    hidden = ("NSYS", "PYTHONPATH", "COLUMNS")
-    environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    environment |= {"HOME": str(place), "PATH": f"{place}/bin:/usr/bin:/bin"}
+    environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
+    environment |= surroundings(place)
     return subprocess.run(
         [sys.executable, "-m", "nsysalign", *words], cwd=place, env=environment,
         capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
@@ -78,7 +90,7 @@ def ran(place: Path, words: list[str]) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("line", shown())
-def test_a_command_that_a_page_shows_runs(place, tmp_path, line):
+def test_a_command_that_a_page_shows_runs(place, tmp_path, monkeypatch, capfd, line):
     shutil.copytree(place, tmp_path / "here", symlinks=True)
     here = tmp_path / "here"
     words = [NAMES.get(word, word) for word in shlex.split(line) if word not in ("ARGS", "ARGS...")]
@@ -89,11 +101,20 @@ def test_a_command_that_a_page_shows_runs(place, tmp_path, line):
     if "--interval" in words and "NAME" in line:
         words[-1] = "h2d_t1#1"
     words = [name for word in words for name in expanded(here, word)]
-    done = ran(here, words)
-    said = done.stdout[-2000:] + done.stderr[-2000:]
-    records = words[0] in ("run", "doctor") or any(".py" in word for word in words)
-    assert done.returncode in (RECORD if records else READ), said
-    assert "Traceback" not in said
+    if words[0] in ("run", "doctor") or any(".py" in word for word in words):
+        done = ran(here, words)
+        status, text, allowed = done.returncode, done.stdout + done.stderr, RECORD
+    else:  # what only reads does so in this process
+        monkeypatch.chdir(here)
+        for name in HIDDEN:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in surroundings(place).items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(words)
+        status, text, allowed = ended.value.code, "".join(capfd.readouterr()), READ
+    assert status in allowed, text[-4000:]
+    assert "Traceback" not in text
 
 
 def prepare(here: Path, line: str) -> None:
