@@ -55,7 +55,7 @@ def copied(folder: Path, *without: str):
     # without site, whose .pth of an editable installation finds what the copy lacks in the original
     packages = [path for path in sys.path if path.endswith("-packages")]
     path = os.pathsep.join([str(folder), *packages])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": path}
 
     def python(*arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(

@@ -1,6 +1,6 @@
 """The ledger of every group adds up to what its intervals measured, on every recording.
 
-Puzzles: `explain/test_puzzles.py`; drawings and simulated programs: `simulator.check.invariants`.
+Puzzles: `explain/test_puzzles.py`; recordings of one trace: `explain/test_claims.py`; drawings and simulated programs: `simulator.check.invariants`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from same_numbers import inputs, recordings  # noqa: E402
 
 #: Beside the project, where they are: recordings that are not in the repository.
 SHARED = ROOT.parent / "shared" / "data"
-OURS = [path for path in recordings(DATA) if path.parent.name != "puzzles"]
+POSITIONS = DATA / "positions_h100.sqlite.xz"
+ELSEWHERE = [*DATA.glob("puzzles/*"), *DATA.glob("*.sqlite.xz")]
+OURS = [path for path in recordings(DATA) if path not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("path", [*OURS, *recordings(SHARED)], ids=lambda path: path.name)
@@ -31,8 +33,7 @@ def test_recording(path, tmp_path):
 
 
 def test_a_stored_analysis_has_the_same_groups(tmp_path):
-    (path,) = (path for path in OURS if path.name == "positions_h100.sqlite.xz")
-    ((_, trace, logs, _, _),) = inputs(path, tmp_path)
+    ((_, trace, logs, _, _),) = inputs(POSITIONS, tmp_path)
     fresh = nsysalign.analyze(trace, logs)
     database.write(fresh, tmp_path / "analysis.db")
     stored = nsysalign.load(tmp_path / "analysis.db")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from simulator import export, machine
+from simulator.check import ledger
 from simulator.program import Launch, Program, Sync
 from simulator.world import LEGACY, NON_BLOCKING, World
 
@@ -28,8 +29,10 @@ RECORDINGS = sorted(DATA.glob("*.sqlite.xz"))  # the puzzles: see test_puzzles.p
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
 def test_a_recording(path, tmp_path):
     trace, logs = unpacked(path, tmp_path)
-    result = check(nsysalign.analyze(trace, logs, all_segments=True), trace)
+    analysis = nsysalign.analyze(trace, logs, all_segments=True)
+    result = check(analysis, trace)
     assert not result.false and not result.unknown
+    ledger(analysis)
 
 
 def test_a_launch_that_returns_after_its_kernel_is_counted_up_to_it(tmp_path):

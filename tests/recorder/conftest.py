@@ -54,7 +54,7 @@ class Program:
     def environment(self, **more: str) -> dict[str, str]:
         return {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "LD_LIBRARY_PATH": str(self.machine / "cuda"),
-            "PYTHONPATH": str(self.machine / "python"), "FAKE_CUDA": "1", "PYTHONDONTWRITEBYTECODE": "1", **more,
+            "PYTHONPATH": str(self.machine / "python"), "FAKE_CUDA": "1", **more,
         }  # fmt: skip
 
     def python(self, *words: object, **environment: str) -> subprocess.CompletedProcess:

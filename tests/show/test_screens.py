@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from nsysalign import brief
-from nsysalign.answer import answer
+from nsysalign.answer import Answer, answer
 from nsysalign.engine import analyze
 from nsysalign.model import Analysis
 from nsysalign.show import screen
@@ -59,16 +59,13 @@ def _printed(draw, width: int) -> str:
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
 
 
-def first_screen(analysis: Analysis, width: int) -> str:
-    said = answer(analysis)
+def first_screen(analysis: Analysis, said: Answer, width: int) -> str:
     listed = () if said.labels else screen.kernel_lines(analysis, width)
     return _printed(lambda c: screen.render(said, c, "report.html", listed=listed), width)
 
 
-def everything(analysis: Analysis, width: int) -> str:
-    return _printed(
-        lambda c: screen.everything(analysis, answer(analysis), c, "report.html"), width
-    )
+def everything(analysis: Analysis, said: Answer, width: int) -> str:
+    return _printed(lambda c: screen.everything(analysis, said, c, "report.html"), width)
 
 
 def expected_verdicts() -> dict[tuple[str, str], str]:
@@ -81,9 +78,9 @@ def expected_verdicts() -> dict[tuple[str, str], str]:
 def test_screen(name, tmp_path):
     analysis = analysed(name, tmp_path)
     said = answer(analysis)
-    assert first_screen(analysis, 80) == (SCREENS / f"{name}.txt").read_text("utf-8")
+    assert first_screen(analysis, said, 80) == (SCREENS / f"{name}.txt").read_text("utf-8")
     if name in WHOLE:
-        assert everything(analysis, 100) == (SCREENS / f"{name}-all.txt").read_text("utf-8")
+        assert everything(analysis, said, 100) == (SCREENS / f"{name}-all.txt").read_text("utf-8")
     if name in RECORDED:
         expected = {label: word for (of, label), word in expected_verdicts().items() if of == name}
         assert {row.label: row.verdict for row in said.labels} == expected
@@ -91,14 +88,14 @@ def test_screen(name, tmp_path):
     assert len(short.encode()) <= 2_000 and json.loads(short)["verdict"] == said.verdict
     valid(json.loads(short), SCHEMA["oneOf"][0])
     for width in (40, 60, 80, 140):
-        lines = first_screen(analysis, width).splitlines()
+        lines = first_screen(analysis, said, width).splitlines()
         assert len(lines) <= 24 and max(map(len, lines)) <= width
         whole = " ".join(" ".join(lines).split())  # sentences are wrapped, never cut
         assert " ".join(said.sentence.split()) in whole or width == 40
         rows_add_up(lines)
     assert sum(p.end_ns - p.start_ns for p in said.proof.pieces) == said.proof.elapsed_ns
     for width in (60, 140):
-        rows_add_up(everything(analysis, width).splitlines())
+        rows_add_up(everything(analysis, said, width).splitlines())
 
 
 def valid(value, kind: dict) -> None:
@@ -138,6 +135,8 @@ if __name__ == "__main__":
     for recorded in sys.argv[1:] or ["demo", *SINGLE, *RECORDED]:
         with tempfile.TemporaryDirectory() as folder:
             shown = analysed(recorded, Path(folder))
-            (SCREENS / f"{recorded}.txt").write_text(first_screen(shown, 80), "utf-8")
+            told = answer(shown)
+            (SCREENS / f"{recorded}.txt").write_text(first_screen(shown, told, 80), "utf-8")
             if recorded in WHOLE:
-                (SCREENS / f"{recorded}-all.txt").write_text(everything(shown, 100), "utf-8")
+                whole = everything(shown, told, 100)
+                (SCREENS / f"{recorded}-all.txt").write_text(whole, "utf-8")
