@@ -3,9 +3,10 @@
     python scripts/real_programs.py             # those whose modules are installed
     python scripts/real_programs.py --cheap     # what takes seconds and needs nothing but Python
     python scripts/real_programs.py --gpu       # their work on a GPU
+    python scripts/real_programs.py --gpu --cases --recorder cupti --jobs 6    # and those of real/cases.py
 
 For each: exit status and the form of its output (numbers taken out) both times, how many event
-pairs it compared, and how many of them were placed on the trace.  Needs an nsys.
+pairs it compared, and how many of them were placed on the trace.  Needs an nsys, or --recorder.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
+LONGEST_S = 120
 REAL = Path(__file__).resolve().parent / "real"
 #: Of this checkout, installed or not, whatever the working directory is.
 NSYSALIGN = (
@@ -37,13 +41,14 @@ TORCHRUN = "{python} -m torch.distributed.run --standalone --nproc-per-node 2 --
 
 class Program(NamedTuple):
     """In `command` {python} is this Python, {real} the folder of our own programs.  `exact`: it
-    prints the same each time, but for numbers of a GPU."""
+    prints the same each time, but for numbers of a GPU.  `status`: with which it ends."""
 
     name: str
     command: str
     needs: tuple[str, ...] = ()
     gpu: bool = True  # with --gpu it has work for one
     exact: bool = True
+    status: int = 0
 
 
 PROGRAMS = (
@@ -88,26 +93,48 @@ def form(text: str) -> list[str]:
     return sorted(" ".join(line.split()) for line in text.splitlines() if line.strip())
 
 
-def compare(program: Program, folder: Path, gpu: bool) -> dict:
+def cases() -> list[Program]:
+    """Those of real/cases.py."""
+    spec = importlib.util.spec_from_file_location("cases", REAL / "cases.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    command = "{python} {real}/cases.py "
+    return [Program(n, command + n, status=module.status(n)) for n in module.CASES]
+
+
+def compare(program: Program, folder: Path, gpu: bool, recorder: Sequence[str]) -> dict:
     """Run it both ways.  Nothing raises: what went wrong is in the answer."""
+    try:
+        return compared(program, folder, gpu, recorder)
+    except subprocess.TimeoutExpired as error:
+        how = "tool" if "run" in error.cmd else "plain"
+        return {"name": program.name, "ok": False, "said": f"{how}: {error.timeout} s"}
+
+
+def compared(program: Program, folder: Path, gpu: bool, recorder: Sequence[str]) -> dict:
+    """The same.  Raises TimeoutExpired."""
     words = program.command.format(python=sys.executable, real=REAL).split() + ["--gpu"] * gpu
     env = {k: v for k, v in os.environ.items() if not k.startswith("NSYSALIGN_")}
     answer: dict = {"name": program.name, "seconds": []}
-    done = []
+    statuses, texts = [], []
     run_dir = folder / "run"
-    for how, prefix in (("plain", ()), ("tool", (*NSYSALIGN, "run", "-q", "-o", run_dir, "--"))):
+    for how, prefix in (
+        ("plain", ()),
+        ("tool", (*NSYSALIGN, "run", "-q", *recorder, "-o", run_dir, "--")),
+    ):
         (folder / how).mkdir(parents=True)
         link_python(folder / how)
         began = time.monotonic()
-        done.append(
-            subprocess.run(
+        # files, not pipes: what a program leaves behind must not keep us waiting
+        with (folder / f"{how}.out").open("wb") as out, (folder / f"{how}.err").open("wb") as err:
+            ended = subprocess.run(
                 [*prefix, *words], cwd=folder / how, env=env, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, errors="replace", timeout=300,
-            )
-        )  # fmt: skip
+                stdout=out, stderr=err, timeout=LONGEST_S,
+            )  # fmt: skip
         answer["seconds"].append(round(time.monotonic() - began, 1))
-    plain, tool = done
-    status, pairs, placed = tool.returncode, 0, 0
+        statuses.append(ended.returncode)
+        texts.append((folder / f"{how}.out").read_text(errors="replace"))
+    status, pairs, placed = statuses[1], 0, 0
     if (run_dir / "run.json").is_file():
         status = json.loads((run_dir / "run.json").read_text())["exit_status"]
     for log in run_dir.glob("events-*.jsonl"):
@@ -117,11 +144,14 @@ def compare(program: Program, folder: Path, gpu: bool) -> dict:
         with contextlib.closing(sqlite3.connect(run_dir / "analysis.db")) as db:
             query = "select count(*) from intervals where kind = 'event'"
             placed = db.execute(query).fetchone()[0]
-    same = plain.stdout == tool.stdout if program.exact else form(plain.stdout) == form(tool.stdout)
-    answer |= {"status": [plain.returncode, status], "same": same, "pairs": [pairs, placed]}
-    answer["ok"] = same and plain.returncode == status == 0 and (not gpu or pairs == placed)
+    same = texts[0] == texts[1] if program.exact else form(texts[0]) == form(texts[1])
+    plainly = statuses[0] if statuses[0] >= 0 else 128 - statuses[0]
+    answer |= {"status": [plainly, status], "same": same, "pairs": [pairs, placed]}
+    whole = pairs == placed or program.status > 128  # who is killed loses its end
+    answer["ok"] = same and plainly == status == program.status and (not gpu or whole)
     if not answer["ok"]:
-        answer["said"] = [text[-2000:] for run in done for text in (run.stdout, run.stderr)]
+        names = ("plain.out", "plain.err", "tool.out", "tool.err")
+        answer["said"] = [(folder / name).read_text(errors="replace")[-2000:] for name in names]
     return answer
 
 
@@ -131,16 +161,29 @@ def main() -> int:
     )
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--cheap", action="store_true")
+    parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--recorder", choices=["nsys", "cupti", "log"])
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
+    recorder = ("--recorder", options.recorder) if options.recorder else ()
     programs = [p for p in PROGRAMS if p.gpu or not options.gpu]
+    runnable = []
+    for program in (p for p in programs if not (options.cheap and p.needs)):
+        needs = (*program.needs, "torch") if options.gpu else program.needs
+        if missing := [name for name in needs if importlib.util.find_spec(name) is None]:
+            print(f"{program.name}: not installed: {', '.join(missing)}", flush=True)
+        else:
+            runnable.append(program)
+    if options.cases:
+        runnable += cases()
     answers = []
-    with tempfile.TemporaryDirectory(prefix="real-") as temporary:
-        for program in (p for p in programs if not (options.cheap and p.needs)):
-            needs = (*program.needs, "torch") if options.gpu else program.needs
-            if missing := [name for name in needs if importlib.util.find_spec(name) is None]:
-                print(f"{program.name}: not installed: {', '.join(missing)}", flush=True)
-                continue
-            answers.append(compare(program, Path(temporary, str(len(answers))), options.gpu))
+    with tempfile.TemporaryDirectory(prefix="real-") as temporary, ThreadPoolExecutor(options.jobs) as pool:  # fmt: skip
+        started = [
+            pool.submit(compare, program, Path(temporary, str(n)), options.gpu, recorder)
+            for n, program in enumerate(runnable)
+        ]
+        for future in as_completed(started):
+            answers.append(future.result())
             print(json.dumps(answers[-1]), flush=True)
     bad = [answer["name"] for answer in answers if not answer["ok"]]
     print(f"{len(answers)} run, {len(bad)} differ{': ' if bad else ''}{', '.join(bad)}")

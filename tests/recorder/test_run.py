@@ -114,13 +114,23 @@ timed(20)
     assert len(read_trace(path).operations) == 80
 
 
-def test_a_child_forked_before_cuda_is_used_records_itself(program):
-    text = """
+#: How a child that was forked before CUDA was used ends, and how its parent sees it.
+CHILDREN = {
+    "returns": ("sys.exit()", 0),
+    "_exit": ("os._exit(3)", 3),
+    "raises": ("raise ValueError", 1),
+}
+
+
+@pytest.mark.parametrize("how", CHILDREN)
+def test_a_child_forked_before_cuda_is_used_records_itself(program, how):
+    end, status = CHILDREN[how]
+    text = f"""
 if not os.fork():
     gpu.cuInit(0)
     timed(7)
-    sys.exit()
-os.wait()
+    {end}
+print(os.wait()[1] >> 8)
 """
     (program.folder / "script.py").write_text("")
     streams = program.folder / "torch"  # in whose import nothing is initialised
@@ -129,7 +139,24 @@ os.wait()
     (streams / "cuda" / "streams.py").write_text(lazy)
     ran = program.run(text, "-q", PYTHONPATH=f"{program.folder}:{program.machine / 'python'}")
     assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == f"{status}\n"
     assert len(load(program.folder / "out").measured) == 7
+
+
+def test_a_child_of_a_recorded_process_that_ends_at_once_takes_nothing_with_it(program):
+    """What waits in the recorder when the process forks is the parent's, and is written once."""
+    text = """
+for n in range(20):
+    timed(3)
+    if not os.fork():
+        os._exit(5)
+    assert os.wait()[1] >> 8 == 5
+"""
+    ran = program.run(text, "-q")
+    assert ran.returncode == 0, ran.stderr
+    assert len(load(program.folder / "out").measured) == 60
+    kernels = read_trace(program.folder / "out" / "trace.cupti").operations
+    assert len(kernels) == 120 == kernels["start_ns"].nunique()
 
 
 REASONS = {
