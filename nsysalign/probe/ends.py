@@ -12,7 +12,10 @@ still ends as it was to:
 - A program that closed all of its descriptors, as one that becomes a daemon, ends without exit()'s
   handlers: nsys would wait there for ever for its connection.
 
-Nothing can be done from Python against a crash, SIGKILL and exec: the log then says "killed".
+- Before os.execv and os.execve the recorder of our own writes what it has.
+
+Nothing can be done from Python against a crash and SIGKILL, nor under nsys against exec: the log then says
+"killed".
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import _signal
 import atexit
 import contextlib
 import fcntl
+import functools
 import os
 import select
 import sys
@@ -30,7 +34,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .rawtime import Files
-from .recorder import INSIDE, VARIABLE
+from .recorder import INSIDE, VARIABLE, of_run
 
 _HELD = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
@@ -95,7 +99,25 @@ class Ends:
         os.register_at_fork(
             before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked
         )
+        if VARIABLE in os.environ:
+            for name in ("execv", "execve"):  # the others of os call these two
+                self._write_before(name)
         self._watch()
+
+    def _write_before(self, name: str) -> None:
+        """Let the recorder write all it has before this function of os replaces the program."""
+        original, recorder = getattr(os, name), of_run()
+
+        @functools.wraps(original)
+        def function(*args, **kwargs):
+            try:
+                recorder.flush()
+            except Exception as error:
+                failed(error)
+            return original(*args, **kwargs)
+
+        for module in ("os", "posix"):
+            setattr(sys.modules[module], name, function)
 
     def exits(self) -> None:
         """The process exits in order.  To be called last of all that Python calls then."""

@@ -28,6 +28,10 @@ class Recorder:
         """Record into `folder`, with the libcupti that is loaded or the first of `candidates`."""
         return bool(self._library.nsysalign_start(os.fsencode(folder), os.fsencode(candidates)))
 
+    def flush(self) -> None:
+        """Write everything, also what still runs, without its end."""
+        self._library.nsysalign_flush(1)
+
     def aside(self, away: bool) -> bool:
         """Leave CUPTI to somebody else, or take it back; whether that worked."""
         return bool(self._library.nsysalign_aside(int(away)))

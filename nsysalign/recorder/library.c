@@ -39,7 +39,7 @@ enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, CONTEXT = 9, KERNEL = 10
        EVENT = 36, SYNC = 38, STREAM = 39, GRAPH = 51 };
 static const int KINDS[] = {CONTEXT, STREAM, MEMCPY, MEMSET, MEMCPY2, DRIVER, RUNTIME, SYNC, EVENT, OVERHEAD, GRAPH, KERNEL};
 enum { KINDS_IN_ALL = sizeof KINDS / sizeof *KINDS, MOST_KINDS = 64, MOST_CALLS = 2048 };
-enum { NAME_AT = 104, CBID_AT = 4, SPARES = 8 };
+enum { NAME_AT = 104, CBID_AT = 4, THREAD_AT = 28, SPARES = 8 };
 enum { GRAPHS_FROM = 24 /* CUPTI 12.6: graphs as a whole crash until 12.5 U1 */ };
 
 /* --- CUPTI, as far as it is called; an absent function is NULL */
@@ -82,6 +82,8 @@ static size_t buffer_size = 256 << 10, sizes[MOST_KINDS];
 static uint64_t limit = 2000000000, written, numbers, ranges, records;
 static int with_nodes, with_event_times;
 static uint8_t seen_call[2][MOST_CALLS], cheap_call[2][MOST_CALLS];
+static uint32_t callers[16]; /* threads that called CUDA since it began to record */
+static size_t callers_known;
 static struct name { char *text; uint64_t number; } *names;            /* by their text */
 static struct pointer { const char *at; struct name *name; } *kernels; /* by their address */
 static size_t names_used, kernels_used;
@@ -475,6 +477,34 @@ static void requested(uint8_t **data, size_t *size, size_t *most) {
 
 static int is_cheap(const char *name);
 
+static void note_caller(uint32_t thread) { /* `lock` is held */
+    size_t i = 0;
+    while (i < callers_known && callers[i] != thread)
+        i++;
+    if (i == callers_known && i < sizeof callers / sizeof *callers)
+        callers[callers_known++] = thread;
+}
+
+/* Whether nobody but this thread calls CUDA: who enters a call while CUPTI is taken out of the process crashes in it.
+   The threads of torch's autograd work for a thread that waits for them. */
+static int calls_alone(void) {
+    int alone = 1;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < callers_known; i++) {
+        char of[64], name[16] = "";
+        snprintf(of, sizeof of, "/proc/self/task/%u/comm", callers[i]);
+        FILE *comm = callers[i] == (uint32_t)syscall(SYS_gettid) ? NULL : fopen(of, "re");
+        if (!comm) /* it is this one, or has ended */
+            continue;
+        if (!fgets(name, sizeof name, comm) || strncmp(name, "pt_autograd", 11))
+            alone = 0;
+        fclose(comm);
+    }
+    alone &= callers_known < sizeof callers / sizeof *callers;
+    pthread_mutex_unlock(&lock);
+    return alone;
+}
+
 /* Go through the records: sizes, names of kernels and of calls; without those of cheap calls where CUPTI could not leave
    them out itself. */
 static size_t looked_through(uint8_t *data, size_t valid) {
@@ -502,6 +532,8 @@ static size_t looked_through(uint8_t *data, size_t valid) {
         }
         int left_out = 0;
         if (kind == RUNTIME || kind == DRIVER) {
+            memcpy(&number, at + THREAD_AT, 4);
+            note_caller(number);
             memcpy(&number, at + CBID_AT, 4);
             int domain = kind == DRIVER ? 1 : 2;
             if (number < MOST_CALLS) {
@@ -637,10 +669,11 @@ static int finish(int finalize) {
         pthread_mutex_unlock(&lock);
     }
     if (!aside)
-        disable_all();
+        disable_all(), cupti.flush(1); /* nothing of ours is left with CUPTI */
     recording = 0;
-    if (finalize && cupti.finalize && version >= GRAPHS_FROM)
+    if (finalize && cupti.finalize && version >= GRAPHS_FROM && calls_alone())
         status = cupti.finalize();
+    callers_known = 0;
     return status;
 }
 
@@ -704,7 +737,8 @@ EXPORT int nsysalign_flush(int forced) {
     return status;
 }
 
-/* `finalize`: take CUPTI out of the process, which gives calls their own speed back (CUDA 12.6 or newer). */
+/* `finalize`: take CUPTI out of the process, which gives calls their own speed back (CUDA 12.6 or newer), if no other
+   thread calls CUDA. */
 EXPORT int nsysalign_stop(int finalize) {
     if (!took_calls())
         return -1;
@@ -736,8 +770,8 @@ EXPORT int nsysalign_aside(int away) {
         return 0;
     if (recording && !dead && process == getpid()) {
         if (away && !aside) {
-            cupti.flush(1);
             disable_all();
+            cupti.flush(1); /* last: a buffer of ours that CUPTI still had would take the other's records */
             cupti.register_clock((void *)realtime);
             aside = 1;
         } else if (!away && aside) {

@@ -94,6 +94,7 @@ _OVERHEADS = {
     7 << 16: "CUPTI buffer request",
     8 << 16: "CUPTI initialisation",
 }
+_BITS_OF_IMAGE = 48
 _LEGACY = 3  # nsys's and CUPTI's flag of the legacy default stream
 _KINDS = 64
 _OF_THREAD = 2  # CUPTI_ACTIVITY_OBJECT_THREAD
@@ -249,11 +250,11 @@ def _write(
 
 
 class _Process:
-    """The chunks of one header."""
+    """The chunks of one header.  `image`: how many programs the process had executed before (exec)."""
 
-    def __init__(self, header: dict[str, Any]) -> None:
+    def __init__(self, header: dict[str, Any], image: int) -> None:
         self.header = header
-        self.pid = header["pid"]
+        self.pid, self.image = header["pid"], image
         self.process = self.pid << 24
         self.texts: dict[int, str] = {}
         self.calls: dict[int, str] = {}
@@ -320,7 +321,10 @@ class _Process:
         )  # fmt: skip
         rows = np.ascontiguousarray(np.concatenate(found)).view(layout)[:, 0]
         # what is above 2**63 is none of ours: -1 is "none", too
-        return {name: rows[name].astype(np.int64) for name in names}
+        columns = {name: rows[name].astype(np.int64) for name in names}
+        if self.image and "correlationId" in columns:  # which begin anew
+            columns["correlationId"] += self.image << _BITS_OF_IMAGE
+        return columns
 
     def tables(self, string: Any) -> dict[str, dict[str, np.ndarray]]:
         """nsys's tables of this process; `string`: the number of a text in the whole file."""
@@ -495,7 +499,9 @@ def _processes(path: Path) -> list[_Process]:
                 break
             piece = data[begin : begin + size]
             if kind == ord("H"):
-                processes.append(_Process(_header(path, piece)))
+                header = _header(path, piece)
+                images = sum(p.pid == header["pid"] for p in processes)
+                processes.append(_Process(header, images))
             else:
                 processes[-1].add(kind, number, piece)
             at = begin + (size + 7 & ~7)

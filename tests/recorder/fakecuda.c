@@ -165,6 +165,7 @@ EXPORT void fake_get_device(void) {
     pthread_mutex_unlock(&lock);
 }
 EXPORT int fake_flushes(void) { return calls_in_flush; }
+EXPORT int fake_holds_a_buffer(void) { return buffer != NULL; }
 
 /* --- CUPTI */
 
@@ -215,4 +216,6 @@ EXPORT int cuptiGetResultString(int status, const char **out) {
 EXPORT int cuptiActivityEnableRuntimeApi(uint32_t number, uint8_t on) { quiet[1][number] = !on; return 0; }
 EXPORT int cuptiActivityEnableDriverApi(uint32_t number, uint8_t on) { quiet[0][number] = !on; return 0; }
 #endif
-EXPORT int cuptiFinalize(void) { memset(enabled, 0, sizeof enabled); return 0; }
+static int finalized;
+EXPORT int cuptiFinalize(void) { finalized++; memset(enabled, 0, sizeof enabled); return 0; }
+EXPORT int fake_finalized(void) { return finalized; }

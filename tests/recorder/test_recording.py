@@ -34,6 +34,34 @@ print(run.save("kept"), run)
     assert again.returncode == 0, again.stderr
 
 
+def test_cupti_leaves_the_process_only_if_no_other_thread_calls_cuda(program):
+    """Who enters a call while CUPTI is taken out crashes in it; torch's autograd works for its caller."""
+    text = """
+import ctypes, nsysalign, threading
+def others(name):
+    def work():
+        ctypes.CDLL(None).prctl(15, name, 0, 0, 0)
+        while not stop.is_set():
+            launch(); time.sleep(0.001)
+    stop = threading.Event()
+    thread = threading.Thread(target=work)
+    thread.start()
+    with nsysalign.recording() as run:
+        timed(20)
+    stop.set()
+    thread.join()
+    print(gpu.fake_finalized(), len(run.analysis.measured))
+others(b"python")
+others(b"pt_autograd_0")
+with nsysalign.recording() as run:
+    timed(1)
+print(gpu.fake_finalized())
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.stdout == "0 20\n1 20\n2\n", ran.stderr
+
+
 def test_it_does_not_nest(program):
     text = """
 import nsysalign

@@ -250,6 +250,40 @@ timed(20)
     assert len(kernels) == 80  # but for those of the profiler's 5 pairs
 
 
+def test_who_takes_over_finds_no_buffer_of_ours(program):
+    """What is recorded then would be written to it."""
+    text = """
+import ctypes, threading
+stop = threading.Event()
+def work():
+    while not stop.is_set(): launch(0, 1)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+library = ctypes.CDLL(os.environ["CUDA_INJECTION64_PATH"])
+left = 0
+for _ in range(100):
+    time.sleep(0.001)
+    library.nsysalign_aside(1)
+    left += gpu.fake_holds_a_buffer()
+    library.nsysalign_aside(0)
+stop.set()
+print(left)
+"""
+    ran, _ = program.alone(text)
+    assert ran.stdout == "0\n", ran.stderr
+
+
+def test_nothing_is_lost_when_a_program_executes_another(program):
+    text = """
+timed(10)
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, "script.py", "again"])
+"""
+    ran = program.run(text, "-q")
+    assert ran.returncode == 0, ran.stderr
+    assert len(load(program.folder / "out").measured) == 20
+
+
 @pytest.mark.parametrize("version", ["11.8", "13.0"])
 def test_layouts_of_several_versions(program, version):
     _, (path,) = program.alone("timed(10)", FAKE_CUPTI=version)
