@@ -10,7 +10,7 @@ import click
 
 from nsysalign import registry
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console, deliver, refuse_unwritable
 
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Comparison
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
+@shared.output_file("Also write a page: every label before and after, side by side.")
 @shared.json_out("Write the comparison as JSON to this file (- for stdout).")
 @click.option(
     "--threshold",
@@ -48,6 +49,7 @@ def diff(
     ctx: click.Context,
     before: Path,
     after: Path,
+    output: Path | None,
     json_out: str | None,
     threshold: float,
     fail_on: tuple[str, ...],
@@ -60,7 +62,7 @@ def diff(
     not judged: then --fail-on ends with 3.
 
     \b
-    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002
+    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
     In CI:    nsysalign diff baseline/analysis.db run --fail-on slower --threshold 5
     """
     from nsysalign.compare.label_changes import compare
@@ -68,6 +70,7 @@ def diff(
     from nsysalign.errors import AnalysisError, UsageError
     from nsysalign.paths import short_path
     from nsysalign.show import diff as screen
+    from nsysalign.show import diff_page
     from nsysalign.store.objects import to_json
     from nsysalign.text import safe_text
 
@@ -78,20 +81,25 @@ def diff(
                     f"{path}: a measurement, and diff compares analyses",
                     "nsysalign measure old.py:make new.py:make: both in turns",
                 )
+    if output:
+        refuse_unwritable(output)
+    first, second = load(before), load(after)
     comparison = compare(
-        load(before),
-        load(after),
+        first,
+        second,
         names=(short_path(str(before)), short_path(str(after))),
         threshold=threshold / 100,
         anyway=anyway,
     )
+    if output:
+        diff_page.write(comparison, first, second, output)
     if json_out:
         deliver(to_json(screen.document(comparison)), json_out)
     brief = shared.view() == "brief"
     if brief:
         click.echo(_brief(comparison, before, after))
     elif not quiet and json_out != "-":
-        screen.render(comparison, console())
+        screen.render(comparison, console(), str(output or ""))
     all_differ = not comparison.labels or comparison.count("different") == len(comparison.labels)
     if (fail_on and comparison.count("different")) or (brief and all_differ):
         if quiet or brief or json_out == "-":

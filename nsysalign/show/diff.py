@@ -43,13 +43,14 @@ def document(comparison: Comparison) -> dict[str, Any]:
 def _label(label: LabelChange) -> dict[str, Any]:
     return vars(label) | {
         "reason": REASONS.get(label.reason, ""),
-        "total": _change(label.total),
-        "kernel_only": _change(label.kernel_only),
-        "parts": {cause: _change(change) for cause, change in label.parts.items()},
+        "total": of_change(label.total),
+        "kernel_only": of_change(label.kernel_only),
+        "parts": {cause: of_change(change) for cause, change in label.parts.items()},
     }
 
 
-def _change(change: Change) -> dict[str, float]:
+def of_change(change: Change) -> dict[str, float]:
+    """A change as plain data, in ns."""
     return {name: round(ns, 1) for name, ns in vars(change).items()} | {"clear": change.clear}
 
 
@@ -141,7 +142,7 @@ _LOOKS = {
 _MOST_NAMES = 12
 
 
-def render(comparison: Comparison, console: Console) -> None:
+def render(comparison: Comparison, console: Console, page: str = "") -> None:
     """Print the comparison: what makes the runs incomparable, then a row per label and below it
     what changed.
 
@@ -168,6 +169,8 @@ def render(comparison: Comparison, console: Console) -> None:
         console.print(Text(f"note: {safe_text(remark)}", "dim"))
     if comparison.labels:
         console.print(Text(method(comparison), "dim"))
+    if page:
+        console.print(Text(f"→ {safe_text(page)}"), soft_wrap=True)
 
 
 def _table(comparison: Comparison, console: Console) -> None:

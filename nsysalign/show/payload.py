@@ -355,6 +355,15 @@ def _title(analysis: Analysis, run: str) -> str:
     return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
+def described(analysis: Analysis) -> str:
+    """On what a run was recorded, and by what: "H200, nsys 2024.2.3.38"."""
+    trace = analysis.trace
+    names = [name.removeprefix("NVIDIA ") for name in dict.fromkeys(trace.devices)]
+    title = "CUPTI" if trace.recorder == "cupti" else trace.by.title
+    by = f"{title} {trace.nsys_version or ''}".strip()
+    return ", ".join([*(names or ["unknown GPU"]), by])
+
+
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped silently."""
     if not len(analysis.measured):

@@ -69,10 +69,16 @@ class Timelines:
     left_out: int  # intervals with a picture that did not fit
 
 
-def timelines(analysis: Analysis, priority: Sequence[int], max_bytes: int = 2_000_000) -> Timelines:
+def timelines(
+    analysis: Analysis,
+    priority: Sequence[int],
+    max_bytes: int = 2_000_000,
+    strings: Strings | None = None,
+) -> Timelines:
     """Pictures of intervals by `priority`, then of all others in `analysis.timeline`, while they fit
-    in `max_bytes`.  One that is not in that table has only its parts: the page derives lanes."""
-    strings = Strings()
+    in `max_bytes`.  One that is not in that table has only its parts: the page derives lanes.
+    `strings`: those of another analysis on the same page, which are added to."""
+    strings = strings or Strings()
     items = _by_interval(analysis.timeline)
     chosen = list(dict.fromkeys([*priority, *items]))
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]

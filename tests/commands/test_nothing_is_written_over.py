@@ -48,7 +48,7 @@ def test_no_command_writes_over_it(run, name):
     for command in (
         ("report", run, "-o", out), ("export", run, "-o", out), ("export", run, "-f", "json", "-o", out),
         ("analyze", trace, "--json", out), ("analyze", run, "--json", out),
-        ("diff", run, run, "--json", out), ("redact", trace, out),
+        ("diff", run, run, "--json", out), ("diff", run, run, "-o", out), ("redact", trace, out),
         ("analyze", "--ranks", run, "--json", out),
     ):  # fmt: skip
         error = invoke(*command).exception
@@ -73,7 +73,7 @@ def test_what_we_made_is_made_again(run, tmp_path):
             ("analyze", run, "-q"), ("analyze", run, "-q", "-o", tmp_path / "out"), ("report", run),
             ("analyze", run, "-q", "--json", tmp_path / "analysis.json"), ("report", run, "-o", tmp_path / "p.html"),
             ("export", run), ("export", run, "-o", tmp_path / "p.json.gz"), ("export", run, "-f", "json"),
-            ("diff", run, run, "--json", tmp_path / "d.json"),
+            ("diff", run, run, "--json", tmp_path / "d.json", "-o", tmp_path / "d.html"),
         ):  # fmt: skip
             done = invoke(*command)
             assert done.exit_code == 0, (command, done.exception)

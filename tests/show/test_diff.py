@@ -4,11 +4,14 @@ import io
 from dataclasses import replace
 
 import pytest
+from browsing import quiet, until
 from handmade import CASES, bad, build
 from rich.console import Console
 
 from nsysalign.compare.label_changes import compare
 from nsysalign.show import diff as screen
+from nsysalign.show import diff_page as page
+from nsysalign.text import duration
 
 
 def twelve(factor, name=str):
@@ -66,3 +69,39 @@ def test_hostile_names_are_only_text():
 def test_nothing_in_common_is_said():
     text = shown(compare(twelve(1), build([])), 100)
     assert "nothing can be compared" in text and "only in A" in text
+
+
+LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.lastChild.textContent)"
+
+
+@pytest.mark.browser
+def test_the_page_has_both_sides_of_a_label_and_their_parts_add_up(driver, tmp_path):
+    before, after = twelve(1, bad), twelve(0.25, bad)
+    comparison = compare(before, after, names=(bad("old"), bad("new")))
+    page.write(comparison, before, after, tmp_path / "diff.html")
+    for kind in ("browser", "performance"):
+        driver.get_log(kind)
+    driver.get((tmp_path / "diff.html").as_uri())
+    until(driver, "document.body.dataset.ready", "the page")
+    ask = lambda words: driver.execute_script(f"return {words}")  # noqa: E731
+    names = ask("[...document.querySelectorAll('#rows button')].map(b => b.textContent)")
+    assert len(names) == 4
+    for row in range(4):
+        ask(f"document.querySelectorAll('#rows button')[{row}].click()")
+        label = screen.ordered(comparison)[row]
+        assert duration(label.total.before_ns) in driver.find_element("id", "reading").text
+        cells = "[...$('label-fall').querySelectorAll('tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => Math.round(100 * parseFloat(c.innerText.replace('−', '-')))))"
+        *parts, whole = ask(cells)
+        for column, total in zip(zip(*parts, strict=True), whole, strict=True):
+            assert sum(column) == pytest.approx(total, abs=len(parts))
+        lanes = ask(LANES)
+        assert [lane[:2] for lane in lanes].count("A ") == [lane[:2] for lane in lanes].count("B ")
+        assert sum(lane.startswith(("A ", "B ")) for lane in lanes) == 2
+    assert ask("document.querySelectorAll('img, iframe, [onerror]').length") == 0
+    quiet(driver)
+
+
+def test_a_page_without_a_label_in_common_is_a_page(tmp_path):
+    before, after = twelve(1), build([])
+    page.write(compare(before, after), before, after, tmp_path / "diff.html")
+    assert "nothing can be compared" in (tmp_path / "diff.html").read_text("utf-8")

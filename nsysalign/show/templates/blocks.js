@@ -126,3 +126,15 @@ function issued(frame, places, lane, b) {
   }
   return out;
 }
+
+// How the two events were placed, in words.
+function methodWords(method) {
+  return { clock: "by the events' own clock", bounds: "between the work before and after them",
+    "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
+  }[method] || method;
+}
+
+// A host timer or an NVTX range: it has no events.
+function exact(picture) {
+  return picture.method === "exact";
+}

@@ -114,18 +114,6 @@ function sayFinding(about) {
   drawFix(first ? screen.fixes : about.fixes);
 }
 
-// How the two events were placed, in words.
-function methodWords(method) {
-  return { clock: "by the events' own clock", bounds: "between the work before and after them",
-    "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
-  }[method] || method;
-}
-
-// A host timer or an NVTX range: it has no events.
-function exact(picture) {
-  return picture.method === "exact";
-}
-
 function drawHeader() {
   fill($("environment"), DATA.environment.map(
     ([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));

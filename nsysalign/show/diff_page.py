@@ -1,0 +1,88 @@
+"""A comparison of two runs as a page: a line per label, and of the chosen one its median intervals
+before and after on one scale, with their parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from nsysalign.files import write_text
+from nsysalign.model import Analysis
+from nsysalign.show import diff as screen
+from nsysalign.show.html import Page, assemble
+from nsysalign.show.payload import cause_looks, described, plain_texts
+from nsysalign.show.timeline_rows import Strings, timelines
+
+if TYPE_CHECKING:
+    from nsysalign.compare.label_changes import Comparison, LabelChange
+
+PAGE = Page(
+    "diff.html", "format dom draw bars blocks zoom timeline pair diff", "nsysalign diff: {}"
+)
+#: Pictures of each side may take this much; labels that changed most have theirs first.
+MAX_BYTES = 400_000
+
+
+def write(
+    comparison: Comparison, before: Analysis, after: Analysis, path: str | os.PathLike[str]
+) -> None:
+    """Write the page, self-contained like the report; the file appears whole or not at all."""
+    labels = screen.ordered(comparison)
+    strings = Strings()
+    first = _pictures(before, [label.label for label in labels], strings)
+    second = _pictures(after, [label.label_after for label in labels], strings)
+    rows = [
+        _row(label, first[0].get(label.label, -1), second[0].get(label.label_after, -1))
+        for label in labels
+    ]
+    causes = {cause for label in labels for cause in label.parts}
+    data = {
+        "title": f"{comparison.before} → {comparison.after}",
+        "sides": [
+            {"name": comparison.before, "about": described(before)},
+            {"name": comparison.after, "about": described(after)},
+        ],
+        "summary": screen.summary(comparison),
+        "method": screen.method(comparison),
+        "confounders": comparison.confounders,
+        "remarks": comparison.remarks,
+        "only": [comparison.only_before, comparison.only_after],
+        "causes": cause_looks(causes or {"kernel"}),
+        "labels": rows,
+    }
+    pictures = {f"a{number}": picture for number, picture in first[1].items()}
+    pictures |= {f"b{number}": picture for number, picture in second[1].items()}
+    drawn = {"timelines": pictures, "strings": strings.texts}
+    write_text(path, assemble(PAGE, plain_texts(data) | drawn))
+
+
+def _pictures(
+    analysis: Analysis, labels: Sequence[str], strings: Strings
+) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
+    """(label -> number of its median interval; number -> its picture, of those that fit)."""
+    rows = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
+    numbers = {label: int(rows[label]) for label in labels}
+    drawn = analysis.timeline["interval"].isin(numbers.values())
+    only = replace(analysis, timeline=analysis.timeline[drawn])
+    held = timelines(only, [*numbers.values()], MAX_BYTES, strings)
+    return numbers, held.intervals
+
+
+def _row(label: LabelChange, before: int, after: int) -> dict[str, Any]:
+    """A label as the page draws it; `before`, `after`: the numbers of its median intervals."""
+    return {
+        "label": label.label,
+        "after": label.label_after,
+        "site": label.site,
+        "library": label.library,
+        "verdict": label.verdict,
+        "words": f"{label.verdict}: {label.reason}" if label.reason else label.verdict,
+        "changed": screen.changed(label),
+        "bounds": screen.between(label),
+        "counts": [label.count_before, label.count_after],
+        "total": screen.of_change(label.total),
+        "parts": {cause: screen.of_change(change) for cause, change in label.parts.items()},
+        "pictures": [f"a{before}", f"b{after}"],
+    }

@@ -1,0 +1,112 @@
+// A comparison: a line per label, and of the chosen one both sides on one scale.
+
+const selected = { label: null, interval: null };
+const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], unclear: ["?", "warning"],
+  same: ["=", "reading"], different: ["≠", "reading"] };
+
+// The address keeps the label; what is zoomed is of the moment.
+function remember() {
+  if (document.body.dataset.ready) step(() =>
+    history.replaceState(null, "", "#" + new URLSearchParams({ label: selected.label.label })));
+}
+
+function step(change) {
+  try {
+    change();
+  } catch {
+    // A page in a notebook's frame has no address of its own.
+  }
+}
+
+// One side of a label: what it took and its parts, means of the middle half.
+function sideOf(label, which) {
+  return { name: which === "before_ns" ? DATA.sides[0].name : DATA.sides[1].name,
+    elapsed: label.total[which], parts: Object.fromEntries(
+      DATA.causes.map(({ name }) => [name, label.parts[name]?.[which] || 0])) };
+}
+
+function choose(label, show) {
+  const [a, b] = label.pictures.map((name) => DATA.timelines[name] && pictureOf(name));
+  const [, look] = VERDICT[label.verdict];
+  selected.label = label;
+  selected.interval = label.pictures.join("-");
+  view.chosen = null;
+  view.picture = a && b ? pairPicture([{ name: label.label, picture: a },
+    { name: label.after, picture: b }]) : null;
+  $("label").value = DATA.labels.indexOf(label);
+  fill($("reading"), make("strong", null, label.label),
+    ` ${duration(label.total.before_ns)} → ${duration(label.total.after_ns)} `,
+    make("span", { class: `look ${look}` }, `${label.changed}, ${label.words}`),
+    label.bounds ? ` (${label.bounds}); ` : "; ",
+    `${label.counts[0].toLocaleString("en")} and ${plural(label.counts[1], "repetition")}`);
+  $("lanes").hidden = !view.picture;
+  $("no-picture").textContent = view.picture ? "" :
+    "This page does not hold both timelines of this label: nsysalign show RUN --label NAME.";
+  if (view.picture) {
+    view.range = wholeRange(view.picture);
+    drawTimeline();
+  }
+  fill($("selection"));
+  fill($("label-fall"), pairTable(sideOf(label, "before_ns"), sideOf(label, "after_ns")),
+    make("p", { class: "quiet" }, "Means of the middle half of the repetitions."));
+  for (const row of $("rows").children) {
+    if (row.dataset.label === String(DATA.labels.indexOf(label))) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+  remember();
+  if (show) bring($("timeline"));
+}
+
+function labelRow(label, at, name) {
+  const [mark, look] = VERDICT[label.verdict];
+  const scale = Math.max(label.total.before_ns, label.total.after_ns, 1);
+  const bars = ["before_ns", "after_ns"].map((which) =>
+    budgetBar(sideOf(label, which), scale, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)));
+  const item = make("li", null,
+    make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, mark),
+    make("button", { type: "button", class: "link", title: label.label,
+      onclick: () => choose(label, true) }, name),
+    make("div", { class: "pair" }, bars),
+    make("span", { class: "value" },
+      `${duration(label.total.before_ns)} → ${duration(label.total.after_ns)}`),
+    make("span", { class: `words ${look} look` }, `${label.changed} `,
+      make("span", { class: "quiet" }, label.bounds)),
+    make("span", { class: "value saving" }, label.words));
+  item.dataset.label = at;
+  return item;
+}
+
+function start() {
+  showSections();
+  $("headline").textContent = DATA.summary;
+  fill($("environment"), DATA.sides.map(({ name, about }, k) => make("div", null,
+    make("dt", null, "AB"[k]), make("dd", null, `${name} (${about})`))));
+  const items = (texts) => texts.map((text) => make("li", null, text));
+  fill($("confounders"), DATA.confounders.map((text) => make("li", { class: "warning look" }, "! " + text)));
+  fill($("remarks"), items(DATA.remarks));
+  $("method").textContent = DATA.method;
+  fill($("only-list"), DATA.only.map((names, k) => (names.length ? make("p", null,
+    `Only in ${"AB"[k]}: `, names.flatMap((name, i) => [i ? ", " : "", make("code", null, name)])) : null)));
+  for (const id of ["timeline", "labels-head", "legend", "rows-head", "method"]) $(id).hidden = !DATA.labels.length;
+  $("label").parentElement.hidden = $("find").parentElement.hidden = !DATA.labels.length;
+  if (DATA.labels.length) startLabels();
+  document.body.dataset.ready = "true";
+}
+
+function startLabels() {
+  $("labels-head").textContent = `${plural(DATA.labels.length, "label")}, slower ones first`;
+  legend();
+  const names = cutApart(DATA.labels.map(({ label }) => label), narrow() ? 15 : 34);
+  fill($("label"), DATA.labels.map(({ label }, at) => make("option", { value: at }, label)));
+  $("label").addEventListener("change", () => choose(DATA.labels[$("label").value], false));
+  fill($("rows"), DATA.labels.map((label, at) => labelRow(label, at, names[at])));
+  $("find").addEventListener("input", () => { found.at = -1; if (view.picture) drawTimeline(); });
+  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
+  listenToTimeline();
+  const redraw = whenSeen($("lanes"), drawTimeline, true);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  const wanted = new URLSearchParams(location.hash.slice(1)).get("label");
+  choose(DATA.labels.find(({ label }) => label === wanted) || DATA.labels[0], false);
+}
+
+start();
