@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline repetitions pair runs clocks kernels answers links",
+    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline find repetitions pair runs clocks kernels answers links",
     "{} – nsysalign",
 )
 
@@ -58,7 +58,8 @@ def page(
 ) -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, said, focus, run)
-    return assemble(ANALYSIS, data, {"headline": html.escape(data["screen"]["sentence"])})
+    markup = {"headline": data["screen"]["sentence"], "about": data["about"]}
+    return assemble(ANALYSIS, data, {name: html.escape(text) for name, text in markup.items()})
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,9 @@ from nsysalign.label import Label
 from nsysalign.model import CLOCK_REASONS, Analysis
 from nsysalign.parts import parts_matrix, roles
 from nsysalign.show import baseline
-from nsysalign.show.timeline_rows import Timelines, packed, timelines
+from nsysalign.show.timeline_rows import MAX_NAME, Timelines, packed, timelines
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, plural, safe_text
+from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +42,8 @@ MOST_OPENED, MOST_PICTURES = 300, 5_000
 MAX_FULL_INTERVALS = 40_000
 #: Kernels of one label; rows of the tables of ranges, kinds of work and what the CPU did; gaps.
 MOST_KERNELS, MOST_ROWS, MOST_GAPS = 40, 150, 20
+#: Kernels that can be found by their names, those that took most time.
+MOST_NAMES = 400
 #: Stretches of one GPU's clock that the page draws; more are joined with their neighbours.
 MOST_DRAWN = 2_000
 _OF_RUNS = ["name", "elapsed_ns", "kernel_only_ns", "error_ns", "interval", "device", "start_ns"]
@@ -82,8 +84,8 @@ def payload(
             "predicted": _predicted(row, any_predicted),
         }
         labels.append(about)
-        run = _run(analysis, row.label, positions, matrix, present or ["kernel"], origin)
-        runs.append(run | {"kind": _kind_of_each(analysis, positions, kinds)})
+        columns = _run(analysis, row.label, positions, matrix, present or ["kernel"], origin)
+        runs.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
     # By priority: the requested one, those that the sentence and cards point at, whole runs, the
     # medians, the slowest, the first, all others.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
@@ -100,6 +102,7 @@ def payload(
     of_run = {row.interval: row for row in said.runs}
     data = {
         "title": _title(analysis, run),
+        "about": described(analysis),
         "screen": {
             "sentence": said.sentence,
             "fixes": [vars(fix) for fix in said.fixes],
@@ -127,6 +130,7 @@ def payload(
         "labels": labels,
         "runs": runs,
         "kernels": _kernels(analysis),
+        "everything": _everything(analysis, [row.label for row in said.labels]),
         "source": said.source,
         "answers": _answers(analysis),
         "baseline": baseline.page_table(analysis),
@@ -323,6 +327,31 @@ def _kernels(analysis: Analysis) -> dict[str, Any]:
     columns["share"] = [round(share, 5) for share in columns["share"]]
     texts = {key: [number[name] for name in columns[key]] for key in ("label", "kernel")}
     return columns | texts | {"names": names}
+
+
+def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
+    """Every kernel and copy of the run for "Find": how often it ran, and the numbers of the labels in
+    which it did; `left`: how many that took least time have no place here."""
+    number = {label: at for at, label in enumerate(labels)}
+    total: dict[str, int] = {}
+    count: dict[str, int] = {}
+    places: dict[str, list[int]] = {}
+    wholes = set(of_devices(analysis)["label"])
+    columns = analysis.kernels[["label", "kernel", "count", "total_ns"]]
+    for label, kernel, times, ns in columns.itertuples(index=False):
+        at = number.get(label)
+        places.setdefault(kernel, []).extend([] if at is None else [at])
+        if label in wholes or not wholes:
+            count[kernel] = count.get(kernel, 0) + int(times)
+            total[kernel] = total.get(kernel, 0) + int(ns)
+    names = sorted(places, key=lambda kernel: -total.get(kernel, 0))
+    shown = names[:MOST_NAMES]
+    return {
+        "names": [middle(safe_text(name), MAX_NAME) for name in shown],
+        "count": [count.get(name, 0) for name in shown],
+        "labels": [sorted(set(places[name])) for name in shown],
+        "left": len(names) - len(shown),
+    }
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:

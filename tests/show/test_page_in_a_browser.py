@@ -178,11 +178,32 @@ def test_the_mouse_explains_and_zooms(page):
     mouse.release().perform()
     page.until(f"{DRAWN} != '{drawn}'")
     assert page("$('tip').hidden && !document.querySelector('.band')")
-    page("chooseStretch([0, 1000])")
-    assert "kernel\n1 · 24.8 us" in page.text("selection")
+    page("chooseStretch([100, 250])")
+    assert "gemm\n×1 24.8 us" in page.text("selection")
+    # its parts come first, and add up to its length: 150 us, of which 5.28 lie behind the interval
+    rows = "[...document.querySelectorAll('#selection dl:first-of-type div')].map(d => d.innerText.split('\\n'))"
+    parts = dict(page(rows))
+    assert parts.pop("outside the interval") == "15.3 us" and len(parts) == 4
+    assert sum(float(time.split()[0]) for time in parts.values()) == pytest.approx(134.72, abs=0.1)
     mouse.double_click(plot).perform()
     assert page.text("selection")  # stays until Escape
     page.until(f"{DRAWN} == '{drawn}'")
+
+
+def test_find_looks_through_the_whole_run(page):
+    """A kernel of another label: how often, where, and with one click drawn and marked."""
+    page("choose('t1', null, false)")
+    page.type("find", "do_b")
+    assert "labels (1)" in page.text("found") and "do_bench ×1" in page.text("found")
+    page("(DATA.everything = {names: ['only_there'], count: [7], labels: [[1]], left: 0})")
+    page("(DATA.strings[DATA.strings.indexOf('gemm')] = 'only_there')")
+    page.type("find", "\ue003" * 9 + "only_")
+    assert "kernels and copies (1)" in page.text("found") and "×7 in t2" in page.text("found")
+    page("$('found').querySelector('button').click()")
+    assert page("selected.label") == "t2" and not page("$('found').offsetHeight")
+    assert page("document.querySelectorAll('#lanes .match').length") == 1
+    page.type("find", "zzz")
+    assert "No label, kernel, copy or range" in page.text("found")
 
 
 def test_a_record_points_at_the_wait_that_it_releases(page):
@@ -192,7 +213,7 @@ def test_a_record_points_at_the_wait_that_it_releases(page):
     line = f"{hits}.find(h => h.said[0].startsWith('waits for')).over().querySelector('line')"
     x1, x2, at, up = page(f"((l) => [l.x1.baseVal.value, l.x2.baseVal.value, view.frame.x(5), l.y1.baseVal.value > l.y2.baseVal.value])({line})")  # fmt: skip
     assert [x1, x2] == pytest.approx([at, at], abs=0.1) and up
-    assert "12 shortest CUDA calls" in page.text("reduced")
+    assert "12 shortest CUDA calls" in page.text("missing")  # in sight, not folded away
     page("document.querySelector('#items').open = true")
     page.until("document.querySelectorAll('#items tbody tr').length == 12")
 

@@ -39,7 +39,7 @@ function make(tag, attributes, ...children) {
     else if (value !== null && value !== false && value !== undefined) element.setAttribute(name,
       value);
   }
-  for (const child of children.flat()) {
+  for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined) element.append(child); // strings become text nodes
   }
   return element;
@@ -51,12 +51,12 @@ function svg(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) if (value !== null &&
     value !== undefined) element.setAttribute(name, value);
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
   return element;
 }
 
 function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null &&
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null &&
     child !== undefined));
 }
 

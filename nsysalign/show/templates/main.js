@@ -17,6 +17,7 @@ function chooseWhole(number, range, show) {
   $("label").value = "whole " + number;
   for (const id of ["label-fall", "source", "selection"]) fill($(id));
   $("run-strip").hidden = true;
+  $("missing").textContent = missing(view.picture);
   sayFinding(run);
   $("keys-events").hidden = true;
   $("label-without").textContent = "";
@@ -101,6 +102,8 @@ function sayChoice(label) {
     onclick: () => choose(label.label, label.roles[role], false) }, role));
   fill($("roles"), count > 1 ? roles : null);
   drawCompare(label, runs);
+  $("missing").textContent = picture?.derived ? "Drawn from its parts alone: calls that the GPU did " +
+    `not wait for, other threads and streams are not on this page (${command}).` : missing(view.picture);
   $("run-strip").hidden = false;
   if (count > 1) drawRepetitions(label, runs);
   else $("run-strip").hidden = true;
@@ -213,8 +216,7 @@ function arrive() {
 }
 
 function listen() {
-  $("find").addEventListener("input", () => { found.at = -1; drawTimeline(); });
-  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
+  listenToFind();
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
   $("label").addEventListener("change", () => {
     const [, whole] = /^whole (\d+)$/.exec($("label").value) || [];

@@ -126,7 +126,7 @@ function drawTimeline() {
         const head = picture.bands && inside.length ? inside[0].top : HEAD;
         return eventMarks(frame, band.picture, head, foot, hits);
       })], hits);
-  const said = picture.whole ? [] : [...picture.omitted];
+  const said = [];
   const [are, their] = merged === 1 ? ["is", "its"] : ["are", "their"];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
     `together with ${their} neighbours.`);
@@ -187,25 +187,68 @@ function chosenBand(frame, bottom) {
     height: bottom - HEAD + 8 });
 }
 
+// What the picture leaves out, in words; "" for nothing.
+function missing(picture) {
+  return picture ? [...new Set(picture.omitted)].join(" ") : "";
+}
+
 function chooseStretch(range) {
   view.chosen = range;
   drawTimeline();
   if (!range) return fill($("selection"));
-  const [from, to] = range.map((at) => at * 1e3), sums = new Map();
-  for (const lane of view.picture.lanes.filter(({ kind }) => ["stream", "host"].includes(kind))) {
-    lane.x.forEach((x, i) => {
-      const ns = Math.min(to, x + lane.d[i]) - Math.max(from, x);
-      if (ns <= 0) return;
-      const kind = lane.kind === "host" ? "CUDA calls" : DATA.causes[lane.c[i]]?.short || "other";
-      for (const key of [kind, lane.kind === "host" ? null : shortName(DATA.strings[lane.n[i]])]) {
-        if (key) sums.set(key, [(sums.get(key)?.[0] || 0) + 1, (sums.get(key)?.[1] || 0) + ns]);
-      }
+  const [from, to] = range.map((at) => Math.round(at * 1e3)), { picture } = view;
+  fill($("selection"), make("strong", null, `selected ${duration(to - from)}`),
+    bandsOf(picture).map((band, k) => [
+      picture.bands ? make("p", { class: "quiet" }, "AB"[k]) : null,
+      sumList(partsBetween(band.picture, from, to), "Parts of the stretch")]),
+    sumList(itemsBetween(picture, from, to), "Operations and calls in it"));
+}
+
+function sumList(rows, name) {
+  return rows.length ? make("dl", { "aria-label": name }, rows.map(([head, text]) => make("div", null,
+    make("dt", null, cut(head, 26)), make("dd", null, text)))) : null;
+}
+
+// How long a stretch (ns) is covered by items of a lane.
+function inside(lane, i, from, to) {
+  return Math.min(to, lane.x[i] + lane.d[i]) - Math.max(from, lane.x[i]);
+}
+
+// The parts of a stretch: they add up to its length, with what lies before and behind the interval.
+function partsBetween(picture, from, to) {
+  const sums = new Map(), add = (name, ns) => sums.set(name, (sums.get(name) || 0) + ns);
+  const { strip } = picture;
+  if (strip) strip.x.forEach((_, i) => {
+    const ns = inside(strip, i, from, to);
+    if (ns > 0) add(DATA.causes[strip.c[i]].short, ns);
+  });
+  else { // of a run of very many pieces: whether anything ran
+    const work = picture.lanes.filter(({ kind }) => kind === "stream").flatMap((lane) =>
+      lane.x.map((x, i) => [Math.max(from, x), Math.min(to, x + lane.d[i])]));
+    let end = from;
+    for (const [a, b] of work.filter(([p, q]) => q > p).sort((p, q) => p[0] - q[0])) {
+      if (b > end) add("GPU works", b - Math.max(a, end));
+      end = Math.max(end, b);
+    }
+  }
+  const rows = [...sums].sort((p, q) => q[1] - p[1]);
+  const rest = to - from - rows.reduce((sum, [, ns]) => sum + ns, 0);
+  if (rest > 0) rows.push([strip ? "outside the interval" : "GPU idle, or not drawn", rest]);
+  return rows.map(([name, ns]) => [name, duration(ns)]);
+}
+
+// What ran and was called in a stretch, by name: how often, and how long.  It may overlap, so it
+// adds up to nothing.
+function itemsBetween(picture, from, to) {
+  const sums = new Map();
+  for (const lane of picture.lanes.filter(({ kind }) => ["stream", "host"].includes(kind))) {
+    lane.x.forEach((_, i) => {
+      const ns = inside(lane, i, from, to), name = shortName(DATA.strings[lane.n[i]]);
+      if (ns > 0) sums.set(name, [(sums.get(name)?.[0] || 0) + 1, (sums.get(name)?.[1] || 0) + ns]);
     });
   }
-  const rows = [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8);
-  fill($("selection"), make("strong", null, `selected ${duration(to - from)}`),
-    make("dl", null, rows.map(([name, [n, ns]]) => make("div", null, make("dt", null, cut(name, 24)),
-      make("dd", null, `${n.toLocaleString("en")} · ${duration(ns)}`)))));
+  return [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8).map(([name, [n, ns]]) =>
+    [name, `×${n.toLocaleString("en")} ${duration(ns)}`]);
 }
 
 // A record is an instant: a diamond on the lane of its stream.
@@ -296,7 +339,7 @@ function pictureOf(number) {
     let end = strip.x0;
     strip.x = strip.d.map((length) => (end += length) - length);
   }
-  if (picture && !picture.lanes) picture.lanes = lanesOf(strip);
+  if (picture && !picture.lanes) Object.assign(picture, { lanes: lanesOf(strip), derived: true });
   return picture;
 }
 
