@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option("-l", "--label", metavar="LABEL", help="Label (default: that of the first screen).")
 @click.option("--interval", metavar="NAME", help="An interval by its name: label#repetition.")
 @click.option("--all", "all_pieces", is_flag=True, help="Show every piece on its own line.")
+@click.option("--markdown", is_flag=True, help="Print it as Markdown: sentence, bar, table, fixes.")
 @shared.brief
 @shared.quiet()
 def show(
@@ -28,6 +29,7 @@ def show(
     label: str | None,
     interval: str | None,
     all_pieces: bool,
+    markdown: bool,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db), of a label the median: what happened
@@ -35,6 +37,7 @@ def show(
 
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --interval forward#3
+              nsysalign show nsysalign-runs/train-001 --markdown > finding.md
     """
     from nsysalign.answer import answer
     from nsysalign.commandline.present import drawn, unprofiled
@@ -56,9 +59,19 @@ def show(
 
         click.echo(of_answer(answer(loaded), "show", str(analysis)))
         return
+    if brief and markdown:
+        raise UsageError("--markdown and --brief are two forms of one answer", "leave one out")
     number = waterfall.find(loaded, label=label, name=interval)
     if brief:
         click.echo(_brief(loaded, number, analysis))
+    elif markdown:
+        from nsysalign.rundir import PAGE
+        from nsysalign.show import html
+        from nsysalign.show import markdown as text
+
+        loaded = drawn(loaded, number, analysis, "segments")
+        run = html.run_name(RunDirectory.around(analysis).path / PAGE)
+        click.echo(text.interval(loaded, answer(loaded), number, run), nl=False)
     elif not quiet:
         loaded = drawn(loaded, number, analysis, "segments")
         limit = None if all_pieces else waterfall.MOST_LINES

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from nsysalign.causes import COLUMNS
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.show import diff as screen
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Comparison, LabelChange
 
 PAGE = Page(
-    "diff.html", "format dom draw bars blocks zoom timeline pair diff", "nsysalign diff: {}"
+    "diff.html",
+    "format dom draw bars blocks zoom timeline pair copying markdown diff",
+    "nsysalign diff: {}",
 )
 #: Pictures of each side may take this much; labels that changed most have theirs first.
 MAX_BYTES = 400_000
@@ -49,6 +52,8 @@ def write(
         "confounders": comparison.confounders,
         "remarks": comparison.remarks,
         "only": [comparison.only_before, comparison.only_after],
+        "about": f"A: {described(before)}, B: {described(after)}",
+        "columns": COLUMNS,
         "causes": cause_looks(causes or {"kernel"}),
         "labels": rows,
     }

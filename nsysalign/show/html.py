@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline find repetitions pair runs clocks kernels answers links",
+    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline find repetitions pair markdown runs clocks kernels answers copying links",
     "{} – nsysalign",
 )
 
@@ -50,7 +50,7 @@ def write(
 ) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens
     with; `said`: the analysis' answer, if the caller has it."""
-    write_text(path, page(analysis, focus, _run_name(path), said))
+    write_text(path, page(analysis, focus, run_name(path), said))
 
 
 def page(
@@ -62,7 +62,7 @@ def page(
     return assemble(ANALYSIS, data, {name: html.escape(text) for name, text in markup.items()})
 
 
-def _run_name(path: str | os.PathLike[str]) -> str:
+def run_name(path: str | os.PathLike[str]) -> str:
     """The name of the run directory in which the page lies; '' for any other folder, whose name is
     private."""
     folder = Path(path).absolute().parent.name

@@ -19,7 +19,7 @@ from nsysalign.answer import (
     cold_intervals,
     of_devices,
 )
-from nsysalign.causes import CAUSE_TABLE, CAUSES, DISPLAY
+from nsysalign.causes import CAUSE_TABLE, CAUSES, COLUMN_FILLS, COLUMNS, DISPLAY
 from nsysalign.explain.verdict import GPU, SIGNS
 from nsysalign.label import Label
 from nsysalign.model import CLOCK_REASONS, Analysis
@@ -67,7 +67,7 @@ def payload(
     cold, of_labels = cold_intervals(analysis), roles(analysis)
     positions_of = analysis.intervals.groupby("label", sort=False).indices
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
-    advice, grouped = _advice(said), {label.name: label for label in analysis.grouped}
+    fixes, grouped = advice(said), {label.name: label for label in analysis.grouped}
     reasons = {wrong.label: wrong.reason for wrong in said.wrong}
     labels, runs = [], []
     any_predicted = any(row.unprofiled_ns for row in said.labels)
@@ -78,7 +78,7 @@ def payload(
         about = _label(row, warm if len(warm) else elapsed[positions])
         about |= {
             "roles": of_labels[row.label]._asdict(),
-            "fixes": advice.get(row.label, []),
+            "fixes": fixes.get(row.label, []),
             "reason": reasons.get(row.label, ""),
             "kinds": [*dict.fromkeys(kinds.values())],
             "predicted": _predicted(row, any_predicted),
@@ -101,7 +101,7 @@ def payload(
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     of_run = {row.interval: row for row in said.runs}
     data = {
-        "title": _title(analysis, run),
+        "title": title(analysis, run),
         "about": described(analysis),
         "screen": {
             "sentence": said.sentence,
@@ -121,6 +121,7 @@ def payload(
         "environment": [*said.about.items()],
         "notes": said.notes,
         "causes": cause_looks(present or ["kernel"]),
+        "columns": COLUMNS,
         "cards": [
             asdict(group) | {"lost": group.loss_ns, "library": group.library}
             for group in said.groups
@@ -143,7 +144,7 @@ def payload(
                 "start": (int(whole.start_ns) - origin) / 1e3,
                 "parts": of_run[int(whole.interval)].parts_ns,
                 "sentence": of_run[int(whole.interval)].sentence,
-                "fixes": advice.get(whole.label, []),
+                "fixes": fixes.get(whole.label, []),
             }
             for whole in wholes.itertuples(index=False)
             if str(whole.interval) in held.intervals
@@ -199,7 +200,7 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _advice(said: Answer) -> dict[str, list[dict[str, Any]]]:
+def advice(said: Answer) -> dict[str, list[dict[str, Any]]]:
     """Label or run -> the fixes of the finding that its sentence is of."""
     findings = [finding for group in said.groups for finding in group.findings]
     wanted = {row.label: row.sentence for row in (*said.labels, *said.runs)}
@@ -362,6 +363,7 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
             "short": DISPLAY[name],
             "meaning": cause.meaning,
             "column": cause.column,
+            "fill": COLUMN_FILLS[cause.column].letter,
             "colour": cause.colour,
             "ink": cause.ink,
             "pattern": cause.pattern,
@@ -371,7 +373,7 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _title(analysis: Analysis, run: str) -> str:
+def title(analysis: Analysis, run: str) -> str:
     """The run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC"."""
     path = analysis.trace.path.replace("\\", "/").rstrip("/").split("/")
     name = path[-1].removesuffix(".sqlite")

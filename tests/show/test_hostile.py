@@ -13,7 +13,7 @@ from rich.console import Console
 
 from nsysalign import brief
 from nsysalign.answer import answer
-from nsysalign.show import html, screen, waterfall
+from nsysalign.show import html, markdown, screen, waterfall
 from nsysalign.show.notebook import Analysis, fragment
 
 STRINGS = (
@@ -92,6 +92,7 @@ def test_nothing_is_executed(string):
         printed(lambda console: screen.everything(analysis, said, console, f"{string}.html")),
         printed(lambda console: screen.kernels(analysis, console)),
         printed(lambda console: waterfall.render(analysis, 0, console)),
+        markdown.interval(analysis, said, 0),
     ]
     assert not any(DRIVES.search(text) for text in texts)
     assert all(len(line) <= 100 for line in texts[0].splitlines())

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from importlib import resources
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import pytest
 from browsing import quiet, until
@@ -12,9 +13,11 @@ from cases.drawing import in_nanoseconds, kernel
 from handmade import build
 from simulator import check, export
 from simulator.world import LEGACY, World
+from test_hostile import STRINGS
 
 from nsysalign import frames
-from nsysalign.show import html
+from nsysalign.answer import answer
+from nsysalign.show import html, markdown
 
 pytestmark = pytest.mark.browser
 
@@ -204,6 +207,33 @@ def test_find_looks_through_the_whole_run(page):
     assert page("document.querySelectorAll('#lanes .match').length") == 1
     page.type("find", "zzz")
     assert "No label, kernel, copy or range" in page.text("found")
+
+
+@pytest.mark.parametrize("string", ["", *STRINGS[:3], STRINGS[10], STRINGS[13]])
+def test_what_is_copied_is_what_show_prints_and_the_drawing_stands_alone(opened, string, finding):
+    analysis = build(findings=[finding], name=lambda text: f"{text}{string}")
+    page, said = opened(analysis), answer(analysis)
+    for number in (0, 1, 3):
+        page(f"chooseNumber({number}, false)")
+        text = page("whatIsChosen().markdown")
+        assert text == markdown.interval(analysis, said, number)
+        table = [float(us.replace(",", "")) for us in re.findall(r"\| ([\d,.]+) \| [<\d]", text)]
+        whole = analysis.intervals["elapsed_ns"].iloc[number]
+        assert round(1e3 * sum(table)) == whole
+        drawing = ElementTree.fromstring(page("((c) => svgOf(c.sentence, c.rows))(whatIsChosen())"))
+        tags = {element.tag.split("}")[1] for element in drawing.iter()}
+        assert tags <= {"svg", "g", "rect", "path", "line", "text", "title", "defs", "pattern", "clipPath"}  # fmt: skip
+        links = {name for element in drawing.iter() for name in element.attrib if "href" in name}
+        assert not links and "gemm" in "".join(drawing.itertext())
+
+
+def test_findings_are_open_on_paper(page):
+    page("document.querySelectorAll('details').forEach(d => { d.open = false })")
+    page("dispatchEvent(new Event('beforeprint'))")
+    folds = "[...$('verdicts').querySelectorAll('details.fold, details.folded')]"
+    assert page(f"{folds}.length && {folds}.every(d => d.open && d.innerText.length > 40)")
+    page("dispatchEvent(new Event('afterprint'))")
+    assert page(f"{folds}.every(d => !d.open)")
 
 
 def test_a_record_points_at_the_wait_that_it_releases(page):

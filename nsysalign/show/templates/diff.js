@@ -103,6 +103,14 @@ function startLabels() {
   $("find").addEventListener("input", () => { found.at = -1; if (view.picture) drawTimeline(); });
   $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
   listenToTimeline();
+  listenToShare(() => {
+    const { label } = selected, sides = ["before_ns", "after_ns"].map((which) => sideOf(label, which));
+    const sentence = `${label.label}: ${duration(label.total.before_ns)} → ` +
+      `${duration(label.total.after_ns)}, ${label.changed}, ${label.words}`;
+    const rows = [["measured", `${label.changed}`], ...byTime(sides[1].parts).map((cause) => [cause.short,
+      `${duration(sides[0].parts[cause.name])} → ${duration(sides[1].parts[cause.name])}`, cause.colour])];
+    return { sentence, rows, file: label.label, markdown: markdownOfPair(sentence, ...sides) };
+  });
   const redraw = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   const wanted = new URLSearchParams(location.hash.slice(1)).get("label");

@@ -71,20 +71,3 @@ function tableText(table) {
   return [...table.rows].map((row) => [...row.cells].filter((_, k) => shown[k]).map(text)
     .join("\t")).join("\n") + "\n";
 }
-
-async function copyText(text, button) {
-  let done = true;
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    const area = make("textarea", { "aria-hidden": "true" });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    done = document.execCommand("copy");
-    area.remove();
-    button.focus();
-  }
-  $("copied").textContent = done ? "copied" : "the browser did not allow it";
-  setTimeout(() => { $("copied").textContent = ""; }, 2500);
-}

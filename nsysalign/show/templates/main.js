@@ -63,7 +63,7 @@ function choose(name, interval, show) {
   $("label-without").textContent =
     [label.predicted?.said, byOperations(pictureOf(selected.interval))].filter(Boolean).join(" ");
   if (fresh) {
-    fill($("source"), [label.site, ...label.callers].map(sourceLine));
+    fill($("source"), [...new Set([label.site, ...label.callers])].filter(Boolean).map(sourceLine));
     sayRuns();
     redrawRuns();
     if (DATA.clocks) sayClocks();
@@ -117,6 +117,23 @@ function sayFinding(about) {
   drawFix(first ? screen.fixes : about.fixes);
 }
 
+// The sentence, the parts and the picture of what is chosen, to share.
+function whatIsChosen() {
+  const whole = WHOLE.get(selected.interval), label = whole ? null : byName(selected.label);
+  const { screen } = DATA, about = whole || label, first = screen.label === (label?.label ?? whole.name);
+  const sentence = $("headline").textContent, fixes = first ? screen.fixes : about.fixes;
+  const side = (number) => ({ ...asRun(label, number),
+    name: nameOf(label, runs, placeOf(runs, number)) });
+  const runs = label && DATA.runs[DATA.labels.indexOf(label)];
+  const one = whole ? { ...whole, strip: pictureOf(whole.number).strip } :
+    { ...side(selected.interval), strip: pictureOf(selected.interval)?.strip };
+  const rows = [["measured", duration(one.elapsed)], ...byTime(one.parts).map((cause) =>
+    [cause.short, duration(one.parts[cause.name]), cause.colour])];
+  return { sentence, rows, file: one.name, markdown: view.other === null ?
+    markdownOf({ ...one, sentence, fixes }) :
+    markdownOfPair(sentence, one, side(view.other)) };
+}
+
 function drawHeader() {
   fill($("environment"), DATA.environment.map(
     ([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
@@ -167,6 +184,7 @@ function stages() {
     if (measured) drawRows();
   };
   const tables = measured ? [() => { legend(); startStrip(); }, ...tableStages()] : [];
+  listenToPrint();
   return [first, drawVerdicts, ...tables,
     () => { startKernels(); startAnswers(); startBaseline(); drawHeader(); drawRemarks(); },
     ...SECTIONS.map(([, , draw]) => draw), () => {
@@ -227,6 +245,7 @@ function listen() {
   $("runs-table").addEventListener("toggle", drawRunsTable);
   listenToTimeline();
   listenToRepetitions();
+  listenToShare(whatIsChosen);
   $("copy-table").addEventListener("click",
     () => copyText(tableText($("budgets")), $("copy-table")));
 }

@@ -39,7 +39,7 @@ function card(item) {
   );
 }
 
-// What a call site says, where the run was recorded with its lines of code.
+// A call site and what its line says, where the run was recorded with its lines of code.
 function sourceLine(site) {
   return DATA.source[site] ? make("pre", { class: "source" },
     make("span", { class: "quiet" }, site + "  "), make("code", null, DATA.source[site])) : null;
@@ -111,8 +111,8 @@ function folded(item) {
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
       make("span", { class: "title" }, item.findings[0].title),
       make("span", { class: "lost" }, item.lost ? `could save ${duration(item.lost)}` : "")));
-  details.addEventListener("toggle",
-    () => { if (details.open && details.children.length === 1) details.append(card(item)); });
+  details.fillIn = () => { if (details.children.length === 1) details.append(card(item)); };
+  details.addEventListener("toggle", () => { if (details.open) details.fillIn(); });
   return details;
 }
 
@@ -132,4 +132,17 @@ function drawVerdicts() {
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null,
     DATA.labels.length ? "No findings." : "No interval was placed: see the notes at the end of the page."));
+}
+
+// On paper the findings are open; afterwards they are as they were.
+function listenToPrint() {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...$("verdicts").querySelectorAll("details.fold, details.folded")].filter((one) => !one.open);
+    for (const one of opened) {
+      one.fillIn?.();
+      one.open = true;
+    }
+  });
+  addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
 }
