@@ -888,7 +888,7 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
         worked -= between
     named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
     named["staging of copies"] = sum(parts[c] for c in OPERATION_KINDS) - worked - between
-    named["between nodes of graphs"] = between
+    named[sentences.BETWEEN_NODES] = between
     idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
     listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
     shares = ", ".join([f"GPU busy {percent(worked / total)}", *listed])

@@ -481,6 +481,10 @@ def loaded(groups: Sequence[Group]) -> str:
     return f" ({safe_text(name)} {duration(calls[name])})"
 
 
+#: What lies between the nodes of one launch of a graph.
+BETWEEN_NODES = "between nodes of graphs"
+#: A GPU that works for less of a run waits for something that is named.
+_NEARLY_ALL = 0.9
 #: NCCL's kernels are named in what is said of a run from this share of it on.
 NCCL_SHARE = 0.2
 
@@ -508,7 +512,8 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     details = analysis.details[analysis.details["interval"] == interval]
     worked = sum(parts[cause] for cause in OPERATION_KINDS)
     worked -= int(staging(details)["ns"].sum())
-    worked -= between_nodes_ns(analysis.kernels, label, parts["graph"])
+    between_ns = between_nodes_ns(analysis.kernels, label, parts["graph"])
+    worked -= between_ns
     if analysis.trace.thinned:
         return of_thinned(worked)
     takes = f"From its first to its last GPU work the run takes {duration(whole)}"
@@ -516,10 +521,13 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     nccl_ns = collectives_ns(analysis.kernels, label)
     if nccl_ns >= NCCL_SHARE * whole:
         says += f" {nccl_clause(nccl_ns)}."
+    if worked < _NEARLY_ALL * whole:
+        rest = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
+        rest = sorted([*rest, (between_ns, BETWEEN_NODES)])[:-4:-1]
+        named = [f"{name} {percent(ns / whole)}" for ns, name in rest if ns >= 0.01 * whole]
+        says += f" While it ran nothing: {', '.join(named)}." if named else ""
     if 2 * worked < whole:
-        rest = [(ns, cause) for cause, ns in parts.items() if cause not in OPERATION_KINDS and ns]
-        named = [f"{DISPLAY[cause]} {percent(ns / whole)}" for ns, cause in sorted(rest)[:-4:-1]]
-        return f"{says} While it ran nothing: {', '.join(named)}."
+        return says
     kernels = analysis.kernels
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
     if rows.empty:

@@ -495,3 +495,11 @@ def test_pairs_of_a_log_that_does_not_fit_are_counted_with_the_reason(tmp_path, 
     assert (
         "4 intervals could not be placed: its record call is not in the trace" in answer(found).lost
     )
+
+
+def test_a_run_that_is_busy_for_most_of_it_says_what_it_waited_for(tmp_path):
+    events = []
+    for n in range(20):
+        events += launched("gemm", 100 * n, 100 * n + 8, 100 * n + 83, n + 1)
+    text = answer(nsysalign.analyze(written(events, tmp_path / "t.json"))).sentence
+    assert "(76 %)" in text and "CPU 1" in text and "ncu" in text
