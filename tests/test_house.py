@@ -162,24 +162,6 @@ NAMES_LEFT = """
 addons/check/checks.py: few here many nothing of on rest what
 addons/check/command.py: more there
 addons/check/scene.py: many more of own
-addons/confirm/command.py: everything
-addons/confirm/experiment.py: each few here most one other rest there what
-addons/confirm/intervene.py: here what
-addons/confirm/verdicts.py: own
-addons/marks/buffers.py: given
-addons/marks/dump.py: of there which
-addons/marks/inside.py: many of one others own some there
-addons/marks/layout.py: other
-addons/marks/results.py: more most of own there which
-addons/marks/rules.py: none of what
-addons/marks/triton.py: given none
-addons/measure/clocks.py: nothing
-addons/measure/command.py: given
-addons/measure/result.py: here of others
-addons/measure/screen.py: here many more of
-addons/measure/session.py: other own what which
-addons/measure/statistics.py: own
-addons/measure/worker.py: own
 addons/ranks/collectives.py: other others
 addons/ranks/command.py: given more
 addons/ranks/compare.py: most own
@@ -247,11 +229,6 @@ trace/kineto.py: found more most other others own same some there what who
 LOCALS_LEFT = """
 addons/check/checks.py:escaped
 addons/check/checks.py:_flushed
-addons/confirm/experiment.py:plan
-addons/marks/dump.py:_parsed
-addons/marks/inside.py:join
-addons/marks/inside.py:inside
-addons/marks/inside.py:_ranges
 answer.py:answer
 explain/clocks.py:interval_clocks
 explain/runs/blocks.py:small_launches
@@ -260,7 +237,6 @@ explain/runs/records.py:lost_records_of
 explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
-record/session.py:collect
 show/payload.py:payload
 show/perfetto.py:_budgets
 show/perfetto.py:_around

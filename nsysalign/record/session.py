@@ -84,36 +84,13 @@ def collect(
     nsys = find_nsys(options.nsys)
     commands.refuse_obstacles()
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
-    log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
+    began = time.monotonic()
     tell = progress or (lambda step, percent: None)
     with hold_signals(), rundir.private(run_dir):  # there must be no moment without a handler
-        with (
-            nsys_folder(run_dir) as folder,
-            sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as unsampled,
-        ):
-            profile, notes = profile_arguments(
-                nsys,
-                folder / "run" / "trace",
-                options.accurate,
-                options.graph_trace,
-                options.sample_python,
-            )
-            for name, why in commands.NOTEWORTHY.items():
-                if os.environ.get(name) == "1":
-                    notes.append(f"{name}=1: {why}")
-            writing = partial(tell, "nsys writes its report", 0)
-            under = {"profile": profile, "folder": folder, "writing": writing}
-            ended = _launch(argv, run_dir, log, options, **under)
-            if ended.status is None:  # on a busy machine its processes may not find each other
-                failed = "nsys failed before it started the script, and was started again"
-                notes.append(f"{failed}: {_last_words(log)}")
-                ended = _launch(argv, run_dir, log, options, **under)
-        notes += [*ended.notes, *unsampled]
+        ended, notes = _profiled(nsys, argv, run_dir, options, tell)
         with _finished(run_dir, ended, notes, options) as finish:
             logs = _event_logs(run_dir, notes)
-            lines = map(str.strip, log.read_text(errors="replace").replace("\r", "\n").split("\n"))
-            warnings = dict.fromkeys(line for line in lines if line.upper().startswith("WARN"))
-            notes += [f"nsys: {warning}" for warning in warnings][:5]
+            notes += _warnings(run_dir / rundir.NSYS_LOG)
             report = _report(run_dir, nsys, ended, logs)
             exporting = partial(tell, "exporting the report")
             sqlite = export_sqlite(nsys, report, run_dir / rundir.EXPORT, exporting)
@@ -121,6 +98,46 @@ def collect(
                 notes += keep_stacks(nsys, report, run_dir / rundir.STACKS, working_directory())
             profiled_s = round(time.monotonic() - began, 1)
             return finish(logs, profiled_s=profiled_s, nsys=nsys.version, trace=sqlite.name)
+
+
+def _profiled(
+    nsys: Nsys,
+    argv: Sequence[str],
+    run_dir: Path,
+    options: CollectOptions,
+    tell: Callable[[str, int], None],
+) -> tuple[Ended, list[str]]:
+    """How the program ended under nsys, which left its report in the run directory; and notes."""
+    log = run_dir / rundir.NSYS_LOG
+    with (
+        nsys_folder(run_dir) as folder,
+        sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as unsampled,
+    ):
+        profile, notes = profile_arguments(
+            nsys,
+            folder / "run" / "trace",
+            options.accurate,
+            options.graph_trace,
+            options.sample_python,
+        )
+        for name, why in commands.NOTEWORTHY.items():
+            if os.environ.get(name) == "1":
+                notes.append(f"{name}=1: {why}")
+        writing = partial(tell, "nsys writes its report", 0)
+        under = {"profile": profile, "folder": folder, "writing": writing}
+        ended = _launch(argv, run_dir, log, options, **under)
+        if ended.status is None:  # on a busy machine its processes may not find each other
+            failed = "nsys failed before it started the script, and was started again"
+            notes.append(f"{failed}: {_last_words(log)}")
+            ended = _launch(argv, run_dir, log, options, **under)
+    return ended, [*notes, *ended.notes, *unsampled]
+
+
+def _warnings(log: Path) -> list[str]:
+    """The first warnings of nsys's own, each once."""
+    lines = map(str.strip, log.read_text(errors="replace").replace("\r", "\n").split("\n"))
+    warnings = dict.fromkeys(line for line in lines if line.upper().startswith("WARN"))
+    return [f"nsys: {warning}" for warning in warnings][:5]
 
 
 def collect_unprofiled(

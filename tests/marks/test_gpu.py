@@ -66,7 +66,7 @@ def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path):
     found = dump.read(buffer.write(tmp_path / "m.nsam"))
     passed = 40 * 3 * sum(i % 33 for i in range(66))
     lanes = np.array([int(x).bit_count() for x in found.heads["lanes"]])[
-        found.of[found.id >> 2 == name_hash("some")]
+        found.head_of[found.id >> 2 == name_hash("some")]
     ]
     assert not found.dropped and lanes.sum() == passed
     assert found.counters["lanes"].sum() == 40 * 96 * 66

@@ -155,9 +155,9 @@ def _test(
         new = row(plan, "unclear", error.message, run)
     old = verdicts.read(run_dir / verdicts.CONFIRMED)
     old = old[(old["label"] != plan.label) | (old["intervention"] != plan.change)]
-    everything = pd.concat([old, new], ignore_index=True) if len(old) else new
-    verdicts.write(everything, run_dir / verdicts.CONFIRMED)
-    store(before.with_tables({"confirmations": everything}), run_dir)
+    confirmations = pd.concat([old, new], ignore_index=True) if len(old) else new
+    verdicts.write(confirmations, run_dir / verdicts.CONFIRMED)
+    store(before.with_tables({"confirmations": confirmations}), run_dir)
     if not quiet:
         (result,) = new.itertuples(index=False)
         causes = ", ".join(result.rules) or "its cause"

@@ -128,35 +128,18 @@ def choose(analysis: Analysis, label: str) -> str:
 def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> Plan:
     """The experiment.  Raises Refused."""
     rows = rows_of(analysis, label)
-    intervals, findings = analysis.intervals.iloc[rows], analysis.findings
+    intervals = analysis.intervals.iloc[rows]
     host_ns, one_thread = _issued(intervals, log)
     for reason in _refusals(analysis, label, rows, change, one_thread):
         raise Refused(reason)
     elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
-    queued = parts_of(analysis, rows, "queued")
-    expected, error = gpu_time(analysis, rows)
-    delay_ns = 0
     if change == "delay":
-        # waiting for another stream may shrink behind a delay as well, but need not
-        least, most = expected - error, expected + error + float(np.median(queued))
-        # a first run may load code for a second: it is left out afterwards instead of delaying all
-        # the others so long
-        issue = np.where(host_ns >= 0, host_ns, elapsed)
-        longest = min(float(issue.max()), 3 * float(np.median(issue)))
-        delay_ns = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
-        if delay_ns * len(rows) > MOST_ADDED_NS:
-            each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
-            raise Refused(f"{each} would take too long")
+        delay_ns = _delay_ns(elapsed, host_ns)
+        expected, least, highest = _behind_a_delay(analysis, rows)
     else:
-        # between GPU time alone and the host's own pace, because the host no longer runs ahead; if
-        # the log does not say how long the host took to issue it, only the budget can
-        work, rest = parts_of(analysis, rows, *OPERATION_KINDS), elapsed - queued
-        host = np.where(host_ns >= 0, host_ns, rest)
-        slack = HOST_ERROR_NS + HOST_ERROR_SHARE * host + WORK_ERROR_SHARE * work
-        least = np.minimum(expected - error, rest)
-        most = np.maximum(np.where(host_ns >= 0, work + host_ns, rest), rest) + slack
-        expected = rest
-    values = level(np.column_stack([elapsed, expected, least, most]))
+        delay_ns = 0
+        expected, least, highest = _after_waiting(analysis, rows, host_ns)
+    values = level(np.column_stack([elapsed, expected, least, highest]))
     before = Level(*values[0].tolist())
     predicted = Level(values[1, 0], max(values[2, 1], 0.0), values[3, 2])
     if _meet(predicted, before):
@@ -166,7 +149,6 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
             f"a test could not decide anything: {microseconds(before.ns)} measured, {low} to "
             f"{high} predicted with the change{busy}"
         )
-    rules = findings.loc[findings["label"] == label, "rule"]
     # a label made from call sites holds the start's file and line, any other name is a region's;
     # callers count if another label has the same site (a Timer class)
     shared = set(analysis.intervals.loc[analysis.intervals["label"] != label, "site"])
@@ -178,7 +160,7 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
     by_site = any(site.rpartition("/")[2] in label for site, _ in starts)
     return Plan(
         label, change, before, predicted, len(rows), int(intervals["operations"].median()),
-        tuple(dict.fromkeys(rules[rules.isin(SETTLES[change])])), delay_ns,
+        _settled(analysis, label, change), delay_ns,
         tuple(dict.fromkeys(analysis.trace.devices)), "" if by_site else label,
         tuple(sorted(starts)),
     )  # fmt: skip
@@ -267,6 +249,52 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return expected, error + RESOLUTION_NS
 
 
+def _settled(analysis: Analysis, label: str, change: str) -> tuple[str, ...]:
+    """The rules whose findings about the label this change settles."""
+    rules = analysis.findings.loc[analysis.findings["label"] == label, "rule"]
+    return tuple(dict.fromkeys(rules[rules.isin(SETTLES[change])]))
+
+
+def _delay_ns(elapsed: np.ndarray, host_ns: np.ndarray) -> int:
+    """How long the delay before each interval has to be so that the host has issued all of it by then.
+    host_ns: how long that took, -1 where the log does not say.  Raises Refused."""
+    issue = np.where(host_ns >= 0, host_ns, elapsed)
+    # a first run may load code for a second: it is left out afterwards instead of delaying all the
+    # others so long
+    longest = min(float(issue.max()), 3 * float(np.median(issue)))
+    delay_ns = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
+    if delay_ns * len(elapsed) > MOST_ADDED_NS:
+        delays = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(elapsed)} intervals"
+        raise Refused(f"{delays} would take too long")
+    return delay_ns
+
+
+def _behind_a_delay(
+    analysis: Analysis, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What intervals take behind a delay (ns), at least and at most: GPU time.  Waiting for another stream
+    may shrink as well, but need not."""
+    expected, error = gpu_time(analysis, rows)
+    queued = float(np.median(parts_of(analysis, rows, "queued")))
+    return expected, expected - error, expected + error + queued
+
+
+def _after_waiting(
+    analysis: Analysis, rows: np.ndarray, host_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same on a device that was idle before: between GPU time alone and the host's own pace, because
+    the host no longer runs ahead.  If the log does not say how long the host took to issue it, only the
+    budget can."""
+    expected, error = gpu_time(analysis, rows)
+    elapsed = analysis.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[rows]
+    work = parts_of(analysis, rows, *OPERATION_KINDS)
+    unqueued = elapsed - parts_of(analysis, rows, "queued")
+    host = np.where(host_ns >= 0, host_ns, unqueued)
+    slack = HOST_ERROR_NS + HOST_ERROR_SHARE * host + WORK_ERROR_SHARE * work
+    highest = np.maximum(np.where(host_ns >= 0, work + host_ns, unqueued), unqueued) + slack
+    return unqueued, np.minimum(expected - error, unqueued), highest
+
+
 def changed_records(logs: Iterable[Path]) -> set[tuple[int, int]]:
     """(process id, number) of the records before which the probe intervened, according to event logs."""
     changed: set[tuple[int, int]] = set()
@@ -300,20 +328,20 @@ def judge(
     # synchronisation time, the host had not finished issuing by then
     late = parts_of(after, changed, *NONE_IF_AHEAD) > LATE_NS
     late &= plan.change == "delay"
-    few = len(changed) - late.sum() < FEWEST
+    too_few = len(changed) - late.sum() < FEWEST
     if not len(changed):
         reason = f"the second run has no interval {plan.label} at which the probe intervened"
     elif plan.devices != devices:
-        there, here = (", ".join(names) for names in (devices, plan.devices))
-        reason = f"the second run was made on {there} instead of {here}"
+        devices_now, devices_then = (", ".join(names) for names in (devices, plan.devices))
+        reason = f"the second run was made on {devices_now} instead of {devices_then}"
     elif max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
         reason = f"the second run did different work: {now:.0f} operations instead of {then}"
-    elif late.sum() > (1 - ENOUGH_SHARE) * len(changed) or (few and late.any()):
+    elif late.sum() > (1 - ENOUGH_SHARE) * len(changed) or (too_few and late.any()):
         reason = (
             f"the delay of {microseconds(plan.delay_ns)} did not outlast the host in {late.sum()} "
             f"of {len(changed)} intervals: something inside waited for it"
         )
-    elif few:
+    elif too_few:
         reason = f"the second run has {len(changed)} intervals: at least {FEWEST} are needed"
     else:
         values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[changed[~late]]
@@ -338,16 +366,16 @@ def row(
     often: str = "the",
 ) -> pd.DataFrame:
     """A row of CONFIRMATIONS; `often`: before how many start records the change was made."""
-    what = "torch.cuda.synchronize()"
+    change = "torch.cuda.synchronize()"
     if plan.change == "delay":
-        what = f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream"
+        change = f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream"
     values = {
         "label": plan.label, "rules": plan.rules, "intervention": plan.change,
         "verdict": verdict, "reason": reason, "before_ns": plan.before.ns,
         "predicted_ns": plan.predicted.ns, "predicted_low_ns": plan.predicted.low,
         "predicted_high_ns": plan.predicted.high, "after_ns": after.ns, "after_low_ns": after.low,
         "after_high_ns": after.high, "before_count": plan.count, "after_count": count,
-        "changed": f"{what} before {often} start records of {plan.label}", "run": run,
+        "changed": f"{change} before {often} start records of {plan.label}", "run": run,
     }  # fmt: skip
     return frames.check(pd.DataFrame([values]), CONFIRMATIONS)
 
@@ -362,5 +390,5 @@ def decide(plan: Plan, after: Level) -> tuple[str, str]:
     return verdict, f"{before} before, {now} after, {low} to {high} predicted"
 
 
-def _meet(one: Level, other: Level) -> bool:
-    return one.low <= other.high and other.low <= one.high
+def _meet(first: Level, second: Level) -> bool:
+    return first.low <= second.high and second.low <= first.high

@@ -37,19 +37,19 @@ class Intervention:
         """Intervene if this is a start record of the label; whether it was.  What it raises is a
         note (`failed`), and the record goes on."""
         rt, spec = self._rt, self._spec
-        here = rt.decisions.get(context)
-        if here is None:
+        decided = rt.decisions.get(context)
+        if decided is None:
             places = rt.sites.places.get(context, ())
-            here = rt.decisions[context] = any(
+            decided = rt.decisions[context] = any(
                 len(places) >= len(wanted) and all(map(_same, wanted, places))
                 for wanted in spec["starts"]
             )
         # during a capture, even on another stream, CUDA does not allow any of this
-        if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
+        if not decided or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
             return False
         if me.region != (rt.region_number(spec["region"]) if spec["region"] else self._no_region):
             return False
-        torch, what = sys.modules["torch"], "torch.cuda.synchronize()"
+        torch, change = sys.modules["torch"], "torch.cuda.synchronize()"
         if spec["intervention"] == "synchronize":
             torch.cuda.synchronize(device)
         else:
@@ -58,9 +58,9 @@ class Intervention:
             cycles = max(1, spec["delay_ns"] * int(khz) // 1_000_000)
             with torch.cuda.stream(stream):
                 torch.cuda._sleep(cycles)
-            what = f"a delay kernel of {spec['delay_ns'] / 1e3:,.0f} us ({cycles:,} cycles) on the same stream"
+            change = f"a delay kernel of {spec['delay_ns'] / 1e3:,.0f} us ({cycles:,} cycles) on the same stream"
         self._note(
-            f"changed by nsysalign confirm: {what} before every start record of {spec['label']}"
+            f"changed by nsysalign confirm: {change} before every start record of {spec['label']}"
         )
         return True
 

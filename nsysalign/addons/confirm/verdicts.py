@@ -95,8 +95,8 @@ def testable(analysis: Analysis) -> frozenset[str]:
     if not (analysis.known.python or analysis.known.torch):
         return frozenset()  # another program's log, or none: no probe would run in it
     i = analysis.intervals
-    own = (i["kind"] == "event") & ~i["library"] & (i["site"] != "")
-    return frozenset(i.loc[own, "label"]) - set(i.loc[i["method"] == "inferred", "label"])
+    of_program = (i["kind"] == "event") & ~i["library"] & (i["site"] != "")
+    return frozenset(i.loc[of_program, "label"]) - set(i.loc[i["method"] == "inferred", "label"])
 
 
 def statuses(analysis: Analysis) -> list[Status]:
@@ -106,11 +106,11 @@ def statuses(analysis: Analysis) -> list[Status]:
         for c in analysis.confirmations.itertuples(index=False)
         for rule in c.rules
     }
-    settled, own = {rule for rules in SETTLES.values() for rule in rules}, testable(analysis)
+    settled, tested = {rule for rules in SETTLES.values() for rule in rules}, testable(analysis)
     out = []
     for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True):
         command = f"nsysalign confirm --label {shlex.quote(label)} SCRIPT.py"
-        status = Status(NOT_CONFIRMED, command if rule in settled and label in own else "")
+        status = Status(NOT_CONFIRMED, command if rule in settled and label in tested else "")
         if rule == "profiler-inflation":
             status = Status("measured", "in two runs, with and without nsys")
         out.append(known.get((label, rule), status))

@@ -98,9 +98,9 @@ class Device:
         into = bytearray(size)
         if size:
             place = (ctypes.c_char * size).from_buffer(into)
-            given = (place, ctypes.c_uint64(address), ctypes.c_size_t(size), self._stream)
+            arguments = (place, ctypes.c_uint64(address), ctypes.c_size_t(size), self._stream)
             with self._current():
-                self._call("cuMemcpyDtoHAsync_v2", *given)
+                self._call("cuMemcpyDtoHAsync_v2", *arguments)
                 self._call("cuStreamSynchronize", self._stream)
         return into
 

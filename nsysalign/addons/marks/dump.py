@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class MarksError(NsysAlignError):
 @dataclass(frozen=True)
 class Dump:
     """One buffer.  Arrays of equal length: `heads` (HEAD: of each chunk and stray, sorted by warp
-    and time), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
+    and time), and for every mark `head_of` (its row there), `time` (the GPU's timer, ns), `clock`
     (cycles of its SM, 32 bits) and `id`, in the order in which its warp made them; the first is
     that a warp entered the kernel, id 0.
     `counters` (SLOT): one per launch, SM and counter.  `dropped`: marks that did not fit;
@@ -70,7 +71,7 @@ class Dump:
     refused: int  # version of a header that tried to write here and was refused, 0 for none
     names: Mapping[int, str]
     heads: np.ndarray
-    of: np.ndarray
+    head_of: np.ndarray
     time: np.ndarray
     clock: np.ndarray
     id: np.ndarray
@@ -137,8 +138,24 @@ def read(path: str | Path) -> Dump:
         raise MarksError(reason, "record it again: nsysalign run") from error
 
 
-def _parsed(name: str, content: np.ndarray) -> Dump:
-    """The plausible records; `damaged` counts the others, but not lines that were never written."""
+class _Buffer(NamedTuple):
+    """What a file holds, as it was written: refused is the version of a header that tried to write, 0 for
+    none."""
+
+    pid: int
+    device: int
+    sms: int
+    finished: bool
+    refused: int
+    names: Sequence[str]
+    of_sms: np.ndarray  # SM_LINE
+    slots: np.ndarray  # SLOT
+    chunks: np.ndarray  # CHUNK
+    strays: np.ndarray  # HEAD
+
+
+def _buffer(content: np.ndarray) -> _Buffer:
+    """Raises ValueError, KeyError or TypeError for what is none."""
     if content[:16].tobytes() != layout.FILE_MAGIC:
         raise ValueError("it does not begin like one")
     version, length = np.frombuffer(content[16:24].tobytes(), "<u4").tolist()
@@ -156,16 +173,39 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     magic, of_buffer, refused, *_ = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
     if magic != layout.MAGIC:
         raise ValueError("something else wrote into its header")
-    counts = counts.view("<u4").astype(np.int64)
-    place += layout.TABLE + 4 * layout.COUNTS
-    sizes = counts[16:] * np.tile([layout.CHUNK, layout.LINE], layout.REGIONS)
-    ends = place + np.cumsum(np.append(counts[0] * layout.LINE, sizes))
-    if ends[-1] != len(content):
-        raise ValueError(f"it should have {ends[-1]:,} bytes and has {len(content):,}")
-    slots, *regions = np.split(content[place:], ends[:-1] - place)
-    chunks = np.concatenate([region.view(CHUNK) for region in regions[::2]])
-    strays = np.concatenate([region.view(HEAD) for region in regions[1::2]])
+    if not refused and of_buffer not in layout.READS:
+        refused = of_buffer
+    slots, regions = _regions(content[place + layout.TABLE + 4 * layout.COUNTS :], counts, place)
+    return _Buffer(
+        pid, device, sms, bool(about.get("finished", True)), int(refused), names,
+        of_sms=fixed[layout.LINE :].view(SM_LINE),
+        slots=slots.view(SLOT),
+        chunks=np.concatenate([region.view(CHUNK) for region in regions[::2]]),
+        strays=np.concatenate([region.view(HEAD) for region in regions[1::2]]),
+    )  # fmt: skip
 
+
+def _regions(
+    content: np.ndarray, counts: np.ndarray, before: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The bytes of the table of counters, and those of every region: chunks and strays by turns.  counts: how
+    many lines the buffer says that each has.  Raises ValueError where there are not as many."""
+    lines = counts.view("<u4").astype(np.int64)
+    sizes = lines[16:] * np.tile([layout.CHUNK, layout.LINE], layout.REGIONS)
+    ends = np.cumsum(np.append(lines[0] * layout.LINE, sizes))
+    if ends[-1] != len(content):
+        before += layout.TABLE + 4 * layout.COUNTS
+        raise ValueError(
+            f"it should have {before + ends[-1]:,} bytes and has {before + len(content):,}"
+        )
+    slots, *regions = np.split(content, ends[:-1])
+    return slots, regions
+
+
+def _parsed(name: str, content: np.ndarray) -> Dump:
+    """The plausible records; `damaged` counts the others, but not lines that were never written."""
+    buffer = _buffer(content)
+    chunks, strays = buffer.chunks, buffer.strays
     good = _possible(chunks["head"], layout.HEAD)
     alone = _possible(strays, layout.STRAY) & (strays["id"] != 0)
     damaged = ((chunks["head"]["kind"] != 0) & ~good).sum() + ((strays["kind"] != 0) & ~alone).sum()
@@ -174,44 +214,61 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     strays = strays[alone & ~np.isin(strays["grid"], repeated)]
     heads = np.concatenate([chunks["head"], strays])
     order = np.lexsort([heads[key] for key in ("time", *_PLACE)])
-    place = np.argsort(order)  # of every head, among the sorted ones
     heads, chunks = heads[order], chunks[order[order < len(chunks)]]
-    marks = np.zeros((len(chunks), 1 + CHUNK["marks"].shape[0]), MARK)
-    marks[:, 1:] = chunks["marks"]
-    for field in ("time", "clock"):
-        marks[field][:, 0] = chunks["head"][field].astype(MARK[field])
+    marks = _marks(chunks)
     # a record that ends a warp and has a name is no mark, but what the warp counted
     summed = (marks["id"] & 3 == layout.EXIT) & (marks["id"] != layout.EXIT)
-    there = (marks["id"] != 0) & ~summed
-    since = chunks["head"]["time"][:, None]
-    sound = there & (marks["time"] >= since) & (marks["time"] < _LATEST_NS)
-    damaged += (there & ~sound).sum()
+    recorded = (marks["id"] != 0) & ~summed
+    entered = chunks["head"]["time"][:, None]
+    sound = recorded & (marks["time"] >= entered) & (marks["time"] < _LATEST_NS)
+    damaged += (recorded & ~sound).sum()
     sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
-    table = slots.view(SLOT)
-    table = table[~np.isin(table["grid"], repeated)]
-    counters, impossible = _counters(table, chunks["head"][np.nonzero(summed)[0]], marks[summed])
+    slots = buffer.slots[~np.isin(buffer.slots["grid"], repeated)]
+    counters, impossible = _counters(slots, chunks["head"][np.nonzero(summed)[0]], marks[summed])
     runs = _runs(heads, counters["grid"])
-    its_head = np.sort(place[: len(chunks)])
     in_order = {
-        "of": np.append(its_head[np.nonzero(sound)[0]], place[len(chunks) :]).astype(np.int32),
+        "head_of": _heads_of(np.argsort(order), np.nonzero(sound)[0], len(chunks)),
         "time": np.append(marks["time"][sound], strays["time"]).view(np.int64),
         "clock": np.append(marks["clock"][sound], strays["clock"].astype(np.uint32)),
         "id": np.append(marks["id"][sound], strays["id"]),
     }
-    run, time = runs["run"][in_order["of"]], in_order["time"]
-    # marks of lanes that came apart lie between those of their warp; damaged ones anywhere
-    if len(strays) or ((np.diff(time) < 0) & (np.diff(run) == 0)).any():
-        began = heads["clock"][np.searchsorted(runs["run"], run)].astype(np.uint32)
-        again = np.lexsort((in_order["clock"] - began, time, run))
-        in_order = {name: values[again] for name, values in in_order.items()}
-    of_sms = fixed[layout.LINE :].view(SM_LINE)
     return Dump(
-        path=name, pid=pid, device=device, sms=sms, finished=bool(about.get("finished", True)),
-        refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
-        names=layout.by_hash(names[:_MOST_NAMES]), heads=heads, **in_order, counters=counters,
-        dropped=int(of_sms["dropped"].sum()), counts_dropped=int(of_sms["counts"].sum()),
+        path=name, pid=buffer.pid, device=buffer.device, sms=buffer.sms, finished=buffer.finished,
+        refused=buffer.refused, names=layout.by_hash(buffer.names[:_MOST_NAMES]), heads=heads,
+        **_by_warp(in_order, heads, runs["run"], strays=len(strays) > 0), counters=counters,
+        dropped=int(buffer.of_sms["dropped"].sum()),
+        counts_dropped=int(buffer.of_sms["counts"].sum()),
         damaged=int(damaged + impossible), repeated=len(repeated), **runs,
     )  # fmt: skip
+
+
+def _heads_of(place: np.ndarray, chunk: np.ndarray, chunks: int) -> np.ndarray:
+    """The head of every mark: those of chunks (`chunk`: which) come before those of strays, which are heads
+    themselves.  place: of every head, chunks first, among the sorted ones."""
+    of_chunks = np.sort(place[:chunks])
+    return np.append(of_chunks[chunk], place[chunks:]).astype(np.int32)
+
+
+def _marks(chunks: np.ndarray) -> np.ndarray:
+    """The marks of chunks (chunks, marks), of each first that its warp entered: the time of its head."""
+    marks = np.zeros((len(chunks), 1 + CHUNK["marks"].shape[0]), MARK)
+    marks[:, 1:] = chunks["marks"]
+    for field in ("time", "clock"):
+        marks[field][:, 0] = chunks["head"][field].astype(MARK[field])
+    return marks
+
+
+def _by_warp(
+    marks: dict[str, np.ndarray], heads: np.ndarray, run_of_head: np.ndarray, *, strays: bool
+) -> dict[str, np.ndarray]:
+    """Marks in the order in which their warps made them.  Those of lanes that came apart (strays) lie
+    between those of their warp; damaged ones anywhere."""
+    run, time = run_of_head[marks["head_of"]], marks["time"]
+    if not strays and not ((np.diff(time) < 0) & (np.diff(run) == 0)).any():
+        return marks
+    began = heads["clock"][np.searchsorted(run_of_head, run)].astype(np.uint32)
+    order = np.lexsort((marks["clock"] - began, time, run))
+    return {name: values[order] for name, values in marks.items()}
 
 
 def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
@@ -243,11 +300,11 @@ def _counters(table: np.ndarray, heads: np.ndarray, records: np.ndarray) -> tupl
         & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
     ]  # fmt: skip
     slots = np.concatenate([table[possible[0]], sums[possible[1]]])
-    _, first, which = np.unique(slots[["grid", "sm", "id"]], return_index=True, return_inverse=True)
+    _, first, group = np.unique(slots[["grid", "sm", "id"]], return_index=True, return_inverse=True)
     out = slots[first]
     for name in ("warps", "lanes"):
         out[name] = 0
-        np.add.at(out[name], which, slots[name])
+        np.add.at(out[name], group, slots[name])
     return out, sum(int((~ok).sum()) for ok in possible)
 
 

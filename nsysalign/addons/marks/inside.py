@@ -21,6 +21,7 @@ or in none.  A warp is where its first lane is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -59,20 +60,15 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     clock."""
     rows = rows[(rows["pid"] == dump.pid) | (rows["pid"] < 0)]
     # every device counts its grids from the beginning; the trace may number devices differently
-    if (own := rows["device"] == dump.device).any() or rows["device"].nunique() > 1:
-        rows = rows[own]
+    if (on_device := rows["device"] == dump.device).any() or rows["device"].nunique() > 1:
+        rows = rows[on_device]
     rows = rows.drop_duplicates("grid_id", keep=False)
-    many, stamps = len(dump.grid), dump.heads["time"].astype(np.int64)
-    first, last = np.full(many, np.iinfo(np.int64).max), np.full(many, -1, np.int64)
-    np.minimum.at(first, dump.launch, stamps)
-    np.maximum.at(last, dump.launch, stamps)
-    np.maximum.at(last, dump.launch[dump.of], dump.time)
-    stamped, first = last >= 0, np.where(last < 0, 0, first)
-    some = np.append(stamps[:_MOST_STAMPS], dump.time[:_MOST_STAMPS])
-    tick = max(1, int(np.gcd.reduce(some - some.min()))) if len(some) > 1 else 32
-
+    grids = len(dump.grid)
+    first, last = _stamps(dump)
+    stamped = last >= 0
+    tick = _tick(dump)
     row = pd.Index(rows["grid_id"]).get_indexer(dump.grid)
-    table = rows.iloc[row].reset_index(drop=True) if len(rows) else rows.reindex(range(many))
+    table = rows.iloc[row].reset_index(drop=True) if len(rows) else rows.reindex(range(grids))
     duration = (table["end_ns"] - table["start_ns"]).to_numpy()
     misfit = (row >= 0) & stamped & (last - first > duration + 2 * tick + 1000)
     known = (row >= 0) & ~misfit
@@ -95,10 +91,28 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
         "run?)": misfit.any(),
         f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely "
         "than that": tick >= 500,
-        f"{dump.path}: {int((~known).sum()):,} of its {many:,} launches have no kernel row in the "
+        f"{dump.path}: {int((~known).sum()):,} of its {grids:,} launches have no kernel row in the "
         "trace: their marks keep the GPU's own time": not known.all(),
     }
     return Marked(dump, table, tuple(note for note, so in notes.items() if so))
+
+
+def _stamps(dump: Dump) -> tuple[np.ndarray, np.ndarray]:
+    """The first and the last stamp of each launch (ns of the GPU's timer); 0 and -1 for none."""
+    stamps = dump.heads["time"].astype(np.int64)
+    first = np.full(len(dump.grid), np.iinfo(np.int64).max)
+    last = np.full(len(dump.grid), -1, np.int64)
+    np.minimum.at(first, dump.launch, stamps)
+    np.maximum.at(last, dump.launch, stamps)
+    np.maximum.at(last, dump.launch[dump.head_of], dump.time)
+    return np.where(last < 0, 0, first), last
+
+
+def _tick(dump: Dump) -> int:
+    """In steps of how many ns the GPU's timer goes on, read off its first stamps."""
+    heads = dump.heads["time"][:_MOST_STAMPS].astype(np.int64)
+    stamps = np.append(heads, dump.time[:_MOST_STAMPS])
+    return max(1, int(np.gcd.reduce(stamps - stamps.min()))) if len(stamps) > 1 else 32
 
 
 # --- SM time ---
@@ -115,44 +129,85 @@ class Inside:
     sm_spans: pd.DataFrame
 
 
+class _Runs(NamedTuple):
+    """Runs of warps, arrays of equal length: the first head, the launch, first and last stamp (ns after the
+    launch's start), whether the warp's end was recorded.  of_block: positions of one run of each block."""
+
+    heads: np.ndarray
+    launch: np.ndarray
+    begin: np.ndarray
+    end: np.ndarray
+    ended: np.ndarray
+    of_block: np.ndarray
+
+
 def inside(marked: Marked) -> Inside:
     """Phases and SM time of every launch of a dump."""
     dump, launches = marked.dump, marked.launches
-    many, duration = len(launches), (launches["end_ns"] - launches["start_ns"]).to_numpy()
-    first = np.flatnonzero(np.diff(dump.run, prepend=-1))  # of every run its first head
-    heads, launch, run_of = dump.heads[first], dump.launch[first], dump.run[dump.of]
-    begin = heads["time"].astype(np.int64)
-    end, ended = begin.copy(), np.zeros(len(first), bool)
-    np.maximum.at(end, run_of, dump.time)
-    is_end = dump.id & 3 == layout.EXIT
-    ended[run_of[is_end]] = True
-    begin, end = (
-        np.clip(marked.relative(launch, time), 0, duration[launch]) for time in (begin, end)
-    )
-    where = heads["x"].astype(np.int64) | heads["y"].astype(np.int64) << 32
-    _, place = np.unique(where | heads["z"].astype(np.int64) << 48, return_inverse=True)
-    _, one = np.unique(launch * (len(first) + 1) + place, return_index=True)  # run of every block
-    threads = np.zeros(many, np.int64)
-    np.maximum.at(threads, dump.launch, dump.heads["threads"].astype(np.int64))
-    warps, blocks = (np.bincount(launch[of], minlength=many) for of in (slice(None), one))
-    expected = np.where(launches["blocks"] > 0, launches["blocks"], blocks) * -(-threads // 32)
-    complete = (warps > 0) & (warps >= expected)
-    complete[launch[~ended]] = False
-    marks = np.bincount(dump.launch[dump.of[~is_end & (dump.id > 0)]], minlength=many)
-    kernels = {"marked_blocks": blocks, "warps": warps, "marks": marks, "complete": complete}
-
-    groups, group = np.unique(launch << 12 | heads["sm"], return_inverse=True)
+    duration = (launches["end_ns"] - launches["start_ns"]).to_numpy()
+    runs = _runs(marked, duration)
+    kernels = _kernels(marked, runs)
+    groups, group = np.unique(runs.launch << 12 | runs.heads["sm"], return_inverse=True)
     ranges = _ranges(marked, duration)
     until, ours = ranges["time"].shift(-1), ranges["lasts"] & (ranges["inner"] >= 0)
     inner = ranges[ours].assign(until=until[ours].astype(np.int64))
     bits = int(duration.max(initial=1)).bit_length() + 1
-    busy, inner["share"] = _shared(group, begin, end, bits, group[inner["run"]], inner)
+    busy, inner["share"] = _shared(group, runs.begin, runs.end, bits, group[inner["run"]], inner)
     spans = pd.DataFrame({"kernel": groups >> 12, "sm": groups & 4095}).assign(
-        blocks=np.bincount(group[one], minlength=len(groups)),
-        first_ns=pd.Series(begin).groupby(group).min(),
-        last_ns=pd.Series(end).groupby(group).max(),
+        blocks=np.bincount(group[runs.of_block], minlength=len(groups)),
+        first_ns=pd.Series(runs.begin).groupby(group).min(),
+        last_ns=pd.Series(runs.end).groupby(group).max(),
         busy_ns=busy,
     )
+    in_phase = inner.groupby(["launch", "inner"])["share"].sum()
+    parts = spans.assign(
+        before=spans["first_ns"], between=spans["last_ns"] - spans["first_ns"] - spans["busy_ns"],
+        busy=spans["busy_ns"], after=duration[spans["kernel"]] - spans["last_ns"], here=1,
+    ).groupby("kernel")[["before", "between", "busy", "after", "here"]].sum()  # fmt: skip
+    parts["none"] = np.maximum(dump.sms - parts.pop("here"), 0) * duration[parts.index]
+    budget = _budget(parts, in_phase, kernels["complete"].to_numpy())
+    return Inside(kernels, _phases(ranges), budget, spans)
+
+
+def _runs(marked: Marked, duration: np.ndarray) -> _Runs:
+    """duration: ns, of the launches."""
+    dump = marked.dump
+    first = np.flatnonzero(np.diff(dump.run, prepend=-1))  # of every run its first head
+    heads, launch = dump.heads[first], dump.launch[first]
+    run = dump.run[dump.head_of]
+    begin = heads["time"].astype(np.int64)
+    end = begin.copy()
+    np.maximum.at(end, run, dump.time)
+    ended = np.zeros(len(first), bool)
+    ended[run[dump.id & 3 == layout.EXIT]] = True
+    begin = np.clip(marked.relative(launch, begin), 0, duration[launch])
+    end = np.clip(marked.relative(launch, end), 0, duration[launch])
+    x, y, z = (heads[axis].astype(np.int64) for axis in "xyz")
+    _, block = np.unique(x | y << 32 | z << 48, return_inverse=True)
+    _, of_block = np.unique(launch * (len(first) + 1) + block, return_index=True)
+    return _Runs(heads, launch, begin, end, ended, of_block)
+
+
+def _kernels(marked: Marked, runs: _Runs) -> pd.DataFrame:
+    """`Inside.kernels`."""
+    dump, launches = marked.dump, marked.launches
+    count = len(launches)
+    warps = np.bincount(runs.launch, minlength=count)
+    blocks = np.bincount(runs.launch[runs.of_block], minlength=count)
+    threads = np.zeros(count, np.int64)
+    np.maximum.at(threads, dump.launch, dump.heads["threads"].astype(np.int64))
+    expected = np.where(launches["blocks"] > 0, launches["blocks"], blocks) * -(-threads // 32)
+    complete = (warps > 0) & (warps >= expected)
+    complete[runs.launch[~runs.ended]] = False
+    is_mark = (dump.id & 3 != layout.EXIT) & (dump.id > 0)
+    marks = np.bincount(dump.launch[dump.head_of[is_mark]], minlength=count)
+    return pd.DataFrame(
+        {"marked_blocks": blocks, "warps": warps, "marks": marks, "complete": complete}
+    )
+
+
+def _phases(ranges: pd.DataFrame) -> pd.DataFrame:
+    """`Inside.phases`, from all marks of ranges (`_ranges`)."""
     passages = ranges[ranges["ns"] > -2].rename(columns={"launch": "kernel", "name": "phase"})
     whole = passages[passages["ns"] >= 0].groupby(["kernel", "phase"])["ns"]
     phases = passages.groupby(["kernel", "phase"])["ns"].agg(passed="size")
@@ -160,14 +215,7 @@ def inside(marked: Marked) -> Inside:
     phases["median_ns"], phases["max_ns"] = whole.quantile(interpolation="lower"), whole.max()
     phases = phases.fillna(0).astype(np.int64).reset_index()
     phases["unclosed"] = phases.pop("passed") - phases["count"]
-
-    in_phase = inner.groupby(["launch", "inner"])["share"].sum()
-    parts = spans.assign(
-        before=spans["first_ns"], between=spans["last_ns"] - spans["first_ns"] - spans["busy_ns"],
-        busy=spans["busy_ns"], after=duration[spans["kernel"]] - spans["last_ns"], here=1,
-    ).groupby("kernel")[["before", "between", "busy", "after", "here"]].sum()  # fmt: skip
-    parts["none"] = np.maximum(dump.sms - parts.pop("here"), 0) * duration[parts.index]
-    return Inside(pd.DataFrame(kernels), phases, _budget(parts, in_phase, complete), spans)
+    return phases
 
 
 def _shared(
@@ -175,25 +223,25 @@ def _shared(
     begin: np.ndarray,
     end: np.ndarray,
     bits: int,
-    of: np.ndarray,
+    owner: np.ndarray,
     pieces: pd.DataFrame,
 ) -> tuple[np.ndarray, np.ndarray]:
     """(ns in which each group, an SM in a launch, has a warp; the share of each piece of a warp's
-    run, `time` to `until` in group `of`, if all warps that are there share each instant).  `group`,
+    run, `time` to `until` in group `owner`, if all warps that are there share each instant).  `group`,
     `begin`, `end`: of the warps' runs; times have this many `bits`."""
     groups, times = np.append(group, group), np.append(begin, end)
     order = np.argsort(groups << bits | times, kind="stable")
     key, sorted_times = (groups << bits | times)[order], times[order]
-    there = np.cumsum(np.where(order < len(group), 1, -1))  # 0 at the end of every group
-    length = np.where(there > 0, np.diff(sorted_times, append=0), 0)
+    open_count = np.cumsum(np.where(order < len(group), 1, -1))  # 0 at the end of every group
+    length = np.where(open_count > 0, np.diff(sorted_times, append=0), 0)
     busy = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
     np.add.at(busy, groups[order], length)
-    rate = np.where(there > 0, 1 / np.maximum(there, 1), 0.0)
+    rate = np.where(open_count > 0, 1 / np.maximum(open_count, 1), 0.0)
     integral = np.append(0.0, np.cumsum(length * rate))
 
     def until(time: np.ndarray) -> np.ndarray:
         """The integral of 1 / warps there up to that time."""
-        place = np.maximum(np.searchsorted(key, of << bits | time, "right") - 1, 0)
+        place = np.maximum(np.searchsorted(key, owner << bits | time, "right") - 1, 0)
         return integral[place] + (time - sorted_times[place]) * rate[place]
 
     return busy, until(pieces["until"].to_numpy()) - until(pieces["time"].to_numpy())
@@ -206,26 +254,15 @@ def _ranges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
     the warp is in from then on, -1 none, and whether that `lasts` until the next row.
 
     A warp that ends more than it began has no ranges."""
-    dump = marked.dump
-    is_edge = np.isin(dump.id & 3, [layout.BEGIN, layout.END])
-    some = np.flatnonzero(is_edge & dump.first_lane[dump.of])
-    of = dump.of[some]
-    run = dump.run[of]
-    launch, begins = dump.launch[of], dump.id[some] & 3 == layout.BEGIN
-    name, time = (dump.id[some] >> 2).astype(np.int64), dump.time[some]
-    time = np.clip(marked.relative(launch, time), 0, duration[launch])
-    begun = np.diff(run, prepend=-1) != 0
-    edges, number, change = np.flatnonzero(begun), np.cumsum(begun) - 1, np.where(begins, 1, -1)
-    depth = np.cumsum(change)  # after the mark
-    depth -= (depth[edges] - change[edges])[number]
-    low, high = (f.reduceat(depth, edges) for f in (np.minimum, np.maximum))
-    sound = np.flatnonzero(((low >= 0) & (high <= _DEEPEST))[number])
+    edges = _edges(marked, duration)
+    run, time, name, begins = (edges[c].to_numpy() for c in ("run", "time", "name", "begins"))
+    depth, number, sound = _depths(run, begins)
 
     def by(level: np.ndarray) -> np.ndarray:
         """The sound ones by warp and level."""
         return sound[np.argsort(number[sound] << 7 | level[sound], kind="stable")]
 
-    ns, inner = np.full(len(some), -1), np.full(len(some), -1)
+    ns, inner = np.full(len(edges), -1), np.full(len(edges), -1)
     turns = by(depth + ~begins)  # of a level: a range begins, it ends, the next one begins
     a, b = turns[:-1], turns[1:]
     pairs = begins[a] & ~begins[b] & (number[a] == number[b]) & (name[a] == name[b])
@@ -234,8 +271,37 @@ def _ranges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
     last = np.maximum.accumulate(np.where(begins[inside_of], np.arange(len(inside_of)), 0))
     inner[inside_of] = np.where(depth[inside_of] > 0, name[inside_of[last]], -1)
     lasts = np.append(run[1:] == run[:-1], False)[: len(run)]
-    columns = {"launch": launch, "run": run, "time": time, "name": name}
-    return pd.DataFrame(columns | {"ns": ns, "inner": inner, "lasts": lasts})
+    return edges.drop(columns="begins").assign(ns=ns, inner=inner, lasts=lasts)
+
+
+def _edges(marked: Marked, duration: np.ndarray) -> pd.DataFrame:
+    """The marks of warps' first lanes that begin a range (`begins`) or end one: launch, run, time, name."""
+    dump = marked.dump
+    is_edge = np.isin(dump.id & 3, [layout.BEGIN, layout.END])
+    marks = np.flatnonzero(is_edge & dump.first_lane[dump.head_of])
+    head = dump.head_of[marks]
+    launch = dump.launch[head]
+    columns = {
+        "launch": launch,
+        "run": dump.run[head],
+        "time": np.clip(marked.relative(launch, dump.time[marks]), 0, duration[launch]),
+        "name": (dump.id[marks] >> 2).astype(np.int64),
+        "begins": dump.id[marks] & 3 == layout.BEGIN,
+    }
+    return pd.DataFrame(columns)
+
+
+def _depths(run: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of marks in the order of their warps' runs (`run`), which begin a range or end one: how many ranges
+    are open after each, the number of its run, and the positions of those in runs whose ranges are
+    sound."""
+    begun = np.diff(run, prepend=-1) != 0
+    firsts, number = np.flatnonzero(begun), np.cumsum(begun) - 1
+    change = np.where(begins, 1, -1)
+    depth = np.cumsum(change)
+    depth -= (depth[firsts] - change[firsts])[number]
+    low, high = np.minimum.reduceat(depth, firsts), np.maximum.reduceat(depth, firsts)
+    return depth, number, np.flatnonzero(((low >= 0) & (high <= _DEEPEST))[number])
 
 
 def _budget(parts: pd.DataFrame, in_phase: pd.Series, complete: np.ndarray) -> pd.DataFrame:
@@ -246,13 +312,13 @@ def _budget(parts: pd.DataFrame, in_phase: pd.Series, complete: np.ndarray) -> p
         phases.setdefault(kernel, []).append((phase, int(ns + 1e-6)))
     rows = []
     for kernel, *numbers in parts.astype(int).itertuples():
-        others = dict(zip(parts.columns, numbers, strict=True))
-        left = others.pop("busy")
+        remainders = dict(zip(parts.columns, numbers, strict=True))
+        left = remainders.pop("busy")
         for phase, ns in phases.get(kernel, []):
             rows.append((kernel, "phase", phase, min(ns, left)))
             left -= min(ns, left)
         if not complete[kernel]:
-            others = {"unknown": sum(others.values())}
-        rows += [(kernel, part, 0, ns) for part, ns in {**others, "unmarked": left}.items()]
+            remainders = {"unknown": sum(remainders.values())}
+        rows += [(kernel, part, 0, ns) for part, ns in {**remainders, "unmarked": left}.items()]
     rows = sorted((r for r in rows if r[3] > 0), key=lambda r: (r[0], PARTS.index(r[1]), -r[3]))
     return pd.DataFrame(rows, columns=["kernel", "part", "phase", "ns"])

@@ -76,10 +76,10 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
     told apart."""
     known: dict[int, str] = {}
     for name in sorted(set(names)):
-        other = known.setdefault(name_hash(name), name)
-        if other != name:
+        earlier = known.setdefault(name_hash(name), name)
+        if earlier != name:
             raise UsageError(
-                f"the marks {other!r} and {name!r} cannot be told apart: their hashes are the same",
+                f"the marks {earlier!r} and {name!r} cannot be told apart: their hashes are the same",
                 "rename one of them",
             )
     return known

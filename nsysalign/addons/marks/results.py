@@ -34,9 +34,9 @@ def step(analysis: Evidence, inputs: Inputs) -> Evidence:
     marked = inputs.of_addons.get("marked", (None,))[0]
     if not paths and inputs.home:
         paths = dumps(inputs.home)
-        own = RunDirectory(inputs.home / MARKED)
-        if (theirs := dumps(own.path)) and own.traces():
-            paths, marked = theirs, own.export()
+        marked_run = RunDirectory(inputs.home / MARKED)
+        if (theirs := dumps(marked_run.path)) and marked_run.traces():
+            paths, marked = theirs, marked_run.export()
     if not paths:
         return analysis
     dumped, notes = [], []
@@ -50,10 +50,11 @@ def step(analysis: Evidence, inputs: Inputs) -> Evidence:
     if marked is not None:
         plain = read_launches(inputs.trace, set(analysis.measured["pid"]) or pids)
     joined = [join(dump, rows) for dump in dumped]
-    tables, more = mark_tables(joined, rows, analysis.measured, plain)
+    tables, mark_notes = mark_tables(joined, rows, analysis.measured, plain)
     notes += [note for dump in dumped for note in dump.notes()]
     return replace(
-        analysis.with_tables(tables), notes=tuple(dict.fromkeys([*analysis.notes, *notes, *more]))
+        analysis.with_tables(tables),
+        notes=tuple(dict.fromkeys([*analysis.notes, *notes, *mark_notes])),
     )
 
 
@@ -71,7 +72,7 @@ def mark_tables(
         for name, table in _of_dump(marked, notes).items():
             parts[name].append(table.assign(kernel=table["kernel"] + count))
         count += len(marked.launches)
-    tables = {n: pd.concat(of[1:] or of, ignore_index=True) for n, of in parts.items()}
+    tables = {n: pd.concat(pieces[1:] or pieces, ignore_index=True) for n, pieces in parts.items()}
     if count:
         kernels = tables["marked_kernels"]
         tables["mark_changes"] = _changes(kernels, rows, plain)
@@ -114,9 +115,9 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
 def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Marks of the median, then of the slowest launch of each kernel, those that fit; `name` is the
     hash."""
-    dump, launch = marked.dump, marked.dump.launch[marked.dump.of]
-    there = kernels[kernels["warps"] > 0].assign(ns=kernels["end_ns"] - kernels["start_ns"])
-    groups = there.sort_values("ns", kind="stable").groupby(["name", "blocks"], sort=False)
+    dump, launch = marked.dump, marked.dump.launch[marked.dump.head_of]
+    measured = kernels[kernels["warps"] > 0].assign(ns=kernels["end_ns"] - kernels["start_ns"])
+    groups = measured.sort_values("ns", kind="stable").groupby(["name", "blocks"], sort=False)
     by_time = [group["kernel"].tolist() for _, group in groups]
     wanted = dict.fromkeys([its[(len(its) - 1) // 2] for its in by_time])
     wanted |= dict.fromkeys([its[-1] for its in by_time])
@@ -129,20 +130,20 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
             "SM time are of all"
         )
     marks = np.flatnonzero(np.isin(launch, picked))
-    head, which = dump.of[marks], launch[marks]
+    head, launch_of = dump.head_of[marks], launch[marks]
     warps, ids = dump.heads[head], dump.id[marks].astype(np.int64)
     table = pd.DataFrame(
         {
-            "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
+            "kernel": launch_of, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
             "block_z": warps["z"], "warp": warps["warp"],
             "first_lane": dump.first_lane[head],
             "kind": _KINDS[np.where(ids == 0, _ENTER, ids & 3)], "name": ids >> 2,
-            "t_ns": kernels["start_ns"].to_numpy()[which] + marked.relative(which, dump.time[marks]),
+            "t_ns": kernels["start_ns"].to_numpy()[launch_of] + marked.relative(launch_of, dump.time[marks]),
             "clock": dump.clock[marks],
         }
     )  # fmt: skip
     # stable: what a warp did within one tick of the timer stays in its order
-    order = np.lexsort((table["warp"], table["block_x"], table["t_ns"], which))
+    order = np.lexsort((table["warp"], table["block_x"], table["t_ns"], launch_of))
     return table.iloc[order].reset_index(drop=True)
 
 
@@ -174,13 +175,15 @@ def _intervals(kernels: pd.DataFrame, intervals: pd.DataFrame) -> np.ndarray:
 
 def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | None) -> pd.DataFrame:
     """`tables.MARK_CHANGES`: every kernel that was marked, with and without."""
-    most = ["registers", "local_bytes"]
+    limits = ["registers", "local_bytes"]
     sides = []
     for side, table in (("marked", rows), ("plain", rows.iloc[:0] if plain is None else plain)):
-        of = table.assign(ns=table["end_ns"] - table["start_ns"]).groupby("name")
-        kinds = of[most].max().assign(count=of.size(), ns=of["ns"].median())
-        there = kinds.reindex(sorted(set(kernels["name"]) - {""}))
-        sides.append(there.fillna({"count": 0} | dict.fromkeys(most, -1)).add_prefix(f"{side}_"))
+        by_name = table.assign(ns=table["end_ns"] - table["start_ns"]).groupby("name")
+        kinds = by_name[limits].max().assign(count=by_name.size(), ns=by_name["ns"].median())
+        marked_kinds = kinds.reindex(sorted(set(kernels["name"]) - {""}))
+        sides.append(
+            marked_kinds.fillna({"count": 0} | dict.fromkeys(limits, -1)).add_prefix(f"{side}_")
+        )
     out = sides[0].join(sides[1]).reset_index(names="name")
     change = out["marked_ns"] / out["plain_ns"].where(out["plain_ns"] > 0) - 1
     return out.assign(change=change)[MARK_CHANGES.names]

@@ -33,11 +33,15 @@ _PERTURBED = (
 
 
 def finding(
-    facts: Facts, of: pd.DataFrame, warns: bool, title: str, advice: str, **values: Any
+    facts: Facts, launches: pd.DataFrame, warns: bool, title: str, advice: str, **values: Any
 ) -> Finding:
     """About the launches `of` a kernel: at the label in whose intervals most of them ran, else at
     its name."""
-    name, site, ran_in = kernel_name(str(of["name"].iloc[0])), "", of["interval"].to_numpy()
+    name, site, ran_in = (
+        kernel_name(str(launches["name"].iloc[0])),
+        "",
+        launches["interval"].to_numpy(),
+    )
     label, ran_in = name, ran_in[ran_in >= 0]
     if len(ran_in):
         codes = facts.label[ran_in]
@@ -64,23 +68,23 @@ def tail(facts: Facts) -> Iterator[Finding]:
         row = group.sort_values("ns", kind="stable").iloc[(len(group) - 1) // 2]
         sms, blocks, ns = int(row["sms"]), int(row["marked_blocks"]), int(row["ns"])
         parts = time[time["kernel"] == row["kernel"]].groupby("part")["ns"].sum()
-        after, none = int(parts.get("after", 0)), int(parts.get("none", 0))
-        share = (after + none) / max(sms * ns, 1)
+        after, without_block = int(parts.get("after", 0)), int(parts.get("none", 0))
+        share = (after + without_block) / max(sms * ns, 1)
         spans = facts.analysis.sm_spans
         spans = spans[spans["kernel"] == row["kernel"]].sort_values("last_ns", kind="stable")
         if share < SM_SAY_SHARE or spans.empty:
             continue
         late, idle = spans.iloc[-1], sms - len(spans)
         half = int(spans["last_ns"].iloc[(len(spans) - 1) // 2])
-        what = f"{plural(idle, 'SM')} of {sms} got no block"
-        if none <= after:
+        reason = f"{plural(idle, 'SM')} of {sms} got no block"
+        if without_block <= after:
             dealt = f"the last, SM {late['sm']} with {plural(int(late['blocks']), 'block')}"
-            what = f"half of the SMs were done {span(int(late['last_ns']) - half)} before {dealt}"
+            reason = f"half of the SMs were done {span(int(late['last_ns']) - half)} before {dealt}"
         yield finding(
             facts,
             group,
             share >= WARN_SHARE,
-            f"{percent(share)} of its SM time is after the SMs' last blocks: {what} ({span(ns)}, "
+            f"{percent(share)} of its SM time is after the SMs' last blocks: {reason} ({span(ns)}, "
             f"{blocks:,} blocks on {sms} SMs).",
             _FEW if blocks < sms else _TAIL,
             launch=row["kernel"],

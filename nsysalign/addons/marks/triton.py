@@ -107,11 +107,11 @@ def enter(marks):
     """Call this first in the kernel; returns the position for the program's marks."""
     w = tl.full([], 0, tl.int64)
     if _ON:
-        none = tl.full([], 0, tl.int32)
+        zero = tl.full([], 0, tl.int32)
         w = tl.inline_asm_elementwise(
             _ENTER,
             "=&l,r,l",
-            [none, tl.cast(marks, tl.int64)],
+            [zero, tl.cast(marks, tl.int64)],
             dtype=tl.int64,
             is_pure=False,
             pack=1,
@@ -122,9 +122,9 @@ def enter(marks):
 @triton.jit
 def _made(marks, w, number: tl.constexpr, how: tl.constexpr):
     if _ON:
-        given = [w, tl.cast(marks, tl.int64), tl.full([], number, tl.int32)]
+        arguments = [w, tl.cast(marks, tl.int64), tl.full([], number, tl.int32)]
         w = tl.inline_asm_elementwise(
-            how, "=&l,l,l,r", given, dtype=tl.int64, is_pure=False, pack=1
+            how, "=&l,l,l,r", arguments, dtype=tl.int64, is_pure=False, pack=1
         )
     return w
 

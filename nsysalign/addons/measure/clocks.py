@@ -176,8 +176,8 @@ class Modes:
         self.gpu, self.run, self.call_ns = gpu, work.run, call_ns
         self.start, self.end = gpu.event(), gpu.event()
         empty_ns, self.floor_ns = (
-            median(self._pair(nothing, 120)[0] for _ in range(25))
-            for nothing in (lambda: None, lambda: gpu.delay(0))
+            median(self._pair(empty_call, 120)[0] for _ in range(25))
+            for empty_call in (lambda: None, lambda: gpu.delay(0))
         )
         # behind a delay kernel, an event pair around no work is as short as an empty one
         delay_us = max(LEAST_DELAY_US, min(DELAY_FACTOR * (call_ns / 1e3 + 20), 1e7))

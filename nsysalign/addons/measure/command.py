@@ -198,7 +198,7 @@ def _importable(make: Callable[..., Any] | str) -> Target:
 @shared.quiet()
 @click.pass_context
 def measure(
-    ctx: click.Context, json_out: str | None, brief: bool, quiet: bool, **given: Any
+    ctx: click.Context, json_out: str | None, brief: bool, quiet: bool, **settings: Any
 ) -> None:
     """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
 
@@ -217,10 +217,10 @@ def measure(
     from nsysalign.record.command import refuse_nested
 
     refuse_nested(os.environ)
-    mode, targets = given.pop("mode"), tuple(map(target, given.pop("targets")))
+    mode, targets = settings.pop("mode"), tuple(map(target, settings.pop("targets")))
     if mode is not None:
-        given["modes"] = tuple(dict.fromkeys(filter(None, mode.replace(" ", "").split(","))))
-    options = Options(targets, **given)
+        settings["modes"] = tuple(dict.fromkeys(filter(None, mode.replace(" ", "").split(","))))
+    options = Options(targets, **settings)
     with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
     deliver((result.folder / MEASUREMENT).read_text("utf-8"), json_out)

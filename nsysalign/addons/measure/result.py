@@ -182,14 +182,18 @@ class Measure:
     def points(self) -> tuple[Point, ...]:
         """Per target, in order of batch, with remarks on each.  What the search measured counts
         only where no other process did."""
-        runs, of = {r.number: r for r in self.runs}, {}
+        runs, blocks_of = {r.number: r for r in self.runs}, {}
         for b in self.blocks:
             point = (runs[b.run].target, runs[b.run].batch)
-            of.setdefault(point, {}).setdefault((b.mode, b.l2), {}).setdefault(b.run, []).append(b)
+            blocks_of.setdefault(point, {}).setdefault((b.mode, b.l2), {}).setdefault(
+                b.run, []
+            ).append(b)
         points = []
-        for target, batch in sorted(of, key=lambda point: (point[0], point[1] or 0)):
-            modes, here = {}, [r for r in self.runs if (r.target, r.batch) == (target, batch)]
-            for key, its in sorted(of[target, batch].items(), key=lambda i: _ORDER.index(i[0][0])):
+        for target, batch in sorted(blocks_of, key=lambda point: (point[0], point[1] or 0)):
+            modes, runs_here = {}, [r for r in self.runs if (r.target, r.batch) == (target, batch)]
+            for key, its in sorted(
+                blocks_of[target, batch].items(), key=lambda i: _ORDER.index(i[0][0])
+            ):
                 its = {n: blocks for n, blocks in its.items() if runs[n].role == "time"} or its
                 mhz = [b.sm_mhz for blocks in its.values() for b in blocks if b.sm_mhz == b.sm_mhz]
                 if any(b.ns for blocks in its.values() for b in blocks):
@@ -199,10 +203,10 @@ class Measure:
                 Point(
                     target, batch, modes,
                     # known before its first block, however a process ended
-                    outputs=runs[min(n for its in of[target, batch].values() for n in its)].outputs,
-                    peak_bytes=max((r.peak_bytes for r in here), default=0),
-                    floor_ns=next((r.floor_ns for r in here if r.floor_ns), 0.0),
-                    gpu_ns={l2: ns for r in here for l2, ns in r.gpu_ns.items()},
+                    outputs=runs[min(n for its in blocks_of[target, batch].values() for n in its)].outputs,
+                    peak_bytes=max((r.peak_bytes for r in runs_here), default=0),
+                    floor_ns=next((r.floor_ns for r in runs_here if r.floor_ns), 0.0),
+                    gpu_ns={l2: ns for r in runs_here for l2, ns in r.gpu_ns.items()},
                 )
             )  # fmt: skip
         points = [p for p in points if p.modes]
@@ -242,14 +246,14 @@ class Measure:
     def changes(self) -> list[Change]:
         """B against A, of all that was measured of both; nothing of one target alone.  Slower or
         faster: the interval excludes zero."""
-        out, others = [], {p.batch: p for p in self.points if p.target}
-        for point in (p for p in self.points if not p.target and p.batch in others):
-            for of, a in point.modes.items():
-                if b := others[point.batch].modes.get(of):
+        out, second = [], {p.batch: p for p in self.points if p.target}
+        for point in (p for p in self.points if not p.target and p.batch in second):
+            for mode, a in point.modes.items():
+                if b := second[point.batch].modes.get(mode):
                     change = difference(a, b)
                     faster = "faster" if change.high < 0 else "unclear"
                     verdict = "slower" if change.low > 0 else faster
-                    out.append(Change(point.batch, *of, a.value_ns, b.value_ns, *change, verdict))
+                    out.append(Change(point.batch, *mode, a.value_ns, b.value_ns, *change, verdict))
         return out
 
     # --- tables, files ---

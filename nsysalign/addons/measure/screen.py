@@ -54,19 +54,19 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
     write(headline(measure), "bold")
     for text in reading(point) if point and len(measure.targets) == 1 else ():
         write(text[0].upper() + text[1:] + ".")
-    more = 0
+    left_out = 0
     if changes:
         for side, name in zip("AB", measure.targets, strict=True):
             write(f"{side} {name}")
         draw(CHANGE_HEADS, list(map(change_row, changes[:MOST_CHANGES])), (1, 5, 6), (2, 3))
-        more = len(changes) - MOST_CHANGES
+        left_out = len(changes) - MOST_CHANGES
     elif len(points) > 1:
         marked = [p for p in points if p.marks or p is points[0]]
         shown = [*marked, *(p for p in points[::-1] if p not in marked)][:MOST_ROWS]
         draw(HEADS, [row(p) for p in points if p in shown], (8,), (7, 6, 3))
-        more = len(points) - MOST_ROWS
-    if more > 0:
-        write(f"{more} more rows in the report", "dim")
+        left_out = len(points) - MOST_ROWS
+    if left_out > 0:
+        write(f"{left_out} more rows in the report", "dim")
     if point and not changes:
         console.print()
         drop = () if measure.options.get("clocks") else (3,)
@@ -92,13 +92,13 @@ def payload(measure: Measure) -> dict[str, Any]:
     """The page's data: the rows of the tables, each with `of`, the point in words; what JSON cannot
     hold (unknown, unbounded) is null there.  Texts without control characters."""
     names, shown = list(map(safe_text, measure.targets)), measure.shown
-    points, modes, many = [], [], len(names) > 1
-    of = {id(p): f"{'AB'[p.target]}, " * many + _point(p) for p in measure.points}
+    points, modes, several_targets = [], [], len(names) > 1
+    title_of = {id(p): f"{'AB'[p.target]}, " * several_targets + _point(p) for p in measure.points}
     for p in measure.points:
-        more = {"of": of[id(p)], "side": p.target, "lines": reading(p), "cells": row(p)}
-        points.append(p.row() | more)
+        shown_as = {"of": title_of[id(p)], "side": p.target, "lines": reading(p), "cells": row(p)}
+        points.append(p.row() | shown_as)
         for (mode, l2), e in sorted(p.modes.items(), key=lambda item: item[0][1] == "cold"):
-            its = {"of": of[id(p)], "name": _mode(mode, l2), "words": WAYS[mode]}
+            its = {"of": title_of[id(p)], "name": _mode(mode, l2), "words": WAYS[mode]}
             its |= {"value_ns": e.value_ns, "mean_ns": e.mean_ns, "samples": e.samples}
             modes.append(its | {"known": certainty(e)})
     return {
@@ -107,7 +107,7 @@ def payload(measure: Measure) -> dict[str, Any]:
         "environment": safe_text(environment(measure)),
         "heads": HEADS, "points": points, "modes": modes,
         "change_heads": CHANGE_HEADS, "changes": list(map(change_row, measure.changes())),
-        "chosen": of[id(shown)] if shown else "",
+        "chosen": title_of[id(shown)] if shown else "",
     }  # fmt: skip
 
 
@@ -243,14 +243,14 @@ def _against(measure: Measure) -> str:
     """B against A, at the batches where that can be said."""
     parts, changes = [], headline_changes(measure)
     for verdict in ("faster", "slower", "unclear"):
-        here = [c for c in changes if c.verdict == verdict]
-        if not here:
+        matching = [c for c in changes if c.verdict == verdict]
+        if not matching:
             continue
-        where = ", ".join(_count(c.batch) for c in here if c.batch is not None)
+        where = ", ".join(_count(c.batch) for c in matching if c.batch is not None)
         where = f" at batch {where}" if where else ""
-        ratios = sorted(c.ratio for c in here)
-        values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
-        differ = f"B is {verdict} than A{where} ({here[0].mode} {values})"
+        ratios = sorted(c.ratio for c in matching)
+        values = change(ratios[0]) if len(matching) == 1 else change_between(ratios[0], ratios[-1])
+        differ = f"B is {verdict} than A{where} ({matching[0].mode} {values})"
         parts.append(differ if verdict != "unclear" else f"they cannot be told apart{where}")
     text = "; ".join(parts) or "nothing was measured of both"
     return f"{text[0].upper()}{text[1:]}."

@@ -186,9 +186,9 @@ class Session:
             spec = self.spec("time", pair[0], pair[1:], o.modes, share)
             outcome = self._worker(spec, len(jobs) + 1)
             if outcome.failure not in ("", "budget"):
-                jobs = [other for other in jobs if other != pair]
-                which = self._which(outcome)
-                self._notes.append(f"{which}: {without_paths(outcome.text)[:300]}")
+                jobs = [job for job in jobs if job != pair]
+                words = self._which(outcome)
+                self._notes.append(f"{words}: {without_paths(outcome.text)[:300]}")
 
     def _profiled(self) -> None:
         """One more worker per batch, under nsys.  A profile that fails is a note."""
@@ -291,8 +291,8 @@ def in_use() -> list[str]:
         return ["NVML does not answer, so it is not known who else uses the GPU"]
     if used <= IDLE_BYTES and busy <= IDLE_PERCENT:
         return []
-    what = f"{gibibytes(used)} of its memory were in use, it was {busy} % busy"
-    return [f"another process uses this GPU: before the first measurement {what}"]
+    use = f"{gibibytes(used)} of its memory were in use, it was {busy} % busy"
+    return [f"another process uses this GPU: before the first measurement {use}"]
 
 
 # --- one worker ---
@@ -337,13 +337,15 @@ def run_worker(spec: Mapping[str, Any], folder: Path) -> Outcome:
         text = "interrupted by Ctrl-C or a signal"
     elif "failed" in last:
         told = last["failed"]
-        failure, what = told["kind"], _KINDS.get(told["kind"], "an exception")
-        text = f"{what} while {stage}{told['where']}: {told['message']}"
+        failure, kind = told["kind"], _KINDS.get(told["kind"], "an exception")
+        text = f"{kind} while {stage}{told['where']}: {told['message']}"
     elif failure == "hang":
         # the innermost line outside our code that faulthandler wrote
-        own = os.path.dirname(__file__) + os.sep
+        our_folder = os.path.dirname(__file__) + os.sep
         places = [re.search(r'File "([^"<]+)", line (\d+) in ', line) for line in lines]
-        its = (f" ({os.path.basename(p[1])}:{p[2]})" for p in places if p and own not in p[1])
+        its = (
+            f" ({os.path.basename(p[1])}:{p[2]})" for p in places if p and our_folder not in p[1]
+        )
         text = f"it did not finish within {spec['limit_s']:.0f} s, while {stage}{next(its, '')}"
     elif "done" not in last:  # how it ended after that does not matter
         status = process.returncode

@@ -63,11 +63,11 @@ def standard_error(blocks: Sequence[Sequence[float]]) -> float:
 def interval(medians: Sequence[float], errors: Sequence[float]) -> Estimate:
     """From the medians of processes and their standard errors."""
     count, value, reach = len(medians), float(np.mean(medians)), math.inf
-    own = math.hypot(*(max(e if e < math.inf else 0.0, TICK_NS) for e in errors)) / count
+    error = math.hypot(*(max(e if e < math.inf else 0.0, TICK_NS) for e in errors)) / count
     if count > 1:
         deviation = float(np.std(medians, ddof=1)) / math.sqrt(count)
-        reach = max(deviation * t95(count - 1), Z95 * own)
-    return Estimate(value, max(0.0, value - reach), value + reach, own, tuple(medians))
+        reach = max(deviation * t95(count - 1), Z95 * error)
+    return Estimate(value, max(0.0, value - reach), value + reach, error, tuple(medians))
 
 
 def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:

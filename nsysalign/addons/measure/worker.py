@@ -63,11 +63,11 @@ class Worker:
             self.emit({"type": "done"})
             return ""
         except BaseException as error:
-            own = os.path.dirname(os.path.abspath(__file__))
+            our_folder = os.path.dirname(os.path.abspath(__file__))
             places = [
                 f"{os.path.basename(frame.filename)}:{frame.lineno}"
                 for frame in traceback.extract_tb(error.__traceback__)
-                if not frame.filename.startswith(own)
+                if not frame.filename.startswith(our_folder)
             ]
             kind, text = kind_of(error), str(error)
             text = text if kind == "wrong" else f"{type(error).__name__}: {text}"[:2000]

@@ -35,8 +35,8 @@ def spins(folder: Path) -> None:
     truth = np.fromfile(folder / "spins.truth", np.uint64).astype(np.int64).reshape(3, -1, 20, 2)
     warp = d.heads["x"].astype(np.int64) * 4 + d.heads["warp"]
     for number, grid in enumerate(np.unique(d.heads["grid"])):
-        its = (d.heads["grid"][d.of] == grid) & (d.id >> 2 == name_hash("spin"))
-        of, kind, time = warp[d.of[its]], d.id[its] & 3, d.time[its]
+        its = (d.heads["grid"][d.head_of] == grid) & (d.id >> 2 == name_hash("spin"))
+        of, kind, time = warp[d.head_of[its]], d.id[its] & 3, d.time[its]
         order = np.lexsort((time, of))
         kind, time = kind[order], time[order]
         begin, end = (time[kind == k].reshape(-1, 20) for k in (layout.BEGIN, layout.END))
@@ -58,7 +58,7 @@ def divergent(folder: Path, said: dict) -> None:
     """Marks of both sides of a branch: each side's lanes under its own name, where there was room
     for all."""
     d = dump.read(folder / f"{said['divergent']}.nsam")
-    lanes = np.array([int(x).bit_count() for x in d.heads["lanes"]])[d.of]
+    lanes = np.array([int(x).bit_count() for x in d.heads["lanes"]])[d.head_of]
     of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}
     exact = d.written + d.dropped == said["marks"]
     exact &= d.dropped > 0 or all(of[name] == said[name] for name in of)
