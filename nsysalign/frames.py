@@ -161,7 +161,9 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    return of_rows((), spec)
+    import pandas as pd
+
+    return pd.DataFrame({name: pd.Series([], dtype=dtype) for name, dtype, _ in spec.columns})
 
 
 def empty(spec: Spec) -> pd.DataFrame:
