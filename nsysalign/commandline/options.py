@@ -135,6 +135,13 @@ _PROFILING = (
 )
 
 
+recorder = click.option(
+    "--recorder",
+    type=click.Choice(["nsys", "cupti", "log"]),
+    help="What records (default: nsys where it is found, else cupti, else log).",
+)
+
+
 def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
     """How to profile a script: argument `options`, a CollectOptions, and `lock_clocks`."""
 

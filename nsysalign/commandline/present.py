@@ -22,7 +22,14 @@ from nsysalign.commandline.outputs import (
     folder_for,
     refuse_overwriting,
 )
-from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError, NsysError, TraceError
+from nsysalign.errors import (
+    Interrupted,
+    NoCudaWork,
+    NsysAlignError,
+    NsysError,
+    NsysMissing,
+    TraceError,
+)
 from nsysalign.inputkind import REPORT_SUFFIXES
 from nsysalign.rundir import (
     ANSWER,
@@ -272,11 +279,42 @@ def printed(
     return capture.get()
 
 
+_SEES = (
+    "recorded by nsysalign itself (CUPTI), without nsys: calls of the operating system are not seen"
+)
+
+
 def recorded(
-    command: Sequence[str], options: CollectOptions, quiet: bool, *, recorder: str = "nsys"
+    command: Sequence[str],
+    options: CollectOptions,
+    quiet: bool,
+    *,
+    recorder: str | None = None,
+    traced: Sequence[str] = (),
+    by_nsys: Sequence[str] = (),
 ) -> CollectResult:
-    """The run of a command, with what there is to say about it said; `recorder`: nsys, cupti or
-    log."""
+    """The run of a command, with what there is to say about it said.  `recorder`: nsys, cupti or log;
+    None: nsys where it is found, else as cupti.  cupti is log where CUPTI cannot record.  `traced`:
+    what of the command line needs a trace, `by_nsys`: and one of nsys; a gate that lost its recorder
+    must not pass."""
+    try:
+        chosen = _without_nsys(traced, quiet) if recorder == "cupti" else recorder or "nsys"
+        result = _recorded(command, options, quiet, chosen)
+    except NsysMissing as error:
+        if recorder == "nsys" or by_nsys:
+            raise
+        if not quiet:
+            click.echo(f"note: {error.message}", err=True)
+        chosen = _without_nsys(traced, quiet, error)
+        result = _recorded(command, options, quiet, chosen)
+    if chosen == "cupti" and result.sqlite is not None:
+        say_notes([_SEES], quiet)
+    return result
+
+
+def _recorded(
+    command: Sequence[str], options: CollectOptions, quiet: bool, recorder: str
+) -> CollectResult:
     from nsysalign.record import session
 
     with ProgressLine(quiet) as progress:
@@ -288,6 +326,24 @@ def recorded(
             result = session.collect_unprofiled(command, options)
     say_notes(result.notes, quiet)
     return result
+
+
+def _without_nsys(traced: Sequence[str], quiet: bool, missing: NsysMissing | None = None) -> str:
+    """cupti where it can record, else log, and it is said why.  Raises an error where a trace is
+    needed."""
+    from nsysalign.record.cupti import why_not
+
+    why = why_not(os.environ)
+    if why is None:
+        return "cupti"
+    if missing is not None and traced:
+        raise missing
+    if traced:
+        raise click.UsageError(
+            f"no trace can be recorded without nsys here ({why}), which {traced[0]} needs"
+        )
+    say_notes([f"only the event log is recorded: CUPTI cannot record here: {why}"], quiet)
+    return "log"
 
 
 def say_notes(notes: Sequence[str], quiet: bool) -> None:

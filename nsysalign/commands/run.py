@@ -17,7 +17,7 @@ import click
 from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline import present
-from nsysalign.errors import NoCudaWork, NsysAlignError, NsysMissing, UsageError
+from nsysalign.errors import NoCudaWork, NsysAlignError, UsageError
 from nsysalign.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 #: Options of the core that need a trace, and those that need nsys; all of add-ons do.
 _OF_A_TRACE = ("accurate", "graph_trace", "baseline", "fail_on")
 _OF_NSYS = ("sample_python", "nsys")
-_SEES = (
-    "recorded by nsysalign itself (CUPTI), without nsys: calls of the operating system are not seen"
-)
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -61,11 +58,7 @@ _SEES = (
     help="Record without nsys: by CUPTI from inside the program, else the event log alone, which proves "
     "who limits each timing, not where its time went.  So does a run where nsys is missing.",
 )
-@click.option(
-    "--recorder",
-    type=click.Choice(["nsys", "cupti", "log"]),
-    help="What records (default: nsys where it is found, else cupti, else log).",
-)
+@shared.recorder
 @shared.of_addons("run")
 @shared.json_out(
     "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to "
@@ -124,20 +117,11 @@ def run(
 
     with locked(lock_clocks) as conditions:
         locking = replace(options, conditions=conditions)
-        chosen = recorder or ("cupti" if no_nsys else "nsys")
-        try:
-            if chosen == "cupti":
-                chosen = _without_nsys(traced, quiet)
-            result = present.recorded(command, locking, quiet, recorder=chosen)
-        except NsysMissing as error:
-            if recorder == "nsys" or by_nsys:
-                raise
-            if not quiet:
-                click.echo(f"note: {error.message}", err=True)
-            chosen = _without_nsys(traced, quiet, error)
-            result = present.recorded(command, locking, quiet, recorder=chosen)
-    if chosen == "cupti" and result.sqlite is not None:
-        present.say_notes([_SEES], quiet)
+        chosen = "cupti" if no_nsys else recorder
+        needing = [parameter.opts[0] for parameter in traced]
+        result = present.recorded(
+            command, locking, quiet, recorder=chosen, traced=needing, by_nsys=by_nsys
+        )
     status = result.exit_status
     if result.sqlite is None:
         try:
@@ -187,26 +171,6 @@ def _refuse_contradictions(
     if (no_nsys or recorder == "cupti") and by_nsys:
         way = "--no-nsys" if no_nsys else "--recorder cupti"
         raise click.UsageError(f"{way} records nothing by nsys, which {by_nsys[0]} needs")
-
-
-def _without_nsys(
-    traced: Sequence[click.Parameter], quiet: bool, missing: NsysMissing | None = None
-) -> str:
-    """cupti where it can record, else log, and it is said why.  Raises an error where options need a
-    trace: a gate that lost its recorder must not pass."""
-    from nsysalign.record.cupti import why_not
-
-    why = why_not(os.environ)
-    if why is None:
-        return "cupti"
-    if traced:
-        if missing is not None:
-            raise missing
-        raise click.UsageError(
-            f"no trace can be recorded without nsys here ({why}), which {traced[0].opts[0]} needs"
-        )
-    present.say_notes([f"only the event log is recorded: CUPTI cannot record here: {why}"], quiet)
-    return "log"
 
 
 def _refuse_misspelt(ctx: click.Context, command: Sequence[str]) -> None:

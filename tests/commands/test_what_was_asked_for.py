@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from handmade import build
@@ -54,6 +55,64 @@ def test_with_brief_every_choice_changes_the_answer_or_is_refused(asked, stored,
         assert json.loads(plain.stdout) != json.loads(asked_for.stdout)
     else:
         assert asked_for.exception is not None
+
+
+#: Options that with --brief still say what is recorded, read or written: not what is shown of it.
+RECORDED = {
+    "--nsys", "--output", "--accurate", "--no-calibrate", "--graph-trace", "--timeout", "--lock-clocks", "--no-clocks",
+    "--no-host-timers", "--sample-python", "--no-nsys", "--recorder", "--baseline", "--marks", "--batch", "--mode", "--processes",
+    "--budget", "--clocks", "--backend",
+}  # fmt: skip
+READ_OR_WRITTEN = {
+    "--events",
+    "--ranks",
+    "--json",
+    "--all-segments",
+    "--jobs",
+    "--dask",
+    "--quiet",
+    "--brief",
+}
+#: Tested elsewhere: the gates' statuses (test_commands.py, compare), here `--anyway`.
+GATES = {"--fail-on", "--anyway"}
+#: Other views, of which a command shows one.
+VIEWS = {"--verbose", "--kernels"}
+
+
+def commands_with_brief() -> dict[str, list[str]]:
+    context = click.Context(cli)
+    commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    options = {
+        name: [p.opts[-1] for p in command.params if isinstance(p, click.Option)]
+        for name, command in commands.items()
+    }
+    return {name: known for name, known in options.items() if "--brief" in known}
+
+
+@pytest.mark.parametrize("command", commands_with_brief())
+def test_of_every_option_it_is_known_what_it_does_to_brief(command):
+    tried = {option for name, option, *_ in CHOOSING if name == command}
+    known = RECORDED | READ_OR_WRITTEN | GATES | VIEWS | tried
+    assert set(commands_with_brief()[command]) <= known
+
+
+@pytest.mark.parametrize(
+    ("command", "view"),
+    [(c, v) for c, options in commands_with_brief().items() for v in sorted(VIEWS & {*options})],
+)
+def test_two_views_are_refused_before_anything_is_done(command, view, tmp_path):
+    place = [] if command == "demo" else [tmp_path / "no such thing.py"]
+    result = invoked(command, "--brief", view, *place)
+    assert result.exit_code == 2 and "printed at a time" in result.output
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "option", [["--accurate"], ["--recorder", "cupti"], ["--timeout", "3"], ["-o", "elsewhere"]]
+)
+def test_check_of_a_recording_refuses_what_says_how_to_record(option, stored):
+    result = invoked("check", *option, stored)
+    assert result.exit_code == 2 and "recorded already" in result.output
 
 
 def build_without_t2():

@@ -63,9 +63,12 @@ class Program:
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
 
+    def written(self, text: str) -> None:
+        (self.folder / "script.py").write_text(BEGIN + text)
+
     def run(self, text: str, *options: str, how: str = "cupti", **environment: str):
         """`nsysalign run` of a script of this text, into the folder `out`."""
-        (self.folder / "script.py").write_text(BEGIN + text)
+        self.written(text)
         return self.python(
             "-m", "nsysalign", "run", "--recorder", how, "--no-clocks", "-o", "out", *options, "script.py", **environment
         )  # fmt: skip
@@ -75,7 +78,7 @@ class Program:
         library = next((self.machine / "python" / "nsysalign" / "recorder").glob("*.so"))
         raw = self.folder / "raw"
         raw.mkdir(exist_ok=True)
-        (self.folder / "script.py").write_text(BEGIN + text)
+        self.written(text)
         added = {cupti.INJECTION: str(library), "NSYSALIGN_DIR": str(self.folder)}
         return self.python("script.py", **added, **environment), sorted(raw.glob("*.cupti"))
 

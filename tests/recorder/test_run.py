@@ -39,6 +39,27 @@ def test_the_whole_answer_without_nsys(program):
     assert json.loads((program.folder / "out" / "run.json").read_text())["recorder"] == "cupti"
 
 
+@pytest.mark.parametrize("how", [["--recorder", "cupti"], []], ids=["asked for", "no nsys"])
+def test_a_script_is_checked_without_nsys(program, how):
+    program.written("timed(20)")
+    ran = program.python(
+        "-m", "nsysalign", "check", *how, "-o", "out", "script.py", PATH="/usr/bin:/bin"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "Nothing found in 20 timed intervals" in ran.stdout
+    assert "recorded by nsysalign itself" in ran.stderr
+
+
+def test_check_needs_a_trace(program):
+    """Where neither nsys nor CUPTI records, and where the log alone is asked for, the script is not run."""
+    program.written("open('ran', 'w')")
+    for how, words in ((["--recorder", "log"], "which check needs"), ([], "nsys was not found")):
+        nothing = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": ""}
+        ran = program.python("-m", "nsysalign", "check", *how, "script.py", **nothing)
+        assert ran.returncode == (2 if how else 3) and words in ran.stderr
+    assert not (program.folder / "ran").exists()
+
+
 def test_kernels_are_those_of_the_program_with_their_names_calls_and_shapes(program):
     ran, (path,) = program.alone("timed(50)")
     assert ran.returncode == 0, ran.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import ProgressLine, deliver
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
     from nsysalign.addons.check.checks import Verdict
     from nsysalign.record.session import CollectOptions
 
+#: Options that say how a script is recorded.
+_RECORDING = (
+    "output", "accurate", "no_calibrate", "graph_trace", "timeout", "lock_clocks", "recorder",
+)  # fmt: skip
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @shared.files("--events", "Event log of a process")
 @shared.profiling
+@shared.recorder
 @shared.json_out("Also write the verdict as JSON to this file (- for stdout).")
 @shared.brief
 @shared.quiet()
@@ -40,6 +47,7 @@ def check(
     events: tuple[Path, ...],
     options: CollectOptions,
     lock_clocks: int | None,
+    recorder: str | None,
     json_out: str | None,
     quiet: bool,
     command: tuple[str, ...],
@@ -64,6 +72,10 @@ def check(
             raise click.UsageError(f"one recording is checked at a time, not {command[1]} as well")
         with check.make_context("check", [*command[1:], command[0]], parent=ctx.parent) as again:
             return check.invoke(again)
+    if there:
+        _refuse_recording(ctx, path)
+    elif recorder == "log":
+        raise click.UsageError("--recorder log records no trace, which check needs")
     brief = shared.view() == "brief"
     silent, status = quiet or brief or json_out == "-", 0
     if not there:
@@ -71,7 +83,10 @@ def check(
 
         with locked(lock_clocks) as conditions:
             how = replace(options, stdout_to_stderr=json_out == "-", conditions=conditions)
-            result = recorded(command, how, silent)
+            by_nsys = ["--nsys"] if options.nsys else []
+            result = recorded(
+                command, how, silent, recorder=recorder, traced=["check"], by_nsys=by_nsys
+            )
         path, status = result.run_dir, result.exit_status
         if status and not silent:
             click.echo(f"the script ended with status {status}", err=True)
@@ -97,6 +112,15 @@ def check(
     elif quiet and verdict.found:
         click.echo(f"nsysalign: {headline(verdict)}", err=True)
     ctx.exit(status or int(bool(verdict.found)))
+
+
+def _refuse_recording(ctx: click.Context, path: Path) -> None:
+    """Of a recording, what says how to record it would change nothing."""
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in _RECORDING and given is ParameterSource.COMMANDLINE:
+            option = parameter.opts[-1]
+            raise click.UsageError(f"{option} is for a script; {path} is recorded already")
 
 
 def render(verdict: Verdict) -> str:

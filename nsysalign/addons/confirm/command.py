@@ -76,7 +76,7 @@ def confirm(
     with locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
         if source is None:
-            result = recorded(command, options, silent)
+            result = recorded(command, options, silent, recorder="nsys")
             source, status = result.run_dir, result.exit_status
             before = finish(source, exit_status=status, quiet=silent, json_out=None)
             if status or before is None:
@@ -145,7 +145,7 @@ def _test(
         change = f"{plan.change} before {plan.label}"
         click.echo(f"nsysalign: running it again with one change: {change}", err=True)
     again = replace(options, output=home / run, environment={"NSYSALIGN_CONFIRM": spec(plan)})
-    status = recorded(command, again, quiet).exit_status
+    status = recorded(command, again, quiet, recorder="nsys").exit_status
     try:
         if status:
             raise NsysAlignError(f"the script ended with status {status} in the second run")
