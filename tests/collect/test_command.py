@@ -125,7 +125,7 @@ def test_a_small_limit_of_files_is_said_at_once():
     ],
 )  # fmt: skip
 def test_what_nsys_would_hang_at_is_said_at_once(before, words, tmp_path):
-    """And what `doctor` says of it.  It took up to 93 s to say that the script never started."""
+    """`doctor` says the same (test_doctor.py).  It took up to 93 s to say that the script never started."""
     (tmp_path / "small").mkdir()
     join = " " if "exec" in before else " && exec "
     program = "import sys; from nsysalign.record.command import refuse_obstacles as f; f()"

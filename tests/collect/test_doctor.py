@@ -55,3 +55,11 @@ def test_which_recorders_work(monkeypatch):
     monkeypatch.setattr(cupti, "why_not", lambda environ: "no driver")
     rows = rows_of({})
     assert "no driver" in rows["cupti"].finding and rows["nsys"].state == "missing"
+
+
+def test_what_nsys_would_hang_at(monkeypatch):
+    from nsysalign.record import command
+
+    monkeypatch.setattr(command, "obstacles", lambda folder: [("1 MB of TMPDIR", "another")])
+    row = rows_of({})["limits"]
+    assert (row.state, row.finding, row.fix) == ("missing", "1 MB of TMPDIR", "another")
