@@ -257,8 +257,10 @@ class Answer:
     @property
     def trust(self) -> str:
         """What the numbers rest on, in a few words."""
+        recorder = "nsys" if "nsys" in self.about else self.about["recorder"]
         bar = self.about.get("timestamp uncertainty")
-        return f"{self.about['GPU'].removeprefix('NVIDIA ')}, profiled{f', ±{bar}' if bar else ''}"
+        placed = f", placed to ±{bar}" if bar else ""
+        return f"{self.about['GPU'].removeprefix('NVIDIA ')}, times under {recorder}{placed}"
 
     @property
     def lost(self) -> str:

@@ -1,6 +1,6 @@
 """All sentences about labels: what a number consists of, in one or two of them.
 
-    h2d_t1 reads 228 us; its kernels take 24.7 us.         a label of one group: its typical interval
+    h2d_t1 measured 228 us; its kernels take 24.7 us.         a label of one group: its typical interval
     The GPU sat idle: the kernel was launched 153 us after start.record().
 
     b01.py:23-26: 600 timings, 1.65 s; half of it is 5     a label of several groups: sums, the group
@@ -94,7 +94,7 @@ def _reads(case: Case, numbers: Numbers) -> str:
     time = numbers.time("typical", case.group.typical_ns)
     if case.label.kind == "nvtx":
         return f"{spoken(case.label.name)}: its GPU work spans {time}"
-    return f"{spoken(case.label.name)} reads {time}"
+    return f"{spoken(case.label.name)} measured {time}"
 
 
 def _works(case: Case, numbers: Numbers) -> str:
@@ -256,7 +256,7 @@ def _copies(case: Case, numbers: Numbers) -> str:
     share = numbers.share("typical_copies", ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
     if not entries:
-        return f"{share} of it are copies and memsets."
+        return f"{share} of it is copying and memsets."
     largest = max(entries, key=lambda e: e.ns)
     moved = bytes_text(largest.size / case.group.count)
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
@@ -275,7 +275,7 @@ def _copies(case: Case, numbers: Numbers) -> str:
         rate = largest.size / max(largest.ns, 1)
         numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s"
-    return f"{share} of it are copies: {moved} {largest.direction}{memory}{how}."
+    return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
 
 
 def _speed(rate: float) -> str:

@@ -90,7 +90,7 @@ def _nothing_inside(case: Case) -> Reason | None:
         return Reason("event-floor", FLOOR, "event cost only", text, numbers.evidence)
     waits = case.facts.flagged(case.group.intervals, "synchronised-before", "synchronised-after")
     if case.on_host and waits < TYPICAL_SHARE:
-        text = f"reads {times} of CPU time: no GPU work was issued in {often} timings"
+        text = f"measured {times} of CPU time: no GPU work was issued in {often} timings"
         return Reason("no-gpu-work-inside", CPU, "CPU time, no GPU work", text, numbers.evidence)
     text = f"times nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)

@@ -146,7 +146,7 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
     """Print the comparison: what makes the runs incomparable, then a row per label and below it
     what changed.
 
-    label   runs    A us   B us   change  verdict
+    label  times    A us   B us   change  verdict
     h2d_t1   6/6  227.71  52.10  -77.1 %  ▼ faster
       -80.1 to -70.3 %; host -154 us, launch -25.3 us
     """
@@ -185,7 +185,7 @@ def _table(comparison: Comparison, console: Console) -> None:
     verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
     columns = [
         text("label", [safe_text(name(label)) for label in labels]),
-        Column("runs", [f"{la.count_before}/{la.count_after}" for la in labels], leaves=1),
+        Column("times", [f"{la.count_before}/{la.count_after}" for la in labels], leaves=1),
         Column("A us", times[0]),
         Column("B us", times[1]),
         Column("change", [changed(label) for label in labels]),

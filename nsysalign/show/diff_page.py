@@ -1,4 +1,4 @@
-"""A comparison of two runs as a page: a line per label, and of the chosen one its median intervals
+"""A comparison of two runs as a page: a line per label, and of the chosen one a typical repetition
 before and after on one scale, with their parts."""
 
 from __future__ import annotations
@@ -34,12 +34,8 @@ def write(
     """Write the page, self-contained like the report; the file appears whole or not at all."""
     labels = screen.ordered(comparison)
     strings = Strings()
-    first = _pictures(before, [label.label for label in labels], strings)
-    second = _pictures(after, [label.label_after for label in labels], strings)
-    rows = [
-        _row(label, first[0].get(label.label, -1), second[0].get(label.label_after, -1))
-        for label in labels
-    ]
+    first = _pictures(before, [label.typical_before for label in labels], strings)
+    second = _pictures(after, [label.typical_after for label in labels], strings)
     causes = {cause for label in labels for cause in label.parts}
     data = {
         "title": f"{comparison.before} → {comparison.after}",
@@ -55,30 +51,27 @@ def write(
         "about": f"A: {described(before)}, B: {described(after)}",
         "columns": COLUMNS,
         "causes": cause_looks(causes or {"kernel"}),
-        "labels": rows,
+        "labels": [*map(_row, labels)],
     }
-    pictures = {f"a{number}": picture for number, picture in first[1].items()}
-    pictures |= {f"b{number}": picture for number, picture in second[1].items()}
+    pictures = {f"a{number}": picture for number, picture in first.items()}
+    pictures |= {f"b{number}": picture for number, picture in second.items()}
     drawn = {"timelines": pictures, "strings": strings.texts}
     write_text(path, assemble(PAGE, plain_texts(data) | drawn))
 
 
 def _pictures(
-    analysis: Analysis, labels: Sequence[str], strings: Strings
-) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
-    """(label -> number of its median interval; number -> its picture, of those that fit)."""
-    rows = dict(analysis.labels[["label", "row_interval"]].itertuples(index=False))
-    numbers = {label: int(rows[label]) for label in labels}
-    drawn = analysis.timeline["interval"].isin(numbers.values())
+    analysis: Analysis, numbers: Sequence[int], strings: Strings
+) -> dict[str, dict[str, Any]]:
+    """The pictures of intervals by their numbers, of those that fit."""
+    drawn = analysis.timeline["interval"].isin(numbers)
     only = replace(analysis, timeline=analysis.timeline[drawn])
-    held = timelines(only, [*numbers.values()], MAX_BYTES, strings)
-    return numbers, held.intervals
+    return timelines(only, numbers, MAX_BYTES, strings).intervals
 
 
-def _row(label: LabelChange, before: int, after: int) -> dict[str, Any]:
-    """A label as the page draws it; `before`, `after`: the numbers of its median intervals."""
+def _row(label: LabelChange) -> dict[str, Any]:
+    """A label, or one of its kinds of work, as the page draws it."""
     return {
-        "label": label.label,
+        "label": screen.name(label),
         "after": label.label_after,
         "site": label.site,
         "library": label.library,
@@ -89,5 +82,5 @@ def _row(label: LabelChange, before: int, after: int) -> dict[str, Any]:
         "counts": [label.count_before, label.count_after],
         "total": screen.of_change(label.total),
         "parts": {cause: screen.of_change(change) for cause, change in label.parts.items()},
-        "pictures": [f"a{before}", f"b{after}"],
+        "pictures": [f"a{label.typical_before}", f"b{label.typical_after}"],
     }

@@ -18,17 +18,17 @@ from nsysalign.text import percent, safe_text
 CELLS = 72
 
 
-def interval(analysis: Analysis, said: Answer, number: int, run: str = "") -> str:
+def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> str:
     """The text for an interval by its number.  `run`: the run's name if the trace's own says
     nothing.  The table adds up to the nanosecond."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
     elapsed, label = int(row["elapsed_ns"]), row["label"]
     table = analysis.parts[analysis.parts["interval"] == number]
     parts = dict(zip(table["cause"].tolist(), table["ns"].tolist(), strict=True))
-    leads = said.proof is not None and said.proof.label == label
-    about = next((one for one in (*said.labels, *said.runs) if one.label == label), None)
-    sentence = said.sentence if leads else about.sentence if about else ""
-    fixes = [vars(fix) for fix in said.fixes] if leads else advice(said).get(label, [])
+    leads = answer.proof is not None and answer.proof.label == label
+    about = next((r for r in (*answer.labels, *answer.runs) if r.label == label), None)
+    sentence = answer.sentence if leads else about.sentence if about else ""
+    fixes = [vars(fix) for fix in answer.fixes] if leads else advice(answer).get(label, [])
     lines = [f"**{escaped(sentence or label)}**", ""]
     if drawn := bar(analysis, number, elapsed):
         end = f"{elapsed / 1e3:,.3f} us"

@@ -103,6 +103,7 @@ def payload(
     data = {
         "title": title(analysis, run),
         "about": described(analysis),
+        "recorder": analysis.trace.by.title,
         "screen": {
             "sentence": said.sentence,
             "fixes": [vars(fix) for fix in said.fixes],

@@ -39,6 +39,8 @@ MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: A column under this share of every row shown joins `rest`, and the smallest of the others where
 #: labels would be shorter than so many letters.
 _SMALL, _LABEL = 0.05, 18
+#: Most cells of a label's bar; it is drawn where there is room for half of them.
+_BAR = 40
 _REST = len(COLUMNS) - 1
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
@@ -62,7 +64,8 @@ def render(
     labels, where nothing was timed; `extra`: lines that stand above the last one."""
     width = console.width
     sentence, picture = _sentence(said, width), _picture(said, width)
-    wrong = _wrong(said, width)
+    told = min(MOST_WRONG, len(said.wrong))
+    wrong = _wrong(said, width, told)
     lost = _wrapped(said.lost, width, "yellow")[:MOST_WRAPPED]
     fixes = _fixes(said, width)
     remarks = [_wrapped(remark, width, "dim")[:MOST_WRAPPED] for remark in said.remarks]
@@ -88,8 +91,9 @@ def render(
             (remarks or fixes).pop()
         elif lost:
             lost = []
-        elif len(wrong) > 1:
-            wrong = _wrong(said, width, len(wrong) - 2)
+        elif wrong and told > 1:
+            told -= 1
+            wrong = _wrong(said, width, told)
         elif rows > 1:
             rows -= 1
         elif fixes:
@@ -166,7 +170,8 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(most)]
-    letters = max(10, min(LONGEST, width - 38))
+    beside = 38 + len("  idle before  18.3 ms") if width > 2 * LONGEST else 38
+    letters = max(10, width - beside if width > 2 * LONGEST else min(LONGEST, width - beside))
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     idle = not analysis.trace.thinned and width >= 38 + longest + len(", idle before 18.3 ms")
@@ -217,12 +222,15 @@ def _sentence(said: Answer, width: int) -> list[Text]:
     return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
 
 
-def _wrong(said: Answer, width: int, most: int = MOST_WRONG) -> list[Text]:
+def _wrong(said: Answer, width: int, most: int) -> list[Text]:
     """A line for each wrong timing that the sentence is not about, with its reason, then how many
     more there are."""
     others = [wrong for wrong in said.wrong if wrong.sentence != said.sentence]
     shown = others[: max(most, 0)]
-    lines = [Text(cut(f"✖ {wrong.short} {wrong.reason}", width), "bold red") for wrong in shown]
+    texts = [
+        _wrapped(f"✖ {wrong.short} {wrong.reason}", width, "bold red", "  ") for wrong in shown
+    ]
+    lines = [line for text in texts for line in text]
     if left := len(others) - len(shown):
         lines.append(Text(cut(f"✖ +{left} (-v)", width), "bold red"))
     return lines
@@ -337,9 +345,8 @@ def _table(
     rounded = [round(ns / steps) for ns in whole.tolist()]
     cells = np.array([apportion(ns, own) for ns, own in zip(rounded, exact, strict=True)])
     texts_of = [line.words for line in lines]
-    heading = f"{file}, {unit}" if file else f"label, {unit}"
     longest = max(*(len(line.name) for line in lines), len(f"label, {unit}"))
-    longest = max(longest, min(len(heading), 2 * _LABEL)) if file else longest
+    longest = max(longest, min(len(f"{file}, {unit}"), 2 * _LABEL)) if file else longest
     small = (exact < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
     joined = [number for number in range(1, _REST) if small[number]]
     while True:
@@ -355,12 +362,15 @@ def _table(
     if width - wide < 6:  # a very narrow terminal: names and verdicts
         texts = texts[:1]
         wide = max(map(len, texts[0])) + 1 + max(map(len, texts_of)) + 3
-    room = max(min(longest, width - wide), 6)
-    heading = heading if len(heading) <= room else f"label, {unit}"
+    room, heading = _heading(file, unit, longest, width - wide)
+    spare = width - wide - room - 4  # a gap, and the ends of the bar
+    bar = min(spare, _BAR) if spare >= _BAR // 2 else 0
+    words = max(map(len, texts_of))
     short = told_apart({line.name: shortened(line.name, room) for line in lines}, room)
     head = Text(f"{heading:<{room}}", "dim")
     for column in texts:
         head.append(" " + column[0].rjust(max(map(len, column))))
+    head.append(f"{'':{words + 4}}parts, to scale" if bar else "", "dim")
     drawn, number = [head], 0
     for line in lines:
         name = line.name if len(line.name) <= room else short[line.name]
@@ -373,6 +383,8 @@ def _table(
             for column in texts:
                 text.append(" " + column[number].rjust(max(map(len, column))))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))
+        if bar and line.row is not None:
+            text.append(" " * (words - len(line.words) + 2)).append_text(_bar(line.row, bar))
         text.truncate(width, overflow="ellipsis")
         drawn.append(text)
         if sentences and line.of is not None:
@@ -380,6 +392,34 @@ def _table(
     if any("(" in cell for column in texts[1:2] for cell in column):
         drawn.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
     return drawn
+
+
+def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
+    """(letters of the column of labels, its head): whose labels they are and what the numbers are, as
+    far as `most` letters have room for it.  `longest`: of the labels."""
+    whole = f"{file or 'label'}, times in {unit}"
+    if len(whole) <= most:
+        return max(min(longest, most), len(whole)), whole
+    room = max(min(longest, most), 6)
+    return room, next(
+        (
+            head
+            for head in (f"{file}, {unit}", f"label, times in {unit}")
+            if file and len(head) <= room
+        ),
+        f"label, {unit}",
+    )
+
+
+def _bar(row: Row, cells: int) -> Text:
+    """What a row consists of, to the scale of its own time."""
+    weights = np.array([*row.columns_ns.values()], np.int64)
+    lengths = apportion(cells, weights).tolist()
+    bar = Text("▕")
+    for name, length in zip(COLUMNS, lengths, strict=True):
+        fill, style = COLUMN_FILLS[name]
+        bar.append(fill * length, style)
+    return bar + Text("▏")
 
 
 class _Line(NamedTuple):
@@ -416,8 +456,7 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, steps: int, places: int) -> l
     def printed(value: float) -> str:
         return f"{value / 10**places:,.{places}f}" if value else "·"
 
-    whole = "event" if all(row.kind == "event" for row in rows) else "time"
-    texts = [[whole, *map(printed, cells.sum(axis=1).tolist())]]
+    texts = [["time", *map(printed, cells.sum(axis=1).tolist())]]
     for number, name in enumerate(COLUMNS):
         if number == 0 or cells[:, number].any():
             head = f"+ {name}" if number else f"= {name}"
@@ -461,13 +500,13 @@ def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:
 
 def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     """What is left, where it is, and what the numbers rest on: a line, or two."""
-    head = f"{plural(left, 'more label')} (-v)" if left > 0 else "all of it: -v"
-    where = f" → {safe_text(page)}" if page else ""
+    head = f"{plural(left, 'more label')}: -v" if left > 0 else "all of it: -v"
+    where = f"   page: {safe_text(page)}" if page else ""
     trust = f"({said.trust})"
     gap = width - len(head + where) - len(trust)
     if gap >= 2:
         return [Text(head + where + " " * gap) + Text(trust, "dim")]
-    last = head + where if len(head + where) <= width else f"→ {safe_text(page)}"
+    last = head + where if len(head + where) <= width else safe_text(page)
     return [*_wrapped(trust, width, "dim"), Text(last)]
 
 

@@ -57,9 +57,9 @@ def sentences(run: UnprofiledRun) -> list[str]:
 def sentence(label: pd.Series, paces: Sequence[Pace] = ()) -> str:
     """What is known of a label (a row of `frames.TIMED_LABELS`): where it has several paces how much
     each is in all, then of the usual one."""
-    reads = f"{label['label']} reads {duration(label['steady_median_ns'])}"
+    reads = f"{label['label']} measured {duration(label['steady_median_ns'])}"
     if len(paces) > 1:
-        reads = f"{_shares(paces)} The usual one reads {duration(label['steady_median_ns'])}"
+        reads = f"{_shares(paces)} The usual one measured {duration(label['steady_median_ns'])}"
     in_most = f"in {label['holds_in']:,} of {label['steady']:,} intervals"
     if label["verdict"] == GPU_BOUND:
         cost = label["idle_at_most_ns"]

@@ -71,6 +71,15 @@ def test_nothing_in_common_is_said():
     assert "nothing can be compared" in text and "only in A" in text
 
 
+def test_a_run_is_the_same_as_itself_however_its_timings_vary():
+    runs = [[("kernel", 1_000 * (7 * k % 13) ** 2 + 9_000, "gemm")] for k in range(6)]
+    varied = build([("t1", "event", "a.py:1", False, runs)])
+    assert [label.verdict for label in compare(varied, varied).labels] == ["same"]
+    # fewer than all of them are no longer the same ones
+    fewer = build([("t1", "event", "a.py:1", False, runs[:5])])
+    assert [label.verdict for label in compare(varied, fewer).labels] == ["unclear"]
+
+
 LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.lastChild.textContent)"
 
 

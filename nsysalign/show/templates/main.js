@@ -23,7 +23,7 @@ function chooseWhole(number, range, show) {
   $("label-without").textContent = "";
   $("timeline-head").textContent = "The run";
   $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to ` +
-    `the last, profiled.${DATA.labels.length ? " Click an interval to open it." : ""}`;
+    `the last, under ${DATA.recorder}.${DATA.labels.length ? " Click an interval to open it." : ""}`;
   fill($("label-fall"), waterfall({ label: run.name, elapsed: run.elapsed, parts: run.parts,
     ran: 0 }));
   drawLanes();
@@ -93,7 +93,7 @@ function sayChoice(label) {
     "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
     (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
   const command = `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : selected.interval}`;
-  fill($("reading"), make("strong", null, name), ` ${time} profiled `,
+  fill($("reading"), make("strong", null, name), ` ${time} under ${DATA.recorder} `,
     make("span", { class: `look ${look}` }, `${label.sign} ${label.words}`), picture ? `; ${ends}` :
     ["; this page does not hold its timeline: ", make("button", { type: "button",
       onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);

@@ -45,7 +45,7 @@ function startStrip() {
       .sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
     const elapsed = runs.elapsed[hit.i], since = (runs.start[hit.i] - zeroOfRun()) * 1e3;
     const share = (cause) => percent(runs.parts[cause.name][hit.i] / Math.max(1, elapsed));
-    showTip([nameOf(label, runs, hit.i), `${duration(elapsed)} profiled, ` +
+    showTip([nameOf(label, runs, hit.i), `${duration(elapsed)} under ${DATA.recorder}, ` +
       `${duration(since)} after the first GPU work`,
     parts.slice(0, 4).map((cause) => `${cause.short} ${share(cause)}`).join(", ")],
     event.clientX, event.clientY);

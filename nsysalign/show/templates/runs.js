@@ -60,7 +60,7 @@ function sayRuns() {
   const spread = count - label.cold > 1 ?
     `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, ` +
     `standard deviation ${duration(label.std)}` : duration(label.elapsed);
-  $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, profiled.`;
+  $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under ${DATA.recorder}.`;
   const said = [];
   const [lie, are] = above === 1 ? ["lies", "is"] : ["lie", "are"];
   if (above) said.push(`${plural(above, size > 1 ? "column" : "interval")} ${lie} above the ` +
@@ -122,7 +122,7 @@ function plotRuns(label, runs, size, limit) {
         .map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
   showDrawing(plot, width, height,
     [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right,
-    `${unit[1]} profiled`),
+    `${unit[1]} under ${DATA.recorder}`),
     axisBelow(0, runs.elapsed.length - 1, (run) => left + (run / size + 0.5) * step, bottom,
       right - left,
       "interval, in order of time", true), ...drawn], hits);

@@ -23,7 +23,7 @@ function card(item) {
       label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
       `, ${plural(label.count, "interval")}, ${duration(label.total)} ` +
-        `${label.count > 1 ? "in all " : ""}profiled`) :
+        `${label.count > 1 ? "in all " : ""}under ${DATA.recorder}`) :
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,

@@ -64,7 +64,7 @@ function waterfall(label) {
   if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
-    fallRow("measured", first, duration(label.elapsed), "what was measured, profiled"), rows);
+    fallRow("measured", first, duration(label.elapsed), `what was measured, under ${DATA.recorder}`), rows);
 }
 
 // An interval by the other clocks that its trace has: the span of its operations, and their sum.
