@@ -32,9 +32,9 @@ function labelRow(row, name) {
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, row.sign),
     make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
     budgetBar(row, row.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
-    make("span", { class: "value" }, duration(row.elapsed),
-      make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` :
-        row.others ? ` ${duration(row.others)} on other streams` : " no kernel")),
+    make("span", { class: "value", title: row.others ? "beside it: on other streams" : null },
+      duration(row.elapsed), make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` :
+        row.others ? ` ${duration(row.others)} beside it` : " no kernel")),
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
