@@ -146,7 +146,7 @@ def test_two_repetitions_lie_side_by_side_and_their_parts_add_up(page):
     page("$('compare').click()")  # one click: beside the slowest of its kind
     assert page("[selected.interval, view.other]") == [0, 1]
     names = page(LANES)
-    assert [name for name in names if name[:2] in ("A ", "B ")] == ["A t1#0", "B t1#1"]
+    assert [name for name in names if name[:2] in ("A ", "B ")] == ["A #0", "B #1"]
     assert names.count("stream 7") == 2
     cells = "[...$('label-fall').querySelectorAll('tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => Math.round(1e3 * parseFloat(c.innerText.replace('−', '-')))))"
     *parts, whole = page(cells)
@@ -157,7 +157,7 @@ def test_two_repetitions_lie_side_by_side_and_their_parts_add_up(page):
     # a link leads to both, and the button back to one
     page.until("location.hash.includes('with=2')")
     page("$('compare').click()")
-    assert page("view.other") is None and "A t1#0" not in page(LANES)
+    assert page("view.other") is None and "A #0" not in page(LANES)
 
 
 def test_the_mouse_explains_and_zooms(page):

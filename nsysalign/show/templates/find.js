@@ -37,11 +37,16 @@ function drawFound() {
     choose(place, whereDrawn(byName(place), name), true);
     $("found").hidden = true;
   };
+  const showRun = () => {
+    chooseWhole(DATA.wholes[0].number, null, true);
+    $("found").hidden = true;
+  };
   const row = ({ name, count, places }) => make("li", null,
     make("code", { title: name }, cut(name, 64)), ` ×${count.toLocaleString("en")} `,
     places.length ? ["in ", places.slice(0, MOST_PLACES).map((place) => make("button", { type: "button",
       class: "link", onclick: () => open(name, place) }, cut(place, 40)))] :
-      make("span", { class: "quiet" }, "outside of all labels"),
+      [make("span", { class: "quiet" }, "outside of all labels "), WHOLE.size ? make("button",
+        { type: "button", class: "link", onclick: showRun }, "the whole run") : null],
     places.length > MOST_PLACES ? ` and ${places.length - MOST_PLACES} more` : null);
   fill($("found"), groups.map(({ heading, count, rows }) => make("div", null,
     make("strong", null, `${heading} (${count.toLocaleString("en")})`),

@@ -54,7 +54,7 @@ function besideOf(label, runs, number) {
 function chosenPicture(label, runs) {
   const one = pictureOf(selected.interval), two = view.other === null ? null : pictureOf(view.other);
   if (!one || !two) return one;
-  const name = (number) => nameOf(label, runs, placeOf(runs, number));
+  const name = (number) => `#${placeOf(runs, number).toLocaleString("en")}`; // the label is known
   return pairPicture([{ name: name(selected.interval), picture: one },
     { name: name(view.other), picture: two }]);
 }

@@ -55,7 +55,7 @@ function drawTimeline() {
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
-      class: strong ? "lane strong" : "lane" }, cut(narrow ? laneName(text) : text, letters),
+      class: strong ? "lane strong" : "lane" }, cut(narrow ? laneName(text) : text, strong ? Math.floor(0.88 * letters) : letters),
       svg("title", {}, text)));
   let merged = 0;
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
