@@ -888,12 +888,7 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
         label = str(intervals["label"].iloc[run])
         between = sentences.between_nodes_ns(analysis.kernels, label, parts["graph"])
         worked -= between
-    named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
-    named["staging of copies"] = sum(parts[c] for c in OPERATION_KINDS) - worked - between
-    named[sentences.BETWEEN_NODES] = between
-    idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
-    listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
-    shares = ", ".join([f"GPU busy {percent(worked / total)}", *listed])
+    shares = _shares(parts, worked, between)
     counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
     if run is None:
         return Headline(f"{counted}, {duration(total)} profiled: {shares}.", total, parts)
@@ -912,6 +907,19 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
         rest = "; the rest was not timed" if covered < _UNTIMED * total else ""
         text += f" {verb} {duration(covered)} of it ({percent(covered / total)}){rest}"
     return Headline(f"{text}.", total, parts)
+
+
+def _shares(parts: dict[str, int], worked: int, between: int) -> str:
+    """How much of the time the GPU worked, and the largest parts of the rest, in words.
+
+    parts: ns by cause; worked: ns; between: ns between the nodes of graphs, in which it did not work."""
+    total = sum(parts.values())
+    idle = {DISPLAY[cause]: ns for cause, ns in parts.items() if cause not in OPERATION_KINDS}
+    idle["staging of copies"] = sum(parts[cause] for cause in OPERATION_KINDS) - worked - between
+    idle[sentences.BETWEEN_NODES] = between
+    largest = sorted(((ns, name) for name, ns in idle.items() if ns), reverse=True)[:_MOST_PARTS]
+    listed = [f"{name} {percent(ns / total)}" for ns, name in largest if ns >= 0.01 * total]
+    return ", ".join([f"GPU busy {percent(worked / total)}", *listed])
 
 
 # --- what the numbers rest on ---

@@ -182,10 +182,12 @@ def _not_judged(label: LabelChange) -> LabelChange:
 
 def lots(label: Label) -> list[Lot]:
     """What of a label is compared with its like, the kind with most time first."""
-    shown, several = shown_groups(label), len(label.kinds) > 1
+    shown = shown_groups(label)
+    names: dict[int, str] = {}
+    if len(label.kinds) > 1:
+        names = kind_names(tuple(groups[0] for groups in label.kinds), "")
     out = []
     for kind in label.kinds:
-        names = kind_names(tuple(each[0] for each in label.kinds), "") if several else {}
         work = _work(kind[0])
         name = names.get(kind[0].number, "")
         rare = [group for group in kind if group.role == SLOW and group in shown]

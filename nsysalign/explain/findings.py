@@ -160,10 +160,10 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
         ordered = sorted(same, key=lambda case: case.group.typical_ns)
         for case in ordered:
             shorter = (
-                other
-                for other in ordered
-                if case.group.typical_ns > QUICKER * other.group.typical_ns
-                and other.kernels_ns < SAME_WORK * case.kernels_ns < SAME_WORK**2 * other.kernels_ns
+                quick
+                for quick in ordered
+                if case.group.typical_ns > QUICKER * quick.group.typical_ns
+                and quick.kernels_ns < SAME_WORK * case.kernels_ns < SAME_WORK**2 * quick.kernels_ns
             )
             if quickest := next(shorter, None):
                 out[case.label.name] = quickest

@@ -62,9 +62,9 @@ def summary(comparison: Comparison) -> str:
     nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
-    many = len({label.label for label in comparison.labels})
-    both = plural(many, "label")
-    if len(comparison.labels) > many:
+    label_count = len({label.label for label in comparison.labels})
+    both = plural(label_count, "label")
+    if len(comparison.labels) > label_count:
         both += f" ({plural(len(comparison.labels), 'kind')} of timings)"
     if comparison.count("different"):
         return (

@@ -83,11 +83,11 @@ def _shares(paces: Sequence[Pace]) -> str:
     """How many repetitions, how much in all, and which part of it goes into which."""
     total = sum(pace.total_ns for pace in paces)
     longest = max(paces, key=lambda pace: pace.total_ns)
-    others = [f"{p.count:,} x {duration(p.typical_ns)}" for p in paces if p is not longest]
-    most = "one" if longest.count == 1 else f"{longest.count:,} of them"
+    shorter = [f"{p.count:,} x {duration(p.typical_ns)}" for p in paces if p is not longest]
+    share = "one" if longest.count == 1 else f"{longest.count:,} of them"
     return (
         f"{paces[0].label}: {sum(p.count for p in paces):,} timings, {duration(total)}; {percent(longest.total_ns / total)} "
-        f"of it is {most}, {duration(longest.typical_ns)} each. The others: {', '.join(others)}."
+        f"of it is {share}, {duration(longest.typical_ns)} each. The others: {', '.join(shorter)}."
     )
 
 

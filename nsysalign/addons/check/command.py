@@ -117,8 +117,8 @@ def check(
 def _refuse_recording(ctx: click.Context, path: Path) -> None:
     """Of a recording, what says how to record it would change nothing."""
     for parameter in ctx.command.params:
-        given = ctx.get_parameter_source(parameter.name or "")
-        if parameter.name in _RECORDING and given is ParameterSource.COMMANDLINE:
+        source = ctx.get_parameter_source(parameter.name or "")
+        if parameter.name in _RECORDING and source is ParameterSource.COMMANDLINE:
             option = parameter.opts[-1]
             raise click.UsageError(f"{option} is for a script; {path} is recorded already")
 
