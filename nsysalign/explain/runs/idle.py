@@ -191,11 +191,12 @@ def _idle(run: Run, set_up: bool) -> Findings:
         told.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
     collectives = ""
     if run.collectives_ns >= NCCL_SHARE * run.elapsed:
-        collectives = f" {nccl_clause(run.collectives_ns)}."
+        # a screen cuts what stands at a sentence's end
+        collectives = f"{nccl_clause(run.collectives_ns)}, and "
         told.evidence["nccl_ns"] = run.collectives_ns
     few = run.idle < _WARN_IDLE * run.elapsed and not told.sure
     yield run.finding(
-        f"between its first and its last work the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.{collectives}",
+        f"between its first and its last work {collectives}the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.",
         *(() if set_up else told.faster),
         loss_ns=0 if set_up else told.lost_ns,
         severity="info" if set_up or few else "warning",
