@@ -83,6 +83,7 @@ class Work:
             self.ranges = self._ranges(db)
             self.marks = self._marks(db)
         self.logs = list(logs)
+        self._streams: dict[tuple[int, int], set[tuple[int, int]]] = {}
 
     def _processes(self, db: sqlite3.Connection) -> dict[int, Process]:
         calls: dict[int, list[Call]] = defaultdict(list)
@@ -212,7 +213,7 @@ class Work:
             if text and (
                 text == name or name.startswith(text) or text.startswith(name.split(" (")[0])
             ):
-                work = list(self.issued(int(row["pid"]), tid, start, end, None))
+                work = list(self.issued(int(row["pid"]), tid, start, end, set()))
                 spans = [
                     (o.start, o.end) for _, some in work for o in some if o.device == row["device"]
                 ]
@@ -224,9 +225,9 @@ class Work:
         return fits[-1] if fits else None
 
     def issued(
-        self, pid: int, tid: int, begin: int, end: int, lane: tuple[int, int] | None
+        self, pid: int, tid: int, begin: int, end: int, lanes: set[tuple[int, int]]
     ) -> Iterator[tuple[Call, list[Operation]]]:
-        """Calls that begin in this time and issued work: of the thread, or for the stream."""
+        """Calls that begin in this time and issued work: of the thread, or for these streams."""
         process = self.processes.get(pid)
         if process is None:
             return
@@ -234,7 +235,7 @@ class Work:
             if call.start >= end:
                 return
             some = process.issued.get(call.correlation)
-            if some and (call.tid == tid or (lane and (some[0].device, some[0].stream) == lane)):
+            if some and (call.tid == tid or (some[0].device, some[0].stream) in lanes):
                 yield call, some
 
     def of_interval(self, row: dict[str, Any]) -> list[tuple[Call, list[Operation]]] | None:
@@ -242,8 +243,26 @@ class Work:
         window = self.opened(row)
         if window is None:
             return None
-        lane = (int(row["device"]), int(row["start_stream"])) if row["kind"] == "event" else None
-        return list(self.issued(int(row["pid"]), window[0], window[1], window[2], lane))
+        pid, (tid, begin, end) = int(row["pid"]), window
+        lanes = (
+            {(int(row["device"]), int(row["start_stream"]))} if row["kind"] == "event" else set()
+        )
+        if row["kind"] == "host":  # backward passes are issued by a thread of autograd's
+            lanes = self.streams_of(pid, tid)
+        return list(self.issued(pid, tid, begin, end, lanes))
+
+    def streams_of(self, pid: int, tid: int) -> set[tuple[int, int]]:
+        """The streams on which a thread issues work itself."""
+        process = self.processes.get(pid)
+        calls = process.calls if process else ()
+        if (pid, tid) not in self._streams:
+            self._streams[pid, tid] = {
+                (one.device, one.stream)
+                for call in calls
+                if call.tid == tid
+                for one in process.issued.get(call.correlation, ())
+            }
+        return self._streams[pid, tid]
 
     def waits(self, row: dict[str, Any]) -> int | None:
         """Synchronisations of its thread between its first and its last issue."""
