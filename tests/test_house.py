@@ -164,12 +164,12 @@ addons/check/command.py: more there
 addons/check/scene.py: many more of own
 addons/ranks/collectives.py: other others
 addons/ranks/command.py: given more
-addons/ranks/compare.py: most own
+addons/ranks/compare.py: most
 addons/ranks/words.py: every more most other others own said what
 addons/ranks/work.py: found given there
 answer.py: more most nothing own rest same several
 brief.py: every more most said
-compare/label_changes.py: found one other own rest same what
+compare/label_changes.py: one other own same what
 compare/side_by_side.py: each found other own some what
 explain/advice.py: what
 explain/case.py: most
@@ -216,7 +216,6 @@ show/perfetto.py: more said what
 show/screen.py: both each most of other others own said several what
 show/table.py: others
 show/timeline_rows.py: found own said
-show/unprofiled_run.py: none
 show/waterfall.py: found most own said what
 split/groups.py: each found nothing of other others rest same some
 split/issued.py: each nothing of some which whose
