@@ -193,19 +193,6 @@ explain/validity.py: found on one said same
 label.py: one what
 predict/replay.py: own
 predict/unprofiled.py: here most of other own some
-probe/__init__.py: own
-probe/blame.py: given
-probe/ends.py: own
-probe/foreign.py: given own said
-probe/garbage.py: own
-probe/reference.py: own
-probe/sites.py: others
-probe/standard.py: each
-probe/tampering.py: own
-probe/timers.py: own
-probe/wrap.py: own
-probe_path/sitecustomize.py: here own
-record/cupti.py: found given own
 registry.py: several
 show/baseline.py: both others there
 show/diff.py: both more most

@@ -57,8 +57,8 @@ def start(run_dir: str) -> None:
     from .hook import install
     from .standard import Importer
 
-    own = globals()["__builtins__"]  # of the probe's modules alone (sitecustomize)
-    own["__import__"] = Importer(own["__import__"])
+    our_builtins = globals()["__builtins__"]  # of the probe's modules alone (sitecustomize)
+    our_builtins["__import__"] = Importer(our_builtins["__import__"])
 
     raw_dir = os.path.join(run_dir, "raw")
     start_cwd = os.getcwd()

@@ -27,8 +27,8 @@ def is_ours(error: BaseException) -> bool:
         code = frame.f_code
         values = [v for v in frame.f_locals.values() if type(v) is not tuple]
         values += [v for item in frame.f_locals.values() if type(item) is tuple for v in item]
-        given = any(value is back or value is back.f_code for value in values)
-        if given or "frame" in code.co_varnames[: code.co_argcount]:  # it may have deleted it
+        called_back = any(value is back or value is back.f_code for value in values)
+        if called_back or "frame" in code.co_varnames[: code.co_argcount]:  # it may have deleted it
             return False
     return bool(error.args) or isinstance(error, MemoryError) or _was_raised(last)
 

@@ -215,15 +215,15 @@ class Ends:
             _signal.set_wakeup_fd(before)
             return
         self._watching = True
-        own, now = self._on_signal, self._getsignal
+        on_signal, now = self._on_signal, self._getsignal
 
         def watch() -> None:
             with contextlib.suppress(OSError):  # the program closed it
                 while number := os.read(reader, 1):
-                    if now(number[0]) == own:
+                    if now(number[0]) == on_signal:
                         select.select([], [], [], _NOTICE_S)
                         if not self._leaving.locked():
-                            own(number[0], None)
+                            on_signal(number[0], None)
 
         start_thread(watch)
 

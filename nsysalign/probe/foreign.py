@@ -24,19 +24,19 @@ def wrap_torch(torch: Any, rt: Runtime) -> None:
     """torch.Event and torch.Stream.  What reaches torch.cuda.Event, whose methods call each other,
     is logged there.  Only when all of torch is imported: it adds texts to the methods of its
     types."""
-    own = torch.cuda.Event
+    cuda_event = torch.cuda.Event
     keep(torch.cuda, "torch.cuda", "synchronize")
     event, stream = getattr(torch, "Event", None), getattr(torch, "Stream", None)
 
     def on_event(args: tuple, result: Any) -> Any:
         if args[0].device.type != "cuda":
             return None
-        given = args[1] if len(args) > 1 else None
-        return args[0], given if given is not None else torch.cuda.current_stream()
+        asked_stream = args[1] if len(args) > 1 else None
+        return args[0], asked_stream if asked_stream is not None else torch.cuda.current_stream()
 
     def on_stream(args: tuple, result: Any) -> Any:
         made = result if result is not None else args[1]
-        if isinstance(made, own) or getattr(made, "device", args[0].device).type != "cuda":
+        if isinstance(made, cuda_event) or getattr(made, "device", args[0].device).type != "cuda":
             return None
         return made, args[0]
 
@@ -149,14 +149,14 @@ def wrap_profiler(module: Any, rt: Runtime) -> None:
     original = getattr(module.profile, "_prepare_trace", None)
     if original is None or "NVTX_INJECTION64_PATH" not in os.environ:
         return
-    said: list[int] = []
+    announced: list[int] = []
 
     @functools.wraps(original)
     def begin(profile, *args, **kwargs):
         try:
             activities = str(getattr(profile, "kineto_activities", "CUDA"))
-            if "CUDA" in activities and not said and rt.driver.version() < _SHARED:
-                said.append(1)
+            if "CUDA" in activities and not announced and rt.driver.version() < _SHARED:
+                announced.append(1)
                 places = rt.sites.places[rt.sites.context(sys._getframe(1))]
                 file, line = places[0] if places else ("an unknown place", "?")
                 if not rt.ready:

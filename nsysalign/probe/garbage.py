@@ -56,7 +56,9 @@ class Garbage:
     def leave(self) -> None:
         """Nothing of this is left in gc.callbacks."""
         gc.callbacks[:] = [
-            entry for entry in gc.callbacks if not any(entry is own for own in self._watchers)
+            entry
+            for entry in gc.callbacks
+            if not any(entry is watcher for watcher in self._watchers)
         ]
 
     def clear(self) -> None:

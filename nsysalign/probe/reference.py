@@ -83,15 +83,15 @@ class References:
         if not self._lock.acquire(False):
             return
         try:
-            own = self._devices.get(device) or self._begin(device)
-            if own is None:
+            state = self._devices.get(device) or self._begin(device)
+            if state is None:
                 return
             anchored = wait and device in self.cycles
-            last = own.anchored_ns if anchored else own.recorded_ns
-            if own.pending is None and time.perf_counter_ns() - last > RENEW_NS:
-                self._renew(device, own, anchored)
-            until = own.recorded_ns + _PATIENCE_NS
-            while own.pending is not None and not self._adopt(device, own):
+            last = state.anchored_ns if anchored else state.recorded_ns
+            if state.pending is None and time.perf_counter_ns() - last > RENEW_NS:
+                self._renew(device, state, anchored)
+            until = state.recorded_ns + _PATIENCE_NS
+            while state.pending is not None and not self._adopt(device, state):
                 if not wait or time.perf_counter_ns() > until:
                     break
         except Exception as error:
@@ -114,31 +114,31 @@ class References:
         self._devices[device] = _Device(stream, driver.stream_id(stream, handle))
         return self._devices[device]
 
-    def _renew(self, device: int, own: _Device, behind_kernel: bool) -> None:
+    def _renew(self, device: int, state: _Device, behind_kernel: bool) -> None:
         rt, marker = self._rt, None
         event = self._event(enable_timing=True)
         if behind_kernel:
             marker = rt.nvtx.start("nsysalign:calibration") if rt.nvtx else None
-            self._record(event, own.stream)  # creates the CUDA event: not part of the one below
+            self._record(event, state.stream)  # creates the CUDA event: not part of the one below
             torch = sys.modules["torch"]
-            with torch.cuda.stream(own.stream):
+            with torch.cuda.stream(state.stream):
                 torch.cuda._sleep(_KERNEL_US * self.cycles[device])
-        seq, t0, t1 = rt.own_record(self._record, event, own.stream, own.stream_id)
-        own.pending, own.recorded_ns = (event, seq, t0, t1), t1
+        seq, t0, t1 = rt.own_record(self._record, event, state.stream, state.stream_id)
+        state.pending, state.recorded_ns = (event, seq, t0, t1), t1
         if behind_kernel:
-            own.anchored_ns = t1
+            state.anchored_ns = t1
         if marker is not None:
             rt.nvtx.end(marker)
 
-    def _adopt(self, device: int, own: _Device) -> bool:
+    def _adopt(self, device: int, state: _Device) -> bool:
         """Make the pending reference the current one if it is complete."""
-        event, number, t0, t1 = own.pending
+        event, number, t0, t1 = state.pending
         if not self._rt.driver.is_complete(event.cuda_event):
             return False
-        ms = float("nan") if own.event is None else self._elapsed(own.event, event)
-        place = {"device": device, "a": number, "b": own.number, "x": ms}
+        ms = float("nan") if state.event is None else self._elapsed(state.event, event)
+        place = {"device": device, "a": number, "b": state.number, "x": ms}
         self._rt.write(REFERENCE, 0, next(self._rt.count), t0=t0, t1=t1, **place)
-        own.event, own.number, own.pending = event, number, None
+        state.event, state.number, state.pending = event, number, None
         return True
 
     def compared(
@@ -148,35 +148,35 @@ class References:
         their records; `alone`: no pair is open."""
         if alone:
             self.renew(device, wait=True)
-        rt, own = self._rt, self._devices.get(device)
-        if own is None or rt.captures:
+        rt, state = self._rt, self._devices.get(device)
+        if state is None or rt.captures:
             return
         try:
-            if own.pending is not None and self._lock.acquire(False):
+            if state.pending is not None and self._lock.acquire(False):
                 try:
-                    self._adopt(device, own)
+                    self._adopt(device, state)
                 finally:
                     self._lock.release()
-            if own.event is None:
+            if state.event is None:
                 return
-            distance = self._measure(own, start, end, seq)
-            last, own.last = own.last, None
+            distance = self._measure(state, start, end, seq)
+            last, state.last = state.last, None
             if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
                 ms = self._between(last[0], start)
                 rt.write(BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=ms)
             # no weak references: torch (2.11) frees events without clearing them, which causes a
             # segmentation fault
             if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
-                own.last = (end, records[1])
+                state.last = (end, records[1])
         except Exception as error:
             pass_on(error)
             self._missed(error)
 
-    def _measure(self, own: _Device, start: Any, end: Any, seq: int) -> float:
+    def _measure(self, state: _Device, start: Any, end: Any, seq: int) -> float:
         """Log both distances to the reference; returns that of the start in milliseconds."""
-        first, second = self._between(own.event, start), self._between(own.event, end)
+        first, second = self._between(state.event, start), self._between(state.event, end)
         bits = _INTEGERS.unpack(_FLOATS.pack(first, second))  # of CUDA's float32, unchanged
-        place = {"t0": bits[0], "t1": bits[1], "a": seq, "b": own.number}
+        place = {"t0": bits[0], "t1": bits[1], "a": seq, "b": state.number}
         self._rt.write(DISTANCE, 0, next(self._rt.count), **place)
         return first
 
@@ -197,9 +197,9 @@ class References:
 
     def calibrated(self, device: int, start: Any, end: Any, seq: int) -> None:
         """The same for a pair of the probe's own calibration."""
-        own = self._devices.get(device)
-        if own is not None and own.event is not None:
-            self._measure(own, start, end, seq)
+        state = self._devices.get(device)
+        if state is not None and state.event is not None:
+            self._measure(state, start, end, seq)
 
     def may_anchor(self, device: int, cycles_per_us: int) -> None:
         """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on,
@@ -211,8 +211,8 @@ class References:
     def after_fork(self) -> None:
         """A child cannot use CUDA if its parent did; otherwise it makes its own references.  Events of
         the parent are never freed there: torch would call CUDA for that, and end the child."""
-        for own in self._devices.values():
-            for kept in (own.event, *(held[0] for held in (own.pending, own.last) if held)):
+        for state in self._devices.values():
+            for kept in (state.event, *(held[0] for held in (state.pending, state.last) if held)):
                 pythonapi.Py_IncRef(py_object(kept))
         self._devices.clear()
         self.cycles.clear()

@@ -118,8 +118,8 @@ class Sites:
         immediate = named[0] if named else USER
         # a program that lives in site-packages: the innermost frame that is not torch's or triton's
         if not users:
-            others = [s for kind, s in kinds if kind == LIBRARY]
-            users = [s for s in others if not self._is_framework(s.f_code.co_filename)][:1]
+            libraries = [s for kind, s in kinds if kind == LIBRARY]
+            users = [s for s in libraries if not self._is_framework(s.f_code.co_filename)][:1]
         places = tuple((self._absolute(f.f_code.co_filename), f.f_lineno) for f in users)
         library = immediate != USER
         # two calls in one line are two contexts: a start and an end must not be confused

@@ -49,7 +49,7 @@ class Importer:
         key = (name, tuple(fromlist or ()))
         if key in self.kept:
             return self.kept[key]
-        loaded = [sys.modules.get(each) for each in {first, name}]
+        loaded = [sys.modules.get(module_name) for module_name in {first, name}]
         if all(_is_standard(getattr(module, "__spec__", None)) for module in loaded):
             return self.plain(name, globals, locals, fromlist, 0)
         return self._load(name, key)
@@ -61,8 +61,8 @@ class Importer:
             n: module for n, module in list(sys.modules.items())
             if n.partition(".")[0] in standard and not self._ours(n)
         }  # fmt: skip
-        for each in foreign:
-            sys.modules.pop(each, None)
+        for module_name in foreign:
+            sys.modules.pop(module_name, None)
         before, finder = set(sys.modules), _Finder(self.path_finder)
         sys.meta_path.insert(0, finder)
         try:
@@ -70,13 +70,13 @@ class Importer:
         finally:
             sys.meta_path.remove(finder)
             hidden = {}
-            for each in [n for n in list(sys.modules) if n not in before]:
-                first = each.partition(".")[0]
+            for module_name in [n for n in list(sys.modules) if n not in before]:
+                first = module_name.partition(".")[0]
                 if first not in hidden:
                     spec = self.path_finder.find_spec(first) if first in standard else None
                     hidden[first] = spec is not None and not _is_standard(spec)
-                if hidden[first] or each in foreign:
-                    sys.modules.pop(each, None)
+                if hidden[first] or module_name in foreign:
+                    sys.modules.pop(module_name, None)
             sys.modules.update(foreign)
         if foreign or any(hidden.values()):
             self.kept[key] = module

@@ -15,16 +15,16 @@ _kept: list[tuple[object, str, str, object]] = []
 
 def keep(owner: object, where: str, *names: str) -> None:
     """Remember these attributes of a module or class, where it has them."""
-    own = vars(owner)
-    _kept.extend((owner, where, name, own[name]) for name in names if name in own)
+    attributes = vars(owner)
+    _kept.extend((owner, where, name, attributes[name]) for name in names if name in attributes)
 
 
 def look() -> None:
     """Remember what is something else now."""
-    for owner, where, name, own in _kept:
+    for owner, where, name, kept in _kept:
         now = vars(owner).get(name)
         # a clock may be the builtin again, which ours stood for
-        if now is not own and now is not getattr(own, "builtin", own):
+        if now is not kept and now is not getattr(kept, "builtin", kept):
             _seen[f"{REPLACED}{where}.{name}"] = None
 
 

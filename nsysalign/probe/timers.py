@@ -91,33 +91,33 @@ class Timers:
             return disable if unwanted else None
 
         def stop() -> None:
-            monitoring.use_tool_id = own
+            monitoring.use_tool_id = original
             monitoring.set_events(tool, 0)
             monitoring.free_tool_id(tool)
 
         # whoever asks for our number gets it, as without us
-        own = monitoring.use_tool_id
+        original = monitoring.use_tool_id
 
         def use_tool_id(tool_id: int, name: str, /) -> None:
             if tool_id == tool and self._stop is stop:
                 self.step_aside(f"{UNLOGGED}the program uses our number of sys.monitoring")
-            return own(tool_id, name)
+            return original(tool_id, name)
 
-        own(tool, "nsysalign")
+        original(tool, "nsysalign")
         monitoring.use_tool_id = use_tool_id
         monitoring.register_callback(tool, monitoring.events.CALL, called)
         monitoring.set_events(tool, monitoring.events.CALL)
         return stop
 
     def _replace(self) -> object:
-        own = {name: getattr(time, name) for name in CLOCKS}
+        clocks = {name: getattr(time, name) for name in CLOCKS}
         getframe, read = sys._getframe, self._reader()
 
         def call(number: int, builtin: object) -> object:
             read(number, getframe(1))
             return builtin()
 
-        for number, (name, builtin) in enumerate(own.items(), start=1):
+        for number, (name, builtin) in enumerate(clocks.items(), start=1):
             clock = _Clock(call, number, builtin)
             clock.builtin = builtin
             clock.__name__ = clock.__qualname__ = name
@@ -125,7 +125,7 @@ class Timers:
             setattr(time, name, clock)
 
         def stop() -> None:
-            for name, builtin in own.items():
+            for name, builtin in clocks.items():
                 if type(getattr(time, name)) is _Clock:
                     setattr(time, name, builtin)
 

@@ -235,22 +235,22 @@ def _current_stream(torch: Any) -> Any:
     getters: list = []
 
     def current():
-        own = torch.cuda.current_stream
-        if not getters or own is not getters[2]:
+        getter = torch.cuda.current_stream
+        if not getters or getter is not getters[2]:
             native = getattr(torch, "_C", None)
             names = ("_cuda_getCurrentStream", "_cuda_getDevice")
             if not getters and _initialised(torch) and all(hasattr(native, n) for n in names):
-                getters.extend((*(getattr(native, n) for n in names), own))
-            return own()
+                getters.extend((*(getattr(native, n) for n in names), getter))
+            return getter()
         try:
             key = getters[0](getters[1]())
         except Exception as error:  # unknown versions of them: do not try again
             failed(error)
             getters[2] = None
-            return own()
+            return getter()
         stream = known.get(key)
         if stream is None:
-            stream = known[key] = own()
+            stream = known[key] = getter()
         return stream
 
     return current
@@ -268,8 +268,8 @@ def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
     ms, in which a delay kernel that the program had placed before it ran out, so that the first
     repetition measured the host after all (seen on an H200).  Programs create their events before
     they enqueue what they time."""
-    own = event.__dict__.get("__new__")
-    original = getattr(own, "__func__", None)
+    constructor = event.__dict__.get("__new__")
+    original = getattr(constructor, "__func__", None)
     if original is None:  # an Event created in another way: the first record does the work
         return
 
@@ -279,7 +279,7 @@ def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
         timing = args[0] if args else kwargs.get("enable_timing")
         if timing and _initialised(torch):
             if event.__dict__.get("__new__") is ours:
-                event.__new__ = own
+                event.__new__ = constructor
             try:
                 if not rt.aside and rt.last_record < 0 and not rt.captures:
                     with Held():

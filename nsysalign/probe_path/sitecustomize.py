@@ -11,11 +11,11 @@ def _start():  # no annotations: Python 2 reads this as well
     import os
     import sys
 
-    here = os.path.dirname(os.path.abspath(__file__))
+    our_folder = os.path.dirname(os.path.abspath(__file__))
     run_dir = os.environ.get("NSYSALIGN_DIR")
     # ours is absolute; resolving others fails if the working directory was deleted
-    sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != here]
-    sys.path_importer_cache.pop(here, None)
+    sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != our_folder]
+    sys.path_importer_cache.pop(our_folder, None)
     if not run_dir or sys.version_info < (3, 10):  # also read by a child in Python 2
         return
     try:
@@ -25,7 +25,7 @@ def _start():  # no annotations: Python 2 reads this as well
         import builtins
         from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 
-        own = dict(vars(builtins))
+        our_builtins = dict(vars(builtins))
 
         class Loader(SourceFileLoader):
             """Gives our code file names that coverage tools ignore, as they do "<string>", and the
@@ -39,12 +39,12 @@ def _start():  # no annotations: Python 2 reads this as well
 
             def exec_module(self, module):
                 module.__dict__.pop("__file__", None)  # `trace` prints no lines of such modules
-                module.__dict__["__builtins__"] = own
+                module.__dict__["__builtins__"] = our_builtins
                 super().exec_module(module)
 
         for method in (Loader.get_code, Loader.exec_module):
             _imp._fix_co_filename(method.__code__, "<nsysalign/probe_path/sitecustomize.py>")
-        folder = os.path.join(os.path.dirname(here), "probe")
+        folder = os.path.join(os.path.dirname(our_folder), "probe")
         sys.path_importer_cache[folder] = FileFinder(folder, (Loader, [".py"]))
         file = os.path.join(folder, "__init__.py")
         # by hand: importlib.util would cost every Python process 2.5 ms

@@ -34,8 +34,8 @@ def libraries_of_cupti(environ: Mapping[str, str]) -> list[Path]:
     roots = [Path(environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)]
     roots += sorted(Path("/usr/local").glob("cuda*"), reverse=True)
     folders += [root / name for root in roots for name in _IN_TOOLKIT]
-    found = [path for folder in folders for path in sorted(folder.glob("libcupti.so*"))]
-    return list({path.resolve(): path for path in found}.values())
+    libraries = [path for folder in folders for path in sorted(folder.glob("libcupti.so*"))]
+    return list({path.resolve(): path for path in libraries}.values())
 
 
 def why_not(environ: Mapping[str, str]) -> str | None:
@@ -63,14 +63,14 @@ def environment(
 ) -> dict[str, str]:
     """What is added to a program's environment: the driver loads the library when a process first uses
     a GPU, NVTX when the first range opens, the probe to make it step aside."""
-    own = str(library())
+    our_library = str(library())
     options = ["nodes"] * (graph_trace == "node") + ["accurate"] * accurate
-    if given := environ.get("NSYSALIGN_RECORDER_OPTIONS"):
-        options.append(given)
+    if extra_options := environ.get("NSYSALIGN_RECORDER_OPTIONS"):
+        options.append(extra_options)
     return {
-        INJECTION: own,
-        "NVTX_INJECTION64_PATH": own,
-        "NSYSALIGN_RECORDER": own,
+        INJECTION: our_library,
+        "NVTX_INJECTION64_PATH": our_library,
+        "NSYSALIGN_RECORDER": our_library,
         "NSYSALIGN_RECORDER_OPTIONS": " ".join(options),
         "NSYSALIGN_CUPTI": os.pathsep.join(map(str, libraries_of_cupti(environ))),
     }
