@@ -58,7 +58,7 @@ def read_trace(path: Path) -> Trace:
     """Read what alignment and attribution need, of an export or of a trace of torch.profiler.  Raises
     TraceError if the trace has no CUDA activity at all."""
     with _reading(path) as reading:
-        source, whole = reading.source, RECORDERS[reading.recorder].whole
+        source = reading.source
         names = source.strings()
         runtime = source.columns_of(schema.RUNTIME)
         tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
@@ -70,24 +70,9 @@ def read_trace(path: Path) -> Trace:
         trim_memory()
         ranges = _ranges(source, names)
         if calls.empty and operations.empty:
-            of_program = ranges[ranges["kind"].isin(PROGRAM_RANGES)]
-            if of_program["text"].str.startswith(MARK).all():  # none, but for our own
-                texts = reading.messages()
-                because = f"; nsys says: {' '.join(texts)}" if texts else ""
-                raise NoCudaWork(
-                    f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
-                    f"profile with {whole}, and check that the program reaches the GPU",
-                )
-        elif not source.has(schema.RUNTIME.name):
-            raise TraceError(
-                f"{path.name} holds no CUDA API calls{reading.absent}: it is not known when work was issued",
-                f"profile with {whole} from the program's start",
-            )
-        elif not source.has("StringIds", "id", "value"):
-            raise TraceError(
-                f"{path.name} holds no names of its API calls (StringIds is absent or empty): launches and copies cannot be told apart",
-                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
-            )
+            _refuse_without_cuda(path, reading, ranges)
+        else:
+            _refuse_without_calls(path, reading)
         called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}
         kernels = [i for i in distinct(operations["name_id"].to_numpy()).tolist() if i in names]
         cut = sum(lost_its_end(names[i]) for i in {*called, *kernels})
@@ -119,6 +104,33 @@ def read_trace(path: Path) -> Trace:
         )
 
 
+def _refuse_without_cuda(path: Path, reading: _Reading, ranges: pd.DataFrame) -> None:
+    """Raises NoCudaWork, unless the program opened ranges, of which something can be said."""
+    of_program = ranges[ranges["kind"].isin(PROGRAM_RANGES)]
+    if not of_program["text"].str.startswith(MARK).all():
+        return
+    texts = reading.messages()
+    because = f"; nsys says: {' '.join(texts)}" if texts else ""
+    raise NoCudaWork(
+        f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
+        f"profile with {reading.whole}, and check that the program reaches the GPU",
+    )
+
+
+def _refuse_without_calls(path: Path, reading: _Reading) -> None:
+    """Raises TraceError where CUDA's calls or their names are missing."""
+    if not reading.source.has(schema.RUNTIME.name):
+        raise TraceError(
+            f"{path.name} holds no CUDA API calls{reading.absent}: it is not known when work was issued",
+            f"profile with {reading.whole} from the program's start",
+        )
+    if not reading.source.has("StringIds", "id", "value"):
+        raise TraceError(
+            f"{path.name} holds no names of its API calls (StringIds is absent or empty): launches and copies cannot be told apart",
+            "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+        )
+
+
 class _Reading(NamedTuple):
     """A file that is being read, whatever recorded it: `source` gives its tables by nsys's names; `info`
     what it says of itself, given its calls, names and notes; `shapes` those of kernels by their rows;
@@ -131,6 +143,11 @@ class _Reading(NamedTuple):
     gpus: dict[int, Gpu]
     messages: Callable[[], list[str]] = list
     absent: str = ""
+
+    @property
+    def whole(self) -> str:
+        """What records a whole program with its CUDA calls."""
+        return RECORDERS[self.recorder].whole
 
 
 @contextmanager
@@ -181,8 +198,9 @@ def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
     columns["nested"] = _nested(columns["thread"], columns["start_ns"], columns["end_ns"])
     for name in ("name_id", "return_value", "nested"):
         values = columns[name]
-        small = _INT16.min <= values.min(initial=0) and values.max(initial=0) <= _INT16.max
-        if small and any(values.strides):
+        if not any(values.strides):  # one value for all
+            continue
+        if _INT16.min <= values.min() and values.max() <= _INT16.max:
             columns[name] = values.astype(np.int16)
     return pd.DataFrame(columns, copy=False), lost
 
@@ -222,19 +240,24 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         unknown = whole["process"] < 0
         if unknown.any():
             whole["process"] = frames.narrow(np.where(unknown, processes[0], whole["process"]))
-    ids, issuing = (whole["process"], whole["correlation"]), [CALL[k] for k in ISSUING_CALLS]
-    issues = np.isin(calls["kind"].to_numpy(), issuing)
-    call = _joined(calls, *ids, issues)
+    whole["call"] = frames.narrow(_issued_by(whole, calls))
+    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
+
+
+def _issued_by(operations: Columns, calls: pd.DataFrame) -> np.ndarray:
+    """The outermost call that issued each operation: positions in `calls`, -1 for none."""
+    process, correlation = operations["process"], operations["correlation"]
+    issues = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in ISSUING_CALLS])
+    call = _joined(calls, process, correlation, issues)
     unissued = call < 0  # operations issued by calls of other names (prefetch, library internals)
     if unissued.any():
-        call[unissued] = _joined(calls, ids[0][unissued], ids[1][unissued], ~issues)
-    if len(calls):
-        # a kernel cannot start before the call that issues it: a join that says so is a reused
-        # correlation id
-        call[whole["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
-        call = np.where(call >= 0, call - calls["nested"].to_numpy()[call], -1)
-    whole["call"] = frames.narrow(call)
-    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
+        call[unissued] = _joined(calls, process[unissued], correlation[unissued], ~issues)
+    if calls.empty:
+        return call
+    # a kernel cannot start before the call that issues it: a join that says so is a reused
+    # correlation id
+    call[operations["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
+    return np.where(call >= 0, call - calls["nested"].to_numpy()[call], -1)
 
 
 def _joined(
