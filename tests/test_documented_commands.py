@@ -29,6 +29,7 @@ SCRIPTS = ("bench.py", "train.py", "puzzle.py", "script.py", "SCRIPT.py", "old.p
 NAMES = {"L": "h2d_t1", "NAME": "h2d_t1", "t1": "h2d_t1", "runs/$(hostname)": "runs/node"}
 #: What one command is as good as another of, by what their words are.
 KINDS = dict.fromkeys(RUNS, "RUN") | dict.fromkeys(SCRIPTS, "SCRIPT") | {"NAME": "L", "t1": "L"}
+KINDS |= {"runs/*": "RANKS", "nsysalign-runs/train-*": "RANKS"}
 #: Status of what reads, and of what records where there is no GPU.
 READ, RECORD = {0, 1}, {0, 1, 3, 4}
 

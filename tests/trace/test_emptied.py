@@ -66,6 +66,10 @@ def analysed(trace: Path, logs: list[Path], table: str) -> None:
     assert time.monotonic() - began < 20, table
 
 
+#: Tables that windows of ranges and runs are made of, where there is no log.
+WITHOUT_A_LOG = {f"{P}RUNTIME", f"{P}KERNEL", "NVTX_EVENTS"}
+
+
 @pytest.mark.parametrize("table", sorted(tiny()))
 def test_an_empty_table_is_an_absent_one(table, export, log, tmp_path):
     """`nsys export --lazy=false` writes both; an empty table of API calls ended in an error of
@@ -82,11 +86,13 @@ def test_an_empty_table_is_an_absent_one(table, export, log, tmp_path):
                 db.execute(f"delete from {table}")
                 db.commit()
         for logs in ([log], []):
+            if not logs and table not in WITHOUT_A_LOG:
+                continue
             try:
                 found = nsysalign.analyze(path, logs)
                 answers.append((found.parts.to_dict("list"), found.notes, found.trace.missing))
             except NsysAlignError as error:
                 answers.append(str(error))
-    assert answers[:2] == answers[2:]
+    assert answers[: len(answers) // 2] == answers[len(answers) // 2 :]
     if table == P + "RUNTIME":
         assert "absent or empty" in answers[0]
