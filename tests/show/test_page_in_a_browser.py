@@ -17,7 +17,8 @@ from test_hostile import STRINGS
 
 from nsysalign import frames
 from nsysalign.answer import answer
-from nsysalign.show import html, markdown
+from nsysalign.compare.label_changes import compare
+from nsysalign.show import diff_page, html, markdown
 
 pytestmark = pytest.mark.browser
 
@@ -358,9 +359,12 @@ def test_the_clock_in_the_page(page, opened, analysis):
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-def test_axe_finds_nothing(driver, analysis, tmp_path, width, colours):
+@pytest.mark.parametrize("kind", ["report", "two repetitions", "diff"])
+def test_axe_finds_nothing(driver, analysis, tmp_path, kind, width, colours):
     """In the widths and colours that people have them in."""
     html.write(analysis, tmp_path / "report.html")
+    if kind == "diff":
+        diff_page.write(compare(analysis, analysis), analysis, analysis, tmp_path / "report.html")
     axe = resources.files(pytest.importorskip("axe_core_python")).joinpath("axe.min.js").read_text()
     metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     media = [{"name": "prefers-color-scheme", "value": colours}]
@@ -372,6 +376,9 @@ def test_axe_finds_nothing(driver, analysis, tmp_path, width, colours):
         until(driver, "document.body.dataset.ready", "the page")
         ground = "return getComputedStyle(document.body).backgroundColor"
         assert (driver.execute_script(ground) == "rgb(21, 23, 27)") == (colours == "dark")
+        if kind == "two repetitions":
+            driver.execute_script("$('compare').click(); $('find').value = 'gemm'; drawFound()")
+            assert driver.execute_script("return view.other !== null && !$('found').hidden")
         # only tables scroll sideways, in their own frames
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert driver.execute_script(f"return {wide}") <= 1
