@@ -118,14 +118,12 @@ class Recorded:
 
 
 @contextmanager
-def recording(
-    path: str | os.PathLike[str] | None = None, *, graph_nodes: bool = False
-) -> Iterator[Recorded]:
-    """Record events and the GPU's activity in this process while the block runs.
+def recording(path: str | os.PathLike[str] | None = None) -> Iterator[Recorded]:
+    """Record events and the GPU's activity in this process while the block runs; of CUDA graphs the kernels,
+    one by one.
 
-    `path`: the run directory, new or empty, else a temporary one.  `graph_nodes`: the kernels inside CUDA
-    graphs, one by one, instead of graphs as a whole.  Raises UsageError where something records already, and
-    NsysError if the folder cannot be made.
+    `path`: the run directory, new or empty, else a temporary one.  Raises UsageError where something records
+    already, and NsysError if the folder cannot be made.
     """
     _refuse()
     folder = (
@@ -140,7 +138,10 @@ def recording(
     before = dict(os.environ)
     os.environ |= {"NSYSALIGN_DIR": str(folder), "NSYSALIGN_HOST_TIMERS": "0", INSIDE: "1"}
     if recorder is not None:
-        given = cupti.environment(before, "node" if graph_nodes else None)
+        # as a whole, a graph that was made before ends the program when it is replayed (a segmentation
+        # fault in libcupti 13.0), and one that is made inside when it is replayed afterwards (an illegal
+        # memory access); node by node both work
+        given = cupti.environment(before, "node")
         os.environ |= {k: v for k, v in given.items() if k != cupti.INJECTION}
         _synchronise()
         if not recorder.start(str(folder / rundir.RAW), given["NSYSALIGN_CUPTI"]):

@@ -466,7 +466,7 @@ static struct buffer *held[4096];
 static void requested(uint8_t **data, size_t *size, size_t *most) {
     *data = NULL, *size = 0, *most = 0;
     pthread_mutex_lock(&lock);
-    struct buffer *b = full ? NULL : fresh('B');
+    struct buffer *b = full || aside ? NULL : fresh('B');
     for (size_t i = 0; b && i < sizeof held / sizeof *held; i++)
         if (!held[i]) {
             held[i] = b, *data = b->data, *size = buffer_size;
@@ -657,19 +657,22 @@ static int find_cupti(const char *candidates) {
     return library && loaded(library);
 }
 
+static void say_dropped(void) {
+    size_t lost = 0;
+    if (cupti.dropped && !cupti.dropped(NULL, 0, &lost) && lost) { /* it counts anew then */
+        pthread_mutex_lock(&lock);
+        say("CUPTI dropped %zu records", lost);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 static int finish(int finalize) {
     if (!recording || dead || process != getpid())
         return 0;
     about_gpus();
     int status = aside ? 0 : cupti.flush(1);
-    size_t lost = 0;
-    if (!aside && cupti.dropped && !cupti.dropped(NULL, 0, &lost) && lost) {
-        pthread_mutex_lock(&lock);
-        say("CUPTI dropped %zu records", lost);
-        pthread_mutex_unlock(&lock);
-    }
     if (!aside)
-        disable_all(), cupti.flush(1); /* nothing of ours is left with CUPTI */
+        disable_all(), cupti.flush(1), say_dropped(); /* nothing of ours is left with CUPTI */
     recording = 0;
     if (finalize && cupti.finalize && version >= GRAPHS_FROM && calls_alone())
         status = cupti.finalize();
@@ -770,11 +773,15 @@ EXPORT int nsysalign_aside(int away) {
         return 0;
     if (recording && !dead && process == getpid()) {
         if (away && !aside) {
+            say_dropped();
+            aside = 1; /* from here on CUPTI gets no buffer of ours: one that it kept would take the other's records */
             disable_all();
-            cupti.flush(1); /* last: a buffer of ours that CUPTI still had would take the other's records */
+            cupti.flush(1);
             cupti.register_clock((void *)realtime);
-            aside = 1;
         } else if (!away && aside) {
+            size_t meanwhile; /* which is not in the recording anyway */
+            if (cupti.dropped)
+                cupti.dropped(NULL, 0, &meanwhile);
             aside = 0;
             status = recording = enable();
             if (!recording) {

@@ -166,6 +166,15 @@ EXPORT void fake_get_device(void) {
 }
 EXPORT int fake_flushes(void) { return calls_in_flush; }
 EXPORT int fake_holds_a_buffer(void) { return buffer != NULL; }
+/* A call that was going on when its kind was disabled ends, and is recorded. */
+EXPORT void fake_late_record(void) {
+    pthread_mutex_lock(&lock);
+    int before = enabled[RUNTIME];
+    enabled[RUNTIME] = 1;
+    api(LAUNCH, clock_ns(), clock_ns(), ++correlation);
+    enabled[RUNTIME] = before;
+    pthread_mutex_unlock(&lock);
+}
 
 /* --- CUPTI */
 
@@ -196,7 +205,7 @@ EXPORT int cuptiActivityGetNextRecord(uint8_t *data, size_t valid, uint8_t **at)
     *at = next;
     return 0;
 }
-EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *out) { (void)context, (void)stream; *out = (size_t)dropped; return 0; }
+EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *out) { (void)context, (void)stream; *out = (size_t)dropped; dropped = 0; return 0; }
 EXPORT int cuptiGetCallbackName(int domain, uint32_t number, const char **out) {
     if (domain != 2)
         return 1;

@@ -286,12 +286,16 @@ for _ in range(100):
     time.sleep(0.001)
     library.nsysalign_aside(1)
     left += gpu.fake_holds_a_buffer()
+    gpu.fake_late_record()
+    left += gpu.fake_holds_a_buffer()
     library.nsysalign_aside(0)
 stop.set()
+for thread in threads: thread.join()
 print(left)
 """
-    ran, _ = program.alone(text)
+    ran, (path,) = program.alone(text)
     assert ran.stdout == "0\n", ran.stderr
+    assert not any("dropped" in note for note in read_trace(path).info.notes)
 
 
 def test_nothing_is_lost_when_a_program_executes_another(program):
