@@ -128,6 +128,7 @@ _WRAPPED = {
     "cupy.cuda": ("foreign", "wrap_cupy"),
     "numba.cuda.cudadrv.driver": ("foreign", "wrap_numba"),
     "torch.autograd.profiler": ("foreign", "wrap_profiler"),
+    "triton.profiler.profile": ("foreign", "wrap_proton"),
 }
 
 

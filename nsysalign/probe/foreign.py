@@ -172,3 +172,31 @@ def wrap_profiler(module: Any, rt: Runtime) -> None:
         return original(profile, *args, **kwargs)
 
     module.profile._prepare_trace = begin
+
+
+def wrap_proton(module: Any, rt: Runtime) -> None:
+    """triton.profiler.profile: it brings a CUPTI of its own, which the driver refuses while another one
+    records, with an error that names no reason."""
+    original = module.start
+    why = (
+        "triton.profiler could not start, because the driver lets one profiler in at a time and this run is recorded: "
+        "nsysalign run --recorder log leaves it to the program"
+    )
+
+    @functools.wraps(original)
+    def start(*args, **kwargs):
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError as raised:
+            try:
+                if hasattr(raised, "add_note"):  # Python 3.11
+                    raised.add_note(why)
+                if not rt.ready:
+                    rt.begin(-1)
+                rt.note(text=why)
+            except Exception as error:
+                failed(error)
+            raise
+
+    remember(module, "start")
+    module.start = start

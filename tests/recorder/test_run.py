@@ -298,6 +298,20 @@ print(left)
     assert not any("dropped" in note for note in read_trace(path).info.notes)
 
 
+def test_what_a_profiler_with_a_cupti_of_its_own_runs_into_is_explained(program):
+    folder = program.folder / "triton" / "profiler"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("from .profile import start\n")
+    (folder / "profile.py").write_text(
+        "def start(name):\n    raise RuntimeError(f'error 39: {name}')\n"
+    )
+    ran = program.run("timed(3); import triton.profiler; triton.profiler.start('mine')")
+    assert ran.returncode == 1 and "RuntimeError: error 39: mine" in ran.stderr
+    notes = load(program.folder / "out").notes
+    assert any("triton.profiler could not start" in note for note in notes)
+
+
 def test_nothing_is_lost_when_a_program_executes_another(program):
     text = """
 timed(10)
