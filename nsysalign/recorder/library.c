@@ -485,7 +485,7 @@ static void note_caller(uint32_t thread) { /* `lock` is held */
         callers[callers_known++] = thread;
 }
 
-/* Whether nobody but this thread calls CUDA: who enters a call while CUPTI is taken out of the process crashes in it.
+/* Whether nobody but this thread calls CUDA: CUPTI must not be taken out of the process under another thread's call.
    The threads of torch's autograd work for a thread that waits for them. */
 static int calls_alone(void) {
     int alone = 1;

@@ -37,7 +37,7 @@ assert b'"graphs":"nodes"' in (run.path / "trace.cupti").read_bytes()
 
 
 def test_cupti_leaves_the_process_only_if_no_other_thread_calls_cuda(program):
-    """Who enters a call while CUPTI is taken out crashes in it; torch's autograd works for its caller."""
+    """It must not leave under their calls; the threads of torch's autograd work for one that waits."""
     text = """
 import ctypes, nsysalign, threading
 def others(name):
