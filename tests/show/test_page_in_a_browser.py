@@ -142,6 +142,19 @@ def test_all_repetitions_lie_below_the_picture_by_their_kind(opened):
     assert len(below) > 4 and all(a[1] < b[0] for a, b in pairwise(below))
 
 
+def test_a_repetition_without_a_timeline_says_how_to_get_it(opened):
+    """And the number of the last one is not cut by the frame."""
+    runs = [[("kernel", 9_000 + n % 7, "gemm")] for n in range(400)]
+    page = opened(build([("t1", "event", "puzzle.py:14", False, runs)], timeline=False))
+    page("Object.keys(DATA.timelines).slice(3).forEach(n => { delete DATA.timelines[n] })")
+    page("choose('t1', 399, false)")
+    assert "does not hold its timeline" in page.text("reading")
+    assert page("$('lanes').hidden && $('save-svg').hidden && $('compare').hidden")
+    assert "measured" in page("whatIsChosen().markdown")
+    inside = "[...document.querySelectorAll('#repetitions text')].every(t => t.getBoundingClientRect().right <= $('repetitions').getBoundingClientRect().right)"
+    assert page(inside)
+
+
 def test_two_repetitions_lie_side_by_side_and_their_parts_add_up(page):
     page("choose('t1', 0, false)")
     page("$('compare').click()")  # one click: beside the slowest of its kind

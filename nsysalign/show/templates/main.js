@@ -34,7 +34,7 @@ function chooseWhole(number, range, show) {
 
 function drawLanes() {
   view.chosen = null;
-  $("lanes").hidden = !view.picture;
+  $("lanes").hidden = $("save-svg").hidden = !view.picture;
   if (!view.picture) return;
   drawTimeline();
   drawItems();

@@ -66,9 +66,9 @@ function compareTwo(label, runs, other) {
 
 // The button beside the roles, and what is compared with what.
 function drawCompare(label, runs) {
-  const pairing = view.other !== null, beside = pairing ? null :
-    besideOf(label, runs, selected.interval);
-  $("compare").hidden = !pairing && (beside === null || !DATA.timelines[selected.interval]);
+  const pairing = view.other !== null, other = (number) =>
+    number !== selected.interval && DATA.timelines[number];
+  $("compare").hidden = !pairing && !(DATA.timelines[selected.interval] && runs.interval.some(other));
   $("compare").setAttribute("aria-pressed", String(pairing));
   $("compare").onclick = () => compareTwo(label, runs, pairing ? null :
     besideOf(label, runs, selected.interval));

@@ -13,10 +13,10 @@ function placeOf(runs, number) {
   return runs.interval.indexOf(number);
 }
 
-// Of each kind how many there are, and the shortest, median and longest of them.
+// Of each kind how many there are, and the shortest, median and longest of them; worked out once.
 function kindsOf(label, runs) {
-  return label.kinds.map((name, kind) => {
-    const times = [...runs.elapsed.filter((_, i) => kindOf(runs, i) === kind)].sort((p, q) => p - q);
+  return runs.kinds ||= label.kinds.map((name, kind) => {
+    const times = runs.elapsed.filter((_, i) => kindOf(runs, i) === kind).sort((p, q) => p - q);
     return { name, count: times.length, least: times[0], most: times[times.length - 1],
       median: times[(times.length - 1) >> 1] };
   });
@@ -71,8 +71,9 @@ function drawRepetitions(label, runs) {
     .filter((i) => now < 0 || Math.abs(x(i) - x(now)) > 34);
   drawn.push(svg("g", { class: "axis" }, at.map((i) => svg("text", { x: x(i), y: bottom + 14,
     "text-anchor": "middle" }, i.toLocaleString("en")))));
-  if (now >= 0) drawn.push(svg("text", { x: x(now), y: bottom + 14, "text-anchor": "middle",
-    class: "strong" }, now.toLocaleString("en")));
+  const text = now.toLocaleString("en"), most = width - 4 * text.length - 2;
+  if (now >= 0) drawn.push(svg("text", { x: Math.min(x(now), most), y: bottom + 14,
+    "text-anchor": "middle", class: "strong" }, text));
   plot.setAttribute("aria-valuemax", count - 1);
   plot.setAttribute("aria-valuenow", Math.max(0, now));
   plot.setAttribute("aria-valuetext", now < 0 ? "" :
