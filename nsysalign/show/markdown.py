@@ -43,7 +43,8 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     for fix in fixes:
         lines += [f"**{fix['purpose']}:** {escaped(fix['sentence'])}", ""]
         lines += [f"    {safe_text(fix['code'])}", ""] if fix["code"] else []
-    lines.append(escaped(f"{row['name']}; {title(analysis, run)}; {described(analysis)}"))
+    name = label if row["kind"] == "run" else row["name"]
+    lines.append(escaped(f"{name}; {title(analysis, run)}; {described(analysis)}"))
     return "\n".join(lines) + "\n"
 
 

@@ -318,7 +318,11 @@ def test_a_run_without_intervals_has_its_timeline(opened, tmp_path):
     for begin in (0, 100, 4_000):
         kernel(world, (begin + 2, begin + 6), (begin + 10, begin + 60))
     world.sync(4_020, 4_080)
-    page = opened(check.analyze(*export.write(in_nanoseconds(world), tmp_path)))
+    analysis = check.analyze(*export.write(in_nanoseconds(world), tmp_path))
+    page = opened(analysis)
+    number = int(analysis.intervals["interval"].iloc[0])
+    assert page("whatIsChosen().markdown") == markdown.interval(analysis, answer(analysis), number)
+    assert "kernel" in page.text("legend")
     sections = "[...document.querySelectorAll('#main > section')]"
     shown = page(f"{sections}.filter(s => s.clientHeight).map(s => s.id)")
     assert {"timeline", "kernels", "answers"} <= set(shown) and "labels" not in shown

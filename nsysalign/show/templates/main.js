@@ -180,10 +180,11 @@ function stages() {
   $("timeline").hidden = !measured && !WHOLE.size;
   const first = () => {
     for (const id of ["timeline", "labels"]) $(id).classList.add("filled");
+    legend();
     if (!$("timeline").hidden) chooseFirst();
     if (measured) drawRows();
   };
-  const tables = measured ? [() => { legend(); startStrip(); }, ...tableStages()] : [];
+  const tables = measured ? [startStrip, ...tableStages()] : [];
   listenToPrint();
   return [first, drawVerdicts, ...tables,
     () => { startKernels(); startAnswers(); startBaseline(); drawHeader(); drawRemarks(); },
