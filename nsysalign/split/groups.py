@@ -38,9 +38,10 @@ RATIO_NOTHING_NEW = 2.0
 #: Between two paces lies nothing: the faster side's 90 % and the slower side's 10 % quantile.
 GAP = 1.15
 #: And they are further apart than the spread that faces the cut, to this power, and more for few.
-WIDER, WIDER_FEW = 1.5, 15
-#: What deviates is at least this share of the label's time, and twice that where one side is rare.
-SHARE, RARE = 0.05, 0.2
+WIDER, WIDER_FEW = 1.5, 12
+#: What deviates is at least this share of the label's time, up to twice that where one side is rarer than
+#: this, and also with one repetition less; of one or two repetitions it is a quarter of the time.
+SHARE, RARE, ALONE = 0.05, 0.2, 0.25
 #: Paces are at least so far apart.
 APART_NS = 1_000
 #: Fewest repetitions of a kind, of first calls of a kind at most, and of which a pace is told.
@@ -73,6 +74,7 @@ class Measured(NamedTuple):
     content: np.ndarray
     grids: np.ndarray
     names: np.ndarray
+    name_bits: np.ndarray
     main: np.ndarray
     operations: np.ndarray
     size: np.ndarray
@@ -208,7 +210,19 @@ def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
     early = m.new[only] or only == 0
     excess = m.elapsed_ns[only] - np.median(m.elapsed_ns)
     idle = m.idle_ns[only] > 0.5 * m.elapsed_ns[only]
-    return at if early and idle and excess > SHARE * total else at[:0]
+    others = np.delete(np.arange(len(m.elapsed_ns)), only)
+    first = early and idle and excess > SHARE * total and _runs_what_they_run(m, only, others)
+    return at if first else at[:0]
+
+
+def _runs_what_they_run(m: Measured, number: int, others: np.ndarray) -> bool:
+    """Whether an interval issued all that is in each of some others, and they have anything in common: it
+    is the first of these, whatever it did besides.  Names share bits: a doubt speaks for it."""
+    named = m.name_bits[others[m.name_bits[others] != 0]]
+    if not len(named) or not m.name_bits[number]:  # nothing is known, as of graphs
+        return True
+    common = np.bitwise_and.reduce(named)
+    return bool(common and m.name_bits[number] & common == common)
 
 
 def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
@@ -239,9 +253,8 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
     idle = m.idle_ns[number] - np.median(m.idle_ns[rest])
     left = total - m.elapsed_ns[known].sum()
-    return bool(
-        m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * left and idle >= 0.5 * excess
-    )
+    slow = m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * left
+    return bool(slow and idle >= 0.5 * excess and _runs_what_they_run(m, number, rest))
 
 
 def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
@@ -272,10 +285,12 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     spread = np.maximum(
         np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
     )
-    rare = np.minimum(c, n - c) < np.maximum(FEW, RARE * n)
+    few = np.minimum(c, n - c)
+    least = SHARE * np.clip(RARE * n / few, 1, 2) * few / np.maximum(few - 1, 1)
+    least = np.where(few < FEW, ALONE, least)
     apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
     empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
-    good = apart & empty & (excess >= np.where(rare, 2 * SHARE, SHARE) * total)
+    good = apart & empty & (excess >= least * total)
     if not good.any():
         return [at]
     # the emptiest gap that explains most
@@ -347,7 +362,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
     work = Work(
         operations=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
-        grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
+        name_bits=nothing, grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))

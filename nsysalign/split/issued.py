@@ -71,7 +71,8 @@ class Work(NamedTuple):
     """What each window issued: arrays of one value per window, 0 where it issued nothing.
 
     operations: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
-    operations, equally often; names: equal for the same names, however often.  grids: equal for
+    operations, equally often; names: equal for the same names, however often; name_bits: a bit for each
+    name (of 63, which some share), 0 where it launched a graph, which stands for any.  grids: equal for
     the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
     asked for.  main: the name that ran longest (-1: none).  busy_ns: how long its work ran, on any stream
     and at any time.  waits: synchronisations between
@@ -84,6 +85,7 @@ class Work(NamedTuple):
     size: np.ndarray
     content: np.ndarray
     names: np.ndarray
+    name_bits: np.ndarray
     grids: np.ndarray
     blocks: np.ndarray
     main: np.ndarray
@@ -137,7 +139,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
     windows, names = alignment.windows, max(len(issues.names), 1)
     weight = np.random.default_rng(2).integers(1 << 62, size=names)
     over_ns = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    count, graphs, size, content, alphabet, busy, late = np.zeros((7, len(windows)), np.int64)
+    count, graphs, size, content, alphabet, bits, busy, late = np.zeros((8, len(windows)), np.int64)
     main, new = np.full(len(windows), -1, np.int64), np.zeros(len(windows), bool)
     is_graph = issues.kinds[issues.name] == KIND["graph"]
     for window, issue in issued_in(alignment, issues):
@@ -157,13 +159,15 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         row, pairs = pd.factorize(window * names + issues.name[issue])
         of, name = np.divmod(pairs, names)
         np.add.at(alphabet, of, weight[name])
+        np.bitwise_or.at(bits, of, np.left_shift(1, name % 63))
         longest = np.zeros(len(pairs), np.int64)
         np.add.at(longest, row, ran_ns.astype(np.int64))
+        bits[graphs > 0] = 0
         order = np.argsort(longest, kind="stable")
         main[of[order]] = name[order]  # of equal places the last one written stays
     nothing = np.zeros(len(windows), np.int64)
     return Work(
-        count, graphs, size, content, alphabet, nothing, nothing, main, busy,
+        count, graphs, size, content, alphabet, bits, nothing, nothing, main, busy,
         _waits(trace, alignment, issues), 2 * late > np.maximum(busy, 1), new,
     )  # fmt: skip
 

@@ -11,9 +11,11 @@ from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 from nsysalign.split.groups import Measured, grouped, paces
 
 
-def measured(us, *, idle=None, pid=1, content=1, grids=0, names=1, main=1, count=1, size=0, new=()):
+def measured(
+    us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, main=1, count=1, size=0, new=()
+):
     """A label's intervals: microseconds, and what each issued; single values are those of all.
-    `new`: which of them launch a kernel that is new."""
+    `new`: which of them launch a kernel that is new; `bits`: of which names."""
     us = np.asarray(us, dtype=float)
 
     def column(values):
@@ -22,7 +24,7 @@ def measured(us, *, idle=None, pid=1, content=1, grids=0, names=1, main=1, count
     idle = us if idle is None else np.broadcast_to(np.asarray(idle, float), len(us))
     return Measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
-        column(grids), column(names), column(main), column(count), column(size),
+        column(grids), column(names), column(bits), column(main), column(count), column(size),
         np.isin(np.arange(len(us)), list(new)),
     )  # fmt: skip
 
@@ -124,6 +126,19 @@ def test_a_slow_one_among_the_first_is_followed_by_none():
     assert ([2], "slow") in rows(measured(us))
 
 
+@pytest.mark.parametrize(("bits", "is_first"), [(0b111, True), (0b011, True), (0b101, False)])
+def test_a_first_call_runs_what_the_others_run(bits, is_first):
+    """It may run more than they do, such as what is tried once; one that runs something else is none."""
+    m = measured([900, *noisy(20)], content=[7, *[1] * 20], bits=[bits, *[0b10] * 20], new=[0])
+    assert (([0], "first") in rows(m)) == is_first
+
+
+def test_of_others_that_have_nothing_in_common_none_is_the_first():
+    turn = np.arange(21) % 2
+    m = measured([900, *noisy(20)], content=np.arange(21), names=turn, bits=1 << turn, new=[0])
+    assert ([0], "first") not in rows(m)
+
+
 def test_shares_are_of_what_first_calls_leave():
     """30 % of the rest, and 1 % of it all."""
     us = np.concatenate([[500_000], noisy(40), [600, 600, 600]])
@@ -169,6 +184,30 @@ def test_what_takes_little_of_the_time_is_no_group():
     us = noisy(600)
     us[300] = 500
     assert rows(measured(us)) == [(list(range(600)), "")]
+
+
+@pytest.mark.parametrize(("us", "told"), [(500, False), (1_500, True)])
+def test_one_or_two_are_told_where_they_are_a_quarter_of_the_time(us, told):
+    """What two of forty take longer is a sixth of the time, or 40 %."""
+    times = noisy(40, us=50)
+    times[[20, 30]] = us / 2
+    assert (([20, 30], "slow") in rows(measured(times))) == told
+
+
+def test_what_deviates_counts_with_one_less():
+    """What three of fifty take longer is 12 % of the time; of two it would be under a tenth."""
+    times = noisy(50, spread=0.01)
+    times[[10, 20, 30]] *= 3.2
+    assert rows(measured(times)) == [(list(range(50)), "")]
+
+
+@pytest.mark.parametrize("share", [0.15, 0.19, 0.2, 0.21])
+def test_what_a_mode_needs_changes_little_with_its_share(share):
+    """Modes 1.5 apart with ordinary noise, at a share around that at which a side is rare."""
+    times, slow = noisy(200, seed=3), np.arange(200) < share * 200
+    times[slow] *= 1.5
+    found = paces((times * 1000).astype(np.int64), np.arange(200), int(times.sum() * 1000))
+    assert len(found) == 2
 
 
 def test_fewer_than_six_are_one_row():
