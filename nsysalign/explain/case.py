@@ -16,7 +16,7 @@ import numpy as np
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import SMALL_NS, Facts, Stretch
 from nsysalign.explain.verdict import GPU_SHARE, Sums, sums_of, typical_of, word_of
-from nsysalign.label import SLOW, Group, Label
+from nsysalign.label import SLOW, Entry, Group, Label
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -136,6 +136,18 @@ class Case:
     @cached_property
     def others(self) -> dict[int, int]:
         return dict(self.facts.others(self.group.intervals))
+
+    @cached_property
+    def waited(self) -> list[Entry]:
+        """For what the typical interval waited, the longest first: other intervals of the group, such as
+        those of another thread, may have waited for something else."""
+        rows = self.facts.details(np.array([self.group.typical]), "queued")
+        rows = rows.astype({"detail": object, "operation": object})
+        entries = [
+            Entry("queued", row.operation, int(row.ns), why=row.detail, stream=int(row.stream))
+            for row in rows.itertuples(index=False)
+        ]
+        return sorted(entries, key=lambda entry: -entry.ns)
 
     @cached_property
     def stretches(self) -> list[Stretch]:

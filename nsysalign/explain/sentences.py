@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
+import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
@@ -290,10 +291,9 @@ def also_waited(case: Case, numbers: Numbers) -> str:
 
 def _waited_for(case: Case, numbers: Numbers) -> str:
     """For what, with its stream and kernel, where the trace says so."""
-    entries = case.group.of_cause("queued")
-    if not entries:
+    if not case.waited:
         return _behind_others(case, numbers)
-    largest = entries[0]
+    largest = case.waited[0]
     stream = "another stream"
     if largest.stream >= 0:
         stream = f"stream {numbers.count('stream_waited_for', largest.stream)}"
@@ -310,12 +310,13 @@ def _waited_for(case: Case, numbers: Numbers) -> str:
 
 
 def _behind_others(case: Case, numbers: Numbers) -> str:
-    busiest = next(iter(case.others), None)
+    at_once = case.facts.others(np.array([case.group.typical])) or case.others
+    busiest = next(iter(at_once), None)
     if busiest is None:
         return "; for what is not in the trace."
     stream = numbers.count("stream_waited_for", busiest)
-    entries = case.group.of_cause("queued")
-    kernel = f" ({kernel_name(safe_text(entries[0].what))})" if entries and entries[0].what else ""
+    name = case.waited[0].what if case.waited else ""
+    kernel = f" ({kernel_name(safe_text(name))})" if name else ""
     return f" for what it launched itself on stream {stream}{kernel}: that is what is timed."
 
 

@@ -208,3 +208,19 @@ def test_a_slower_call_of_the_same_lines_is_compared():
     assert evidence["bench.py:26 (bench.py:12-18)"]["same_work_elsewhere_ns"] == 230_000
     for line in (27, 28):
         assert "elsewhere" not in evidence[f"bench.py:{line} (bench.py:12-18)"]
+
+
+def test_what_the_quoted_interval_waited_for_is_named():
+    """Two threads time the same code on a stream each, and wait for the other's: most of all for 17, the
+    interval that is quoted for 13."""
+    drawn = []
+    for k in range(10):
+        for stream, us in ((13, 50), (17, 60)):
+            waits = piece("queued", us + k, "contention", stream=30 - stream, operation="gemm")
+            drawn.append(interval("serve", waits, ("kernel", 90), stream=stream))
+    analysed = analysis(drawn)
+    (finding,) = diagnose(analysed).findings.itertuples(index=False)
+    quoted = analysed.intervals.iloc[finding.interval]
+    assert finding.evidence["stream_waited_for"] == 30 - quoted["end_stream"]
+    most = analysed.details.groupby("stream")["ns"].sum().idxmax()
+    assert most != finding.evidence["stream_waited_for"]
