@@ -161,9 +161,18 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
+    import numpy as np
     import pandas as pd
 
-    return pd.DataFrame({name: pd.Series([], dtype=dtype) for name, dtype, _ in spec.columns})
+    no_texts = pd.Series([], dtype="str")
+    no_numbers = pd.Series([], dtype="Int64")
+    columns = {"str": no_texts, "Int64": no_numbers}
+    return pd.DataFrame(
+        {
+            name: columns[dtype] if dtype in columns else np.empty(0, dtype)
+            for name, dtype, _ in spec.columns
+        }
+    )
 
 
 def empty(spec: Spec) -> pd.DataFrame:

@@ -184,7 +184,6 @@ explain/runs/failed.py: more
 explain/runs/gaps.py: most rest there
 explain/runs/idle.py: each few many most others rest several them what
 explain/runs/no_work.py: most
-explain/runs/ranges.py: most of
 explain/runs/records.py: each own
 explain/runs/run.py: one
 explain/runs/set_up.py: most what

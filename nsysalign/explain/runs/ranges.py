@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Finding, Findings
-from nsysalign.intervals import covered, union
+from nsysalign.intervals import covered, group, union
 from nsysalign.model import OURS, Trace
 from nsysalign.place.ranges import of_library
 from nsysalign.text import plural, safe_text, subject
@@ -36,26 +36,31 @@ class InRange(NamedTuple):
 def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
     """Of disjoint stretches (start, end: arrays, in time).  Ranges of libraries and of the tool
     itself are not the program's."""
-    ranges = trace.ranges[trace.program_ranges]
-    ranges = ranges[ranges["process"] == process]
-    if ranges.empty or not len(start):
+    ranges = trace.ranges[trace.program_ranges & (trace.ranges["process"] == process).to_numpy()]
+    number, names = pd.factorize(ranges["text"], sort=True)
+    of_program = np.array([not (n.startswith(OURS) or of_library(n)) for n in names], bool)
+    if not of_program.any() or not len(start):
         return InRange()
-    names = ranges["text"].unique()
-    foreign = [name for name in names if name.startswith(OURS) or of_library(name)]
-    ranges = ranges[~ranges["text"].isin(foreign)]
-    if ranges.empty:
-        return InRange()
-    ns = _covered_ns(ranges, start, end)
+    kept = of_program[number]
+    number = number[kept]
+    opened, closed = (ranges[column].to_numpy()[kept] for column in ("start_ns", "end_ns"))
+    ns = _covered_ns(opened, closed, start, end)
+    lengths = np.zeros(len(names), np.int64)
+    np.add.at(lengths, number, closed - opened)
     longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
-    lengths = (ranges["end_ns"] - ranges["start_ns"]).groupby(ranges["text"]).sum()
+    rows_of = group(number, np.arange(len(number)))
     held = {}
-    for name in lengths.nlargest(_MOST_NAMES).index:
-        held[name] = _covered_ns(ranges[ranges["text"] == name], start[longest], end[longest])
-    most = max(held.values())
-    if not ns or not most:
+    for name in np.argsort(-lengths, kind="stable").tolist():
+        if name in rows_of and len(held) < _MOST_NAMES:
+            rows = rows_of[name]
+            held[name] = _covered_ns(opened[rows], closed[rows], start[longest], end[longest])
+    largest = max(held.values())
+    if not ns or not largest:
         return InRange(ns)
-    name = min((n for n, of in held.items() if of >= _ALIKE * most), key=lambda n: lengths[n])
-    return InRange(ns, name, _covered_ns(ranges[ranges["text"] == name], start, end))
+    alike = [name for name, held_ns in held.items() if held_ns >= _ALIKE * largest]
+    chosen = min(alike, key=lambda name: lengths[name])
+    rows = rows_of[chosen]
+    return InRange(ns, str(names[chosen]), _covered_ns(opened[rows], closed[rows], start, end))
 
 
 def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
@@ -64,13 +69,18 @@ def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarra
     ranges = ranges[ranges["text"].str.startswith(_NEXT_BATCH).to_numpy(dtype=bool)]
     if ranges.empty or not len(start):
         return InRange()
-    held = {name: _covered_ns(of, start, end) for name, of in ranges.groupby("text")}
+    held = {name: _held_ns(named, start, end) for name, named in ranges.groupby("text")}
     name = max(held, key=lambda name: held[name])
-    return InRange(_covered_ns(ranges, start, end), str(name), held[name])
+    return InRange(_held_ns(ranges, start, end), str(name), held[name])
 
 
-def _covered_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:
-    blocks = union(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy())
+def _held_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:
+    return _covered_ns(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy(), start, end)
+
+
+def _covered_ns(opened: np.ndarray, closed: np.ndarray, start: np.ndarray, end: np.ndarray) -> int:
+    """How long at least one of the ranges is open within the stretches."""
+    blocks = union(opened, closed)
     return int((covered(*blocks, end) - covered(*blocks, start)).sum())
 
 
