@@ -249,17 +249,17 @@ def matching(before: Analysis, after: Analysis) -> dict[str, str]:
             bench.py:20  start.record()             bench.py:22  start.record()
     """
     first, second = _codes(before), _codes(after)
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for code in {*first.values()} - {None}:
         one, two = ([x for x, own in side.items() if own == code] for side in (first, second))
         if len(one) == len(two):
-            found |= dict(zip(one, two, strict=True))
-    rest = {*second} - {*found.values()}
+            pairs |= dict(zip(one, two, strict=True))
+    unmatched = {*second} - {*pairs.values()}
     for label, code in first.items():
         same = None in (code, second.get(label)) or code == second[label]
-        if label not in found and label in rest and same:
-            found[label] = label
-    return {label: found[label] for label in before.labels["label"] if label in found}
+        if label not in pairs and label in unmatched and same:
+            pairs[label] = label
+    return {label: pairs[label] for label in before.labels["label"] if label in pairs}
 
 
 def _codes(analysis: Analysis) -> dict[str, tuple | None]:

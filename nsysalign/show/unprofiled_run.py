@@ -46,8 +46,8 @@ def sentences(run: UnprofiledRun) -> list[str]:
     without = "Recorded without nsys: this says who limits a timing, not where its time went."
     if run.labels.empty:
         timers = " What host timers measure needs the trace." if run.host_timers else ""
-        none = f"No pair of CUDA events was compared, so nothing is known about the GPU.{timers}"
-        return [none, without]
+        no_pair = f"No pair of CUDA events was compared, so nothing is known about the GPU.{timers}"
+        return [no_pair, without]
     labels = by_weight(run.labels, run.paces)
     limited = labels[labels["verdict"] == CPU_BOUND]
     label = (limited if len(limited) else labels).iloc[0]
