@@ -13,8 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from recordings import DATA, unpack
 
 import nsysalign
+from nsysalign import engine
+from nsysalign.rundir import Inputs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 import house
@@ -258,6 +261,27 @@ def test_functions_hold_what_a_reader_can_hold():
     }
     left = {line.split()[0] for line in LOCALS_LEFT.split("\n") if line}
     assert {name for name in crowded if name.split()[0] not in left} == set()
+
+
+def test_only_the_first_stage_of_an_analysis_reads_logs(tmp_path):
+    """Event logs, those of the run without nsys among them, are gone when the second begins; the trace
+    stays, of which the grids of single kernels are read when they are drawn."""
+    trace, log = unpack("unprofiled_micro", tmp_path)
+    baseline = tmp_path / "baseline.jsonl"
+    packed = DATA / "unprofiled_micro.baseline.jsonl.xz"
+    baseline.write_bytes(lzma.decompress(packed.read_bytes()))
+    inputs = Inputs(trace, (log,), (baseline,))
+    record = engine.Request(inputs, (), False)
+    for number, stage in enumerate(engine.STAGES):
+        record = stage.run(record)
+        if number == 0:
+            log.unlink()
+            baseline.unlink()
+    assert (
+        len(record.labels)
+        and len(record.baseline)
+        and not record.baseline["inflation"].isna().all()
+    )
 
 
 def test_a_rule_about_runs_and_a_table_touch_two_files_each():
