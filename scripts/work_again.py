@@ -164,7 +164,8 @@ class Work:
         out, pid = {}, -1
         for line in (line for log in self.logs for line in _lines(log)):
             if line.get("type") == "header":
-                pid = int(line["pid"])
+                alone = next(iter(self.processes)) if len(self.processes) == 1 else -1
+                pid = int(line.get("pid") or alone)
             elif line.get("type") == "record":
                 away = self._away(pid, line["t0_ns"])
                 if away is not None:

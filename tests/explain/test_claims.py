@@ -30,7 +30,7 @@ RECORDINGS = sorted(DATA.glob("*.sqlite.xz"))  # the puzzles: see test_puzzles.p
 def test_a_recording(path, tmp_path):
     trace, logs = unpacked(path, tmp_path)
     analysis = nsysalign.analyze(trace, logs, all_segments=True)
-    result = check(analysis, trace)
+    result = check(analysis, trace, logs)
     assert not result.false and not result.unknown
     ledger(analysis)
 
