@@ -27,11 +27,15 @@ SYNC = re.compile(
 #: A record's call begins this close to where the log has it.
 NEAR_NS = 20_000
 _TABLES = {
-    "KERNEL": "demangledName, 0, 0, gridX * gridY * gridZ",
-    "MEMCPY": "copyKind, srcKind, dstKind, bytes",
-    "MEMSET": "0, 0, 0, bytes",
-    "GRAPH_TRACE": "0, 0, 0, 0",
+    "KERNEL": ("demangledName", "0", "0", "0"),
+    "MEMCPY": ("copyKind", "srcKind", "dstKind", "bytes"),
+    "MEMSET": ("0", "0", "0", "bytes"),
+    "GRAPH_TRACE": ("0", "0", "0", "0"),
 }
+
+
+#: Whose it is; what an export does not have is 0.
+_PLACE = ("globalPid", "deviceId", "streamId", "correlationId")
 
 
 class Operation(NamedTuple):
@@ -110,8 +114,11 @@ class Work:
             full = f"CUPTI_ACTIVITY_KIND_{table}"
             if full not in self.tables:
                 continue
+            kept = {row[1] for row in db.execute(f"pragma table_info({full})")} | {"0"}
+            wanted = (*("rowid", "start", "end"), *_PLACE, *columns)
+            found = ", ".join(c if c in kept or c == "rowid" else "0" for c in wanted)
             for row, start, end, process, device, stream, correlation, a, b, c, size in db.execute(
-                f"select rowid, start, end, globalPid, deviceId, streamId, correlationId, {columns} from {full} order by start"
+                f"select {found} from {full} order by start"
             ):
                 name = self.texts.get(a, "") if table == "KERNEL" else (a, b, c)
                 one = Operation(start, end, table, row, stream, device, name, size or 0)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import Case, Numbers, spoken
+from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
 from nsysalign.explain.validity import largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -272,6 +272,8 @@ def _copies(case: Case, numbers: Numbers) -> str:
     if staged > 0.1 * case.group.ns("memcpy"):
         part = numbers.share("staged", staged, case.group.ns("memcpy"))
         how = f", {part} of that while the CPU stages them"
+    elif largest.size <= ITEM_BYTES * case.group.count:  # a flag, not a transfer
+        how = ""
     else:
         rate = largest.size / max(largest.ns, 1)
         numbers.evidence["achieved_GB_per_s"] = rate
