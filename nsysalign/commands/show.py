@@ -54,13 +54,13 @@ def show(
     brief = shared.view() == "brief"
     if brief and all_pieces:
         raise UsageError("--all draws every piece, and --brief prints one line", "leave one out")
+    if brief and markdown:
+        raise UsageError("--markdown and --brief are two forms of one answer", "leave one out")
     if brief and label is None and interval is None:
         from nsysalign.brief import of_answer
 
         click.echo(of_answer(answer(loaded), "show", str(analysis)))
         return
-    if brief and markdown:
-        raise UsageError("--markdown and --brief are two forms of one answer", "leave one out")
     number = waterfall.find(loaded, label=label, name=interval)
     if brief:
         click.echo(_brief(loaded, number, analysis))

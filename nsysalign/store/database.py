@@ -201,6 +201,8 @@ def _wrong_row(analysis: Analysis) -> str:
         return "the labels are not those of the intervals"
     if not labels["row_interval"].isin(analysis.intervals["interval"]).all():
         return "a label's row is not among the intervals"
+    if not analysis.groups["typical"].isin(analysis.intervals["interval"]).all():
+        return "a group's typical interval is not among the intervals"
     if {*activity["label"]} != {*activity.loc[activity["view"] == "all", "label"]}:
         return "host_activity lacks what its shares are of"
     for spec in frames.ANALYSIS_SPECS:

@@ -36,7 +36,7 @@ def stored(tmp_path) -> Path:
 #: Options of commands with --brief that choose what is shown.
 CHOOSING = [
     ("show", "--label", "t2"), ("show", "--interval", "t1#2"), ("show", "--label", "no such label"), ("show", "--interval", "t1#99"),
-    ("show", "--all"), ("analyze", "--kernels"), ("analyze", "-v"), ("diff", "--fail-on", "missing"), ("diff", "--threshold", "101"),
+    ("show", "--all"), ("show", "--markdown"), ("analyze", "--kernels"), ("analyze", "-v"), ("diff", "--fail-on", "missing"), ("diff", "--threshold", "101"),
     ("demo", "--kernels"), ("demo", "-v"),
 ]  # fmt: skip
 

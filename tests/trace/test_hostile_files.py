@@ -161,6 +161,7 @@ def demo(tmp_path_factory) -> bytes:
         ("update intervals set flags = '[3]'", "flags holds something other than declared"),
         ("update timeline set detail = '[]'", "detail holds something other than declared"),
         ("update parts set interval = 99999 where rowid = 1", "do not add up|is not there"),
+        ("update groups set typical = 99999", "typical interval is not among"),
         ("update unprofiled set lower_ns = null", "an end of its error bar"),
         ("update meta set value = '[3]' where key = 'notes'", "beside the tables"),
         (
