@@ -285,9 +285,7 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     spread = np.maximum(
         np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
     )
-    few = np.minimum(c, n - c)
-    least = SHARE * np.clip(RARE * n / few, 1, 2) * few / np.maximum(few - 1, 1)
-    least = np.where(few < FEW, ALONE, least)
+    least = _least_share(np.minimum(c, n - c), n)
     apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
     empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
     good = apart & empty & (excess >= least * total)
@@ -303,6 +301,13 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
         for side in sides
         for pace in (paces(elapsed_ns, side, total) if len(side) >= RARE * n else [side])
     ]
+
+
+def _least_share(rarer: np.ndarray, count: int) -> np.ndarray:
+    """Which share of the total a cut has to explain: more, the fewer of all intervals (`count`) its rarer
+    side has."""
+    least = SHARE * np.clip(RARE * count / rarer, 1, 2) * rarer / np.maximum(rarer - 1, 1)
+    return np.where(rarer < FEW, ALONE, least)
 
 
 def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
