@@ -285,10 +285,9 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     spread = np.maximum(
         np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
     )
-    least = _least_share(np.minimum(c, n - c), n)
     apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
     empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
-    good = apart & empty & (excess >= least * total)
+    good = apart & empty & (excess >= _least_share(np.minimum(c, n - c), n) * total)
     if not good.any():
         return [at]
     # the emptiest gap that explains most
@@ -303,11 +302,11 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     ]
 
 
-def _least_share(rarer: np.ndarray, count: int) -> np.ndarray:
-    """Which share of the total a cut has to explain: more, the fewer of all intervals (`count`) its rarer
-    side has."""
-    least = SHARE * np.clip(RARE * count / rarer, 1, 2) * rarer / np.maximum(rarer - 1, 1)
-    return np.where(rarer < FEW, ALONE, least)
+def _least_share(smaller: np.ndarray, count: int) -> np.ndarray:
+    """Which share of the time what deviates has to be, by how many of `count` the smaller side has."""
+    rare = np.clip(RARE * count / smaller, 1, 2)
+    with_one_less = smaller / np.maximum(smaller - 1, 1)
+    return np.where(smaller < FEW, ALONE, SHARE * rare * with_one_less)
 
 
 def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
