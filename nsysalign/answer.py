@@ -682,13 +682,11 @@ def _of_run(
         return run.sentence, None
     if loud[0].rule != "set-up":
         return sentences.in_three_lines(loud[0].title), loud[0]
-    then = (
-        loud[1].title
-        if loud[1:]
-        else sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
-    )
     # what set-up is followed by is what can be changed
-    return sentences.in_three_lines(then, behind=loud[0].title), loud[1] if loud[1:] else loud[0]
+    if loud[1:]:
+        return sentences.in_three_lines(loud[1].title, behind=loud[0].title), loud[1]
+    then = sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
+    return sentences.if_room(then, behind=loud[0].title), loud[0]
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:

@@ -13,7 +13,7 @@ sum beside the sum.  `Numbers` notes each number that is printed, for the findin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
 import numpy as np
@@ -53,6 +53,47 @@ _LETTERS = 215
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
+_TIME = r"[\d.,]+ (?:ns|us|ms|s)"
+_WINDOW = r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)"
+#: The last of several pauses, with what stands before it.
+_LAST_PAUSE = re.compile(
+    rf"(\b(?:pauses|gaps): {_TIME} [^;]*?), {_TIME} (?:at {_TIME} )?before (?:(?!, {_TIME} )[^;])*?(?:, …)?(?=;|\.?$)"
+)
+#: What of a sentence about a run is left out or said shorter where three lines have no room, in this
+#: order: whether of the one about its set-up, what, and what stands there instead.
+_CUTS: tuple[tuple[bool, str, str], ...] = (
+    (
+        False,
+        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}, of which",
+        ";",
+    ),
+    (
+        False,
+        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}",
+        "",
+    ),
+    (False, "; how long the page faults themselves took is not in the trace", ""),
+    (False, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
+    (False, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
+    (False, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
+    (True, rf"; the GPU works for {_TIME}", ""),
+    (True, ": set-up", ""),
+    (True, r"\bpass in CUDA calls", "are CUDA calls"),
+    (False, _WINDOW, "then "),
+    (False, " between the first and the last work of the GPU", ""),
+    (False, rf", the CPU's own code before and between them {_TIME}", ""),
+    (
+        False,
+        r", and the GPU has [\d,]+ multiprocessors|, one after the other| to and from the GPU",
+        "",
+    ),
+    (False, rf" at {_TIME} before ", " before "),
+    (False, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
+    (False, r"\b(?:\w+::)+(?=\w)", ""),
+    (True, rf", {_TIME} of them in CUDA calls", ""),
+    (False, r" \([^()]* in the range [^()]*\)", ""),
+    (False, rf" of {_TIME} take\b", " take"),
+)
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
 
@@ -548,19 +589,53 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
 
 
 def in_three_lines(text: str, behind: str = "") -> str:
-    """A sentence about a run, behind another one or alone, with as much of it as three lines of 80
-    columns have room for: first what stands in brackets goes, then its last clauses."""
-    plain = _BRACKETS.sub("", text)
-    clauses = plain.removesuffix(".").split("; ")
-    shorter = [f"{'; '.join(clauses[:count])}." for count in range(len(clauses), 0, -1)]
-    rest = [f"{behind} {each}".strip() for each in (text, *shorter)]
-    return next((each for each in rest if _line_count(each) <= _LINES), behind or rest[-1])
+    """A sentence about a run, behind one about its set-up or alone, with as much of both as three
+    lines of 80 columns have room for.  What says least goes first: totals that follow from others,
+    words, where pauses lie, then all but the largest pause; the first cause stays."""
+    if _fits(behind, text):
+        return f"{behind} {text}".strip()
+    for of_set_up, pattern, shorter in _CUTS:
+        if of_set_up:
+            behind = re.sub(pattern, shorter, behind)
+        elif behind or pattern != _WINDOW:
+            text = re.sub(pattern, shorter, text)
+            text = text[:1].upper() + text[1:]
+        if _fits(behind, text):
+            return f"{behind} {text}".strip()
+    return next(
+        (f"{behind} {each}".strip() for each in _shorter(text) if _fits(behind, each)),
+        behind or text,
+    )
 
 
-def _line_count(text: str) -> int:
-    """Lines of a text whose first sentence has lines of its own, as on a screen."""
-    head, stop, tail = text.partition(". ")
-    return len(wrap(head + stop, _COLUMNS)) + len(wrap(tail, _COLUMNS))
+def if_room(text: str, behind: str) -> str:
+    """Behind a sentence about set-up how long the GPU worked, where three lines have room for it:
+    without its share it says nothing."""
+    return f"{behind} {text}" if _fits(behind, text) else behind
+
+
+def _shorter(text: str) -> Iterator[str]:
+    """A sentence with ever less behind its first cause: without its last pauses, its last clauses
+    and sentences, then its brackets, at last its first clause alone."""
+    while (cut := _LAST_PAUSE.sub(r"\1, …", text).replace("….", "…")) != text:
+        text = cut
+        yield text
+    for whole in (text, _BRACKETS.sub("", text)):
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", whole)
+        for count in range(len(sentences), 1, -1):
+            yield " ".join(sentences[:count])
+        clauses = sentences[0].split("; ")
+        for count in range(len(clauses), 1, -1):
+            yield f"{'; '.join(clauses[:count]).removesuffix('.')}."
+    yield f"{clauses[0].removesuffix('.')}."
+    yield f"{clauses[0].partition(': ')[0].removesuffix('.')}."
+
+
+def _fits(behind: str, text: str) -> bool:
+    """Whether three lines have room for both: the first sentence has lines of its own, as on a
+    screen."""
+    head, stop, tail = f"{behind} {text}".strip().partition(". ")
+    return len(wrap(head + stop, _COLUMNS)) + len(wrap(tail, _COLUMNS)) <= _LINES
 
 
 # --- words of a row ---

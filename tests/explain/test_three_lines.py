@@ -1,0 +1,88 @@
+"""A sentence about a run in three lines keeps its cause: what public exports said in full."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+
+import pytest
+
+from nsysalign.explain.sentences import if_room, in_three_lines
+
+#: The sentence about set-up, the one behind it, what must stay.
+FULL = {
+    "one pause": (
+        "",
+        "Between its first and its last work the GPU ran nothing for 28.6 of 29.8 ms; 24.2 ms of that is one pause: 24.2 ms at "
+        "75.5 us before copy D2H pinned (the CPU in cuMemHostAlloc); without it the GPU idles for 4.42 ms, of which 98 gaps of "
+        "some 23.2 us before memset of 1.41 us take 2.31 ms.",
+        ("28.6 of 29.8 ms", "24.2 ms of that is one pause", "the CPU in cuMemHostAlloc", "98 gaps"),
+    ),
+    "several pauses": (
+        "",
+        "Between its first and its last work the GPU ran nothing for 241 of 344 ms; 224 ms of that is 3 pauses: 165 ms at 53.7 ms "
+        "before copy H2D pageable (the CPU outside of CUDA), 41.3 ms at 232 ms before computeOffsetsKernel (no CUDA call took "
+        "half of it), 18.2 ms at 273 ms before _5x_cudnn_volta_scudnn_128x64_relu_medium_nn_v1 (the CPU in cudaLaunchKernel); "
+        "without them the GPU idles for 17.4 ms.",
+        ("3 pauses: 165 ms", "the CPU outside of CUDA", "41.3 ms before computeOffsetsKernel"),
+    ),
+    "first launch": (
+        "422 of 702 ms since the first CUDA call pass before the GPU's first work, 6.43 ms of them in CUDA calls; the GPU works "
+        "for 1.34 ms.",
+        "Between its first and its last work the GPU ran nothing for 278 of 280 ms (240 ms in the range nvFusion0); for 175 ms of "
+        "that it waited for CudaCodeGen::kernel1 to run for the first time (when code is compiled, loaded or set up); the rest "
+        "of the run takes 105 ms, of which 997 gaps of some 102 us before CudaCodeGen::kernel1 of 1.31 us take 103 ms.",
+        ("422 of 702 ms", "278 of 280 ms", "175 ms", "first run of kernel1", "997 gaps of some 102 us"),
+    ),
+    "pages": (
+        "74.6 of 98.9 ms pass in CUDA calls before the GPU's first work (cudaMallocManaged 74.4 ms): set-up; the GPU works for "
+        "2.22 ms.",
+        "For 10.9 of 13.1 ms the GPU ran nothing while the CPU touched managed memory: its pages came back from the GPU in 24 "
+        "migrations, one after the other; 4.19 MB moved to the host in 349 us.",
+        ("cudaMallocManaged 74.4 ms", "10.9 of 13.1 ms", "the CPU touched managed memory"),
+    ),
+    "one block": (
+        "174 of 200 ms pass in CUDA calls before the GPU's first work (cudaMalloc 147 ms): set-up; the GPU works for 4.73 ms.",
+        "For 4.68 of 13.3 ms at least half of the GPU had nothing to do: check_Rk (of 4 such kernels the one that runs longest: "
+        "1.54 ms) was launched with 1 block of 1 thread, and the GPU has 82 multiprocessors.",
+        ("cudaMalloc 147 ms", "at least half of the GPU", "check_Rk was launched with 1 block of 1 thread"),
+    ),
+    "copies": (
+        "570 of 610 ms since the first CUDA call pass before the GPU's first work, 1.18 ms of them in CUDA calls; the GPU works "
+        "for 14.9 ms.",
+        "Copies of pageable memory take 14.2 of 15.5 ms between the first and the last work of the GPU; its kernels take 680 us, "
+        "the CPU's own code before and between them 16.1 us.",
+        ("570 of 610 ms", "pageable memory take 14.2 of 15.5 ms", "kernels take 680 us"),
+    ),
+}  # fmt: skip
+
+
+def lines(text: str) -> int:
+    """As a screen breaks them: the first sentence has lines of its own."""
+    head, stop, tail = text.partition(". ")
+    return len(wrap(head + stop, 80)) + len(wrap(tail, 80))
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_three_lines_keep_the_cause(name):
+    set_up, full, stays = FULL[name]
+    said = in_three_lines(full, behind=set_up)
+    assert lines(f"{set_up} {full}".strip()) > 3 >= lines(said)
+    assert [part for part in stays if part not in said] == []
+
+
+def test_what_fits_is_not_cut():
+    text = "The GPU ran nothing for 1 of 2 ms; without it the GPU idles for 1 us."
+    assert in_three_lines(text) == text
+
+
+def test_behind_set_up_the_length_of_a_run_says_nothing_alone():
+    set_up = (
+        "202 of 289 ms since the first CUDA call pass before the GPU's first work, 141 ms of them in CUDA calls; the GPU works "
+        "for 34.6 us."
+    )
+    long = (
+        "From its first to its last GPU work the run takes 34.6 us; the GPU worked for 34.6 us of it (100 %). add is 100 % of its "
+        "kernel time: look at it with ncu."
+    )
+    assert if_room(long, behind=set_up) == set_up
+    assert if_room("The run takes 1 us.", behind="Set-up.") == "Set-up. The run takes 1 us."
