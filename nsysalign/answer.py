@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,6 +147,7 @@ class LabelRow(Row):
     interval_name: str
     error_ns: int
     groups: tuple[Row, ...]
+    overlapping: bool  # its intervals overlap: their sum is no stretch of time
     inferred: bool  # its pairs were read from the trace
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
@@ -413,7 +414,8 @@ class _Rows:
             library=label.library,
             interval=lead.typical,
             total_ns=label.total_ns,
-            groups=self._of_groups(label) if several else (),
+            overlapping=label.overlapping,
+            groups=self._of_groups(label, about) if several else (),
             about=about,
             verdict=verdict,
             text=finding.words if finding else "cannot tell",
@@ -424,8 +426,10 @@ class _Rows:
             spent=spent,
         )
 
-    def _of_groups(self, label: Label) -> tuple[Row, ...]:
-        """In the order of their totals, no two with one name."""
+    def _of_groups(self, label: Label, about: Sequence[Finding]) -> tuple[Row, ...]:
+        """In the order of their totals, no two with one name.  Other timings' work earns no group its
+        sign."""
+        crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
         names = sentences.kind_names(groups, "")
         alike: dict[tuple[str, str, int], list[Group]] = {}
@@ -440,7 +444,8 @@ class _Rows:
                 pace = ("faster", "slower")[at] if len(same) == 2 else f"pace {at + 1}"
             rank = f"in process {group.pid}" if group.pid >= 0 else ""
             kind = (f"×{group.count:,}", names[group.number], group.role, pace, rank)
-            rows.append(self._of_group(label, group, " ".join(filter(None, kind))))
+            row = self._of_group(label, group, " ".join(filter(None, kind)))
+            rows.append(replace(row, verdict=MIXED) if crowded and row.verdict == GPU else row)
         return tuple(rows)
 
     def _of_group(self, label: Label, group: Group, name: str) -> Row:
@@ -476,6 +481,7 @@ class _Rows:
                     library=False,
                     interval=run.interval,
                     total_ns=run.elapsed_ns,
+                    overlapping=False,
                     groups=(),
                     about=about,
                     verdict=word_of_run(parts["parts_ns"]),

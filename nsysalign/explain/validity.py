@@ -16,7 +16,8 @@ import numpy as np
 from nsysalign.explain.case import Case, Numbers, spoken
 from nsysalign.explain.clocks import IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
-from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, MIXED, WRONG
+from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
+from nsysalign.intervals import union
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
 from nsysalign.text import short_name
 
@@ -37,6 +38,8 @@ SPREAD, SPREAD_SAMPLES = 1.5, 10
 #: A kernel that runs for longer also outlasts a launch call that does not wait for it; so many of them
 #: tell.
 _OUTLASTS_A_LAUNCH, _LEAST_BLOCKED = 20_000, 5
+#: Timings overlap where so many are open at a time, on average.
+_DEEP = 1.5
 #: torch's kernel of `zero_` and `fill_`: an L2 flush.
 _FILL = "FillFunctor"
 
@@ -61,7 +64,14 @@ class Reason:
 
 def reason(case: Case) -> Reason | None:
     """The first reason that holds for at least half of the label's steady intervals."""
-    for ask in (_nothing_inside, _ended_later, _two_streams, _launch_blocking, _fill_inside):
+    for ask in (
+        _nothing_inside,
+        _ended_later,
+        _two_streams,
+        _launch_blocking,
+        _fill_inside,
+        _overlapping,
+    ):
         if found := ask(case):
             return found
     return None
@@ -223,6 +233,36 @@ def _fill_inside(case: Case) -> Reason | None:
     share = numbers.share("filling", filled, case.sums.whole)
     text = f"contains a fill: {share} of its time goes into writing a constant (zeroing, or a flush of the L2)"
     return Reason("fill-inside", DOUBTFUL, f"{share} a fill inside", text, numbers.evidence)
+
+
+def _overlapping(case: Case) -> Reason | None:
+    """Timings of one label that overlap on one stream: what runs in one of them is mostly the work of
+    others, queued there.  A stream runs one after the other: together they cannot have had more work
+    than the time in which at least one of them was open.
+
+    timing 1   [ A1 | B1 | C1 | A2 )              on average at most span / count of it is its own
+    timing 2        [ B1 | C1 | A2 | B2 )
+    """
+    label, facts = case.label, case.facts
+    if label.kind != "event" or not label.overlapping or case.word != GPU:
+        return None
+    numbers = np.concatenate([group.intervals for group in label.steady])
+    rows = facts.intervals.iloc[numbers]
+    one_stream = (rows["start_stream"] == rows["end_stream"]).all()
+    if not one_stream or len(rows.groupby(["pid", "device", "end_stream"])) > 1:
+        return None
+    begin, end = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    span_ns, count = int((end - begin).sum()), len(rows)
+    if case.group.typical_ns * count < _DEEP * span_ns or label.steady_ns < _DEEP * span_ns:
+        return None
+    said = Numbers()
+    said.evidence["timings_at_a_time"] = deep = label.steady_ns / span_ns
+    text = (
+        f"measured {said.time('typical', case.group.typical_ns)}, on average at most {said.time('of_its_own', span_ns / count)} "
+        f"of it its own work: {said.count('steady_timings', count, 'timing')} overlap, {deep:.1f} at a time, on one stream, "
+        "and the rest is other work queued there"
+    )
+    return Reason("overlapping", MIXED, "other timings' work", text, said.evidence)
 
 
 # --- clocks, caches, spread: what makes the number another one ---

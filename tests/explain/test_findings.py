@@ -224,3 +224,33 @@ def test_what_the_quoted_interval_waited_for_is_named():
     assert finding.evidence["stream_waited_for"] == 30 - quoted["end_stream"]
     most = analysed.details.groupby("stream")["ns"].sum().idxmax()
     assert most != finding.evidence["stream_waited_for"]
+
+
+def test_overlapping_timings_are_not_summed_and_not_green():
+    """Requests of a server, four at a time on one stream: 400 us each, of which 100 are its own."""
+
+    def timed(every_us, **more):
+        drawn = [
+            interval("request", ("kernel", 395), ("event", 5), start=every_us * k, **more)
+            for k in range(20)
+        ]
+        return answer(diagnose(analysis(drawn))).labels[0]
+
+    row = timed(100)
+    assert row.findings == ("overlapping",) and row.verdict == "mixed" and row.overlapping
+    assert "3.5 at a time" in row.sentence and "at most 115 us" in row.sentence
+    assert not row.flagged and row.saving_ns == 0
+    assert timed(500).verdict == "gpu_bound", "one after the other"
+    assert timed(390).verdict == "gpu_bound", "they hardly overlap"
+    assert timed(100, start_stream=13).findings != ("overlapping",), "not of one stream"
+
+
+def test_no_group_of_overlapping_timings_is_green():
+    drawn = [
+        interval("x", *[("kernel", us)] * 4, ("event", 5), start=100 * k)
+        for k in range(20)
+        for us in ([100] if k % 2 else [180])
+    ]
+    row = answer(diagnose(analysis(drawn))).labels[0]
+    assert row.findings == ("overlapping",)
+    assert "gpu_bound" not in {row.verdict, *(group.verdict for group in row.groups)}

@@ -66,7 +66,7 @@ REGISTRY: tuple[Rule, ...] = (
 #: of the time that need not be.
 OF_LABELS: tuple[str, ...] = (
     "no-result", "captured-events", "wrong-stream", "enqueue-only", "nothing-inside",
-    "different-streams", "launch-blocking", "fill-inside", "throttled", "clock-changed", "cold-l2", "high-variance",
+    "different-streams", "launch-blocking", "fill-inside", "overlapping", "throttled", "clock-changed", "cold-l2", "high-variance",
     "several-kinds", "event-floor", "no-gpu-work-inside", "profiler-inflation",
     "module-load", "host-gap", "many-tiny-kernels", "api-launch", "launch-latency", "allocation-inside", "other-calls",
     "sync-inside", "copy-inside", "queued", "graph-opaque", "unknown-time", "mixed", "gpu-bound",
