@@ -98,7 +98,8 @@ def _nothing_inside(case: Case) -> Reason | None:
     if case.label.kind == "event" and case.group.typical_ns < FLOOR_AT_MOST_NS:
         text = f"contains no GPU work: {times} is what an event pair itself costs here"
         return Reason("event-floor", FLOOR, "event cost only", text, numbers.evidence)
-    waits = case.facts.flagged(case.group.intervals, "synchronised-before", "synchronised-after")
+    # who waits for the GPU inside means its work; before it anything may have waited
+    waits = case.facts.flagged(case.group.intervals, "synchronised-after")
     if case.on_host and waits < TYPICAL_SHARE:
         text = f"measured {times} of CPU time: no GPU work was issued in {often} timings"
         return Reason("no-gpu-work-inside", CPU, "CPU time, no GPU work", text, numbers.evidence)

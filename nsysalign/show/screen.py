@@ -441,7 +441,7 @@ def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
             lines.append(_Line(row.short, row, words, of=row))
             continue
         steady = plural(row.warm.count, "timing")
-        much = " that overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
+        much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
         lines.append(_Line(row.short, None, words, f"{steady}{much}"))
         groups = row.groups[:MOST_GROUPS]
         for group in groups:

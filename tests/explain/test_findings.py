@@ -254,3 +254,13 @@ def test_no_group_of_overlapping_timings_is_green():
     row = answer(diagnose(analysis(drawn))).labels[0]
     assert row.findings == ("overlapping",)
     assert "gpu_bound" not in {row.verdict, *(group.verdict for group in row.groups)}
+
+
+@pytest.mark.parametrize(
+    ("flag", "rule"),
+    [("synchronised-before", "no-gpu-work-inside"), ("synchronised-after", "nothing-inside")],
+)
+def test_only_who_waits_inside_meant_gpu_work(flag, rule):
+    """A loader's first batch, behind the model's copy to the GPU, which waits: no wrong timing."""
+    drawn = interval("data", ("host", 144_000), kind="host", flags=(flag, "no-gpu-work"))
+    assert [name for _, name in found(drawn)] == [rule]
