@@ -161,18 +161,9 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    import numpy as np
     import pandas as pd
 
-    no_texts = pd.Series([], dtype="str")
-    no_numbers = pd.Series([], dtype="Int64")
-    columns = {"str": no_texts, "Int64": no_numbers}
-    return pd.DataFrame(
-        {
-            name: columns[dtype] if dtype in columns else np.empty(0, dtype)
-            for name, dtype, _ in spec.columns
-        }
-    )
+    return pd.DataFrame({name: pd.Series([], dtype=dtype) for name, dtype, _ in spec.columns})
 
 
 def empty(spec: Spec) -> pd.DataFrame:
@@ -243,7 +234,18 @@ def _internal(text: str) -> tuple[Spec, ...]:
 # headers; t0_ns and t1_ns are CLOCK_MONOTONIC just before and after a call.  Codes:
 # model.OPERATION_KINDS, CALL_KINDS, ORIGINS.
 
-(OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS) = _internal("""
+(
+    OPERATIONS,
+    CALLS,
+    SYNCS,
+    EVENT_ROWS,
+    RANGES,
+    MARKS,
+    STREAMS,
+    UNTRACED,
+    OVERHEAD,
+    OS_CALLS,
+) = _internal("""
 operations: one row per kernel, copy, memset or whole-graph execution, sorted by start_ns
     int8 kind; int64 start_ns end_ns process device context stream correlation name_id bytes
         copy_kind src_kind dst_kind graph_node row call
@@ -265,6 +267,9 @@ marks: the probe's clock marks, seen from the trace
 
 streams: streams the profiler knows
     int64 process context stream flag device
+
+untraced: stretches in which the recorder was not in the process, or of no use
+    int64 start_ns end_ns process plain
 
 overhead: the profiler's own work
     int64 start_ns end_ns thread process name_id row

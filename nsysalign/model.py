@@ -205,6 +205,8 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
+    #: When nothing was traced (`plain`), or nothing of use: of a recorder that works in turns.
+    untraced: pd.DataFrame = field(default_factory=lambda: _no_rows("UNTRACED"))
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
@@ -281,12 +283,16 @@ class Alignment:
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """What is known beside the tables.  `calls_without_work`: CUDA calls of a trace without GPU work,
-    `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none."""
+    `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none.
+    `in_turns`: the recorder left the process in turns, and `baseline` is of what ran meanwhile;
+    `left_out`: intervals that hold a switch."""
 
     calls_without_work: int = 0
     issuing_without_work: int = 0
     torch: str = ""
     python: str = ""
+    in_turns: bool = False
+    left_out: int = 0
 
 
 _Self = TypeVar("_Self", bound="Evidence")

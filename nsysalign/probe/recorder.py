@@ -4,12 +4,13 @@ itself, here it is told to step aside.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from typing import Any
 
 #: The path of its library.
 VARIABLE = "NSYSALIGN_RECORDER"
+#: Words for it; in turns it works with the word TURNS.
+OPTIONS, TURNS = "NSYSALIGN_RECORDER_OPTIONS", "turns"
 #: Set where the program itself started the probe, and will end it (`nsysalign.recording`): how the process
 #: ends is none of ours then.
 INSIDE = "NSYSALIGN_INSIDE"
@@ -19,6 +20,8 @@ class Recorder:
     """Its functions.  Raises OSError if the library cannot be loaded."""
 
     def __init__(self, path: str) -> None:
+        import ctypes  # not at the top: every Python process of the run would pay for it
+
         library: Any = ctypes.CDLL(path)  # which lets other threads run while it works
         library.nsysalign_problem.restype = ctypes.c_char_p
         library.nsysalign_records.restype = ctypes.c_uint64
@@ -36,6 +39,11 @@ class Recorder:
         """Leave CUPTI to somebody else, or take it back; whether that worked."""
         return bool(self._library.nsysalign_aside(int(away)))
 
+    def turn(self, traced: bool) -> int:
+        """Go on with CUPTI or without it: 1 if so, 0 where that cannot be now, -1 where it never can
+        be (again)."""
+        return int(self._library.nsysalign_turn(int(traced)))
+
     def stop(self, finalize: bool) -> None:
         """Write everything and stop; `finalize`: take CUPTI out of the process."""
         self._library.nsysalign_stop(int(finalize))
@@ -49,3 +57,8 @@ def of_run() -> Recorder | None:
     """The recorder of this run, None if it has none."""
     path = os.environ.get(VARIABLE)
     return Recorder(path) if path else None
+
+
+def in_turns() -> bool:
+    """Whether the recorder of this run works in turns (`turns`)."""
+    return VARIABLE in os.environ and TURNS in os.environ.get(OPTIONS, "").split()

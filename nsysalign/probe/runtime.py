@@ -21,6 +21,7 @@ from .ends import Ends
 from .garbage import Garbage
 from .interrupts import Held
 from .rawtime import Untraced
+from .recorder import in_turns, of_run
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, RECORD, SLOT, SLOT_SIZE
 from .store import Store, page_of_last_words
@@ -73,6 +74,14 @@ class Runtime:
         self.ending = Ends()
         self.garbage = Garbage(self._line)
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
+        #: Context of a frame that records an event.
+        self.context_of = self.sites.context
+        self.turns: Any = None  # turns.Turns, None where the recorder stays
+        if in_turns():
+            from .turns import Turns
+
+            self.turns = Turns(self, of_run())
+            self.context_of = self.turns.marking(self.sites.context)
         self.tls = threading.local()
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
         self.nvtx: Any = None
@@ -213,6 +222,8 @@ class Runtime:
 
     def enter_region(self, name: str) -> None:
         me = self.me()
+        if self.turns is not None and not me.stack:
+            self.turns.mark(name)
         number = self._strings.get(name)
         if number is None:
             with self._lock:
@@ -269,6 +280,8 @@ class Runtime:
     def _at_exit(self) -> None:
         try:
             self.garbage.leave()
+            if self.turns is not None:
+                self.turns.ends()
             with Untraced():
                 self.garbage.write()
                 self.sync()
@@ -300,6 +313,8 @@ class Runtime:
             self.sites.clear()
             self.garbage.leave()
             self.garbage.clear()
+            if self.turns is not None:
+                self.turns.clear()
             tables = (self.chunks, self.states, self.foreign, self.calibrated)
             for table in (*tables, self.decisions):
                 table.clear()  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from _thread import RLock, _local, get_native_id
 
 from . import failed, rawtime
 from .blame import pass_on
+from .recorder import in_turns
 from .sites import END, IGNORED, UNIT, ClockSites
 from .slots import (
     CLOCK_BITS,
@@ -136,7 +137,7 @@ class Timers:
         0 or less for none."""
         now, wall, pack = rawtime.perf_counter_ns, rawtime.time_ns, READING.pack_into
         trie, tls, size, bits = self.sites.trie, self._tls, READING.size, CONTEXT_BITS
-        silent = self._silent
+        silent, turns = self._silent, self._mark if in_turns() else None
 
         def read(clock: int, frame: object) -> int:
             try:
@@ -146,6 +147,8 @@ class Timers:
                     step = step and step.f_back
                 if node <= 0 or node in silent:
                     return min(node, 0)
+                if turns is not None:
+                    turns(node)
                 word, place = tls.word + (clock << bits) + node, self._count()
                 if place < self._room:
                     third = wall() if clock > MONOTONIC_CLOCKS else 0
@@ -155,11 +158,22 @@ class Timers:
                 pass_on(error)
             node = self._find(frame)
             if node > 0:
+                if turns is not None:
+                    turns(node)
                 third = wall() if clock > MONOTONIC_CLOCKS else 0
                 self._keep(clock, node, now(), third)
             return node
 
         return read
+
+    def _mark(self, node: int) -> None:
+        """Before a reading: the recorder may go or come back."""
+        try:
+            runtime = self._probe._runtime
+            if runtime is not None and runtime.ready:
+                runtime.turns.mark(-node)
+        except Exception as error:
+            self._give_up(error)
 
     def step_aside(self, why: str) -> None:
         """No more readings from here on; the clocks are the builtins again."""

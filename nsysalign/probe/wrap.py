@@ -106,6 +106,8 @@ def wrap_graphs(module: Any, rt: Runtime) -> None:
     @functools.wraps(begin)
     def capture_begin(self, *args, **kwargs):
         rt.captures += 1
+        if rt.turns is not None:
+            rt.turns.graph()
         try:
             return begin(self, *args, **kwargs)
         except BaseException:
@@ -164,7 +166,7 @@ def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None
 
 def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
     clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
-    put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
+    put, context_of, tls = object.__setattr__, rt.context_of, rt.tls
     ids, chunks = rt.driver.ids, rt.chunks
     calibrated, calibrate = rt.calibrated, rt.calibrate
     mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from nsysalign.files import replacing
+from nsysalign.probe.recorder import OPTIONS, TURNS
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _HEAD = struct.Struct("<III4x")
@@ -59,19 +60,22 @@ def why_not(environ: Mapping[str, str]) -> str | None:
 
 
 def environment(
-    environ: Mapping[str, str], graph_trace: str | None = None, accurate: bool = False
+    environ: Mapping[str, str],
+    graph_trace: str | None = None,
+    accurate: bool = False,
+    untraced: bool = False,
 ) -> dict[str, str]:
     """What is added to a program's environment: the driver loads the library when a process first uses
     a GPU, NVTX when the first range opens, the probe to make it step aside."""
     our_library = str(library())
-    options = ["nodes"] * (graph_trace == "node") + ["accurate"] * accurate
-    if extra_options := environ.get("NSYSALIGN_RECORDER_OPTIONS"):
+    options = ["nodes"] * (graph_trace == "node") + ["accurate"] * accurate + [TURNS] * untraced
+    if extra_options := environ.get(OPTIONS):
         options.append(extra_options)
     return {
         INJECTION: our_library,
         "NVTX_INJECTION64_PATH": our_library,
         "NSYSALIGN_RECORDER": our_library,
-        "NSYSALIGN_RECORDER_OPTIONS": " ".join(options),
+        OPTIONS: " ".join(options),
         "NSYSALIGN_CUPTI": os.pathsep.join(map(str, libraries_of_cupti(environ))),
     }
 

@@ -14,6 +14,8 @@
      T  number -> text          C  domain << 24 | number -> name of a call        S  kind of record -> its size (8 bytes)
      N  events of NVTX (struct nvtx)    G  device -> GPU, JSON                     M  a message, text
      V  CUPTI's version, where it is known only after the header was written (NVTX came before CUDA)
+     X  a switch: 0 recording ended, CUPTI is out of the process; 1 it began again; 2 it could not leave.  When the switch
+        began and was over.  Numbers of calls (correlation ids) begin anew after each 1
    What a chunk refers to stands before it.  The last one may be cut short. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -51,6 +53,7 @@ static struct {
     int (*call_name)(int, uint32_t, const char **), (*event_times)(uint8_t);
     int (*runtime_api)(uint32_t, uint8_t), (*driver_api)(uint32_t, uint8_t);
     int (*result)(int, const char **);
+    int (*subscribe)(void **, void *, void *), (*unsubscribe)(void *), (*enable_domain)(uint32_t, void *, int);
 } cupti;
 static const struct { const char *name; void *function; } FUNCTIONS[] = {
     {"cuptiGetVersion", &cupti.version}, {"cuptiActivityEnable", &cupti.enable},
@@ -61,7 +64,8 @@ static const struct { const char *name; void *function; } FUNCTIONS[] = {
     {"cuptiSetThreadIdType", &cupti.thread_ids}, /* what follows may be absent */
     {"cuptiFinalize", &cupti.finalize}, {"cuptiActivityGetNumDroppedRecords", &cupti.dropped},
     {"cuptiActivityEnableCudaEventDeviceTimestamps", &cupti.event_times},
-    {"cuptiActivityEnableRuntimeApi", &cupti.runtime_api}, {"cuptiActivityEnableDriverApi", &cupti.driver_api}};
+    {"cuptiActivityEnableRuntimeApi", &cupti.runtime_api}, {"cuptiActivityEnableDriverApi", &cupti.driver_api},
+    {"cuptiSubscribe", &cupti.subscribe}, {"cuptiUnsubscribe", &cupti.unsubscribe}, {"cuptiEnableDomain", &cupti.enable_domain}};
 enum { NEEDED = 10 };
 
 struct buffer { struct buffer *next; size_t valid; uint8_t kind, *data; };
@@ -90,6 +94,10 @@ static size_t names_used, kernels_used;
 static char folder[3800], path[4096], problem[600];
 static int file = -1;
 static struct stat identity;
+
+/* Turns (option "turns"): CUPTI leaves the process for a while, which gives its calls their own speed back.
+   `over`: no more of them.  `ranges_open`: of the program, and of the probe. */
+static struct { int wanted, over, resting, session, graphs, ranges_open, listens; void *subscriber; } turns = {.session = 1};
 
 static uint64_t clock_of(clockid_t id) {
     struct timespec t;
@@ -246,9 +254,9 @@ static int open_file(void) {
             driver[strspn(driver, "0123456789.")] = 0;
         }
         uint64_t at = monotonic(), real = realtime();
-        int length = snprintf(line, sizeof line, "{\"format\":\"nsysalign-cupti\",\"version\":1,\"pid\":%d,\"cupti\":%u,\"driver\":\"%s\",\"clock\":\"monotonic\",\"monotonic_ns\":%llu,\"realtime_ns\":%llu,\"graphs\":\"%s\",\"event_times\":%d}",
+        int length = snprintf(line, sizeof line, "{\"format\":\"nsysalign-cupti\",\"version\":2,\"pid\":%d,\"cupti\":%u,\"driver\":\"%s\",\"clock\":\"monotonic\",\"monotonic_ns\":%llu,\"realtime_ns\":%llu,\"graphs\":\"%s\",\"event_times\":%d,\"session\":%d}",
             (int)process, version, driver, (unsigned long long)at, (unsigned long long)real,
-            version && (with_nodes || version < GRAPHS_FROM) ? "nodes" : "whole", with_event_times);
+            version && (with_nodes || version < GRAPHS_FROM) ? "nodes" : "whole", with_event_times, turns.session);
         struct bytes kept = texts; /* the header comes first */
         memset(&texts, 0, sizeof texts);
         chunk('H', 1, line, (size_t)length);
@@ -377,6 +385,8 @@ static void prepare_spares(void) {
     }
 }
 
+static int listen_to_calls(void);
+
 static void *writer(void *unused) {
     (void)unused;
     pthread_setname_np(pthread_self(), "nsysalign");
@@ -396,6 +406,8 @@ static void *writer(void *unused) {
             if (!pthread_mutex_trylock(&calls)) {
                 if (recording && !aside && !dead)
                     cupti.flush(0), about_gpus();
+                if (recording && !aside && !dead && turns.subscriber && !turns.listens)
+                    listen_to_calls();
                 if (recording && full)
                     disable_all(), recording = 0;
                 pthread_mutex_unlock(&calls);
@@ -434,6 +446,7 @@ static int prepare(const char *where) {
         limit = strtoull(found + 6, NULL, 10);
     with_nodes = asked && strstr(asked, "nodes");
     with_event_times = asked && strstr(asked, "accurate");
+    turns.wanted = asked && strstr(asked, "turns");
     if (buffer_size < 4096)
         buffer_size = 4096;
     process = getpid();
@@ -539,8 +552,10 @@ static size_t looked_through(uint8_t *data, size_t valid) {
             if (number < MOST_CALLS) {
                 left_out = cheap_call[domain - 1][number];
                 const char *name = NULL;
-                if (!seen_call[domain - 1][number] && !cupti.call_name(domain, number, &name) && name)
+                if (!seen_call[domain - 1][number] && !cupti.call_name(domain, number, &name) && name) {
                     chunk('C', (uint32_t)domain << 24 | number, name, strlen(name));
+                    turns.graphs |= strstr(name, "BeginCapture") || (strstr(name, "Graph") && !strstr(name, "Graphics"));
+                }
                 seen_call[domain - 1][number] = 1;
             }
         }
@@ -587,21 +602,91 @@ static int is_cheap(const char *name) {
 }
 
 static int leave_out_cheap(void) {
+    static uint8_t is[2][MOST_CALLS], known; /* asked once: the names do not change */
     for (int domain = 1; domain <= 2; domain++) {
         int (*api)(uint32_t, uint8_t) = domain == 1 ? cupti.driver_api : cupti.runtime_api;
         const char *name;
         for (uint32_t number = 1; number < MOST_CALLS; number++) {
             name = NULL;
-            if (!cupti.call_name(domain, number, &name) && name && *name && is_cheap(name) && (!api || api(number, 0)))
+            if (!known)
+                is[domain - 1][number] = !cupti.call_name(domain, number, &name) && name && *name && is_cheap(name);
+            if (is[domain - 1][number] && (!api || api(number, 0)))
                 cheap_call[domain - 1][number] = 1;
         }
     }
+    known = 1;
     return 0;
 }
 
 static const char *words(int status) {
     const char *text = NULL;
     return cupti.result && !cupti.result(status, &text) && text ? text : "unknown";
+}
+
+/* Which calls are going on is counted while CUPTI is here: it must not be taken out of a call of another thread. */
+static int going_on;
+static __thread struct { int session, depth, leaves; } mine;
+
+static int others(void) { return __atomic_load_n(&going_on, __ATOMIC_SEQ_CST) - mine.depth; }
+
+/* Called by CUPTI at the beginning (0) and at the end (1) of each call of the program's. */
+static void called(void *unused, int domain, uint32_t number, const uint32_t *site) {
+    (void)unused, (void)domain, (void)number;
+    if (mine.session != turns.session)
+        mine.session = turns.session, mine.depth = 0;
+    if (*site == 0) {
+        mine.depth++, __atomic_add_fetch(&going_on, 1, __ATOMIC_SEQ_CST);
+        return;
+    }
+    if (mine.leaves && mine.depth == 1 && !others()) {
+        mine.leaves = 0;
+        turns.resting = !cupti.finalize();
+    }
+    if (mine.depth) /* else it began before we were here */
+        mine.depth--, __atomic_sub_fetch(&going_on, 1, __ATOMIC_SEQ_CST);
+}
+
+static void no_more_turns(const char *why) { /* `lock` is not held */
+    if (turns.wanted && !turns.over) {
+        turns.over = 1;
+        if (why != problem)
+            snprintf(problem, sizeof problem, "%s", why);
+        pthread_mutex_lock(&lock);
+        say("%s", why);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* Of a subscriber that was made while CUPTI was loaded (inside cuInit) it forgets what it wants to hear (CUPTI 13.0). */
+static int listen_to_calls(void) {
+    int status = 0;
+    for (int domain = 1; domain <= 2 && !status; domain++)
+        status = cupti.enable_domain(1, turns.subscriber, domain);
+    turns.listens = 1;
+    return status;
+}
+
+static void subscribe(void) {
+    turns.subscriber = NULL;
+    if (!turns.wanted || turns.over)
+        return;
+    if (version < GRAPHS_FROM || !cupti.finalize || !cupti.subscribe || !cupti.unsubscribe || !cupti.enable_domain) {
+        no_more_turns("nothing ran untraced: that needs CUPTI 12.6 or newer");
+        return;
+    }
+    going_on = 0;
+    int status = cupti.subscribe(&turns.subscriber, (void *)called, NULL);
+    if (!status)
+        status = listen_to_calls();
+    turns.listens = turns.session > 1; /* else once more, a second later */
+    if (status)
+        no_more_turns("from here on nothing runs untraced: another tool listens to CUDA's calls");
+}
+
+static void unsubscribe(void) {
+    if (turns.subscriber)
+        cupti.unsubscribe(turns.subscriber);
+    turns.subscriber = NULL;
 }
 
 /* Whatever fails: 0 and `problem`. */
@@ -625,6 +710,7 @@ static int enable(void) {
         snprintf(problem, sizeof problem, "CUPTI %u refuses: %s (%d)", version, words(status), status);
         return 0;
     }
+    subscribe();
     return !leave_out_cheap();
 }
 
@@ -667,9 +753,11 @@ static void say_dropped(void) {
 }
 
 static int finish(int finalize) {
+    turns.resting = 0;
     if (!recording || dead || process != getpid())
         return 0;
     about_gpus();
+    unsubscribe();
     int status = aside ? 0 : cupti.flush(1);
     if (!aside)
         disable_all(), cupti.flush(1), say_dropped(); /* nothing of ours is left with CUPTI */
@@ -678,6 +766,160 @@ static int finish(int finalize) {
         status = cupti.finalize();
     callers_known = 0;
     return status;
+}
+
+/* --- turns.  `calls` is held */
+
+/* The driver, as far as it is called; an absent function is NULL. */
+static struct {
+    int (*current)(void **), (*set)(void *), (*synchronize)(void), (*mode)(int *);
+    int (*count)(int *), (*state)(int, unsigned *, int *), (*retain)(void **, int), (*release)(int);
+} driver;
+static void find_driver(void) {
+    static const struct { const char *name; void *function; } CALLS[] = {
+        {"cuCtxGetCurrent", &driver.current}, {"cuCtxSetCurrent", &driver.set}, {"cuCtxSynchronize", &driver.synchronize},
+        {"cuThreadExchangeStreamCaptureMode", &driver.mode}, {"cuDeviceGetCount", &driver.count},
+        {"cuDevicePrimaryCtxGetState", &driver.state}, {"cuDevicePrimaryCtxRetain", &driver.retain},
+        {"cuDevicePrimaryCtxRelease_v2", &driver.release}};
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    for (size_t i = 0; cuda && i < sizeof CALLS / sizeof *CALLS; i++) {
+        void *found = dlsym(cuda, CALLS[i].name);
+        memcpy(CALLS[i].function, &found, sizeof found);
+    }
+}
+
+/* Waits for all work of the GPUs, in a thread of its own: a program may have made the GPU wait for the CPU, and then
+   nobody but the program may wait for the GPU. */
+static int draining; /* 1 it waits, 2 it is done */
+static void *drain(void *context) {
+    int relaxed = 2, devices = 0;
+    if (driver.mode)
+        driver.mode(&relaxed); /* another thread's capture is not touched */
+    if (context && !driver.set(context))
+        driver.synchronize();
+    if (driver.count && driver.state && driver.retain && driver.release && !driver.count(&devices))
+        for (int device = 0; device < devices; device++) {
+            unsigned flags;
+            int active = 0;
+            void *primary = NULL;
+            if (driver.state(device, &flags, &active) || !active || driver.retain(&primary, device))
+                continue;
+            if (primary != context && !driver.set(primary))
+                driver.synchronize();
+            driver.set(NULL), driver.release(device);
+        }
+    __atomic_store_n(&draining, 2, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* Whether all GPUs came to rest within a second. */
+static int drained(void) {
+    void *context = NULL;
+    pthread_t thread;
+    if (!driver.current)
+        find_driver();
+    if (!driver.current || !driver.set || !driver.synchronize || __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 1)
+        return 0;
+    driver.current(&context);
+    draining = 1;
+    if (pthread_create(&thread, NULL, drain, context)) {
+        draining = 0;
+        return 0;
+    }
+    pthread_detach(thread);
+    for (uint64_t until = monotonic() + 1000000000u; __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 1 && monotonic() < until;)
+        usleep(20);
+    return __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 2;
+}
+
+static void switched(int traced, uint64_t began) {
+    uint64_t span[2] = {began, monotonic()};
+    write_out(); /* what was recorded before comes before it */
+    pthread_mutex_lock(&lock);
+    chunk('X', (uint32_t)traced, span, sizeof span);
+    pthread_mutex_unlock(&lock);
+    write_out();
+}
+
+/* Take CUPTI out of the process: from the end of a call of this thread, while no other thread is in one. */
+static int leave(void) {
+    uint64_t began = monotonic();
+    void *context = NULL;
+    if (!recording || !turns.listens || !drained())
+        return 0;
+    cupti.flush(1);
+    if (turns.graphs) {
+        /* what it put into a graph stays there: to take it out of the process ends a program that replays the graph (tried) */
+        unsubscribe();
+        no_more_turns("from here on nothing runs untraced: the program makes CUDA graphs, which cannot be replayed once CUPTI has left");
+        return -1;
+    }
+    disable_all();
+    cupti.flush(1);
+    /* it is in no call, whatever was told */
+    if (mine.session == turns.session)
+        __atomic_sub_fetch(&going_on, mine.depth, __ATOMIC_SEQ_CST), mine.depth = 0;
+    mine.leaves = 1;
+    for (int n = 0; n < 50 && mine.leaves; n++) {
+        driver.current(&context);
+        if (mine.leaves)
+            usleep(100);
+    }
+    int left = !mine.leaves && turns.resting;
+    mine.leaves = 0;
+    if (left) {
+        turns.subscriber = NULL, recording = 0;
+        switched(0, began);
+        return 1;
+    }
+    unsubscribe(); /* others are in calls: as it was */
+    recording = enable();
+    turns.session++, turns.listens = 1;
+    switched(2, began);
+    return 0;
+}
+
+static int resume(void) {
+    uint64_t began = monotonic();
+    if (!drained())
+        return 0;
+    pthread_mutex_lock(&lock); /* what CUPTI still held when it left: it has been away for a turn */
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        if (held[i])
+            held[i]->next = spare, spare = held[i], held[i] = NULL;
+    pthread_mutex_unlock(&lock);
+    turns.session++;
+    turns.resting = 0;
+    recording = enable();
+    if (recording)
+        switched(1, began);
+    else
+        no_more_turns(problem);
+    return recording ? 1 : -1;
+}
+
+/* Go on without CUPTI (0) or with it (1), of which the calling thread is in no call: 1 if so; 0: not now, because a
+   range is open, the GPU works on, or another thread is in a call; -1: no more turns, and nsysalign_problem says why. */
+EXPORT int nsysalign_turn(int traced) {
+    int status = 0;
+    if (!took_calls())
+        return 0;
+    if (dead || process != getpid() || !turns.wanted || (turns.over && !(traced && turns.resting)))
+        status = -1;
+    else if (!aside && !turns.ranges_open && traced == turns.resting)
+        status = traced ? resume() : leave();
+    pthread_mutex_unlock(&calls);
+    return status;
+}
+
+/* How many buffers CUPTI has. */
+EXPORT int nsysalign_held(void) {
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++)
+        count += held[i] != NULL;
+    pthread_mutex_unlock(&lock);
+    return count;
 }
 
 static void at_exit(void) {
@@ -762,6 +1004,7 @@ EXPORT int nsysalign_stop(int finalize) {
         free(names[i].text);
     free(names), free(kernels);
     names = NULL, kernels = NULL, names_used = kernels_used = 0, numbers = 0;
+    turns.over = turns.resting = turns.graphs = turns.ranges_open = 0, turns.session++;
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -771,8 +1014,13 @@ EXPORT int nsysalign_aside(int away) {
     int status = 1;
     if (!took_calls())
         return 0;
-    if (recording && !dead && process == getpid()) {
+    if (!dead && process == getpid() && turns.resting) { /* it is away already */
+        aside = away;
+        no_more_turns("from here on nothing runs untraced: torch.profiler listens to CUDA's calls");
+    } else if (recording && !dead && process == getpid()) {
         if (away && !aside) {
+            unsubscribe();
+            no_more_turns("from here on nothing runs untraced: torch.profiler listens to CUDA's calls");
             say_dropped();
             aside = 1; /* from here on CUPTI gets no buffer of ours: one that it kept would take the other's records */
             disable_all();
@@ -862,6 +1110,7 @@ static uint64_t begin(uint64_t domain, const struct text *t, int started) {
     pthread_mutex_lock(&lock);
     uint64_t number = number_of(t), id = started ? ++ranges : domain;
     event(started ? 3 : 1, monotonic(), number, id);
+    turns.ranges_open++;
     pthread_mutex_unlock(&lock);
     return id;
 }
@@ -869,6 +1118,7 @@ static void end(uint32_t what, uint64_t id) {
     uint64_t now = monotonic();
     pthread_mutex_lock(&lock);
     event(what, now, 0, id);
+    turns.ranges_open -= turns.ranges_open > 0;
     pthread_mutex_unlock(&lock);
 }
 

@@ -16,6 +16,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 from nsysalign.trace.sqlite import LONGEST_NAME, RECORDED_BY, RECORDING, Columns
 
-FORMAT, VERSION = "nsysalign-cupti", 1
+#: Version 2 may hold switches (chunks X).
+FORMAT, VERSION = "nsysalign-cupti", 2
 _HEAD = struct.Struct("<III4x")  # kind of chunk, its number, bytes that follow (padded to 8)
 _LARGEST_HEADER = 1 << 16
 _AGAIN = "record it again: nsysalign run --recorder cupti SCRIPT.py"
@@ -97,6 +99,10 @@ _OVERHEADS = {
 _BITS_OF_IMAGE = 48
 _LEGACY = 3  # nsys's and CUPTI's flag of the legacy default stream
 _KINDS = 64
+#: CUPTI's correlation ids begin anew in each session of a process.
+_BITS_OF_CORRELATION = 32
+_GRAPHS_IN_EVERY_SESSION = 130_101
+_FAR = 1 << 61
 _OF_THREAD = 2  # CUPTI_ACTIVITY_OBJECT_THREAD
 _NVTX = np.dtype([("what", "u4"), ("tid", "u4"), ("ns", "u8"), ("a", "u8"), ("b", "u8")])
 _PUSH, _POP, _START, _END = 1, 2, 3, 4
@@ -213,6 +219,7 @@ class Recording:
 #: Columns of the small tables.
 _COLUMNS = {
     "StringIds": ("id", "value"),
+    schema.UNTRACED.name: ("start", "end", "globalPid", "plain"),
     schema.CONTEXT.name: ("processId", "deviceId", "contextId", "nullStreamId"),
     schema.STREAM.name: ("streamId", "processId", "contextId", "flag"),
     "TARGET_INFO_GPU": ("id", "cuDevice", "name", "smCount", "l2CacheSize", "memoryBandwidth"),
@@ -264,6 +271,12 @@ class _Process:
         self.records: dict[int, list[np.ndarray]] = defaultdict(list)
         self.events: list[np.ndarray] = []
         self.rows: dict[str, list[tuple]] = {}
+        #: Times of switches: when CUPTI left the process, and came back.  One session lies before each
+        #: pair of them, one behind the last.
+        self.left: list[tuple[int, int]] = []
+        self.back: list[tuple[int, int]] = []
+        self.stayed: list[tuple[int, int]] = []  # when it could not leave
+        self._session_of: dict[int, list[int]] = defaultdict(list)  # of each array of `records`
         self._sizes: dict[int, int] = {}
 
     def add(self, kind: int, number: int, data: memoryview) -> None:
@@ -285,6 +298,9 @@ class _Process:
                 self.events.append(np.frombuffer(data, _NVTX, len(data) // _NVTX.itemsize))
             case "B":
                 self._buffer(data)
+            case "X":
+                begin, end = struct.unpack("<QQ", data)
+                (self.left, self.back, self.stayed)[number].append((begin, end))
 
     def _buffer(self, data: memoryview) -> None:
         """Sort the records of a buffer by kind."""
@@ -303,6 +319,7 @@ class _Process:
             length = self._sizes.get(kind) or len(data) - int(own[0])
             own = own[own + length <= len(data)]
             self.records[kind].append(whole[own[:, None] + np.arange(length)])
+            self._session_of[kind].append(len(self.back))
 
     def fields(self, kind: int) -> dict[str, np.ndarray]:
         """Columns of all records of a kind, int64.  Raises TraceError if their layout is not known."""
@@ -324,10 +341,56 @@ class _Process:
         columns = {name: rows[name].astype(np.int64) for name in names}
         if self.image and "correlationId" in columns:  # which begin anew
             columns["correlationId"] += self.image << _BITS_OF_IMAGE
+        if self.back and "correlationId" in columns:
+            columns["correlationId"] += self._sessions(kind) << _BITS_OF_CORRELATION
         return columns
+
+    def _sessions(self, kind: int) -> np.ndarray:
+        """In which session each record of a kind was made."""
+        counts = [len(records) for records in self.records[kind]]
+        return np.repeat(np.array(self._session_of[kind], np.int64), counts)
+
+    def turns(self) -> None:
+        """When nothing was traced, or nothing of use: rows of `schema.UNTRACED`."""
+        rows = [(*span, 0) for span in (*self.left, *self.back, *self.stayed)]
+        rows += [
+            (left[1], back[0], 1)
+            for left, back in zip_longest(self.left, self.back, fillvalue=(_FAR, _FAR))
+        ]
+        ends = [*(begin for begin, _ in self.left), _FAR]
+        wrong = self._wrong_graphs()
+        if wrong:
+            self.messages.append(
+                "launches of CUDA graphs cannot be told apart after CUPTI had left the process once (until 13.1 Update 1): "
+                "what follows the first of them is left out"
+            )
+        for session, launch in wrong.items():
+            rows = [row for row in rows if not launch <= row[0] < ends[session]]
+            rows.append((launch, ends[session], 0))
+        self.rows[schema.UNTRACED.name] = [
+            (begin, end, self.process, plain) for begin, end, plain in sorted(rows) if end > begin
+        ]
+
+    def _wrong_graphs(self) -> dict[int, int]:
+        """By session the first launch of a graph whose correlation id cannot be right: before CUPTI 13.1
+        Update 1 in all sessions but the first."""
+        launches = [n for n, name in self.calls.items() if "GraphLaunch" in name]
+        wrong: dict[int, int] = {}
+        earlier = self.header.get("session", 1) - 1  # of this process, before this file
+        if not earlier + len(self.back) or self.header["cupti"] >= _GRAPHS_IN_EVERY_SESSION:
+            return wrong
+        for kind in {DRIVER, RUNTIME} & self.records.keys():
+            domain = (1 if kind == DRIVER else 2) << 24
+            columns, session = self.fields(kind), self._sessions(kind)
+            late = np.isin(columns["call"] | domain, launches) & (session + earlier > 0)
+            for number in np.unique(session[late]).tolist():
+                first = int(columns["start"][late & (session == number)].min())
+                wrong[number] = min(first, wrong.get(number, first))
+        return wrong
 
     def tables(self, string: Any) -> dict[str, dict[str, np.ndarray]]:
         """nsys's tables of this process; `string`: the number of a text in the whole file."""
+        self.turns()
         numbers = _lookup({n: string(text) for n, text in self.texts.items()})
         out: dict[str, list[dict[str, np.ndarray]]] = defaultdict(list)
         for kind in [k for k in _TABLES if k in self.records]:
@@ -514,7 +577,7 @@ def _header(path: Path, data: memoryview) -> dict[str, Any]:
     header = json.loads(bytes(data[:_LARGEST_HEADER]))
     if header.get("format") != FORMAT or type(header.get("pid")) is not int:
         raise ValueError("a header of something else")
-    if header.get("version") != VERSION:
+    if header.get("version") not in range(1, VERSION + 1):
         raise TraceError(
             f"{path.name}: version {header.get('version')!r} of the recorder's file, and this nsysalign knows {VERSION}",
             "use a newer nsysalign",

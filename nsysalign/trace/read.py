@@ -98,10 +98,17 @@ def read_trace(path: Path) -> Trace:
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
+            untraced=_untraced(source),
             info=reading.info(calls, names, [f"{n} {table}" for table, n in counts.items() if n]),
             shapes=reading.shapes,
             gpus=reading.gpus,
         )
+
+
+def _untraced(source: Tables) -> pd.DataFrame:
+    """`frames.UNTRACED`."""
+    columns = pd.DataFrame(source.columns_of(schema.UNTRACED))
+    return frames.check(columns.sort_values("start_ns", kind="stable"), frames.UNTRACED)
 
 
 def _refuse_without_cuda(path: Path, reading: _Reading, ranges: pd.DataFrame) -> None:

@@ -184,6 +184,15 @@ _OF_THREAD = f"""{_WHEN}
 """
 OVERHEAD, OSRT = (_table(name, _OF_THREAD) for name in ("PROFILER_OVERHEAD", "OSRT_API"))
 
+#: Written by our own recorder alone, where it works in turns.
+UNTRACED = _table(
+    "NSYSALIGN_UNTRACED",
+    f"""{_WHEN}
+    process        globalPid       needed
+    plain          plain           needed
+""",
+)
+
 #: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have
 #: neither.
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")

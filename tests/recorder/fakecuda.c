@@ -27,6 +27,7 @@ static size_t size, used;
 static int enabled[64], quiet[2][1024], dropped, calls_in_flush;
 static uint32_t correlation;
 static uint64_t free_at;
+static void (*listener)(void *, int, uint32_t, const uint32_t *);
 
 static uint64_t clock_ns(void) {
     struct timespec t;
@@ -86,6 +87,17 @@ static void api(uint32_t cbid, uint64_t start, uint64_t end, uint32_t number) {
         PUT(uint32_t, 4, cbid), PUT(uint64_t, 8, start), PUT(uint64_t, 16, end), PUT(uint32_t, 24, getpid()), PUT(uint32_t, 28, syscall(SYS_gettid)), PUT(uint32_t, 32, number);
 }
 
+/* Tells a subscriber of a call's beginning and end, outside of all locks. */
+static int domains[3], inside, finalized;
+static void tell(int domain, uint32_t cbid, uint32_t site) {
+    if (!site)
+        __atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+    if (listener && domains[domain])
+        listener(NULL, domain, cbid, &site);
+    if (site)
+        __atomic_sub_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+}
+
 static void spin(uint64_t ns) { for (uint64_t t = clock_ns(); clock_ns() - t < ns;) ; }
 
 /* --- the program's calls */
@@ -99,6 +111,7 @@ EXPORT int cuInit(unsigned flags) {
         int (*initialise)(void) = library ? dlsym(library, "InitializeInjection") : NULL;
         if (initialise)
             initialise();
+        memset(domains, 0, sizeof domains); /* what a subscriber asks for meanwhile is forgotten (CUPTI 13.0) */
         pthread_mutex_lock(&lock);
         uint8_t *r = record(CONTEXT);
         if (r)
@@ -114,6 +127,7 @@ EXPORT int cuDeviceGetAttribute(int *out, int which, int device) { (void)device;
 static const char *const NAMES[] = {"_ZN4fake4addsEPfi", "_ZN4fake4mulsEPfi"};
 EXPORT void fake_launch(int which, uint64_t lasts) {
     uint64_t t0 = clock_ns();
+    tell(2, LAUNCH, 0);
     spin(3000);
     pthread_mutex_lock(&lock);
     uint64_t t1 = clock_ns(), start = t1 + 5000 > free_at ? t1 + 5000 : free_at;
@@ -126,6 +140,7 @@ EXPORT void fake_launch(int which, uint64_t lasts) {
             PUT(uint32_t, 56, 1), PUT(uint32_t, 60, 1), PUT(uint32_t, 64, 256), PUT(uint32_t, 68, 1), PUT(uint32_t, 72, 1), PUT(uint32_t, 92, number),
             PUT(const char *, 104, NAMES[which & 1]);
     pthread_mutex_unlock(&lock);
+    tell(2, LAUNCH, 1);
 }
 EXPORT void fake_zero_kernel(void) { /* as some come from CUPTI 12.6 U2 on, with a clock of the tool's own */
     pthread_mutex_lock(&lock);
@@ -136,6 +151,7 @@ EXPORT void fake_zero_kernel(void) { /* as some come from CUPTI 12.6 U2 on, with
 }
 EXPORT uint64_t fake_record(void) { /* when the GPU reaches it */
     uint64_t t0 = clock_ns();
+    tell(2, RECORD, 0);
     spin(1000);
     pthread_mutex_lock(&lock);
     uint64_t t1 = clock_ns(), at = (t1 + 4000 > free_at ? t1 + 4000 : free_at) + 500;
@@ -143,10 +159,12 @@ EXPORT uint64_t fake_record(void) { /* when the GPU reaches it */
     api(RECORD, t0, t1, number);
     free_at = at;
     pthread_mutex_unlock(&lock);
+    tell(2, RECORD, 1);
     return at;
 }
 EXPORT void fake_synchronize(void) {
     uint64_t t0 = clock_ns();
+    tell(2, SYNCHRONIZE, 0);
     while (clock_ns() < free_at)
         ;
     pthread_mutex_lock(&lock);
@@ -157,7 +175,41 @@ EXPORT void fake_synchronize(void) {
     if (r)
         PUT(uint32_t, 4, 4), PUT(uint64_t, 8, t0), PUT(uint64_t, 16, t1), PUT(uint32_t, 24, number), PUT(uint32_t, 28, 1), PUT(uint32_t, 32, -1), PUT(uint32_t, 36, -1);
     pthread_mutex_unlock(&lock);
+    tell(2, SYNCHRONIZE, 1);
 }
+EXPORT void fake_graph(uint64_t lasts) {
+    uint64_t t0 = clock_ns();
+    static int whole, made; /* what CUPTI puts into a graph that it records as a whole must be there while it is replayed */
+    if (made && whole != enabled[GRAPH] && (finalized || enabled[GRAPH]))
+        abort();
+    whole = enabled[GRAPH], made = 1;
+    tell(2, GRAPH_LAUNCH, 0);
+    spin(3000);
+    pthread_mutex_lock(&lock);
+    uint64_t t1 = clock_ns(), start = t1 + 5000 > free_at ? t1 + 5000 : free_at;
+    uint32_t number = ++correlation;
+    api(GRAPH_LAUNCH, t0, t1, number);
+    uint8_t *r = record(GRAPH);
+    free_at = start + lasts;
+    if (r)
+        PUT(uint32_t, 4, number), PUT(uint64_t, 8, start), PUT(uint64_t, 16, free_at), PUT(uint32_t, 28, 5), PUT(uint32_t, 32, 1), PUT(uint32_t, 36, 7);
+    pthread_mutex_unlock(&lock);
+    tell(2, GRAPH_LAUNCH, 1);
+}
+/* A call in which its thread is for so long. */
+EXPORT void fake_long_call(uint64_t lasts) { tell(2, COPY, 0); usleep((unsigned)(lasts / 1000)); tell(2, COPY, 1); }
+EXPORT int cuCtxGetCurrent(void **out) { tell(1, 304, 0); *out = (void *)1; tell(1, 304, 1); return 0; }
+EXPORT int cuCtxSetCurrent(void *context) { (void)context; return 0; }
+static int blocked;
+EXPORT void fake_block(int on) { blocked = on; } /* the GPU waits for the CPU */
+EXPORT int cuCtxSynchronize(void) {
+    tell(1, 17, 0);
+    while (__atomic_load_n(&blocked, __ATOMIC_SEQ_CST) || clock_ns() < free_at)
+        usleep(10);
+    tell(1, 17, 1);
+    return 0;
+}
+EXPORT int fake_finalized(void) { return finalized; }
 EXPORT void fake_get_device(void) {
     uint64_t t = clock_ns();
     pthread_mutex_lock(&lock);
@@ -178,7 +230,7 @@ EXPORT void fake_late_record(void) {
 
 /* --- CUPTI */
 
-EXPORT int cuptiGetVersion(uint32_t *out) { *out = version_is("11.8") ? 18 : 130001; return 0; }
+EXPORT int cuptiGetVersion(uint32_t *out) { *out = version_is("11.8") ? 18 : version_is("13.1.1") ? 130101 : 130001; return 0; }
 EXPORT int cuptiActivityRegisterCallbacks(void *a, void *b) { requested = a, completed = b; return 0; }
 EXPORT int cuptiActivityRegisterTimestampCallback(void *f) { stamp = f; return 0; }
 EXPORT int cuptiSetThreadIdType(int type) { return type != 1; }
@@ -213,6 +265,7 @@ EXPORT int cuptiGetCallbackName(int domain, uint32_t number, const char **out) {
     case LAUNCH: *out = "cudaLaunchKernel_v7000"; return 0;
     case RECORD: *out = "cudaEventRecord_v3020"; return 0;
     case SYNCHRONIZE: *out = "cudaDeviceSynchronize_v3020"; return 0;
+    case GRAPH_LAUNCH: *out = "cudaGraphLaunch_v10000"; return 0;
     case GET_DEVICE: *out = "cudaGetDevice_v3020"; return 0;
     default: return 1;
     }
@@ -225,6 +278,22 @@ EXPORT int cuptiGetResultString(int status, const char **out) {
 EXPORT int cuptiActivityEnableRuntimeApi(uint32_t number, uint8_t on) { quiet[1][number] = !on; return 0; }
 EXPORT int cuptiActivityEnableDriverApi(uint32_t number, uint8_t on) { quiet[0][number] = !on; return 0; }
 #endif
-static int finalized;
-EXPORT int cuptiFinalize(void) { finalized++; memset(enabled, 0, sizeof enabled); return 0; }
-EXPORT int fake_finalized(void) { return finalized; }
+EXPORT int cuptiSubscribe(void **out, void *callback, void *data) {
+    (void)data;
+    if (listener || getenv("FAKE_CUPTI_LISTENED"))
+        return 39;
+    listener = callback, *out = (void *)2;
+    return 0;
+}
+EXPORT int cuptiUnsubscribe(void *subscriber) { (void)subscriber; listener = NULL, memset(domains, 0, sizeof domains); return 0; }
+EXPORT int cuptiEnableDomain(uint32_t on, void *subscriber, int domain) { (void)subscriber; domains[domain] = (int)on; return 0; }
+EXPORT int cuptiFinalize(void) { /* with a subscriber from the end of a call, and nobody else may be in one */
+    if (listener && __atomic_load_n(&inside, __ATOMIC_SEQ_CST) != 1)
+        abort();
+    pthread_mutex_lock(&lock);
+    memset(enabled, 0, sizeof enabled), memset(quiet, 0, sizeof quiet), memset(domains, 0, sizeof domains);
+    listener = NULL, stamp = NULL, requested = NULL, completed = NULL, buffer = NULL, used = 0;
+    correlation = 0, finalized++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}

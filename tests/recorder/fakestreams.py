@@ -10,6 +10,7 @@ if os.environ.get("FAKE_CUDA"):
     gpu = ctypes.CDLL("libcuda.so.1")
     gpu.fake_launch.argtypes = (ctypes.c_int, ctypes.c_uint64)
     gpu.fake_record.restype = ctypes.c_uint64
+    gpu.fake_graph.argtypes = gpu.fake_long_call.argtypes = (ctypes.c_uint64,)
     gpu.cuInit(0)
 done = []
 
