@@ -67,6 +67,8 @@ LEADS = 0.005
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
+#: Labels of which both times are said, traced and untraced.
+_MOST_TURNS = 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
 #: not timed.
 _UNTIMED = 0.9
@@ -829,9 +831,47 @@ def _remarks(
         part = f", {percent(share)} of all that was timed" if of_all else ""
         where = where if several[1:] else ""
         remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
-    if len(analysis.baseline):
+    if analysis.known.in_turns:
+        remarks = [*_turns(analysis, short), *remarks]
+    elif len(analysis.baseline):
         remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
     return tuple(remarks)
+
+
+def _turns(analysis: Analysis, short: Callable[[str], str]) -> list[str]:
+    """What the run says of itself traced and untraced: labels that another side limits untraced come
+    first, then those with most time; what is left out."""
+    table = analysis.baseline[analysis.baseline["profiled_count"] > 0]
+    table = table.assign(total=table["profiled_ns"] * table["profiled_count"])
+    table = table.sort_values("total", ascending=False, kind="stable")
+    rows = [*table.itertuples(index=False)]
+    known = {"gpu_bound": "GPU-bound", "cpu_bound": "CPU-bound"}
+    words = [(known.get(row.profiled_verdict), known.get(row.baseline_verdict)) for row in rows]
+    changed = [
+        f"{short(row.label)} is {traced} while it is traced and {untraced} untraced"
+        for row, (traced, untraced) in zip(rows, words, strict=True)
+        if traced and untraced and traced != untraced
+    ]
+    lines = [f"{short(row.label)}: {_traced_and_untraced(row)}" for row in rows[:_MOST_TURNS]]
+    if rows[_MOST_TURNS:]:
+        lines.append(f"{plural(len(rows) - _MOST_TURNS, 'more label')} traced and untraced: -v")
+    if left_out := analysis.known.left_out:
+        lines.append(f"{plural(left_out, 'interval')} left out: partly traced, or not of use")
+    return [*changed, *lines]
+
+
+def _traced_and_untraced(row: Any) -> str:  # of frames.BASELINE
+    """Both times of a label, how often, and by how much tracing lengthens it (95 %)."""
+    if not row.baseline_count:
+        return f"none of its {row.profiled_count:,} intervals of this run was untraced"
+    text = (
+        f"{duration(row.profiled_ns)} traced, {duration(row.baseline_ns)} untraced "
+        f"({row.profiled_count:,} and {row.baseline_count:,} of this run)"
+    )
+    if np.isnan(row.low_ns) or row.baseline_ns <= 0:
+        return f"{text}; {row.remark.removesuffix(': not compared')}: not compared"
+    low, high = (100 * ns / row.baseline_ns for ns in (row.low_ns, row.high_ns))
+    return f"{text}: tracing adds {low:+.1f} to {high:+.1f} %"
 
 
 def _covered(starts: np.ndarray, ends: np.ndarray) -> int:

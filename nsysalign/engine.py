@@ -48,6 +48,7 @@ from nsysalign.place.clocks import place_samples
 from nsysalign.place.host_timers import timed
 from nsysalign.place.pauses import with_pauses
 from nsysalign.place.ranges import without_own_work
+from nsysalign.place.untraced import SetApart, set_apart, traced_windows
 from nsysalign.predict.unprofiled import Predictions, predict, predict_intervals
 from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.split.budget import (
@@ -167,7 +168,7 @@ class Beside(NamedTuple):
     """What else was recorded in the run, and of the same program without nsys; None and () for none.
 
     not_compared: why its run without nsys cannot be compared with this one.  conditions: what was set up
-    around the run."""
+    around the run.  apart: what ran untraced in it, once that is set apart."""
 
     clock_samples: pd.DataFrame
     clock_notes: Sequence[str]
@@ -176,6 +177,7 @@ class Beside(NamedTuple):
     baseline: EventLog | None
     not_compared: str
     conditions: tuple[str, ...]
+    apart: SetApart | None = None
 
 
 class Recorded(NamedTuple):
@@ -239,14 +241,19 @@ class Placed(NamedTuple):
 
 
 def _place(recorded: Recorded) -> Placed:
-    log = recorded.log
+    log, apart = recorded.log, set_apart(recorded.trace, recorded.log)
+    if apart is not None:
+        log = apart.log
     latency = launch_latency(recorded.trace)
     trace, alignment = without_own_work(recorded.trace, align(recorded.trace, log))
+    alignment, switched = traced_windows(trace, alignment)
+    if apart is not None:
+        apart = apart._replace(left_out=apart.left_out + switched)
     alignment = without_crowds(trace, with_runs(trace, alignment))
     trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
     idle_at_most_ns = idle_by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
-    if log is not None and recorded.beside.baseline is None:
+    if log is not None and recorded.beside.baseline is None and apart is None:
         log = replace(
             log,
             records=frames.empty(frames.RECORDS),
@@ -257,9 +264,8 @@ def _place(recorded: Recorded) -> Placed:
     if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
         trace = replace(trace, syncs=frames.empty(frames.SYNCS))
     alignment = replace(alignment, clock=None)
-    return Placed(
-        recorded.request, recorded.beside, trace, alignment, log, idle_at_most_ns, latency
-    )
+    beside = recorded.beside._replace(apart=apart)
+    return Placed(recorded.request, beside, trace, alignment, log, idle_at_most_ns, latency)
 
 
 # --- split
@@ -333,7 +339,7 @@ def _explain(measured: Measured) -> Explained:
     of_runs = facts_of_runs(ran)
     ranges = on_host(split.trace, alignment)
     clocks, clock_notes = _gpu_clocks(measured)
-    compared = _compared(measured, labels)
+    compared = _compared(measured, labels, groups.groups)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
     notes += [*_disturbed(intervals), *clock_notes, *compared.notes]
     evidence = Evidence(
@@ -351,7 +357,7 @@ def _explain(measured: Measured) -> Explained:
         baseline=compared.table,
         notes=tuple(dict.fromkeys(notes)),
         of_runs=of_runs.records,
-        known=_known(log, of_runs.records),
+        known=_known(log, of_runs.records, measured.beside.apart),
     )
     evidence = evidence.with_tables({**groups.tables, **of_runs.tables})
     return Explained(measured.request, measured.beside, split, evidence, compared.predicted)
@@ -387,9 +393,16 @@ class _Compared(NamedTuple):
     predicted: Predictions | None
 
 
-def _compared(measured: Measured, labels: pd.DataFrame) -> _Compared:
-    """This run and the one without nsys, side by side."""
+def _compared(measured: Measured, labels: pd.DataFrame, groups: pd.DataFrame) -> _Compared:
+    """This run and the one without nsys, or what was traced of it and what was not, side by side."""
     baseline, reason = measured.beside.baseline, measured.beside.not_compared
+    apart = measured.beside.apart
+    if apart is not None and measured.log is not None:
+        from nsysalign.compare.side_by_side import turns
+
+        intervals = measured.measured
+        windows = measured.split.alignment.windows.iloc[: len(intervals)]
+        return _Compared(*turns(intervals, windows, measured.log, apart, groups), None)
     if baseline is None:
         return _Compared(frames.empty(frames.BASELINE), [reason] if reason else [], None)
     from nsysalign.compare.side_by_side import side_by_side
@@ -427,13 +440,15 @@ def _with_labels(unaligned: pd.DataFrame) -> pd.DataFrame:
     return frames.check(unaligned.assign(label=labels), frames.UNALIGNED)
 
 
-def _known(log: EventLog | None, of_runs: Sequence[Any]) -> Known:
+def _known(log: EventLog | None, of_runs: Sequence[Any], apart: SetApart | None) -> Known:
     without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
     return Known(
         calls_without_work=sum(fact.calls for fact in without_work),
         issuing_without_work=sum(fact.issuing for fact in without_work),
         torch=named_by_probe(log, "torch"),
         python=named_by_probe(log, "python"),
+        in_turns=apart is not None,
+        left_out=apart.left_out if apart is not None else 0,
     )
 
 

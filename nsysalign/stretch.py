@@ -118,12 +118,15 @@ class Recorded:
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str] | None = None) -> Iterator[Recorded]:
+def recording(
+    path: str | os.PathLike[str] | None = None, *, untraced: bool = False
+) -> Iterator[Recorded]:
     """Record events and the GPU's activity in this process while the block runs; of CUDA graphs the kernels,
     one by one.
 
-    `path`: the run directory, new or empty, else a temporary one.  Raises UsageError where something records
-    already, and NsysError if the folder cannot be made.
+    `path`: the run directory, new or empty, else a temporary one.  `untraced`: in turns, so that
+    repetitions run at plain speed as well (`nsysalign run --untraced`).  Raises UsageError where
+    something records already, and NsysError if the folder cannot be made.
     """
     _refuse()
     folder = (
@@ -141,7 +144,7 @@ def recording(path: str | os.PathLike[str] | None = None) -> Iterator[Recorded]:
         # as a whole, a graph that was made before ends the program when it is replayed (a segmentation
         # fault in libcupti 13.0), and one that is made inside when it is replayed afterwards (an illegal
         # memory access); node by node both work
-        given = cupti.environment(before, "node")
+        given = cupti.environment(before, "node", untraced=untraced)
         os.environ |= {k: v for k, v in given.items() if k != cupti.INJECTION}
         _synchronise()
         if not recorder.start(str(folder / rundir.RAW), given["NSYSALIGN_CUPTI"]):

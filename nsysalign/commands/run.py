@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
 
 #: Options of the core that need a trace, and those that need nsys; all of add-ons do.
-_OF_A_TRACE = ("accurate", "graph_trace", "baseline", "fail_on")
+_OF_A_TRACE = ("accurate", "graph_trace", "baseline", "untraced", "fail_on")
 _OF_NSYS = ("sample_python", "nsys")
 
 
@@ -53,6 +53,12 @@ _OF_NSYS = ("sample_python", "nsys")
     help="Run the command once more without nsys and show both times side by side.",
 )
 @click.option(
+    "--untraced",
+    is_flag=True,
+    help="Record by CUPTI in turns, so that half of the repetitions run at plain speed, and show both times "
+    "side by side.  CUDA 12.6 or newer; a program that makes CUDA graphs stays traced from there on.",
+)
+@click.option(
     "--no-nsys",
     is_flag=True,
     help="Record without nsys: by CUPTI from inside the program, else the event log alone, which proves "
@@ -77,6 +83,7 @@ def run(
     sample_python: bool,
     lock_clocks: int | None,
     baseline: bool,
+    untraced: bool,
     no_nsys: bool,
     recorder: str | None,
     json_out: str | None,
@@ -106,18 +113,22 @@ def run(
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         sample_python=sample_python,
+        untraced=untraced,
         stdout_to_stderr=json_out == "-",
         environment={k: v for rerun in reruns for k, v in rerun.environment.items()},
     )
     needs = {*_OF_A_TRACE, *_OF_NSYS, *of_addons}
     traced = [p for p in ctx.command.params if p.name in needs and ctx.params.get(p.name)]
     by_nsys = [p.opts[0] for p in traced if p.name not in _OF_A_TRACE]
-    _refuse_contradictions(no_nsys, recorder, traced, by_nsys)
+    if untraced and (recorder == "nsys" or baseline):
+        excluded = "--baseline" if baseline else "--recorder nsys"
+        raise click.UsageError(f"--untraced and {excluded} exclude each other")
+    _refuse_contradictions(no_nsys or untraced, recorder, traced, by_nsys)
     from nsysalign.record.lock import locked
 
     with locked(lock_clocks) as conditions:
         locking = replace(options, conditions=conditions)
-        chosen = "cupti" if no_nsys else recorder
+        chosen = "cupti" if no_nsys or untraced else recorder
         needing = [parameter.opts[0] for parameter in traced]
         result = present.recorded(
             command, locking, quiet, recorder=chosen, traced=needing, by_nsys=by_nsys

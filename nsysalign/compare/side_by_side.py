@@ -18,9 +18,12 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
+from nsysalign.label import FIRST
 from nsysalign.model import EventLog
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
+from nsysalign.place.untraced import SetApart
+from nsysalign.split.groups import SHARE
 from nsysalign.text import REPETITION, plural
 from nsysalign.unprofiled_run import CANNOT_TELL, label_verdict, verdicts
 
@@ -63,6 +66,48 @@ def side_by_side(
     ]
     table = frames.check(pd.DataFrame(rows, columns=frames.BASELINE.names), frames.BASELINE)
     return table, _notes(profiled, baseline, table)
+
+
+def turns(
+    intervals: pd.DataFrame,
+    windows: pd.DataFrame,
+    traced: EventLog,
+    apart: SetApart,
+    groups: pd.DataFrame,
+) -> tuple[pd.DataFrame, list[str]]:
+    """The same of one run whose recorder left in turns: what was traced beside what ran meanwhile.
+    `groups`: of what was traced.  A label whose timings do different work (`groups`: kinds) is not
+    compared: a turn may hold more of one kind than the next."""
+    table, _ = side_by_side(
+        intervals, windows, traced, apart.untraced, frames.empty(frames.UNPROFILED), apart.timers
+    )
+    steady = groups[groups["role"] != FIRST]
+    weight = steady.groupby(["label", "kind"])["total_ns"].sum()
+    whole = weight.groupby("label").transform("sum")
+    kinds = weight[weight >= SHARE * whole].groupby("label").size()
+    of_several = table["label"].map(kinds).fillna(1).to_numpy() > 1
+    traced_count, count = (table[f"{side}_count"].to_numpy() for side in ("profiled", "baseline"))
+    too_few = np.minimum(traced_count, count) < FEWEST_RUNS
+    remark = np.select(
+        [traced_count == 0, count == 0, too_few, of_several],
+        [
+            "untraced only",
+            "traced only",
+            f"fewer than {FEWEST_RUNS} intervals: not compared",
+            "its timings do different work: not compared",
+        ],
+        "",
+    )
+    numbers = ["low_ns", "high_ns", "inflation"]
+    compared = {name: table[name].where(remark == "") for name in numbers}
+    table = table.assign(remark=remark, **compared)
+    proven = ~table[["profiled_verdict", "baseline_verdict"]].isin(["", CANNOT_TELL]).any(axis=1)
+    changed = table[proven & (table["profiled_verdict"] != table["baseline_verdict"])]
+    notes = [
+        f"tracing changes who limits {label}: what the breakdown says of that holds while it is traced only"
+        for label in changed["label"]
+    ]
+    return frames.check(table, frames.BASELINE), notes
 
 
 def measured(log: EventLog) -> pd.DataFrame:

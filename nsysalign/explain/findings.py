@@ -127,7 +127,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         rule, finding = _because(case, reason) if reason else _story(case, matrix)
         if not reason and label.name in quicker:
             finding = _compared(finding, quicker[label.name])
-        rule, finding = _inflated(rule, finding, slower.get(label.name))
+        in_turns = facts.analysis.known.in_turns
+        rule, finding = _inflated(rule, finding, slower.get(label.name), in_turns)
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
         yield rule, finding
@@ -367,8 +368,8 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
     return replace(finding, title=title, evidence=numbers.evidence)
 
 
-def _inflated(rule: str, finding: Finding, both: Any) -> tuple[str, Finding]:
-    """A run without nsys says that the label takes longer under it: so much of it is no time of the
+def _inflated(rule: str, finding: Finding, both: Any, in_turns: bool) -> tuple[str, Finding]:
+    """A run without nsys, or what ran untraced, says that the label takes longer: so much is no time of the
     program."""
     if both is None or math.isnan(both.profiled_ns - both.baseline_ns) or not both.low_ns > 0:
         return rule, finding
@@ -377,9 +378,10 @@ def _inflated(rule: str, finding: Finding, both: Any) -> tuple[str, Finding]:
         return rule, finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
+    without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
     title = (
-        f"{finding.title} Without nsys it takes {numbers.time('without_nsys', both.baseline_ns)} instead of "
-        f"{numbers.time('under_nsys', both.profiled_ns)}."
+        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, both.baseline_ns)} instead of "
+        f"{numbers.time(under, both.profiled_ns)}."
     )
     return rule, replace(finding, title=title, evidence=numbers.evidence)
 

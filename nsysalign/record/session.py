@@ -52,6 +52,7 @@ class CollectOptions:
     timeout_s: float | None = None  # stop the script after this long
     stdout_to_stderr: bool = False  # if our own stdout is used for the analysis
     clocks: bool = True  # sample the GPUs' clocks through NVML during the run
+    untraced: bool = False  # record in turns: the repetitions between them run at plain speed
     sample_python: bool = False  # nsys samples the Python stacks
     conditions: tuple[str, ...] = ()  # set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
@@ -162,7 +163,7 @@ def collect_recorded(
     """
     argv = _checked(command)
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
-    added = cupti.environment(os.environ, options.graph_trace, options.accurate)
+    added = cupti.environment(os.environ, options.graph_trace, options.accurate, options.untraced)
     recorded = replace(options, environment={**added, **options.environment})
     with rundir.private(run_dir), hold_signals():
         with sampling(run_dir / rundir.CLOCKS, wanted=options.clocks) as notes:

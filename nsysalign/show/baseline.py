@@ -31,13 +31,25 @@ MEANING = (
 )
 
 
+TURNS = (
+    "Microseconds, means of the middle half of the intervals, of one run: unprofiled are those during which "
+    "CUPTI was not in the process."
+)
+
+
+def meaning(analysis: Analysis) -> str:
+    """What the table holds."""
+    return TURNS if analysis.known.in_turns else MEANING
+
+
 def rows(analysis: Analysis) -> list[list[str]]:
     """A cell for each of HEADS and a remark, per label of either run; none if there was no run
     without nsys."""
-    return [_row(both) for both in analysis.baseline.itertuples(index=False)]
+    in_turns = analysis.known.in_turns
+    return [_row(both, in_turns) for both in analysis.baseline.itertuples(index=False)]
 
 
-def _row(both: Any) -> list[str]:  # of frames.BASELINE
+def _row(both: Any, in_turns: bool) -> list[str]:  # of frames.BASELINE
     under, without = both.profiled_count, both.baseline_count
     low, high = both.predicted_lower_ns, both.predicted_upper_ns
     _, there, reason = str(both.remark).partition("no prediction: ")
@@ -49,8 +61,10 @@ def _row(both: Any) -> list[str]:  # of frames.BASELINE
         outside = both.baseline_ns < low or both.baseline_ns > high
         error = f"{round(100 * both.error):+d} %" + (" !" if outside else "")
     first, second = LIMITS.get(both.profiled_verdict), LIMITS.get(both.baseline_verdict)
-    limits = f"profiled: {first}; unprofiled: {second}" if first and second else ""
-    limits = f"{first} in both runs" if limits and first == second else limits
+    under_it, without_it = ("traced", "untraced") if in_turns else ("profiled", "unprofiled")
+    limits = f"{under_it}: {first}; {without_it}: {second}" if first and second else ""
+    if limits and first == second:
+        limits = f"{first} in both" if in_turns else f"{first} in both runs"
     return [
         safe_text(both.label),
         str(under) if under == without else f"{under}/{without}",
@@ -72,4 +86,4 @@ def draw(rows: list[list[str]], console: Console) -> None:
 
 def page_table(analysis: Analysis) -> dict[str, Any]:
     """The page's table."""
-    return {"heads": [*HEADS, "remark"], "rows": rows(analysis), "note": MEANING}
+    return {"heads": [*HEADS, "remark"], "rows": rows(analysis), "note": meaning(analysis)}

@@ -125,7 +125,7 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
     if both := baseline.rows(analysis):
         console.print(Text("\nprofiled and unprofiled", "bold"))
         baseline.draw(both, console)
-        console.print(Text(baseline.MEANING, "dim"))
+        console.print(Text(baseline.meaning(analysis), "dim"))
         for label, *_, remark in both:
             if remark:
                 console.print(Text(f"  {label}: {remark}", "yellow"))

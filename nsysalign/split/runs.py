@@ -20,6 +20,22 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
+from nsysalign.place.untraced import longest_traced
+
+
+def _in_longest_turns(trace: Trace) -> np.ndarray:
+    """Bool, per operation: it lies in the longest stretch that the recorder saw of its process.  Of one
+    that works in turns nothing is said of the run as a whole, most of which may be unknown."""
+    operations = trace.operations
+    process, start, end = (
+        operations[c].to_numpy(np.int64) for c in ("process", "start_ns", "end_ns")
+    )
+    inside = np.zeros(len(operations), dtype=bool)
+    for number in np.unique(process).tolist():
+        of_process = process == number
+        first, last = longest_traced(trace, number, start[of_process].min(), end[of_process].max())
+        inside |= of_process & (start >= first) & (end <= last)
+    return inside
 
 
 class _Run(NamedTuple):
@@ -41,6 +57,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     for (process, device), streams in _busiest_first(used):
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
+        words += ["its longest traced turn"] if len(trace.untraced) else []
         whole = _Run(words, streams.index[0], process, streams["start"].min(), streams["end"].max())
         if len(streams) == 1:
             runs.append(whole)
@@ -69,10 +86,13 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
 
 def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     """Lanes on which work ran, with its first start, its last end and the sum of its durations (ns)."""
-    work = trace.operations[["start_ns", "end_ns"]]
-    work = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(alignment.operation_lane)
+    work, lane = trace.operations[["start_ns", "end_ns"]], alignment.operation_lane
+    if len(trace.untraced):
+        seen = _in_longest_turns(trace)
+        work, lane = work[seen], lane[seen]
+    work = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(lane)
     spans = work.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
-    return alignment.lanes[np.asarray(alignment.busy)].join(spans)
+    return alignment.lanes[np.asarray(alignment.busy)].join(spans, how="inner")
 
 
 def _busiest_first(used: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:

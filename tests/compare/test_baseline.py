@@ -11,8 +11,9 @@ import pytest
 from without_nsys.modelled import log_of
 
 from nsysalign import frames
-from nsysalign.compare.side_by_side import measured, side_by_side
+from nsysalign.compare.side_by_side import measured, side_by_side, turns
 from nsysalign.place.host_timers import timed
+from nsysalign.place.untraced import SetApart
 from nsysalign.trace.eventlog import read_event_logs
 
 HEADER = {"type": "header", "format": "nsysalign-events", "version": 1}
@@ -200,3 +201,40 @@ def test_a_label_that_nsys_alone_makes_cpu_bound_is_said(tmp_path):
     table, notes = beside(under, log(tmp_path, "c", runs("work", *[20] * 8)))  # no references
     assert table.loc["work", "baseline_verdict"] == "cannot_tell"
     assert not any("limits" in note for note in notes)
+
+
+def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None):
+    """The table of a run whose recorder left in turns; `kinds`: of labels with more than one kind of work."""
+    one, two = (
+        read_event_logs([log(folder, name, pairs)])
+        for name, pairs in (("t", traced), ("u", untraced))
+    )
+    found = measured(one)
+    windows = found.rename(columns={"process": "log_process"})
+    labels = [row.region.rpartition("#")[0] for row in found.itertuples()]
+    intervals = found[["kind", "site", "elapsed_ns"]].assign(
+        label=labels, interval=range(len(found))
+    )
+    groups = [
+        {"label": label, "kind": kind, "role": "", "total_ns": 100}
+        for label in dict.fromkeys(labels)
+        for kind in range((kinds or {}).get(label, 1))
+    ]
+    apart = SetApart(one, two, timed(two), 0)
+    table, notes = turns(intervals, windows, one, apart, pd.DataFrame(groups))
+    return table.set_index("label"), notes
+
+
+def test_both_times_of_a_run_in_turns(tmp_path):
+    table, notes = in_turns(
+        tmp_path,
+        runs("x", *[30, 31, 32] * 3) + runs("mixed", *[5, 50] * 4) + runs("traced", *[9] * 5),
+        runs("x", *[20, 21, 22] * 3) + runs("mixed", *[5, 50] * 4) + runs("rare", *[9] * 2),
+        {"mixed": 2},
+    )
+    row = table.loc["x"]
+    assert not notes and row["remark"] == ""
+    assert row["low_ns"] < 10_000 < row["high_ns"] and row["inflation"] == pytest.approx(31 / 21)
+    for label, words in (("mixed", "different work"), ("traced", "traced only"), ("rare", "untraced only")):  # fmt: skip
+        assert words in table.loc[label, "remark"]
+        assert math.isnan(table.loc[label, "low_ns"]) and math.isnan(table.loc[label, "inflation"])

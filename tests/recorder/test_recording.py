@@ -64,6 +64,21 @@ print(gpu.fake_finalized())
     assert ran.stdout == "0 20\n1 20\n2\n", ran.stderr
 
 
+def test_graphs_made_before_inside_and_replayed_behind_it(program):
+    text = """
+import nsysalign
+gpu.fake_graph(5000)
+with nsysalign.recording() as run:
+    gpu.fake_graph(5000)
+    timed(3)
+gpu.fake_graph(5000)
+print(len(run.analysis.measured))
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.stdout == "3\n", ran.stderr
+
+
 def test_it_does_not_nest(program):
     text = """
 import nsysalign
