@@ -60,7 +60,7 @@ def test_with_brief_every_choice_changes_the_answer_or_is_refused(asked, stored,
 #: Options that with --brief still say what is recorded, read or written: not what is shown of it.
 RECORDED = {
     "--nsys", "--output", "--accurate", "--no-calibrate", "--graph-trace", "--timeout", "--lock-clocks", "--no-clocks",
-    "--no-host-timers", "--sample-python", "--no-nsys", "--recorder", "--baseline", "--marks", "--batch", "--mode", "--processes",
+    "--no-host-timers", "--sample-python", "--no-nsys", "--recorder", "--baseline", "--untraced", "--marks", "--batch", "--mode", "--processes",
     "--budget", "--clocks", "--backend",
 }  # fmt: skip
 READ_OR_WRITTEN = {

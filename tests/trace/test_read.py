@@ -79,7 +79,7 @@ def test_columns_that_hold_nothing_cost_no_more(export, log):
     ("table", "column"), [(t, f) for t in schema.TABLES for f in t.fields], ids=lambda x: x.name
 )
 def test_an_absent_column_is_its_default_or_named(export, table, column):
-    tables = tiny()
+    tables = tiny() | {schema.UNTRACED.name: [{"start": 1, "end": 2, "globalPid": 3, "plain": 1}]}
     tables[table.name] = [
         {k: v for k, v in row.items() if k not in column.candidates} for row in tables[table.name]
     ]
