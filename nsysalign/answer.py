@@ -29,6 +29,7 @@ from nsysalign.explain.verdict import (
     MIXED,
     SIGNS,
     WRONG,
+    elsewhere,
     sums_of,
     typical_of,
     word_of,
@@ -453,8 +454,12 @@ class _Rows:
     def _of_group(self, label: Label, group: Group, name: str) -> Row:
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
+        beside = 0.0
+        if label.kind == "event" and sums.waiting and self._others:
+            others_ns = sum(self._others.get(n, 0) for n in group.intervals.tolist())
+            beside = elsewhere(group, sums, others_ns)
         sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
-        verdict, text = word_of(sums), sentences.words(group, sums)
+        verdict, text = word_of(sums, beside), sentences.words(group, sums, elsewhere=beside)
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
             verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
         return Row(
@@ -702,7 +707,10 @@ def _proof(analysis: Analysis, row: LabelRow) -> Proof:
     table = analysis.segments  # sorted by interval
     bounds = np.searchsorted(table["interval"].to_numpy(), [row.interval, row.interval + 1])
     name, pieces = row.interval_name, table.iloc[slice(*bounds)]
-    return proof_of(row.label, row.interval, name, row.kind, row.elapsed_ns, pieces)
+    busy_ns = int(analysis.intervals["gpu_busy_ns"].iloc[row.interval])
+    if row.others_ns:  # its own stream's alone
+        busy_ns = min(busy_ns + row.others_ns, row.elapsed_ns)
+    return proof_of(row.label, row.interval, name, row.kind, row.elapsed_ns, pieces, busy_ns)
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import SMALL_NS, Facts, Stretch
-from nsysalign.explain.verdict import GPU_SHARE, Sums, sums_of, typical_of, word_of
+from nsysalign.explain.verdict import GPU_SHARE, Sums, elsewhere, sums_of, typical_of, word_of
 from nsysalign.label import SLOW, Entry, Group, Label
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
@@ -107,7 +107,14 @@ class Case:
 
     @property
     def word(self) -> str:
-        return word_of(self.one)
+        return word_of(self.one, self.elsewhere)
+
+    @cached_property
+    def elsewhere(self) -> float:
+        """As `verdict.elsewhere`."""
+        if not self.sums.waiting or self.on_host:
+            return 0.0
+        return elsewhere(self.group, self.sums, sum(self.others.values()))
 
     @property
     def on_host(self) -> bool:
@@ -245,4 +252,4 @@ class Case:
     @property
     def late(self) -> bool:
         """Over a fifth of its typical interval is not GPU work."""
-        return self.one.busy < GPU_SHARE * self.one.whole
+        return self.one.share(self.one.busy) + self.elsewhere < GPU_SHARE

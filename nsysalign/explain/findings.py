@@ -233,7 +233,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     cause = cause_of(case)
     rule, word = rule_of(case, cause), case.word
     shown = shown_groups(label)
-    words = sentences.words(case.group, case.one, cause)
+    words = sentences.words(case.group, case.one, cause, case.elsewhere)
     if len(shown) > 1 or (shown and case.group not in shown):
         shown = shown if case.group in shown else (*shown, case.group)
         sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
@@ -242,7 +242,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        told = word == WAITING or cause == "waiting"
+        told = word == WAITING or cause == "waiting" or case.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not told:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
@@ -256,6 +256,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if case.others_worked or word == CANNOT_TELL:
         severity = "info"
     hints = advice.advice(rule, case)
+    if not loss_ns and rule != "module-load":  # nothing to save: nothing makes it faster
+        hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
 
 

@@ -15,6 +15,7 @@ from nsysalign.text import safe_text
 #: As many pieces of an interval are kept for its picture; more are not seen.
 _MOST_PIECES = 1_000
 _IDLE = ("launch", "CPU", "sync", "rest")
+_BUSY = ("kernel", "copy", "waiting")
 
 
 class Piece(NamedTuple):
@@ -38,12 +39,28 @@ class Proof:
     pieces: tuple[Piece, ...]
     launch: str  # the call that ended its longest idle time, '' for none
     launch_ns: int  # when that call began
+    busy_ns: int = 0  # how long the GPU worked in it
+
+    def gpu_in(self, ns: int) -> str:
+        """Whether the GPU was "idle" or "busy" in most of a stretch of so long in which the CPU is drawn;
+        '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
+        drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
+        hidden = max(self.busy_ns - drawn, 0)
+        if 2 * hidden <= ns:
+            return "idle"
+        return "busy" if 2 * (self.elapsed_ns - self.busy_ns) <= ns else ""
 
 
 def proof_of(
-    label: str, interval: int, name: str, kind: str, elapsed_ns: int, table: pd.DataFrame
+    label: str,
+    interval: int,
+    name: str,
+    kind: str,
+    elapsed_ns: int,
+    table: pd.DataFrame,
+    busy_ns: int = 0,
 ) -> Proof:
-    """`table`: the interval's segments (`frames.SEGMENTS`).  Neighbours of one column are joined, and
+    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: how long the GPU worked in it.  Neighbours of one column are joined, and
     named by the longest; of very many only the largest part of each thousandth is kept."""
     table = table.sort_values("start_ns", kind="stable")
     start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
@@ -81,6 +98,7 @@ def proof_of(
         tuple(pieces),
         safe_text(launch.what),
         launch.start_ns,
+        busy_ns,
     )
 
 

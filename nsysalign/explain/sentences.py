@@ -27,6 +27,7 @@ from nsysalign.explain.verdict import (
     CPU,
     FLOOR,
     GPU,
+    GPU_SHARE,
     LAUNCH,
     MIXED,
     NCCL,
@@ -115,6 +116,8 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
             f"{reads}; {_takes(case, numbers)}. It is a first call: the CPU sets up, loads or compiles code, "
             f"{outside} outside CUDA and {loaded} in CUDA calls, most in {safe_text(case.group.of_cause('api')[0].what)}."
         )
+    if word == GPU and case.one.share(case.one.busy) < GPU_SHARE:
+        return f"{reads}{_works_elsewhere(case, numbers)}"
     if word == GPU:
         return f"{reads}{_works(case, numbers)}"
     if word == MIXED and not cause:
@@ -155,6 +158,15 @@ def _works(case: Case, numbers: Numbers) -> str:
         name = name[: _KERNEL_LETTERS - 1] + "…"
     largest = numbers.share("largest_kernel", part, 1)
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def _works_elsewhere(case: Case, numbers: Numbers) -> str:
+    """That its end waits for what it launched itself: that is what is timed."""
+    streams = sorted(case.others)[:3]
+    named = " and ".join(numbers.count(f"working_stream_{n}", s) for n, s in enumerate(streams))
+    what = f"stream{'s' if streams[1:] else ''} {named}"
+    share = numbers.share("gpu_elsewhere", case.elsewhere + case.one.share(case.one.busy), 1)
+    return f": {share} kernels, most of them what it launched itself on {what} and waits for."
 
 
 def _takes(case: Case, numbers: Numbers) -> str:
@@ -641,12 +653,15 @@ def _fits(behind: str, text: str) -> bool:
 # --- words of a row ---
 
 
-def words(group: Group, sums: Sums, cause: str = "") -> str:
-    """The verdict of a group in words with its number, at most 24 letters.  cause: as in `Case.avoidable`."""
-    word = word_of(sums)
+def words(group: Group, sums: Sums, cause: str = "", elsewhere: float = 0.0) -> str:
+    """The verdict of a group in words with its number, at most 24 letters.  cause: as in `Case.avoidable`;
+    elsewhere: as `verdict.elsewhere`."""
+    word = word_of(sums, elsewhere)
     late = sums.share(sums.late)
     if group.empty == group.count:
         return "no GPU work"
+    if word == GPU and sums.share(sums.busy) < GPU_SHARE:
+        return f"{percent(sums.share(sums.busy) + elsewhere)} on other streams"
     if word == GPU:
         what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
         if sums.busy - sums.gpu > 0.05 * sums.whole:

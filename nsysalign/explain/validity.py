@@ -237,11 +237,11 @@ def _fill_inside(case: Case) -> Reason | None:
 
 
 def _overlapping(case: Case) -> Reason | None:
-    """Timings of one label that overlap on one stream: what runs in one of them is mostly the work of
-    others, queued there.  A stream runs one after the other: together they cannot have had more work
-    than the time in which at least one of them was open.
+    """Timings of one label that overlap on one stream: most of what runs in one of them runs in others,
+    too.  A stream runs one piece of work after the other: together they had no more than the time in
+    which at least one of them was open.
 
-    timing 1   [ A1 | B1 | C1 | A2 )              on average at most span / count of it is its own
+    timing 1   [ A1 | B1 | C1 | A2 )              shared out it is span / count each
     timing 2        [ B1 | C1 | A2 | B2 )
     """
     label, facts = case.label, case.facts
@@ -259,11 +259,11 @@ def _overlapping(case: Case) -> Reason | None:
     said = Numbers()
     said.evidence["timings_at_a_time"] = deep = label.steady_ns / span_ns
     text = (
-        f"measured {said.time('typical', case.group.typical_ns)}, on average at most {said.time('of_its_own', span_ns / count)} "
-        f"of it its own work: {said.count('steady_timings', count, 'timing')} overlap, {deep:.1f} at a time, on one stream, "
-        "and the rest is other work queued there"
+        f"measured {said.time('typical', case.group.typical_ns)}; its {said.count('steady_timings', count, 'timing')} overlap, "
+        f"{deep:.1f} at a time, on one stream: most of what runs in one of them runs in others, too; shared out each takes "
+        f"{said.time('shared_out', span_ns / count)}"
     )
-    return Reason("overlapping", MIXED, "other timings' work", text, said.evidence)
+    return Reason("overlapping", MIXED, f"overlap, {deep:.1f} at a time", text, said.evidence)
 
 
 # --- clocks, caches, spread: what makes the number another one ---

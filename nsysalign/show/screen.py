@@ -285,7 +285,8 @@ def _picture(said: Answer, width: int) -> list[Text]:
     bar, named = Text("▕"), {"rest"}
     for _, length, name in blocks:
         fill, style = COLUMN_FILLS[name]
-        words = "CPU, GPU idle" if name == "CPU" and length >= 17 else name
+        gpu = proof.gpu_in(length * proof.elapsed_ns // cells) if name == "CPU" else ""
+        words = f"CPU, GPU {gpu}" if gpu and length >= 17 else name
         inside = length == longest[name] and len(words) + 2 <= length
         named |= {name} if inside else set()
         bar += Text(f"{f' {words} ':{fill}^{length}}" if inside else fill * length, style)

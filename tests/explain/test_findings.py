@@ -10,6 +10,7 @@ import pytest
 
 from nsysalign.answer import answer
 from nsysalign.explain.rules import OF_LABELS
+from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, found, interval, piece, repeat
 
@@ -238,7 +239,7 @@ def test_overlapping_timings_are_not_summed_and_not_green():
 
     row = timed(100)
     assert row.findings == ("overlapping",) and row.verdict == "mixed" and row.overlapping
-    assert "3.5 at a time" in row.sentence and "at most 115 us" in row.sentence
+    assert "3.5 at a time" in row.sentence and "each takes 115 us" in row.sentence
     assert not row.flagged and row.saving_ns == 0
     assert timed(500).verdict == "gpu_bound", "one after the other"
     assert timed(390).verdict == "gpu_bound", "they hardly overlap"
@@ -264,3 +265,53 @@ def test_only_who_waits_inside_meant_gpu_work(flag, rule):
     """A loader's first batch, behind the model's copy to the GPU, which waits: no wrong timing."""
     drawn = interval("data", ("host", 144_000), kind="host", flags=(flag, "no-gpu-work"))
     assert [name for _, name in found(drawn)] == [rule]
+
+
+def elsewhere(operation, **more):
+    """Eight products on two other streams, for which its end waits."""
+    waits = piece("queued", 4_800, "dependency", stream=17, operation=operation)
+    pieces = (("host", 400), ("api_launch", 60), waits, ("event", 20))
+    drawn = repeat(
+        20,
+        "x",
+        *pieces,
+        **({"other": {13: 2_900, 17: 3_000}, "ordered": True, "operations": 8} | more),
+    )
+    return answer(diagnose(analysis(drawn)))
+
+
+def test_waiting_for_kernels_it_launched_itself_is_gpu_work():
+    told = elsewhere("gemm")
+    row = told.labels[0]
+    assert (row.verdict, row.findings, row.saving_ns) == ("gpu_bound", ("gpu-bound",), 0)
+    assert "91 %" in row.words and "streams 13 and 17" in told.sentence
+    assert not told.fixes and not row.flagged
+
+
+@pytest.mark.parametrize("more", [{"operation": "copy H2D pinned"}, {"other": {13: 50}}])
+def test_waiting_for_copies_or_earlier_work_is_not(more):
+    assert elsewhere(**({"operation": "gemm"} | more)).labels[0].verdict == "waiting"
+
+
+def test_where_nothing_can_be_saved_nothing_makes_it_faster():
+    """Small launches for another stream, which works all the time."""
+    pieces = [("api_launch", 3), ("launch_latency", 2)] * 20
+    more = {"flags": ("other-streams-worked",), "operations": 20, "ordered": True}
+    drawn = analysis(repeat(20, "x", *pieces, other={13: 100}, **more))
+    told = answer(diagnose(replace(drawn, known=Known(**TORCH))))
+    assert told.labels[0].saving_ns == 0 and told.labels[0].findings == ("many-tiny-kernels",)
+    assert not [fix for fix in told.fixes if fix.purpose == "make it faster"]
+
+
+@pytest.mark.parametrize(
+    ("busy_us", "cpu_us", "expected"),
+    [(975, 250, "busy"), (500, 900, ""), (100, 900, "idle"), (300, 250, "")],
+)
+def test_what_the_gpu_does_beside_the_cpu_of_a_host_timer(busy_us, cpu_us, expected):
+    """A drawing said 'GPU idle' for 27 ms in which kernels ran without a gap."""
+    drawn = interval("x", ("host", cpu_us), ("sync", 1_000 - cpu_us), kind="host", issued=busy_us)
+    drawn = diagnose(analysis(drawn))
+    proof = answer(
+        replace(drawn, intervals=drawn.intervals.assign(gpu_busy_ns=busy_us * 1_000))
+    ).proof
+    assert proof.gpu_in(cpu_us * 1_000) == expected
