@@ -228,6 +228,10 @@ def demangled(name: str) -> str:
     return "::".join(parts) + (region[0] if region else "")
 
 
+#: torch's function that a kernel of one element each is made for: `float16_copy_kernel_cuda`.
+_DOES = re.compile(r"\w_kernel_(cuda|impl)$")
+
+
 def kernel_name(detail: str, width: int = 48) -> str:
     """A kernel as findings name it: without return type, namespaces, parameters and template
     arguments, but with its functor; whole if its brackets do not match."""
@@ -238,10 +242,15 @@ def kernel_name(detail: str, width: int = 48) -> str:
         # some libraries call every kernel "kernel": then its namespace names it
         plain = f"{space[-1]}::{head}" if space and head.lower().startswith("kernel") else head
     parts = re.findall(r"\w+", name)
-    functor = next((w for w in parts if "Functor" in w[1:] or w.startswith("Functor_")), plain)
+    functor = next(
+        (w for w in parts if "Functor" in w[1:] or w.startswith("Functor_") or _DOES.search(w)),
+        plain,
+    )
     if shared := _SHARED_NAME.search(name):  # cutlass::Kernel2<cutlass_80_…_align4>(T1::Params)
         return middle(f"{plain} {shared[1]}", width)
     text = plain if functor in plain else f"{plain} ({functor})"
+    if len(text) > width >= len(functor) and _DOES.search(functor):
+        return functor  # what it does says more than how
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

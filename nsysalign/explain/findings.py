@@ -48,8 +48,8 @@ from nsysalign.text import plural
 
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
-#: A wait for so many operations holds up all launching.
-OFTEN = 10
+#: A wait for so many operations holds up all launching, and a result that is read back for so many.
+OFTEN, OFTEN_READ = 10, 50
 #: Fewer timings than this beside its first calls: these lead.
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
@@ -271,7 +271,8 @@ def cause_of(case: Case) -> str:
     cause = max(parts, key=parts.__getitem__)
     if case.sums.share(parts[cause]) < 0.05:
         return ""
-    waits, often = case.group.work.waits, case.operations <= OFTEN * case.group.work.waits
+    waits = case.group.work.waits
+    often = case.operations <= (OFTEN_READ if case.copies_back else OFTEN) * waits
     often = often or case.one.share(case.one.sync) >= 0.05
     held = waits and often and cause in ("cpu", "launches", "sync") and case.word != WAITING
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them

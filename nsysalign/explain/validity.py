@@ -19,7 +19,7 @@ from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import union
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
-from nsysalign.text import short_name
+from nsysalign.text import kernel_name
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
 FLOOR_AT_MOST_NS = 50_000
@@ -430,4 +430,4 @@ def largest_kernel(case: Case) -> tuple[str, float]:
     if not sums or case.ns("graph") > case.ns("kernel"):
         return "", 0.0
     name = max(sums, key=sums.__getitem__)
-    return short_name(name), sums[name] / max(whole, 1)
+    return kernel_name(name), sums[name] / max(whole, 1)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.explain.rules import OF_LABELS
 from nsysalign.model import Known
+from nsysalign.text import kernel_name
 
 from .drawing import analysis, diagnose, found, interval, piece, repeat
 
@@ -315,3 +318,27 @@ def test_what_the_gpu_does_beside_the_cpu_of_a_host_timer(busy_us, cpu_us, expec
         replace(drawn, intervals=drawn.intervals.assign(gpu_busy_ns=busy_us * 1_000))
     ).proof
     assert proof.gpu_in(cpu_us * 1_000) == expected
+
+
+def test_a_result_that_is_read_back_holds_up_launching():
+    """A read-back in each repetition of 24 operations: the CPU cannot run ahead of the GPU."""
+    calls = [p for _ in range(24) for p in (("api_launch", 5), ("host", 6), ("kernel", 5))]
+    back = piece("memcpy", 2, direction="D2H", memory="pinned", bytes=8)
+    drawn = repeat(20, "x", *calls, back, ("sync", 4), *calls[:3], ("event", 5))
+    told = analysis(drawn)
+    told = replace(told, groups=told.groups.assign(waits=1))
+    row = (0, "memcpy", "D2H pinned", 1, 8, -1)
+    issued = frames.check(pd.DataFrame([row], columns=frames.ISSUED.names), frames.ISSUED)
+    found = answer(diagnose(replace(told, issued=issued)))
+    assert found.labels[0].findings == ("sync-inside",) and "1 result" in found.sentence
+    assert answer(diagnose(told)).labels[0].findings == ("host-gap",), "a wait for 26 operations"
+
+
+def test_a_kernel_is_named_by_what_it_does():
+    name = (
+        "void at::native::vectorized_elementwise_kernel<8, at::native::float16_copy_kernel_cuda(at::TensorIteratorBase&)::"
+        "{lambda(float)#1}, std::array<char*, 2ul> >(int, at::native::float16_copy_kernel_cuda(...))"
+    )
+    assert kernel_name(name) == "float16_copy_kernel_cuda"
+    told = answer(diagnose(analysis(repeat(8, "x", piece("kernel", 400, name), ("event", 5)))))
+    assert "float16_copy_kernel_cuda is 100 %" in told.sentence

@@ -681,3 +681,30 @@ def test_time_in_which_a_data_loader_gets_the_next_batch(tmp_path):
     found = rules(replace(busy, of_runs=(known,)))["whole-run"]
     assert found.severity == "warning", "what to do is known"
     assert rules(replace(busy, of_runs=(IDLE,)))["whole-run"].severity == "info"
+
+
+def test_round_trips_of_a_fifth_of_a_run_are_told():
+    """A public trace: 22 gaps between a copy back and the next one in, 28 % of the run, one cause."""
+    busy = analysis(
+        interval("run", ("kernel", 700), piece("host", 250, None), ("kernel", 50), kind="run")
+    )
+    known = IDLE._replace(back_ns=230_000, back_count=22)
+    found = rules(replace(busy, of_runs=(known,)))["whole-run"]
+    assert found.severity == "warning" and "22 times" in found.title
+
+
+def test_set_up_of_most_of_the_time_is_told_whatever_the_gpu_does(tmp_path):
+    """A public trace: 119 of 136 ms in cuMemAllocAsync, and a kernel of 14 ms."""
+
+    def draw(w):
+        w.call("other", 0, 119_000_000, name="cuMemAllocAsync")
+        w.kernel(122_000_000, 136_000_000, w.call("launch", 121_000_000, 121_004_000))
+
+    made = recorded(tmp_path, draw, until=137_000_000)
+    assert "cuMemAllocAsync 119 ms" in answer(made).sentence
+
+    def short(w):
+        w.call("other", 0, 9_000_000, name="cuMemAllocAsync")
+        w.kernel(12_000_000, 26_000_000, w.call("launch", 11_000_000, 11_004_000))
+
+    assert "cuMemAllocAsync" not in answer(recorded(tmp_path, short, until=27_000_000)).sentence

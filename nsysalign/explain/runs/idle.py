@@ -236,6 +236,7 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
             known.back_ns,
             {"between_copies_ns": known.back_ns, "count": known.back_count},
             (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else (),
+            sure=True,
         )
     pauses_ns = sum(gap.ns for gap in longest)
     several = pauses_ns >= max(PAUSES_SHARE * explained, LEAST_NS)

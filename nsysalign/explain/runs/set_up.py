@@ -103,10 +103,12 @@ def set_up(run: Run) -> Findings:
     """CUDA calls before the GPU's first work, and after its last, are what the process did; where
     they are not, what the CPU did outside of them may be as it should be."""
     known = run.fact(SetUp)
-    if known is None or known.busy_ns >= _BUSY * known.whole_ns:
+    if known is None:
         return
     whole, least = known.whole_ns, SET_UP_SHARE * known.whole_ns
     before, after = known.before, known.after
+    if known.busy_ns >= _BUSY * whole and before.ns < least:  # else it is most of what there is
+        return
     worked = f"the GPU works for {span(known.busy_ns)}."
     evidence = {"before_first_work_ns": before.ns, "gpu_works_ns": known.busy_ns}
     if before.ns + after.ns >= least:
