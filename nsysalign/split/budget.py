@@ -1,15 +1,23 @@
-"""Alignment to budgets: the partition of every window, its sums, their bounds, and the tables that
-are made of them.
+"""From an alignment to budgets: split every window into pieces, add these up, bound the sums, and
+make tables of them.
 
     window          [-----------------------------------)
     stream    KKKKKK  gap  KKKK  gap  KKKK  gap  KKKK  gap
     shared          [gap   KKKK  gap  KKKK  gap  KKKK)        the same for every window: running sums at two times
     tail                                             [gap)    ends with the end record, not with an operation
 
-Every gap of a stream is explained once, from its P and N, the operations beside it; a window that
-cuts it holds a part of that.  Only its tail, which follows the last operation that was issued before
-its end record, is a window's alone; a host timer is all tail.  A window at either end of its error bar
-is a window like all others.
+window    a measured interval on the timeline of the GPU: a row of `alignment.windows`
+lane      a stream of one process, by its number: a row of `alignment.lanes`; some lanes stand for
+          several streams (`Streams.members`)
+block     a stretch in which a lane executes something; the blocks of a lane never overlap
+gap       a stretch between two blocks; the operation before it is called P, the one after it N
+piece     a stretch of a window with one cause; pieces tile the window
+tail      the end of a window, after the last operation that was issued before its end record
+place     where a window lies: as it was measured, or moved to one end of its error bar
+issued    by when the host began the call that launches an operation, not by when it executes
+
+Every gap is explained once, from its P and N, and each window that cuts the gap takes its share of
+that explanation.  Only the tail is explained for each window alone.  A host timer is all tail.
 """
 
 from __future__ import annotations
@@ -67,23 +75,28 @@ _ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class SplitTrace:
-    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of:
-    `parts` (`frames.PARTS`: of every window the same causes, one after the other), `details`, and
-    about how many segments each window has (`size`).  Intervals are given by their
-    numbers, ascending."""
+    """A trace with all its windows split by cause.
+
+    Methods take windows by their numbers (rows of `alignment.windows`), in ascending order.
+    """
 
     trace: Trace
     alignment: Alignment
     explainer: Explainer
+    #: `frames.PARTS`: every window has a row for each of the same causes, in the same order.
     parts: pd.DataFrame
+    #: Per window, roughly how many segments it has.
     size: np.ndarray
+    #: `frames.DETAILS`.
     details: pd.DataFrame
-    operations: np.ndarray  # how many touch each window of a stream
-    #: What host timers waited for while it ran: window, operation and nanoseconds (3, n).
+    #: Per window, how many operations touch it.
+    operations: np.ndarray
+    #: The operations that host timers waited for while these executed: int64 (3, n), with the rows
+    #: window, operation and nanoseconds.
     waited_for: np.ndarray
 
     def budgets(self, windows: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Nanoseconds of windows, by cause: int64 (windows, causes)."""
+        """Return how long (ns) these windows spent on each cause: int64 (windows, causes)."""
         count = max(len(self.alignment.windows), 1)
         ns = self.parts["ns"].to_numpy().reshape(count, -1)[windows]
         out = np.zeros((len(CAUSES), len(ns)), np.int64).T
@@ -92,7 +105,7 @@ class SplitTrace:
         return out
 
     def segments(self, windows: np.ndarray) -> pd.DataFrame:
-        """`frames.SEGMENTS` of these windows."""
+        """Return `frames.SEGMENTS` of these windows."""
         arrays = self.segment_arrays(windows)
         table = {
             "interval": arrays.interval,
@@ -106,32 +119,35 @@ class SplitTrace:
         return frames.check(pd.DataFrame(table), frames.SEGMENTS)
 
     def segment_arrays(self, windows: np.ndarray) -> Segments:
-        """The same as arrays: pieces, joined where they touch and are the same.  The text is only
-        made for the rows that are shown."""
+        """Return the segments of these windows as arrays.
+
+        A segment joins neighbouring pieces that touch and say the same.  Its words are made only
+        when they are asked for, as a page shows few of the rows.
+        """
         places = Windows.measured(self.alignment)
         spans = Spans(windows, places.start[windows], places.end[windows])
         pieces = _pieces_of(self.explainer, places, spans)
         continues = pieces.end[:-1] == pieces.start[1:]
         for column in (pieces.window, pieces.cause, pieces.ref_kind, pieces.ref, pieces.detail):
             continues &= column[1:] == column[:-1]
-        count = len(pieces.window)
-        first = np.flatnonzero(np.append(True, ~continues)[:count])
-        last = np.flatnonzero(np.append(~continues, True)[:count])
-        end = pieces.end[last]
-        pieces = pieces.take(first)
+        count = len(pieces.window)  # may be 0
+        is_first = np.append(True, ~continues)[:count]
+        is_last = np.append(~continues, True)[:count]
+        firsts = pieces.take(np.flatnonzero(is_first))
+        end = pieces.end[np.flatnonzero(is_last)]
         return Segments(
-            interval=pieces.window,
-            start=pieces.start,
-            ns=end - pieces.start,
-            cause=pieces.cause,
-            ref_kind=pieces.ref_kind,
-            ref_id=ref_ids(self.trace, self.alignment, pieces),
-            words=lambda index: words(self.trace, self.alignment, pieces.take(index)),
+            interval=firsts.window,
+            start=firsts.start,
+            ns=end - firsts.start,
+            cause=firsts.cause,
+            ref_kind=firsts.ref_kind,
+            ref_id=ref_ids(self.trace, self.alignment, firsts),
+            words=lambda index: words(self.trace, self.alignment, firsts.take(index)),
         )
 
 
 def _pieces_of(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Tile spans of windows with pieces, exactly."""
+    """Return pieces that tile these spans of windows exactly, sorted by window and time."""
     host = windows.host[spans.window]
     parts = [stream_pieces(explainer, windows, spans.take(~host))]
     if host.any():
@@ -142,11 +158,13 @@ def _pieces_of(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
 def split_trace(
     trace: Trace, alignment: Alignment, latency: np.ndarray | None = None
 ) -> SplitTrace:
-    """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch
-    latencies (`launch_latency`) where they were measured on more than this trace.
+    """Split every window of the alignment by cause (docs/design.md) and return the result.
 
-    sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the
-    trace's fault.
+    latency: the usual launch latencies (ns, by kind of operation) where they were measured on more
+             than this trace; None measures them in this trace (`launch_latency`)
+
+    The parts of a window add up to its elapsed_ns exactly.  An AssertionError says that they do
+    not: a bug here, never the trace's fault.
     """
     usual = launch_latency(trace) if latency is None else latency
     explainer = Explainer(trace, alignment, usual)
@@ -170,8 +188,11 @@ def split_trace(
 
 
 class _Partition:
-    """What is added up over the windows of an alignment: at every place that they may have (as measured,
-    then at the ends of their error bars) nanoseconds by cause; as measured, all that `SplitTrace` has."""
+    """Adds up what the windows of an alignment are made of.
+
+    Nanoseconds by cause are added up at every place of the windows: as measured, then at either
+    end of their error bars.  All else that `SplitTrace` holds is added up as measured only.
+    """
 
     def __init__(self, explainer: Explainer) -> None:
         trace, alignment = explainer.trace, explainer.alignment
@@ -189,7 +210,7 @@ class _Partition:
         self.waited_for = [np.empty((3, 0), np.int64)]
 
     def add_shared(self) -> None:
-        """What windows of streams share with all others, lane by lane."""
+        """Add the shared part of all windows of streams, from start to tail, lane by lane."""
         on_streams = np.flatnonzero(~self.host)
         lanes = self.places[0].lane[on_streams]
         for lane, windows in group(lanes, on_streams).items():
@@ -199,7 +220,7 @@ class _Partition:
             self._add_operations(lane, windows)
 
     def _add_lane(self, lane: int, windows: np.ndarray) -> None:
-        """Adds what windows of one lane hold from their starts to their tails."""
+        """Add the shared part of these windows of one lane, from their starts to their tails."""
         measured = _SpansByStart(windows, self.places[0].start, self.tails[0])
         sums = RunningSums(self.explainer, lane, windows, self.totals)
         for pieces in sums.between([place.start for place in self.places], self.tails):
@@ -210,18 +231,18 @@ class _Partition:
             self.details.add_shared(pieces, spans)
 
     def _add_operations(self, lane: int, windows: np.ndarray) -> None:
-        """How many operations of the lane touch each window, and what these moved."""
+        """Count the operations of the lane that touch each window, and add the bytes they moved."""
         explainer = self.explainer
         spans = Spans(windows, self.places[0].start[windows], self.places[0].end[windows])
         positions = explainer.streams.positions(lane)
-        ended = np.sort(explainer.op_end[positions])
-        before = np.searchsorted(ended, spans.start, side="right")
-        begun = np.searchsorted(explainer.op_start[positions], spans.end)
-        self.operations[windows] = np.where(spans.end > spans.start, begun - before, 0)
+        ends = np.sort(explainer.op_end[positions])
+        over = np.searchsorted(ends, spans.start, side="right")  # before the window
+        begun = np.searchsorted(explainer.op_start[positions], spans.end)  # before its end
+        self.operations[windows] = np.where(spans.end > spans.start, begun - over, 0)
         self.details.add_moved_during(positions, spans)
 
     def add_tails(self) -> None:
-        """What windows do not share with others; of host timers all."""
+        """Add the tail of every window, which is the whole of a host timer."""
         executed = [np.empty(0, np.int64)]
         for number, place in enumerate(self.places):
             tail, total = self.tails[number], self.totals[number]
@@ -241,17 +262,22 @@ class _Partition:
         self.operations += np.bincount(window, minlength=len(self.operations))
 
     def _executed(self, pieces: Pieces) -> np.ndarray:
-        """Windows of host timers and the operations that executed in them, without earlier work, as one
-        number each.  What they waited for, earlier work too, is kept."""
+        """Return the pairs of a host timer and an operation that executed while the timer waited
+        for it, each pair once and as one number: window << 32 | operation.
+
+        Work that was queued before the window is left out of the pairs, but not of `waited_for`,
+        to which all pieces that execute are added.
+        """
         executes = (pieces.ref_kind < WORK) & (pieces.cause < WORK)
-        pieces = pieces.take(np.flatnonzero(executes & self.host[pieces.window]))
-        ns = pieces.end - pieces.start
-        self.waited_for.append(np.stack([pieces.window, pieces.ref, ns]))
-        inside = pieces.detail == 0
-        return np.unique(pieces.window[inside] << 32 | pieces.ref[inside])
+        executes &= self.host[pieces.window]
+        executing = pieces.take(np.flatnonzero(executes))
+        ns = executing.end - executing.start
+        self.waited_for.append(np.stack([executing.window, executing.ref, ns]))
+        inside = executing.take(executing.detail == 0)
+        return np.unique(inside.window << 32 | inside.ref)
 
     def check(self) -> None:
-        """Whether the parts of every window add up to it."""
+        """Raise an AssertionError if the parts of any window do not add up to its length."""
         windows = self.explainer.alignment.windows
         length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
         wrong = np.flatnonzero(self.totals[0].sum(axis=1) != length)
@@ -260,21 +286,24 @@ class _Partition:
             raise AssertionError(f"budgets of {len(wrong)} windows do not add up, first: {first}")
 
     def take_totals(self) -> list[np.ndarray]:
-        """The totals, which are given up here with the places: they take much memory."""
+        """Return the totals by place, and drop them here with the places to free their memory."""
         totals = self.totals
         self.totals, self.places, self.tails = [], [], []
         return totals
 
 
 class RunningSums:
-    """How much of each cause lies between times of one lane, for windows that no record closes: the
-    difference of running sums at the two.
+    """Adds up how much of each cause lies between two times of one lane: the running sum up to the
+    second time minus the running sum up to the first.
 
         lane     KKKK  gap  KKKK   gap   KKKK  gap  KKKK
         batches  [1                )[2                 )[3          explained one after the other
         window        [start                end)
 
-    Adds to `totals`, one array (windows, causes) for each place that the windows may have.
+    The lane is explained as a window sees it that no record closes.
+
+    windows: the numbers of the windows on this lane
+    totals:  ns by place of the windows, each int64 (all windows, causes); sums are added to these
     """
 
     def __init__(
@@ -292,8 +321,13 @@ class RunningSums:
         self.before_batch = np.zeros(len(CAUSES), np.int64)
 
     def between(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Iterator[Pieces]:
-        """Adds what lies between start and end, for each place (arrays of all windows).  Yields the
-        pieces of each batch: there is never more than one of them in memory."""
+        """Add what lies between start and end to the totals, and yield the pieces of each batch.
+
+        Only one batch is in memory at a time.
+
+        starts, ends: by place, the times (ns) of all windows
+        """
+        # subtract the running sum at the start, add the one at the end
         readings = []
         for total, start, end in zip(self.totals, starts, ends, strict=True):
             readings.append(_Reading(self.windows, start, total, sign=-1))
@@ -311,7 +345,10 @@ class RunningSums:
             yield pieces
 
     def _before(self, pieces: Pieces, times: np.ndarray) -> np.ndarray:
-        """How much of each cause lies before each time inside a batch: (times, causes)."""
+        """Return how much (ns) of each cause lies before each time: int64 (times, causes).
+
+        pieces: the batch that all the times lie in; `before_batch` then moves on to its end
+        """
         before = np.tile(self.before_batch, (len(times), 1))
         for cause in distinct(pieces.cause).tolist():
             rows = np.flatnonzero(pieces.cause == cause)
@@ -322,8 +359,12 @@ class RunningSums:
 
 
 class _Reading:
-    """The starts (sign -1) or ends (1) of windows at one place, by time: there running sums are read, and
-    added to `total`."""
+    """The times at which running sums are read: the starts or the ends of windows at one place.
+
+    window, time: arrays of equal length, sorted by time
+    total:        int64 (all windows, causes), to which each reading is added
+    sign:         -1 for starts (the reading is subtracted), 1 for ends
+    """
 
     def __init__(
         self, windows: np.ndarray, edge: np.ndarray, total: np.ndarray, *, sign: int
@@ -335,12 +376,16 @@ class _Reading:
         self.sign = sign
 
     def during(self, low: int, high: int) -> slice:
-        """The rows after `low`, up to `high`."""
-        return slice(*np.searchsorted(self.time, [low, high], side="right").tolist())
+        """Return the rows whose times are later than `low` and not later than `high`."""
+        first, stop = np.searchsorted(self.time, [low, high], side="right").tolist()
+        return slice(first, stop)
 
 
 class _SpansByStart:
-    """Spans of windows that are asked for from left to right."""
+    """Spans of windows, which are asked for from left to right.
+
+    coming: all windows by start; open: those that had begun by the last stretch asked for
+    """
 
     def __init__(self, windows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         self.start = start
@@ -349,8 +394,10 @@ class _SpansByStart:
         self.open = windows[:0]
 
     def touched(self, low: int, high: int) -> Spans:
-        """The spans that have begun before `high` and are not over at `low`, where the last stretch
-        that was asked for ended."""
+        """Return the spans that touch the stretch from `low` to `high`.
+
+        `low` is where the stretch before, the last one that was asked for, ended.
+        """
         first, stop = np.searchsorted(self.start[self.coming], [low, high])
         lasting = self.open[self.end[self.open] > low]
         self.open = np.append(lasting, self.coming[first:stop])
@@ -358,23 +405,36 @@ class _SpansByStart:
 
 
 def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray:
-    """Where the tail of each window of one lane begins, in which it sees the stream in its own way: at
-    the end of the last operation that was issued before its end record, as were all before that; at
-    its own end where the operation behind that was issued before the end record, too."""
+    """Return, for each window of one lane, when (ns) its tail begins.
+
+    The tail begins at the end of the last block up to which all were issued before the window's
+    end record.  A window has no tail (its own end is returned) where the first block behind the
+    window was issued before the end record too: then its last gap ends with that block, as the
+    gap does for every other window.
+    """
     blocks = explainer.streams.blocks(lane)
-    issue = pick(explainer.call_start, explainer.call[blocks.ref], NEVER)
-    issued = np.searchsorted(np.maximum.accumulate(issue), windows.close_ns) if len(issue) else 0
+    call = explainer.call[blocks.ref]
+    issue = pick(explainer.call_start, call, NEVER)
+    latest_issue = np.maximum.accumulate(issue)
+    issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
     begun = np.searchsorted(blocks.start, windows.end)
-    last = np.minimum(issued, begun)
-    following = pick(issue, np.where(begun < len(issue), begun, -1), NEVER)
-    no_tail = (last == begun) & (following > NEVER) & (following < windows.close_ns)
-    start = np.clip(pick(blocks.end, last - 1, NEVER), windows.start, windows.end)
+    count = np.minimum(issued, begun)  # how many blocks lie before the tail
+    behind = np.where(begun < len(issue), begun, -1)  # the first block behind the window
+    issue_behind = pick(issue, behind, NEVER)
+    no_tail = (count == begun) & (issue_behind > NEVER) & (issue_behind < windows.close_ns)
+    last_end = pick(blocks.end, count - 1, NEVER)
+    start = np.clip(last_end, windows.start, windows.end)
     return np.where(no_tail, windows.end, start)
 
 
 def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> Iterator[Pieces]:
-    """Pieces of windows from `start` on, in batches during which about as many calls begin; a window
-    with more calls than that is cut where some of them begin."""
+    """Yield pieces of windows from `start` to their ends, in batches that bound the memory.
+
+    About _CALLS calls begin during the windows of a batch.  A window during which more of them
+    begin is cut, so that it comes in several batches.
+
+    start: when (ns) the tail of each window begins
+    """
     calls = explainer.call_start
     with_tail = np.flatnonzero(start < windows.end)
     edges = calls[::_CALLS]
@@ -387,8 +447,11 @@ def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> I
 
 
 def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator[Pieces]:
-    """Sorted disjoint pieces of a lane from `low` to `high`, as windows see them that no record
-    closes, in batches of a bounded number of blocks, and of calls that were made meanwhile."""
+    """Yield sorted, disjoint pieces of a lane from `low` to `high` (ns), in batches that bound the
+    memory: each holds at most _BLOCKS blocks, and at most _CALLS calls begin during it.
+
+    The pieces are those that a window would have that no record closes.
+    """
     starts = explainer.streams.blocks(lane).start
     edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::_CALLS], [low, high]])
     edges = np.unique(edges[(edges >= low) & (edges <= high)])
@@ -399,9 +462,13 @@ def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator
 
 
 def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
-    """`frames.PARTS`: a row per interval and cause that occurs at all.  `totals`: ns per window and
-    cause where the windows are, and at the ends of their error bars; the list is emptied."""
-    causes = np.flatnonzero(np.logical_or.reduce([total.any(axis=0) for total in totals]))
+    """Return `frames.PARTS`: for every interval a row for each cause that occurs in any of them.
+
+    totals: ns by place of the windows (the measured one first), each int64 (windows, causes); the
+            list is emptied on the way to free its memory
+    """
+    occurs = np.logical_or.reduce([total.any(axis=0) for total in totals])
+    causes = np.flatnonzero(occurs)
     ns = totals.pop(0).take(causes, axis=1)
     count = len(ns)
     lower, upper = ns.copy(), ns.copy()
@@ -422,7 +489,7 @@ def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
 
 
 def _busiest(table: pd.DataFrame) -> pd.DataFrame:
-    """Of each interval at most MOST_STREAMS rows, those of the streams that worked longest."""
+    """Return at most MOST_STREAMS rows of each interval: the streams that worked longest."""
     if table["lane"].nunique() <= MOST_STREAMS:
         return table
     table = table.sort_values(["ns", "lane"], ascending=[False, True])
@@ -430,9 +497,11 @@ def _busiest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def other_streams(split: SplitTrace) -> pd.DataFrame:
-    """`frames.OTHER_STREAMS`: union of execution, per other stream, of work issued between an
-    interval's ends, of the MOST_STREAMS that worked longest; and whether its end is ordered behind
-    that."""
+    """Return `frames.OTHER_STREAMS`: for each interval, how long other streams executed work that
+    was issued inside it, and whether the interval's end record is ordered behind that work.
+
+    Each interval has rows for the MOST_STREAMS streams that worked longest.
+    """
     tables = [pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)]
     held = 0
     for lane in split.explainer.streams.by_lane:
@@ -450,37 +519,65 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
 
 
 def _work_issued_inside(split: SplitTrace, lane: int) -> pd.DataFrame:
-    """Columns interval, lane and ns: how long a lane executed what was issued inside the intervals of
-    its process that lie elsewhere."""
-    explainer, windows = split.explainer, split.alignment.windows
-    blocks = explainer.streams.blocks(lane)
-    call = explainer.call[blocks.ref]
-    issue = explainer.call_start[call[call >= 0]]
+    """Return how long one lane executed work that was issued inside intervals on other lanes.
+
+    lane: the number of a stream's lane
+
+    The table has the columns interval, lane and ns: a row for each interval of the lane's process
+    that ends on another lane and during which some work may have been issued; ns may be 0.
+    """
+    issue, before = _executed_by_issue(split.explainer, lane)
     if not len(issue):
         return pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)
+    windows = split.alignment.windows
     opened = windows["open_ns"].to_numpy()
     closed = windows["close_ns"].to_numpy()
-    members = explainer.streams.members
-    lanes_with_it = [number for number, streams in members.items() if lane in streams]
-    elsewhere = ~np.isin(windows["end_lane"].to_numpy(), [lane, *lanes_with_it])
-    elsewhere &= ~windows["kind"].isin(["host", "run"]).to_numpy()
-    process = split.alignment.lanes["process"].to_numpy()[lane]
-    elsewhere &= windows["process"].to_numpy() == process
-    near = (closed > issue.min()) & (opened <= issue.max())
-    interval = np.flatnonzero(elsewhere & near)
-    order = np.argsort(issue, kind="stable")
-    issue = issue[order]
-    length = (blocks.end - blocks.start)[call >= 0][order]
-    executed = np.append(0, np.cumsum(length))
+    near = (closed > issue[0]) & (opened <= issue[-1])
+    interval = np.flatnonzero(near & _ends_on_another_lane(split, lane))
     first = np.searchsorted(issue, opened[interval])
-    last = np.searchsorted(issue, closed[interval])
-    ns = executed[np.maximum(last, first)] - executed[first]
+    stop = np.searchsorted(issue, closed[interval])
+    stop = np.maximum(stop, first)  # a window that closes before it opens holds nothing
+    ns = before[stop] - before[first]
     return pd.DataFrame({"interval": interval, "lane": lane, "ns": ns})
 
 
+def _executed_by_issue(explainer: Explainer, lane: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return (when each block of a lane was issued, in rising order; how long all blocks before
+    that one in this order executed, and last the sum of all).
+
+    Blocks of which the trace has no call are left out.  The second array is longer by one.
+    """
+    blocks = explainer.streams.blocks(lane)
+    call = explainer.call[blocks.ref]
+    issued = np.flatnonzero(call >= 0)
+    issue = explainer.call_start[call[issued]]
+    order = np.argsort(issue, kind="stable")
+    length = blocks.end[issued] - blocks.start[issued]
+    before = np.append(0, np.cumsum(length[order]))
+    return issue[order], before
+
+
+def _ends_on_another_lane(split: SplitTrace, lane: int) -> np.ndarray:
+    """Return, per window, whether it belongs to the process of a lane but ends on another one.
+
+    False for host timers and runs, which hold the work of all streams, and for windows on a lane
+    that stands for several streams with this one among them.
+    """
+    windows = split.alignment.windows
+    members = split.explainer.streams.members
+    sets_with_lane = [number for number, streams in members.items() if lane in streams]
+    elsewhere = ~np.isin(windows["end_lane"].to_numpy(), [lane, *sets_with_lane])
+    elsewhere &= ~windows["kind"].isin(["host", "run"]).to_numpy()
+    process = split.alignment.lanes["process"].to_numpy()[lane]
+    return elsewhere & (windows["process"].to_numpy() == process)
+
+
 def _ordered_behind(split: SplitTrace, table: pd.DataFrame) -> np.ndarray:
-    """Bool, per row of interval and lane: whether the end record of the interval is ordered behind what
-    was issued to the lane before."""
+    """Return, per row, whether the interval's end record is ordered behind all work that was issued
+    to the row's lane before the record.  False for intervals that no record ends.
+
+    table: columns interval and lane
+    """
     windows = split.alignment.windows
     ordered = np.zeros(len(table), dtype=bool)
     interval = table["interval"].to_numpy()
@@ -494,12 +591,15 @@ def _ordered_behind(split: SplitTrace, table: pd.DataFrame) -> np.ndarray:
 
 
 def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFrame:
-    """`frames.INTERVALS`, named and without findings.  idle_at_most_ns: `idle_by_the_log`."""
+    """Return `frames.INTERVALS`: a row per window, with its name and label, but without findings.
+
+    idle_at_most_ns: per window, as `idle_by_the_log` returns it
+    """
     windows, lanes = split.alignment.windows, split.alignment.lanes
     if windows.empty:
         return frames.empty(frames.INTERVALS)
     total = split.budgets()
-    # position -1: none
+    # a window without a lane or record has position -1, which takes the -1 at the end of these
     stream = np.append(lanes["stream"].to_numpy(), -1)
     device = np.append(lanes["device"].to_numpy(), -1)
     seq = np.append(split.alignment.records["seq"].to_numpy(), -1)
@@ -528,13 +628,18 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
-    """How much executed in each window, by column of `frames.INTERVALS`: of a stream by its budget
-    (`total`), of a host timer what was issued inside it."""
+    """Return the columns of `frames.INTERVALS` that say how long (ns) work executed in each window.
+
+    total: ns by cause, int64 (windows, causes)
+
+    For a window on a stream these are sums of its budget; for a host timer, the work that was
+    issued inside it, wherever that ran.
+    """
     windows = split.alignment.windows
     kernel = total[:, CAUSE["kernel"]].copy()
     with_graphs = kernel + total[:, CAUSE["graph"]]
     outside = np.zeros(len(windows), np.int64)
-    busy = total[:, :WORK].sum(axis=1)
+    busy = _busy_ns(total)
     host = (windows["kind"] == "host").to_numpy()
     if host.any():
         timers = windows[host]
@@ -556,8 +661,11 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
-    """Int64, per window: how long the GPU can have been idle because of the CPU, by the event log alone
-    (`place.lag`); NA where it does not say."""
+    """Return, per window, for how long (ns) the GPU can at most have been idle because of the CPU.
+
+    This is what the event log says by itself (`place.lag`); NA where it does not say, and for all
+    windows where `log` is None.
+    """
     windows = alignment.windows
     if log is None:
         return pd.Series(pd.NA, windows.index, dtype="Int64")
@@ -567,40 +675,66 @@ def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
 
 
 def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
-    """Per window, what is to be known about its number besides its parts."""
+    """Return, per window, the flags of its interval: words about how far its time can be trusted.
+
+    total: ns by cause, int64 (windows, causes)
+    """
     windows = split.alignment.windows
-    idle = total[:, WORK:].sum(axis=1)
-    worked = _others_worked(split, total)
+    idle = _idle_ns(total)
+    others_worked = _others_worked(split, total)
     columns = zip(
         _disturbed(split).tolist(),
-        (2 * worked > idle).tolist(),
-        (100 * worked > idle).tolist(),
+        (2 * others_worked > idle).tolist(),  # for more than half of the idle time
+        (100 * others_worked > idle).tolist(),  # for more than a hundredth of it
         windows["remarks"].array,
         synchronisation_flags(split.trace, split.alignment),
         strict=True,
     )
     flags = []
-    for disturbed, for_long, at_all, remarks, synchronised in columns:
-        texts = [DISTURBED] * disturbed
-        if for_long:
+    for disturbed, mostly, partly, remarks, synchronised in columns:
+        texts = []
+        if disturbed:
+            texts.append(DISTURBED)
+        if mostly:
             texts.append(OTHERS_WORKED)
-        elif at_all:
+        elif partly:
             texts.append(OTHERS_RAN)
         flags.append((*texts, *remarks, *synchronised))
     return flags
 
 
+def _busy_ns(total: np.ndarray) -> np.ndarray:
+    """Return, per window, how long (ns) work executed.  `total`: int64 (windows, causes)."""
+    kinds_of_work = total[:, :WORK]  # the first causes are the kinds of operations
+    return kinds_of_work.sum(axis=1)
+
+
+def _idle_ns(total: np.ndarray) -> np.ndarray:
+    """Return, per window, how long (ns) no work executed.  `total`: int64 (windows, causes)."""
+    reasons_for_idleness = total[:, WORK:]  # all causes behind the kinds of operations
+    return reasons_for_idleness.sum(axis=1)
+
+
 def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
-    """Per window, for how long (ns) other streams of its device executed while its own were idle."""
+    """Return, per window, how long (ns) other streams of its device executed while the window's own
+    stream was idle: the time in which the device was busy minus that of the window's own work.
+
+    0 for host timers and runs.
+
+    total: ns by cause, int64 (windows, causes)
+    """
     windows = split.alignment.windows
     streams = split.explainer.streams
     kind = windows["kind"].to_numpy()
     lane = windows["end_lane"].to_numpy()
-    busy = total[:, :WORK].sum(axis=1)
-    has_idle = total[:, WORK:].sum(axis=1) > 0
-    has_idle &= (kind == "event") | (kind == "nvtx")
+    start = windows["start_ns"].to_numpy()
+    end = windows["end_ns"].to_numpy()
+    busy = _busy_ns(total)
+    on_stream = (kind == "event") | (kind == "nvtx")
+    has_idle = on_stream & (_idle_ns(total) > 0)
     worked = np.zeros(len(windows), np.int64)
     for device, members in streams.devices.items():
+        # lanes that stand for several streams, all of this device
         sets = [
             number
             for number, lanes in streams.members.items()
@@ -608,16 +742,18 @@ def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
         ]
         rows = np.flatnonzero(has_idle & np.isin(lane, [*members, *sets]))
         blocks = streams.blocks(device)
-        before = covered(blocks.start, blocks.end, windows["start_ns"].to_numpy()[rows])
-        after = covered(blocks.start, blocks.end, windows["end_ns"].to_numpy()[rows])
-        worked[rows] = after - before - busy[rows]
+        device_busy = covered(blocks.start, blocks.end, end[rows])
+        device_busy -= covered(blocks.start, blocks.end, start[rows])
+        worked[rows] = device_busy - busy[rows]
     return worked
 
 
 def _disturbed(split: SplitTrace) -> np.ndarray:
-    """Bool, per window: whether the profiler worked in its process inside it: what it does while the
-    host runs ahead, before the GPU begins, does not disturb the measurement.  Everything that it did
-    lies in a run."""
+    """Return, per window, whether the profiler itself worked in the window's process inside it.
+
+    What the profiler does while the host runs ahead, before the GPU begins, lies outside and does
+    not disturb the measurement.  False for runs, in which everything that it did lies.
+    """
     windows = split.alignment.windows
     process = windows["process"].to_numpy()
     measured = windows["kind"].to_numpy() != "run"
@@ -625,7 +761,9 @@ def _disturbed(split: SplitTrace) -> np.ndarray:
     end = windows["end_ns"].to_numpy()
     disturbed = np.zeros(len(windows), dtype=bool)
     for number, rows in split.trace.overhead.groupby("process"):
-        begun = np.searchsorted(np.sort(rows["start_ns"].to_numpy()), end)
-        over = np.searchsorted(np.sort(rows["end_ns"].to_numpy()), start, side="right")
+        begins = np.sort(rows["start_ns"].to_numpy())
+        ends = np.sort(rows["end_ns"].to_numpy())
+        begun = np.searchsorted(begins, end)  # how many have begun before the window's end
+        over = np.searchsorted(ends, start, side="right")  # how many are over by its start
         disturbed |= measured & (process == number) & (begun > over)
     return disturbed
