@@ -46,6 +46,7 @@ CLOCKED = {
 }  # fmt: skip
 FROM_THE_TRACE = {
     "waits", "copies_back", "operations", "without_work", "ended_later", "not_ordered", "working_stream",
+    "working_stream_0", "working_stream_1", "working_stream_2",
     "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
     "migrations_during_kernels_ns", "migrations_without_kernels_ns",
@@ -147,6 +148,28 @@ class Evidence:
         its = [self.rows[n] for n in self.labels[label]]
         rest = [row for row in its if int(row["group"]) not in self.first] or its
         return sum(row["elapsed_ns"] for row in rest)
+
+    def open_ns(self, label: str) -> tuple[int, int]:
+        """For how long at least one of a label's later calls was open, and how many there are."""
+        its = [self.rows[n] for n in self.labels[label]]
+        rest = [row for row in its if int(row["group"]) not in self.first] or its
+        whole, reach = 0, -(1 << 62)
+        for begin, end in sorted((row["start_ns"], row["end_ns"]) for row in rest):
+            whole += max(end - max(begin, reach), 0)
+            reach = max(reach, end)
+        return whole, len(rest)
+
+    def at_a_time(self, label: str) -> tuple[float, float]:
+        deep = self.steady(label) / max(self.open_ns(label)[0], 1)
+        return deep - 1e-3, deep + 1e-3
+
+    def for_it(self, number: int, group: list[int]) -> tuple[float, float]:
+        """From what to what share the GPU worked for an interval, on its stream and on those that it
+        waits for."""
+        waited = sum(self.total(k, "queued") for k in group)
+        waited /= max(sum(self.rows[k]["elapsed_ns"] for k in group), 1)
+        on_it = self.gpu(number) / max(self.rows[number]["elapsed_ns"], 1)
+        return 0.8, waited + on_it + 1e-3
 
     def queued_by_reason(self, number: int) -> set[int]:
         """How long an interval waited for each kind of thing."""
@@ -444,10 +467,12 @@ class Evidence:
             return sum(
                 any(ns >= 1_000 for ns in self.work.elsewhere(self.rows[k]).values()) for k in group
             )
-        if key == "working_stream":
+        if key.startswith("working_stream"):
             sums: Counter = Counter()
             for k in group:
                 sums.update(self.work.elsewhere(self.rows[k]))
+            if key != "working_stream":
+                return set(sums) or NOT_GIVEN
             return sums.most_common(1)[0][0] if sums else NOT_GIVEN
         if key == "stream_waited_for":
             return self.streams_that_ran(row)
@@ -709,6 +734,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "group_timings": lambda: len(marked),
         "group_share": lambda: sum(elapsed(marked)) / max(e.steady(f.label), 1),
         "steady_total_ns": lambda: e.steady(f.label),
+        "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
+        "timings_at_a_time": lambda: e.at_a_time(f.label),
+        "gpu_elsewhere_share": lambda: e.for_it(n, marked),
         "start_stream": lambda: row["start_stream"],
         "end_stream": lambda: row["end_stream"],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(

@@ -255,6 +255,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         severity = "warning"
     if case.others_worked or word == CANNOT_TELL:
         severity = "info"
+    if word == WAITING and case.on_purpose:
+        word = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
     if not loss_ns and rule != "module-load":  # nothing to save: nothing makes it faster
         hints = Advice(hints.measuring)

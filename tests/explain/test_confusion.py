@@ -24,7 +24,7 @@ EXPECTED = {
     "syncin": ("gpu-bound", "info", "gpu_bound"), "streamsync": ("gpu-bound", "info", "gpu_bound"),
     "item": ("gpu-bound", "info", "gpu_bound"), "pageable": ("copy-inside", "warning", "copy_bound"),
     "pinned": ("copy-inside", "warning", "copy_bound"), "d2h": ("copy-inside", "warning", "copy_bound"),
-    "cpugap": ("host-gap", "warning", "cpu_bound"), "otherstream": ("queued", "info", "waiting"),
+    "cpugap": ("host-gap", "warning", "cpu_bound"), "otherstream": ("gpu-bound", "info", "gpu_bound"),
     "wrongstream": ("wrong-stream", "error", "wrong"), "queued": ("gpu-bound", "info", "gpu_bound"),
     "crossstream": ("different-streams", "warning", "doubtful"),
     "small50": ("many-tiny-kernels", "warning", "launch_bound"), "graph": ("graph-opaque", "info", "mixed"),
