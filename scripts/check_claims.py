@@ -734,6 +734,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "group_timings": lambda: len(marked),
         "group_share": lambda: sum(elapsed(marked)) / max(e.steady(f.label), 1),
         "steady_total_ns": lambda: e.steady(f.label),
+        "one_by_one_ns": lambda: (
+            e.total(n, "api_launch", "launch_latency"), e.total(n, "api_launch", "launch_latency", "host")
+        ),
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),
         "gpu_elsewhere_share": lambda: e.for_it(n, marked),

@@ -76,6 +76,8 @@ class Numbers:
 
 #: One piece of the CPU's own time from this length on is work of its own.
 LONG_PIECE_NS = 1_000_000
+#: So many operations are launched one by one, whatever the CPU does between two of them.
+VERY_MANY = 100
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -188,6 +190,19 @@ class Case:
         interval."""
         pieces = [p.ns for p in self.facts.segments(self.group) if p.cause == "host"]
         return sum(ns for ns in pieces if ns >= LONG_PIECE_NS)
+
+    @property
+    def one_by_one_ns(self) -> int:
+        """What launching very many operations costs, each of which runs for less than its launch
+        takes, with the CPU's own code between them: all but its long pieces.  0 for other work, and where
+        what the CPU did has a name."""
+        launching = self.ns("api_launch")
+        named = self.group.of_cause("host")[:1]
+        named = named and named[0].what and 2 * named[0].ns >= self.group.ns("host")
+        if self.operations < VERY_MANY or self.one.busy > launching or self.on_host or named:
+            return 0
+        between = self.ns("host") - self.long_pieces_ns
+        return between + launching + self.ns("launch_latency")
 
     @property
     def issued_elsewhere(self) -> bool:

@@ -281,7 +281,10 @@ def cause_of(case: Case) -> str:
     own_work = max(case.longest_piece_ns, case.long_pieces_ns)
     alone = 2 * own_work > case.ns("host") >= 0.5 * case.group.typical_ns
     alone = alone and not case.issued_elsewhere
-    return "sync" if held and not alone else cause
+    if held and not alone:
+        return "sync"
+    one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
+    return "launches" if one_by_one else cause
 
 
 def rule_of(case: Case, cause: str) -> str:

@@ -297,6 +297,12 @@ def _launches(case: Case, numbers: Numbers) -> str:
         late = numbers.time("typical_latency", latency_ns)
         return f"work that was launched had not begun for {late}, and the trace does not say why"
     cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
+    if case.one_by_one_ns and case.ns("host") > case.ns("api_launch", "launch_latency"):
+        cost = numbers.time("one_by_one", case.one_by_one_ns)
+        return (
+            f"launching its {numbers.count('operations', operations)} operations one by one, with the CPU's own code "
+            f"between them, costs {cost}"
+        )
     if operations >= 10:
         return f"launching its {numbers.count('operations', operations)} operations one by one costs {cost}"
     entries = case.group.of_cause("api_launch")

@@ -345,3 +345,20 @@ def test_a_kernel_is_named_by_what_it_does():
     assert kernel_name(name) == "float16_copy_kernel_cuda"
     told = answer(diagnose(analysis(repeat(8, "x", piece("kernel", 400, name), ("event", 5)))))
     assert "float16_copy_kernel_cuda is 100 %" in told.sentence
+
+
+def test_very_many_short_operations_are_launched_one_by_one():
+    """An average of 720 weights: 1.5 us each, 7 us to launch and 8 us of Python between two of them; a
+    piece of 3 ms beside them is not what the 16 ms are about."""
+    weights = [p for _ in range(720) for p in (("host", 8), ("api_launch", 7), ("kernel", 1.5))]
+
+    def first(*pieces):
+        (finding,) = diagnose(analysis(repeat(8, "x", *pieces))).findings.itertuples()
+        return finding
+
+    found = first(("host", 3_000), *weights)
+    assert found.rule == "many-tiny-kernels" and found.evidence["operations"] == 720
+    assert found.evidence["one_by_one_ns"] == 720 * 15_000
+    assert first(("host", 9_000), *weights).rule == "host-gap", "nearly as much in one piece"
+    long = [(cause, 30 if cause == "kernel" else us) for cause, us in weights]
+    assert first(*long).rule != "many-tiny-kernels", "the operations are what takes long"
