@@ -737,6 +737,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "one_by_one_ns": lambda: (
             e.total(n, "api_launch", "launch_latency"), e.total(n, "api_launch", "launch_latency", "host")
         ),
+        "range_lasts_ns": lambda: {r["median_ns"] for r in e.host_ranges if r["label"] == f.label},
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),
         "gpu_elsewhere_share": lambda: e.for_it(n, marked),

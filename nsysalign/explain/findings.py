@@ -44,7 +44,7 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
-from nsysalign.text import plural
+from nsysalign.text import duration, plural
 
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
@@ -54,6 +54,8 @@ OFTEN, OFTEN_READ = 10, 50
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
 MATTERS = 0.1
+#: GPU work that spans less of its range than this is not what the range is about.
+SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
 #: Calls that load or link code, and those that allocate or free memory.
@@ -245,6 +247,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         told = word == WAITING or cause == "waiting" or case.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not told:
             title = f"{title} {sentences.also_waited(case, numbers)}"
+        if word == GPU and (lasts_ns := _lasts(case)) * SLIVER > case.group.typical_ns:
+            title += f" The range itself lasts {numbers.time('range_lasts', lasts_ns)}."
+            word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
     if rule == "module-load":
@@ -261,6 +266,13 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if not loss_ns and rule != "module-load":  # nothing to save: nothing makes it faster
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def _lasts(case: Case) -> int:
+    """How long a range usually lasts on the host; 0 where that is not known."""
+    ranges = case.facts.analysis.host_ranges
+    rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
+    return int(rows["median_ns"].iloc[0]) if len(rows) else 0
 
 
 def cause_of(case: Case) -> str:

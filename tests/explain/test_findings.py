@@ -362,3 +362,22 @@ def test_very_many_short_operations_are_launched_one_by_one():
     assert first(("host", 9_000), *weights).rule == "host-gap", "nearly as much in one piece"
     long = [(cause, 30 if cause == "kernel" else us) for cause, us in weights]
     assert first(*long).rule != "many-tiny-kernels", "the operations are what takes long"
+
+
+@pytest.mark.parametrize(
+    ("lasts_us", "verdict"), [(102, "mixed"), (4, "gpu_bound"), (0, "gpu_bound")]
+)
+def test_a_range_of_which_the_gpu_works_a_sliver_is_not_green(lasts_us, verdict):
+    """A public trace: 1,000 ranges of 102 us, each with one kernel of 1.3 us: '100 % kernels'."""
+    drawn = analysis(repeat(20, "test", ("kernel", 1.3), kind="nvtx"))
+    row = dict.fromkeys(frames.HOST_RANGES.names, 0) | {"label": "test"}
+    row |= {
+        "count": 20,
+        "with_work": 20,
+        "median_ns": lasts_us * 1_000,
+        "host_ns": 20_000 * lasts_us,
+    }
+    ranges = frames.check(pd.DataFrame([row] if lasts_us else [], columns=frames.HOST_RANGES.names), frames.HOST_RANGES)  # fmt: skip
+    (told,) = answer(diagnose(replace(drawn, host_ranges=ranges))).labels
+    assert told.verdict == verdict
+    assert ("1.30 us of 102 us" in told.words) is (verdict == "mixed")
