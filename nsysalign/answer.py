@@ -707,9 +707,8 @@ def _proof(analysis: Analysis, row: LabelRow) -> Proof:
     table = analysis.segments  # sorted by interval
     bounds = np.searchsorted(table["interval"].to_numpy(), [row.interval, row.interval + 1])
     name, pieces = row.interval_name, table.iloc[slice(*bounds)]
-    busy_ns = int(analysis.intervals["gpu_busy_ns"].iloc[row.interval])
-    if row.others_ns:  # its own stream's alone
-        busy_ns = min(busy_ns + row.others_ns, row.elapsed_ns)
+    # of a pair of events only what its own stream ran is known to lie inside
+    busy_ns = -1 if row.others_ns else int(analysis.intervals["gpu_busy_ns"].iloc[row.interval])
     return proof_of(row.label, row.interval, name, row.kind, row.elapsed_ns, pieces, busy_ns)
 
 

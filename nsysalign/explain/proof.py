@@ -39,11 +39,13 @@ class Proof:
     pieces: tuple[Piece, ...]
     launch: str  # the call that ended its longest idle time, '' for none
     launch_ns: int  # when that call began
-    busy_ns: int = 0  # how long the GPU worked in it
+    busy_ns: int = 0  # how long the GPU worked in it, -1: not known
 
     def gpu_in(self, ns: int) -> str:
         """Whether the GPU was "idle" or "busy" in most of a stretch of so long in which the CPU is drawn;
         '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
+        if self.busy_ns < 0:
+            return ""
         drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
         hidden = max(self.busy_ns - drawn, 0)
         if 2 * hidden <= ns:
@@ -60,7 +62,7 @@ def proof_of(
     table: pd.DataFrame,
     busy_ns: int = 0,
 ) -> Proof:
-    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: how long the GPU worked in it.  Neighbours of one column are joined, and
+    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: how long the GPU worked in it (-1: not known).  Neighbours of one column are joined, and
     named by the longest; of very many only the largest part of each thousandth is kept."""
     table = table.sort_values("start_ns", kind="stable")
     start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))

@@ -667,7 +667,7 @@ def words(group: Group, sums: Sums, cause: str = "", elsewhere: float = 0.0) -> 
     if group.empty == group.count:
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
-        return f"{percent(sums.share(sums.busy) + elsewhere)} on other streams"
+        return f"{percent(sums.share(sums.busy) + elsewhere)} kernels"
     if word == GPU:
         what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
         if sums.busy - sums.gpu > 0.05 * sums.whole:
