@@ -1,5 +1,12 @@
 """One clock for the events of a process and device: where each record lies relative to all others.
 
+record      one call of `event.record()`
+reference   an event of nsysalign's own, to which the log states the distances of records
+event clock time as `elapsed_time` counts it, in ns from an arbitrary origin
+frame       records and references whose distances on the event clock are known exactly
+line        frames that rounded distances connect: they share one event clock, and one function (`Line`)
+            converts it to the trace's clock.  A line's number is that of its lowest frame.
+
 `elapsed_time` says how far apart two events are, to the tick of the GPU's timer.  Distances to
 reference events and the compared pairs themselves are the edges of a graph:
 
@@ -7,8 +14,8 @@ reference events and the compared pairs themselves are the edges of a graph:
         |  |                     |                       |  |           enough for float32 to name the tick form one
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
-Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us).
-Where the clock lies on the trace's, everything says that its records met:
+Rounded edges join frames into lines (a reference that is renewed after a pause of 10 s: 0.5 us).
+Where the event clock lies on the trace's clock follows from the operations around its records:
 
     offset (trace - event clock)
       ^        x     x              x: the next operation's start, minus the time it takes to begin
@@ -23,12 +30,13 @@ gives the error bars.  GPUs are late, never early: on that side the noise has a 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, group
+from nsysalign.intervals import Columns, group, pick
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, LatencyModel, Observations, assumed
@@ -36,7 +44,7 @@ from nsysalign.place.matched import numbered
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
-#: A distance determines the tick if its rounding is at most this share of it.
+#: A distance is exact if its rounding is at most this share of a tick.
 _NAMES_TICK = 0.45
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 #: The scatter is taken for this many times larger at first, so that a bad first guess does not
@@ -59,9 +67,15 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`, exact within a
-    frame.  Per frame: `origin_error_ns`, how far it may be off against the one before (inf: nothing joins
-    them); `line`: which lie on one event clock at all.  `tick_ns`: of the GPU's timer, 1 if it does not show."""
+    """The event clocks of a log: where each record lies, and which frames belong together.
+
+    frame            per record of the log: the number of its frame, -1 if it is on no event clock
+    at_ns            per record of the log: its time on the event clock, exact within its frame
+    line             per frame: the number of its line
+    origin_error_ns  per frame: how far it may be off against the frame that it was joined to, infinite
+                     for the first frame of a line
+    tick_ns          the tick of the GPU's timer, 1 if the distances do not show it
+    """
 
     frame: np.ndarray
     at_ns: np.ndarray
@@ -71,13 +85,19 @@ class EventClock:
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
-    """Half the spacing of float32 numbers at this value: how much a distance in milliseconds may be
-    rounded."""
+    """Return by how many ns each distance may have been rounded: half the spacing of float32 numbers.
+
+    ms: distances in milliseconds
+    """
     return np.spacing(np.abs(ms).astype(np.float32)).astype(float) * 0.5e6
 
 
 def tick_of(ms: np.ndarray) -> int:
-    """The tick of the GPU's timer in ns: the longest known tick that divides nearly all short distances; 1 if none shows (too few distances, or a timer that counts nanoseconds)."""
+    """Return the tick of the GPU's timer in ns: the longest known tick that divides nearly all short
+    distances; 1 if none does (there are too few distances, or the timer counts nanoseconds).
+
+    ms: distances in milliseconds
+    """
     ms = np.abs(ms[np.isfinite(ms)])
     ns = np.unique(ms[(ms < _SHORT_MS) & (ms > 0)] * 1e6)
     if len(ns) < 8:
@@ -91,8 +111,8 @@ def tick_of(ms: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class _Distances(Columns):
-    """Known distances between events: arrays of equal length.  Nodes are the references, then the
-    records of the log; -1 for a missing one."""
+    """Known distances between events (arrays of equal length): `end` lies `ms` milliseconds after
+    `start`.  Both are numbers of nodes, -1 for none: first come all references, then all records."""
 
     start: np.ndarray
     end: np.ndarray
@@ -100,8 +120,11 @@ class _Distances(Columns):
 
 
 def event_clock(log: EventLog) -> EventClock | None:
-    """The event clocks of all processes of a log; None if the log has no references.  Records that
-    hang together, but on no reference, are on none: two of them say nothing of a clock."""
+    """Return the event clocks of all processes of a log; None if the log has no references or records.
+
+    Records that distances connect with each other, but with no reference, are on no event clock: a
+    distance between two records alone does not tell where either lies.
+    """
     if log.references.empty or log.records.empty:
         return None
     references = len(log.references)
@@ -109,23 +132,28 @@ def event_clock(log: EventLog) -> EventClock | None:
     distances = _distances(log)
     tick = tick_of(distances.ms)
     rounding = rounding_ns(distances.ms)
-    exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    root, offset = hanging_together(nodes, *_in_ticks(distances.take(exact), tick))
-    frame = _frames(root, distances, references)
-    between = np.flatnonzero(frame[distances.start] != frame[distances.end])
+    is_exact = rounding <= max(_NAMES_TICK * tick, 0.5)
+    root, offset = hanging_together(nodes, *_in_ticks(distances.take(is_exact), tick))
+    frame = _frames(root, distances, references)  # per node
+    between = frame[distances.start] != frame[distances.end]
     edges = distances.take(between)
-    apart = edges.ms * 1e6 + offset[edges.start] - offset[edges.end]
-    joints = _joints(frame[edges.start], frame[edges.end], apart, rounding[between] + tick / 2)
-    origin, line, error = _joined(joints, frame.max() + 1)
-    with_reference = np.isin(line, line[frame[:references]])  # per frame
-    frame = np.where((frame >= 0) & with_reference[frame], frame, -1)
+    origins_apart = edges.ms * 1e6 + offset[edges.start] - offset[edges.end]
+    room = rounding[between] + tick / 2
+    joints = _joints(frame[edges.start], frame[edges.end], origins_apart, room)
+    origin, line, error = _joined(joints, frame.max() + 1)  # each per frame
+    lines_with_reference = line[frame[:references]]
+    has_reference = np.isin(line, lines_with_reference)  # per frame
+    frame = np.where((frame >= 0) & has_reference[frame], frame, -1)
     at_ns = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
     return EventClock(frame[references:], at_ns[references:], line, error, tick)
 
 
 def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
-    """The number of each node's frame, by the root that exact distances connect it to; -1 for records
-    that no distance reaches."""
+    """Return, for each node, the number of its frame; -1 for a record that no distance reaches.
+
+    root: per node, the root that exact distances connect it to
+    references: how many of the nodes are references (the first ones)
+    """
     reached = np.arange(len(root)) < references
     reached[distances.start] = True
     reached[distances.end] = True
@@ -135,27 +163,37 @@ def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndar
 
 
 def _in_ticks(distances: _Distances, tick: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(start, end, distance in ns): whole ticks."""
+    """Return (start, end, distance in ns) of each distance, rounded to whole ticks.
+
+    tick: the tick of the GPU's timer in ns
+    """
     ticks = np.rint(distances.ms * 1e6 / tick)
     return distances.start, distances.end, np.rint(ticks * tick).astype(np.int64)
 
 
 def _distances(log: EventLog) -> _Distances:
-    """Of all pairs of events with a known distance."""
+    """Return every distance between two events that the log states: between references, from references
+    to records, and between the records of compared pairs.  Distances that are not known (a failed
+    call, a record that the log does not have) are left out."""
     references = log.references
     reference = np.arange(len(references))
     process_of_reference = references["process"].to_numpy()
     id_of_reference = references["id"].to_numpy()
     process_of_record = log.records["process"].to_numpy()
-    # a record captured into a graph is stamped at every replay: it has no single place
+    # a record captured into a graph is stamped at every replay: it has no single place.  No line of
+    # the log refers to number -2
     seq_of_record = np.where(log.records["captured"], -2, log.records["seq"])
 
     def reference_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        process, number = rows["process"].to_numpy(), rows[column].to_numpy()
+        """Return the node of the reference that each row names in a column, -1 for none."""
+        process = rows["process"].to_numpy()
+        number = rows[column].to_numpy()
         return numbered(process, number, process_of_reference, id_of_reference)
 
     def record_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        process, number = rows["process"].to_numpy(), rows[column].to_numpy()
+        """Return the node of the record that each row names in a column, -1 for none."""
+        process = rows["process"].to_numpy()
+        number = rows[column].to_numpy()
         record = numbered(process, number, process_of_record, seq_of_record)
         return np.where(record >= 0, record + len(references), -1)
 
@@ -170,21 +208,30 @@ def _distances(log: EventLog) -> _Distances:
     elapsed = log.elapsed.assign(ms=np.where(succeeded, log.elapsed["ms"], np.nan))
     for rows in (elapsed, log.distances):
         reference = reference_of(rows, "reference")
-        start, end = record_of(rows, "start"), record_of(rows, "end")
+        start = record_of(rows, "start")
+        end = record_of(rows, "end")
         parts.append(_Distances(start, end, rows["ms"].to_numpy()))
         parts.append(_Distances(reference, start, rows["start_ms"].to_numpy()))
         parts.append(_Distances(reference, end, rows["end_ms"].to_numpy()))
-    whole = _Distances.joined(parts)
-    seen = (whole.start >= 0) & (whole.end >= 0)
-    return whole.take(seen & np.isfinite(whole.ms) & (whole.start != whole.end))
+    distances = _Distances.joined(parts)
+    usable = (distances.start >= 0) & (distances.end >= 0)
+    usable &= np.isfinite(distances.ms)
+    usable &= distances.start != distances.end
+    return distances.take(usable)
 
 
 def hanging_together(
     count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of each of `count` nodes, given edges whose `end` lies `ns` after their
-    `start`.  Nodes that edges connect form a tree with one root; at first each node is a tree.  Every
-    round puts each tree below the lowest root that an edge connects it to, until there is none."""
+    """Return, for each node, the lowest node that edges connect it to (its root), and how many ns it lies
+    behind that root.
+
+    count: how many nodes there are
+    start, end, ns: per edge, two nodes, of which `end` lies `ns` after `start`
+
+    At first each node is a tree of its own.  In every round each tree is put below the lowest root that
+    an edge connects it to, until no edge connects two trees.
+    """
     root = np.arange(count)
     offset = np.zeros(count, dtype=np.int64)
     while True:
@@ -193,17 +240,19 @@ def hanging_together(
             return root, offset
         start, end, ns = start[apart], end[apart], ns[apart]
         start_root, end_root = root[start], root[end]
-        # how far the root of the end lies behind that of the start
-        behind = offset[start] + ns - offset[end]
+        end_root_behind = offset[start] + ns - offset[end]  # how far behind the start's root
         low = np.minimum(start_root, end_root)
         high = np.maximum(start_root, end_root)
-        high_behind_low = np.where(start_root < end_root, behind, -behind)
+        high_behind_low = np.where(start_root < end_root, end_root_behind, -end_root_behind)
+        # for each root that is the higher one of an edge, the edge whose other root is lowest
         order = np.lexsort((low, high))
         child, first = np.unique(high[order], return_index=True)
+        edge = order[first]
         parent = np.arange(count)
         step = np.zeros(count, dtype=np.int64)
-        parent[child] = low[order][first]
-        step[child] = high_behind_low[order][first]
+        parent[child] = low[edge]
+        step[child] = high_behind_low[edge]
+        # a parent may have a parent: climb until each node's parent is a root
         while (parent[parent] != parent).any():
             step = step + step[parent]
             parent = parent[parent]
@@ -211,14 +260,21 @@ def hanging_together(
         root = parent[root]
 
 
-#: Two frames, the lower number first -> how far the second lies behind the first: between which ns.
+#: (lower frame, higher frame) -> (least, greatest) number of ns by which the origin of the higher frame
+#: lies behind the origin of the lower one.
 _Joints = dict[tuple[int, int], tuple[float, float]]
 
 
 def _joints(
     start: np.ndarray, end: np.ndarray, distance: np.ndarray, rounding: np.ndarray
 ) -> _Joints:
-    """What rounded distances between the origins of frames leave open of each pair of frames."""
+    """Return, for each pair of frames that edges connect, between what the distance of their origins must
+    lie so that every edge agrees.
+
+    start, end: per edge, the frames that it connects
+    distance: per edge, how many ns the origin of `end` lies behind the origin of `start`
+    rounding: per edge, by how many ns that distance may be off
+    """
     joints: _Joints = {}
     columns = (start.tolist(), end.tolist(), distance.tolist(), rounding.tolist())
     for frame, neighbour, apart, room in zip(*columns, strict=True):
@@ -229,30 +285,39 @@ def _joints(
         low, high = joints.get(pair, (-np.inf, np.inf))
         low = max(low, apart - room)
         high = min(high, apart + room)
-        if low <= high:  # else measured while an event was recorded again
+        if low <= high:  # otherwise the event was recorded again while it was measured
             joints[pair] = (low, high)
     return joints
 
 
 def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(origin, line, error against the frame before) of every frame: from frame to frame along the
-    joints with the least room."""
+    """Return, for each frame, (origin, line, error).  `origin`: its origin on the event clock of its line,
+    in ns; `line`: the number of its line; `error`: how many ns the origin may be off against the frame
+    that it was joined to, infinite for the first frame of a line.
+
+    count: how many frames there are
+
+    Each line grows from its lowest frame: joints lead from frame to frame, the most certain first.
+    """
     neighbours: dict[int, list[tuple[float, int, float]]] = {}
     for (first, second), (low, high) in joints.items():
-        width, middle = (high - low) / 2, (high + low) / 2
-        neighbours.setdefault(first, []).append((width, second, middle))
-        neighbours.setdefault(second, []).append((width, first, -middle))
+        half_width = (high - low) / 2
+        middle = (high + low) / 2
+        neighbours.setdefault(first, []).append((half_width, second, middle))
+        neighbours.setdefault(second, []).append((half_width, first, -middle))
     origin = np.zeros(count, np.int64)
     line = np.full(count, -1)
     error = np.full(count, np.inf)
     for seed in range(count):
-        queue = [seed] if line[seed] < 0 else []
-        line[queue] = seed
+        if line[seed] >= 0:
+            continue
+        line[seed] = seed
+        queue = [seed]
         for frame in queue:  # grows while it is walked
-            for width, neighbour, apart in sorted(neighbours.get(frame, [])):
+            for half_width, neighbour, apart in sorted(neighbours.get(frame, [])):
                 if line[neighbour] < 0:
                     line[neighbour] = seed
-                    error[neighbour] = width
+                    error[neighbour] = half_width
                     origin[neighbour] = origin[frame] + round(apart)
                     queue.append(neighbour)
     return origin, line, error
@@ -263,17 +328,21 @@ def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.nda
 
 @dataclass(frozen=True)
 class Line:
-    """The offset (trace - event clock) of one event clock: values at knots, linear in between, and
-    a shift per frame."""
+    """How one event clock converts to the trace's clock: the offset (trace - event clock) at knots,
+    linear between them, and a shift for each frame."""
 
     base_ns: int  # offset that `mean` counts from
     knots: np.ndarray  # event clock, ns
-    frames: np.ndarray  # numbers of the frames, sorted
+    frames: np.ndarray  # numbers of the frames that have a shift, sorted; may be none
     mean: np.ndarray  # ns: at the knots, then of the frames
     covariance: np.ndarray  # of `mean`: the error of every place follows from it
 
     def place(self, at: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(trace time, its standard deviation) of events at `at` on the event clock."""
+        """Return, for each event, (trace time in ns, its standard deviation in ns).
+
+        at: per event, its time on the event clock in ns
+        frame: per event, the number of its frame
+        """
         shift, spread = np.empty(len(at)), np.empty(len(at))
         for first in range(0, len(at), _AT_ONCE):
             rows = slice(first, first + _AT_ONCE)
@@ -291,16 +360,27 @@ def fit_line(
     frames: np.ndarray,
     origin_error_ns: np.ndarray,
 ) -> Line:
-    """The line of one event clock.  `s`, `frame` and `at` (place on the event clock, ns) of the
-    records that tell it; `frames`: all its frames, sorted, even those without such a record;
-    `origin_error_ns`: per frame, how far it may be off against the one before."""
+    """Fit the line of one event clock to what surrounds its records.
+
+    s: the surroundings of the records that are the evidence
+    frame: per record, the number of its frame
+    at: per record, its time on the event clock in ns
+    tracing: whether CUPTI traced events (`placed.event_tracing`)
+    frames: all frames of the line, sorted; a frame need not have one of the records
+    origin_error_ns: per frame of the log, how many ns it may be off against the frame it was joined to
+
+    With more than _MOST_FRAMES frames the result has no shifts of frames.
+    """
     model = assumed(tracing, s, _queued_spacing(s, frame, at))
-    frames = frames if len(frames) <= _MOST_FRAMES else frames[:0]
+    if len(frames) > _MOST_FRAMES:
+        frames = frames[:0]
     knots = _knots(at)
     prior = _prior(knots, frames, origin_error_ns)
     seen = model.observe(s)
     offset = seen.known_ns - at[seen.record]
-    base = int(offset[0]) + int(np.median(offset - offset[0] + seen.x @ model.vector))
+    # float64 cannot hold epoch nanoseconds: the median is taken of differences
+    usual = np.median(offset - offset[0] + seen.x @ model.vector)
+    base = int(offset[0]) + int(usual)
     fit = _Fit.before(prior, model)
     for widen in _NARROWING:
         seen = fit.model.observe(s)
@@ -308,7 +388,7 @@ def fit_line(
         x = np.concatenate([place, -seen.x], axis=1)
         y = (seen.known_ns - at[seen.record] - base).astype(float)
         fit = fit.with_observations(seen, x, y, widen)
-    # calls of a stretch are slow together: what they scatter by may be common to all of them
+    # the calls of a stretch between knots are slow together: their errors may not be independent
     stretch = np.searchsorted(knots, at[seen.record], side="right")
     covariance = fit.covariance + fit.common_scatter(seen, x, y, stretch)
     size = fit.size
@@ -316,8 +396,11 @@ def fit_line(
 
 
 def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
-    """How far apart (ns) consecutive records behind queued work are on the event clock; 0 if there are
-    too few of them."""
+    """Return how far apart (ns) consecutive records are on the event clock where they waited in a queue
+    behind the same operation; 0 if fewer than _ENOUGH pairs of records did.
+
+    s, frame, at: as in `fit_line`
+    """
     order = np.lexsort((s.behind, s.previous_end, frame))
     first, second = order[:-1], order[1:]
     consecutive = frame[first] == frame[second]
@@ -330,7 +413,11 @@ def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float
 
 
 def _knots(at: np.ndarray) -> np.ndarray:
-    """Knots over the time in which records lie, at least two."""
+    """Return at least two knots, evenly spaced from the first record to the last, in ns on the event
+    clock.
+
+    at: per record, its time on the event clock in ns
+    """
     first, last = int(at.min()), int(at.max())
     count = int(np.clip((last - first) // _KNOT_NS, 1, _MOST_KNOTS)) + 1
     return np.linspace(first, max(last, first + 1), count).astype(np.int64)
@@ -338,8 +425,13 @@ def _knots(at: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Fit:
-    """Offsets at knots and of frames, and behind them the parameters of `model`, as fitted together.
-    `prior`: the precision of `mean`, what is known of them beforehand; `weight`: of the observations."""
+    """A fit of several unknowns at once: the line's offset at each knot, the shift of each frame, and
+    then the parameters of `model`.
+
+    mean, prior           what is assumed of the unknowns beforehand, and how precise that is
+    solution, covariance  the unknowns as they were fitted
+    weight                per observation, how much it counted
+    """
 
     prior: np.ndarray
     mean: np.ndarray
@@ -350,7 +442,10 @@ class _Fit:
 
     @classmethod
     def before(cls, prior_of_line: np.ndarray, model: LatencyModel) -> _Fit:
-        """Before anything was observed."""
+        """Return the fit before anything was observed.
+
+        prior_of_line: precision of the offsets at knots and of the shifts of frames
+        """
         size = len(prior_of_line)
         prior = np.zeros((size + len(PARAMETERS),) * 2)
         prior[:size, :size] = prior_of_line
@@ -360,16 +455,20 @@ class _Fit:
 
     @property
     def size(self) -> int:
-        """How many of the unknowns are of the line."""
+        """How many of the unknowns describe the line; the others are parameters of the model."""
         return len(self.mean) - len(PARAMETERS)
 
     def with_observations(
         self, seen: Observations, x: np.ndarray, y: np.ndarray, widen: float
     ) -> _Fit:
-        """One step: observations `y`, linear in the unknowns by `x`, with weights by how far they lie from
-        what the fit expects.  Their scatter is taken for `widen` times larger."""
+        """Return the next fit.  An observation counts less the farther it lies from what this fit expects.
+
+        x: a row per observation, the coefficient of each unknown in its value
+        y: per observation, its value in ns
+        widen: how many times larger than usual the scatter of observations is taken to be
+        """
         sigma = seen.scale_ns * widen
-        z = (x @ self.solution - y) / sigma  # how far the record lies behind where this expects it
+        z = (x @ self.solution - y) / sigma  # how far the record lies behind where it is expected
         on_time = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
         late = z * LATE[seen.class_] >= 0
         weight = np.where(late, (_STUDENT + 1) / (_STUDENT + z**2), on_time)
@@ -385,22 +484,30 @@ class _Fit:
     def common_scatter(
         self, seen: Observations, x: np.ndarray, y: np.ndarray, stretch: np.ndarray
     ) -> np.ndarray:
-        """The covariance that is due to what the calls of each stretch on an idle stream have in
-        common."""
+        """Return the covariance of the unknowns that comes from errors which all observations of a stretch on
+        an idle stream share.
+
+        stretch: per observation, the number of the stretch between two knots in which it lies
+        """
         residual = y - x @ self.solution
         weight = self.weight * (seen.class_ == IDLE)
         covariance = np.zeros_like(self.covariance)
         for number in np.unique(stretch[weight > 0]):
             of_stretch = weight * (stretch == number)
-            moved = self.covariance @ (of_stretch @ x)  # by 1 ns
+            moved = self.covariance @ (of_stretch @ x)  # the unknowns, by a common error of 1 ns
             variance = (of_stretch * residual**2).sum() / of_stretch.sum()
             covariance += np.outer(moved, moved) * variance
         return covariance
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
-    """Rows: the weight of each knot (linear in between; the first and last pieces extend outwards)
-    and frame in the offset at `at`."""
+    """Return a row per event: the weight of each knot, then of each frame's shift, in its offset.
+
+    at: per event, its time on the event clock in ns
+    frame: per event, the number of its frame
+    knots: ns on the event clock; beyond the first and last knot the outermost pieces are extended
+    frames: the frames that have a shift, sorted; may be none
+    """
     x = np.zeros((len(at), len(knots) + len(frames)))
     rows = np.arange(len(at))
     knot = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
@@ -414,8 +521,12 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Prior precision: rates of a few ppm that change little, frames within the rounding of the
-    edge before them; the first one is fixed."""
+    """Return what is assumed of a line before anything is observed, as the precision of its unknowns: the
+    two clocks' rates differ by a few ppm and change little, and each frame lies within the rounding of
+    the edge that joins it to the one before; the first frame is fixed.
+
+    origin_error: per frame of the log, that rounding in ns (infinite: none joins it)
+    """
     size = len(knots) + len(frames)
     step = float(knots[1] - knots[0])
     rate = np.diff(np.eye(len(knots), size), axis=0) / step
@@ -434,8 +545,12 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
 
 @dataclass(frozen=True)
 class ClockPlaces:
-    """Per record: its trace time by the event clock and its 95 % half-width; `line`: the event
-    clock it is on, -1 for none (its place is then 0)."""
+    """Where the event clock places each record.
+
+    at_ns: per record, its trace time; 0 if it is on no line
+    error_ns: per record, the half-width that contains its place in 95 % of cases
+    line: per record, the number of its line; -1 for none
+    """
 
     at_ns: np.ndarray
     error_ns: np.ndarray
@@ -445,9 +560,18 @@ class ClockPlaces:
 def place_records(
     clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
-    """Places of all records that are on an event clock.  Arrays are per record; those of the clock
-    (None: the log has no references) cover only the first ones, the records of the log.  `known`:
-    whose surroundings are (the others are placed, but are no evidence)."""
+    """Return where the event clocks place each record on the trace's clock.
+
+    clock: the event clocks of the log's records; None if the log has no references
+    s: the surroundings of all records.  The first ones are the records of the log, in its order; records
+        that only the trace shows come after them and are on no event clock
+    tracing: whether CUPTI traced events (`placed.event_tracing`)
+    known: per record, whether its surroundings are known.  One whose surroundings are not known is
+        placed as well, but it is no evidence
+
+    For each line, `fit_line` finds the conversion to the trace's clock from the records whose surroundings
+    are known; then it places all records of the line.  A line without such records is placed nowhere.
+    """
     place = np.zeros(len(known), np.int64)
     error = np.zeros(len(known), np.int64)
     if clock is None:
@@ -455,26 +579,35 @@ def place_records(
     unlogged = len(known) - len(clock.at_ns)
     at = np.pad(clock.at_ns, (0, unlogged))
     frame = np.pad(clock.frame, (0, unlogged), constant_values=-1)
-    line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
-    # all its frames, even those without a known record: records may be placed by the same line
-    frames_of = group(clock.line, np.arange(len(clock.line)))
+    line = pick(clock.line, frame, -1)
+    # a line has all its frames, even those whose records have no known surroundings
+    frames_of_line = group(clock.line, np.arange(len(clock.line)))
     on_line = np.flatnonzero(line >= 0)
     for number, members in group(line[on_line], on_line).items():
-        record = members[known[members]]
-        if not len(record):
+        evidence = _thinned(members[known[members]])
+        if not len(evidence):
             line[members] = -1
             continue
-        record = record[:: -(-len(record) // _MOST_RECORDS)]
         fitted = fit_line(
-            s.take(record),
-            frame[record],
-            at[record],
+            s.take(evidence),
+            frame[evidence],
+            at[evidence],
             tracing,
-            frames_of[number],
+            frames_of_line[number],
             clock.origin_error_ns,
         )
-        place[members], spread = fitted.place(at[members], frame[members])
+        frame_of_members = frame[members]
+        place[members], spread = fitted.place(at[members], frame_of_members)
         if not len(fitted.frames):
-            spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[members]], 1e9))
+            # too many frames to fit a shift for each: its origin's error adds to the spread.  The
+            # first frame's is infinite; 1 s stands for it, because the result is an integer
+            origin_error = np.minimum(clock.origin_error_ns[frame_of_members], 1e9)
+            spread = np.hypot(spread, origin_error)
         error[members] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
     return ClockPlaces(place, error, line)
+
+
+def _thinned(records: np.ndarray) -> np.ndarray:
+    """Return every n-th record, with the smallest n that leaves at most _MOST_RECORDS of them."""
+    step = max(1, math.ceil(len(records) / _MOST_RECORDS))
+    return records[::step]

@@ -1,5 +1,11 @@
-"""Windows of kind `host`: from readings of host clocks that the program subtracts from one another,
-and from its regions.
+"""Windows of kind `host`: stretches that the program timed on the host's clock, and its regions.
+
+reading    one call of a clock such as `time.perf_counter()`, as the log has it
+site       the place in the source where a clock is read, and what happens to the reading there
+timer      two readings of which the program subtracts the earlier from the later
+host line  a line of the log with the host's time at both ends of a stretch; a region is one of these
+candidate  a timer or host line that may become a window
+window     a stretch of the trace that is an interval of the analysis
 
     t0 = clock()        A            A  B  A  B          the source says that B subtracts what A stored
     work()                           [--)  [--)
@@ -10,14 +16,14 @@ and from its regions.
         now = clock()   B               [--)[--)
         dt, last = now - last, now
 
-The call sites say what is subtracted from what (record/readings.py): a reading is paired with the
-latest one on its thread, of the same clock, that was stored in the variable it subtracts.  Where the
-source does not tell, or a coroutine reads, nothing is guessed.  A difference that the program computes
-is an interval whether or not CUDA was called in it, and in a process without CUDA, too.  A region is one
-only with CUDA work: a call of its thread, or a launch by a thread that reads no clock itself (autograd's
-worker).
+The sites say what is subtracted from what (record/readings.py): a reading is paired with the latest
+reading of the same clock and thread that was stored in the variable which is subtracted.  Where the
+source does not tell, or a coroutine reads the clock, nothing is guessed.  A difference that the program
+computes is an interval whether or not CUDA was called in it, and in a process without CUDA as well.  A
+region is an interval only if it holds CUDA work: a call of its thread, or a launch by a thread that reads
+no clock itself (autograd's worker).
 
-After it is known which of these have a window, and why the others have none.
+This module finds which candidates have a window, and why the others have none.
 """
 
 from __future__ import annotations
@@ -47,10 +53,10 @@ from nsysalign.place.clocks import clock_map
 from nsysalign.place.matched import Matched
 
 _DEEP = 64  # timers of one class that can be running at once
-#: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
+#: Calls that are neither work nor a wait of the host: a stretch with no other calls has no CUDA work.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
-#: Records of the tool's own that are closer together are one burst of its calibration; a single one
-#: is a new reference event, which takes no longer than this (measured: 10 us).
+#: The tool's own records that are closer together than _BURST_NS are one burst of its calibration; a
+#: single one is a new reference event, which takes at most _REFERENCE_NS (measured: 10 us).
 _BURST_NS, _REFERENCE_NS = 2_000_000, 20_000
 #: A host timing that holds more of the tool's own work than this share is not the program's.
 _OWN_SHARE = 0.02
@@ -72,48 +78,68 @@ class Site(NamedTuple):
 
     @property
     def file(self) -> str:
-        """That of its caller."""
+        """The source file in which the clock is read, "" if it is not known."""
         return self.callers[0].rpartition(":")[0] if self.callers else ""
 
 
 @dataclass(frozen=True)
 class HostTimers:
-    """What was timed on the host's clock: windows, what has none (`frames.UNPLACED`), and notes."""
+    """What was timed on the host's clock."""
 
-    windows: pd.DataFrame
-    unplaced: pd.DataFrame
+    windows: pd.DataFrame  # frames.WINDOWS
+    unplaced: pd.DataFrame  # frames.UNPLACED: the candidates that have no window, with the reason
     notes: list[str]
 
 
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
-    """Everything that the log timed on the host's clock, on the trace's."""
+    """Return everything that the log timed on the host's clock, as windows on the trace's clock; what could
+    not be placed there, with the reason; and notes on readings after CUDA work that belong to no timer.
+
+    matched: the processes of the log in the trace, and their clocks
+    """
     matched = _with_processes_without_cuda(trace, log, matched)
-    tied = log.clock_readings["process"].isin([*matched.clocks])
-    readings = log.clock_readings[tied].reset_index(drop=True)
+    on_trace = log.clock_readings["process"].isin([*matched.clocks])
+    readings = log.clock_readings[on_trace].reset_index(drop=True)
     readings = _on_trace(readings, "t_ns", matched)
     readers = readings["thread"].unique()
-    timers, alone = _differences(log, readings)
-    rows = _on_trace(_candidates(log, timers), "t0_ns", matched)
-    ends = rows["start"] + rows["lasted_ns"]
-    with_work = _with_work(trace, readers, rows["thread"], rows["start"], ends)
-    reason = _reasons(log, matched, rows)
-    counts = _counts(matched, rows, with_work, reason)
-    lost = rows.assign(reason=reason)[counts & (reason != "")]
+    timers, unpaired = _timers(log, readings)
+    candidates = _on_trace(_candidates(log, timers), "t0_ns", matched)
+    ends = candidates["start"] + candidates["lasted_ns"]
+    with_work = _with_work(trace, readers, candidates["thread"], candidates["start"], ends)
+    reason = _reasons(log, matched, candidates)
+    is_interval = _is_interval(matched, candidates, with_work, reason)
+    placed = candidates[is_interval & (reason == "")].reset_index(drop=True)
+    lost = candidates.assign(reason=reason)[is_interval & (reason != "")]
     names = [row.region or row.site or "host timer" for row in lost.itertuples()]
-    windows = _windows(rows[counts & (reason == "")].reset_index(drop=True))
-    previous = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
-    missed = alone.notna() & (previous >= 0)
-    missed &= _with_work(trace, readers, readings["thread"], previous, readings["start"])
-    notes = [
-        f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
+    notes = _notes_on_unpaired(trace, readings, readers, unpaired)
+    return HostTimers(_windows(placed), lost.assign(name=names), notes)
+
+
+def _notes_on_unpaired(
+    trace: Trace, readings: pd.DataFrame, readers: np.ndarray, unpaired: pd.Series
+) -> list[str]:
+    """Return a note for each site whose readings may have ended a timer but belong to none, if CUDA work
+    lies between such a reading and the one before it on its thread.
+
+    unpaired: as `_timers` returns it
+    """
+    by_clock = readings.groupby(["process", "tid", "clock"])
+    previous = by_clock["start"].shift(fill_value=-1)  # trace time, -1: the first of its thread
+    after_work = _with_work(trace, readers, readings["thread"], previous, readings["start"])
+    missed = unpaired.notna() & (previous >= 0) & after_work
+    count_of_site = Counter(unpaired[missed])
+    return [
+        f"host timers, {site or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
         "are subtracted from could not be told; nsysalign.region names such a stretch"
-        for name, count in sorted(Counter(alone[missed]).items())
+        for site, count in sorted(count_of_site.items())
     ]
-    return HostTimers(windows, lost.assign(name=names), notes)
 
 
 def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
-    """Why candidates can be no window, "" for those that can."""
+    """Return, for each candidate, why it cannot be a window; "" if it can.
+
+    rows: the candidates, with the columns of `_on_trace`
+    """
     untied = ~rows["process"].isin([*matched.clocks])
     drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
     calibration = log.records[log.records["calibration"].to_numpy(dtype=bool)]
@@ -139,7 +165,10 @@ def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
 def _work_of_tool_ns(
     records: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
-    """How long the tool itself worked in each window, int64 (windows).  `records`: those of the tool.
+    """Return how many ns (int64) the tool itself worked in each stretch.
+
+    records: the tool's own records, with their trace time in `start`
+    process, start, end: per stretch, its process in the log, and its ends in trace time (ns)
 
     records  |||||||||||          |             |          of calibration, later of a new reference
     work     [---------]          -             -          one burst; a reference each
@@ -148,19 +177,25 @@ def _work_of_tool_ns(
     for number in np.unique(process):
         recorded = np.sort(records.loc[records["process"] == number, "start"].to_numpy())
         apart = np.diff(recorded, append=np.iinfo(np.int64).max)
-        work = np.append(0, np.cumsum(np.where(apart < _BURST_NS, apart, _REFERENCE_NS)))
-        windows = process == number
-        first = np.searchsorted(recorded, start[windows])
-        last = np.searchsorted(recorded, end[windows])
-        work_ns[windows] = work[last] - work[first]
+        work_of_record = np.where(apart < _BURST_NS, apart, _REFERENCE_NS)
+        work_before = np.append(0, np.cumsum(work_of_record))  # before each record, and in all
+        stretches = process == number
+        first = np.searchsorted(recorded, start[stretches])
+        last = np.searchsorted(recorded, end[stretches])
+        work_ns[stretches] = work_before[last] - work_before[first]
     return work_ns
 
 
-def _counts(
+def _is_interval(
     matched: Matched, rows: pd.DataFrame, with_work: np.ndarray, reason: np.ndarray
 ) -> pd.Series:
-    """Bool, per candidate: whether it is an interval.  A region is one only with CUDA work, and one that
-    holds timed readings around work already has its interval."""
+    """Return, for each candidate, whether it is an interval (bool).  A region is an interval only if it
+    holds CUDA work, and only if no timer inside it holds CUDA work: such a timer is the region's interval.
+
+    rows: the candidates
+    with_work: per candidate, whether it holds CUDA work
+    reason: per candidate, why it cannot be a window, "" if it can
+    """
     untied = ~rows["process"].isin([*matched.clocks])
     origin = rows["origin"]
     timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
@@ -169,7 +204,7 @@ def _counts(
 
 
 def _windows(rows: pd.DataFrame) -> pd.DataFrame:
-    """`frames.WINDOWS` of what has a place."""
+    """Return the windows (`frames.WINDOWS`) of candidates that have a place on the trace's clock."""
     begin = rows["start"].to_numpy()
     thread = rows["thread"].to_numpy()
     width = rows["width"].to_numpy()
@@ -196,14 +231,17 @@ def _windows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) -> Matched:
-    """The same, in which the log's processes that read clocks and recorded no event have a place on
-    the trace's clock although the trace knows no CUDA call of theirs."""
+    """Return `matched` with further processes and clocks: the processes of the log that read clocks, but
+    recorded no event and made no CUDA call that the trace has."""
     timed = pd.concat([log.clock_readings["process"], log.hosts["process"]])
-    left = set(timed) - set(matched.processes) - set(log.records["process"])
-    processes, clocks = dict(matched.processes), dict(matched.clocks)
+    unmatched = set(timed) - set(matched.processes) - set(log.records["process"])
+    processes = dict(matched.processes)
+    clocks = dict(matched.clocks)
     session = trace.info.session_start_utc_ns
-    named = {int(pid_of(process)): int(process) for process in trace.marks["process"].tolist()}
-    for number in sorted(left):
+    process_of_pid = {
+        int(pid_of(process)): int(process) for process in trace.marks["process"].tolist()
+    }
+    for number in sorted(unmatched):
         pid = log.headers[number].get("pid")
         lines = log.clocks[log.clocks["process"] == number]
         marked = log.marked[log.marked["process"] == number].merge(trace.marks, on="payload")
@@ -213,13 +251,15 @@ def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) 
         if (clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_STEP_NS).any():
             continue  # the log is of an earlier run
         clocks[number] = clock
-        processes[number] = named.get(pid, pid << PID_SHIFT)
+        processes[number] = process_of_pid.get(pid, pid << PID_SHIFT)
     return replace(matched, processes=processes, clocks=clocks)
 
 
 def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame:
-    """Lines of the log with start (trace time of this column), width (the clock's uncertainty) and
-    thread (the main one where the log names none); 0 without a clock."""
+    """Return lines of the log with three more columns: `start`, the trace time of `column` (ns); `width`, how
+    far that may be off (ns); and `thread`, the globalTid (of the main thread if the line names none).  Times
+    are 0 where no clock ties the line's process to the trace.
+    """
     start, width, process = np.zeros((3, len(rows)), np.int64)
     for number, positions in rows.groupby("process").indices.items():
         if clock := matched.clocks.get(int(number)):
@@ -234,8 +274,12 @@ def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame
 def _with_work(
     trace: Trace, readers: np.ndarray, thread: pd.Series, start: pd.Series, end: pd.Series
 ) -> np.ndarray:
-    """Whether a call of its thread, or a launch by a thread of its process that reads no clock, lies in
-    each stretch."""
+    """Return, for each stretch, whether it holds CUDA work: a call of its thread that is work or a wait, or a
+    launch by a thread of its process that reads no clock.
+
+    readers: the threads that read clocks
+    thread, start, end: per stretch, its thread, and its ends in trace time (ns)
+    """
     if thread.empty:
         return np.zeros(0, dtype=bool)
     kind = trace.calls["kind"].to_numpy()
@@ -252,32 +296,44 @@ def _with_work(
 
 
 def timed(log: EventLog) -> pd.DataFrame:
-    """What the clock readings of a log measured, without a trace to say whether CUDA work lies inside:
-    region, site, end_site, callers, process, order and elapsed_ns (`compare.baseline`)."""
-    table, _ = _differences(log, log.clock_readings.reset_index(drop=True))
+    """Return the timers of a log, a row each.  Without a trace it is not known which of them hold CUDA work.
+    `order` is the reading at their start in ns; `compare.baseline` reads the other columns."""
+    table, _ = _timers(log, log.clock_readings.reset_index(drop=True))
     return table.rename(columns={"t0_ns": "order"})
 
 
 def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
-    """All that may be a window: host lines, differences of readings, regions."""
+    """Return everything that may be a window, a row each: host lines (regions among them), then timers.
+
+    timers: as `_timers` returns them
+    """
     implicit = log.hosts["implicit"].to_numpy(dtype=bool)
-    length = log.hosts["t1_ns"] - log.hosts["t0_ns"]
+    length_ns = log.hosts["t1_ns"] - log.hosts["t0_ns"]
     lines = log.hosts.drop(columns=["t1_ns", "implicit"]).assign(
         end_site=log.hosts["site"],
-        callers=pd.Series([()] * len(length), log.hosts.index, dtype=object),
-        elapsed_ns=length,
-        lasted_ns=length,
+        callers=pd.Series([()] * len(length_ns), log.hosts.index, dtype=object),
+        elapsed_ns=length_ns,
+        lasted_ns=length_ns,
         origin=np.where(implicit, ORIGIN["region"], ORIGIN["host"]),
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
-    filled = [part for part in (lines, timers) if len(part)] or [lines]
+    filled = [part for part in (lines, timers) if len(part)] or [
+        lines
+    ]  # pandas warns of empty ones
     return pd.concat(filled).sort_values("origin", kind="stable", ignore_index=True)
 
 
-def _differences(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
-    """(a row per difference, as long as the program computed; per reading the place of one that belongs
-    to no difference, though it may have ended one, None for the others)."""
+def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
+    """Return (timers, unpaired).
+
+    timers: a row per difference of two readings; `elapsed_ns` is the difference that the program computed,
+        `lasted_ns` the same on CLOCK_MONOTONIC, `t0_ns` its start there
+    unpaired: per reading, the site ("" if unknown) if the reading belongs to no timer although it may have
+        ended one; None otherwise
+
+    readings: rows of log.clock_readings, numbered from 0
+    """
     table = log.clock_sites
     described = [Site(*row) for row in table[list(Site._fields)].itertuples(index=False)]
     known = dict(zip(zip(table["process"], table["number"], strict=True), described, strict=True))
@@ -285,54 +341,63 @@ def _differences(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, p
     sites = [known.get(key, Site()) for key in keys]
     thread = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
     pairs = differences(thread, sites)
-    first, last = (readings.iloc[side].reset_index(drop=True) for side in pairs.T)
-    begun, ended = ([sites[n] for n in side.tolist()] for side in pairs.T)
+    starts, ends = pairs.T
+    first = readings.iloc[starts].reset_index(drop=True)
+    last = readings.iloc[ends].reset_index(drop=True)
+    start_sites = [sites[reading] for reading in starts.tolist()]
+    end_sites = [sites[reading] for reading in ends.tolist()]
     columns = {
         "process": first["process"],
         "tid": first["tid"],
         "region": first["region"].where(first["region"] == last["region"], "").astype(object),
-        "site": pd.Series([site.site for site in begun], dtype=object),
-        "end_site": pd.Series([site.site for site in ended], dtype=object),
-        "callers": pd.Series([site.callers for site in begun], dtype=object),
+        "site": pd.Series([site.site for site in start_sites], dtype=object),
+        "end_site": pd.Series([site.site for site in end_sites], dtype=object),
+        "callers": pd.Series([site.callers for site in start_sites], dtype=object),
         "t0_ns": first["t_ns"],
         "elapsed_ns": last["value_ns"] - first["value_ns"],
         "lasted_ns": last["t_ns"] - first["t_ns"],
     }
-    unclear = [site.site if site.use in ("", "kept", "difference") else None for site in sites]
-    alone = pd.Series(unclear, dtype=object)
-    alone[np.unique(pairs)] = None
-    return pd.DataFrame(columns), alone
+    # a reading that is neither stored nor subtracted for certain may have ended a timer
+    may_end = [site.site if site.use in ("", "kept", "difference") else None for site in sites]
+    unpaired = pd.Series(may_end, dtype=object)
+    unpaired[np.unique(pairs)] = None
+    return pd.DataFrame(columns), unpaired
 
 
 def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
-    """Positions of starts and ends (rows of two, by start): what the source and the order of the
-    readings say, without the trace.  A start may serve several differences (a lap and a total), each
-    of them once.  Of each reading: a number for its thread and clock, its site.
+    """Return the timers as positions of their readings: an array (timers, 2) of start and end, sorted.  Only
+    the source and the order of the readings decide, not the trace.
 
-    What a variable subtracts is its latest reading.  An attribute may belong to several objects: where its
-    latest reading was subtracted here before, an older one that another place of the file stored takes its
-    turn, as `with Timer(): ... with Timer(): ...` ends inside out.
+    thread: per reading, a number for its thread and clock
+    sites: per reading, the site that made it
+
+    A reading may be the start of several timers (a lap and a total), once at each place that subtracts it.
+    Normally the latest reading in the subtracted variable is the start.  An attribute, however, may belong
+    to several objects: if its latest reading was already subtracted at this place, it is an older one that
+    another site of the same file stored, since `with Timer(): ... with Timer(): ...` ends from the inside out.
     """
-    pairs: set[tuple[int, int]] = set()  # a reading that two variables hold is one
-    # by thread and variable: readings that it holds, the latest last; starts of each difference
+    pairs: set[tuple[int, int]] = set()  # two variables may hold the same reading: one timer
+    # (thread, variable) -> the readings that it holds, the latest last
     held: dict[tuple, list[int]] = defaultdict(list)
-    taken: dict[tuple, set[int]] = defaultdict(set)
-    for n, (owner, site) in enumerate(zip(thread.tolist(), sites, strict=True)):
+    # (thread, place that subtracts, variable) -> the readings that were already subtracted there
+    subtracted: dict[tuple, set[int]] = defaultdict(set)
+    for reading, (owner, site) in enumerate(zip(thread.tolist(), sites, strict=True)):
         if site.interleaved:
             continue
         for variable in site.subtracts:
-            had = taken[owner, site.function, site.position, variable]
-            after = None
+            subtracted_here = subtracted[owner, site.function, site.position, variable]
+            newer = None  # the reading of the variable that follows `start`
             for start in reversed(held[owner, variable]):
-                if start not in had:
-                    elsewhere = after is None or sites[start] is not sites[after]
-                    if elsewhere and (after is None or sites[start].file == site.file):
-                        had.add(start)
-                        pairs.add((start, n))
+                if start not in subtracted_here:
+                    is_latest = newer is None
+                    from_another_site = not is_latest and sites[start] is not sites[newer]
+                    if is_latest or (from_another_site and sites[start].file == site.file):
+                        subtracted_here.add(start)
+                        pairs.add((start, reading))
                     break
-                after = start
+                newer = start
         for variable in site.stores:
             is_attribute = variable.rpartition(":")[2].startswith(".")
-            before = held[owner, variable][1 - _DEEP :] if is_attribute else []
-            held[owner, variable] = [*before, n]
+            older = held[owner, variable][1 - _DEEP :] if is_attribute else []
+            held[owner, variable] = [*older, reading]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)

@@ -1,13 +1,20 @@
-"""Which events a program compared, read from a trace without a log: only pairs that are known.
+"""Which pairs of events a program compared, read from a trace without a log: only those that are certain.
 
-Rows name the events of records by `cudaEventRecord`, of waits and of queries by numbers, which count the
-creations of a process.  Start and end were created together, their records alternate, and the host waits
-for each end before the next start:
+event      a CUDA event, named by a number: event n is the n-th event that its process created
+record     a call that puts an event into a stream
+wait       a call of the host that waits for an event, a stream or the device, or a query that succeeded
+pair       two records, of a start event and an end event, between which the program measured the time
+run        events that one thread created one right after the other
+ordering   an event for which a stream waits: it orders streams and measures nothing
+
+In the rows of a trace, events of `cudaEventRecord`, of waits and of queries have numbers.  The two events of
+a pair were created together, their records alternate, and the host waits for each end before the next start:
 
     [create s][create e]  ...  [record s] work [record e] [wait for e]   [record s] ...
 
-What can be read in two ways is counted, as are waits in a process that runs torch: it records by
-`cudaEventRecordWithFlags`, which leaves no such rows, and the rows that there are come from timers of libraries.
+Where two readings are possible, the waits are only counted for a note.  So are all waits in a process that
+runs torch: it records by `cudaEventRecordWithFlags`, which leaves no such rows, so that the rows which
+there are come from timers of libraries.
 """
 
 from __future__ import annotations
@@ -29,11 +36,11 @@ from nsysalign.place.bounded import CROSSING_NS, Bounded
 from nsysalign.place.placed import Placed, recorded_by
 from nsysalign.text import duration, plural
 
-#: What a call does to events.
+#: What a call does to events: its role.
 _CREATE, _DESTROY, _RECORD, _WAIT, _WAIT_ALL, _ORDER = range(1, 7)
 _BY_KIND = {"record": _RECORD, "query_event": _WAIT, "sync_event": _WAIT, "sync_stream": _WAIT,
             "sync_device": _WAIT_ALL, "wait_event": _ORDER}  # fmt: skip
-#: cudaEventElapsedTime fails for an event that is not done: it had been waited for.
+#: cudaEventElapsedTime fails for an event that is not done, so that it counts as a wait.
 _BY_NAME = {"EventCreate": _CREATE, "EventDestroy": _DESTROY, "EventElapsedTime": _WAIT_ALL}
 _OF_TORCH = {"operations": "at::native", "calls": "cudaEventRecordWithFlags"}
 _STREAM = ["process", "context", "stream"]
@@ -44,7 +51,8 @@ EventCall = Any  # a row of _event_calls
 
 
 class KnownPair(NamedTuple):
-    """The records of two events, and the call that waited for the end."""
+    """A record of the start event, the record of the end event that follows it, and the call that waited for
+    the end."""
 
     start: EventCall
     end: EventCall
@@ -54,11 +62,16 @@ class KnownPair(NamedTuple):
 def windows_of_pairs(
     trace: Trace, records: pd.DataFrame, bounded: Bounded, placed: Placed
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Windows of the pairs that only the trace shows, whose length is itself an estimate; notes.
-    `records`: `Matched.records`."""
+    """Return the windows (`frames.WINDOWS`) of the pairs that only the trace shows, and notes.  The length of
+    such a window is an estimate, because the trace does not have what elapsed_time returned.
+
+    records: `Matched.records`
+    bounded, placed: the bounds and places of these records
+    """
     pairs, notes = read_pairs(trace, records)
     possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
-    consistent = possible[pairs[:, 0]] & possible[pairs[:, 1]]
+    start_records, end_records, _ = pairs.T
+    consistent = possible[start_records] & possible[end_records]
     if not consistent.all():
         lost = int((~consistent).sum())
         notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
@@ -68,7 +81,7 @@ def windows_of_pairs(
     lower = placed.records["lower_ns"].to_numpy()
     upper = placed.records["upper_ns"].to_numpy()
     room = np.maximum(np.maximum(time - lower, upper - time), 1)
-    # a stamp of CUPTI's may be late
+    # CUPTI's stamp may be late, so that the bounds which it gives do not limit the error
     error = np.where(bounded.stamped, placed.bar_ns, np.minimum(placed.bar_ns, room))
     error = error.astype(np.int64)
     unseen = _unseen_work(trace, wait, time[end])
@@ -95,62 +108,94 @@ def windows_of_pairs(
 
 
 def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """By how much (ns) ends may be later than their places: the host waited for them (the calls `wait`)
-    until long after, and nothing ran that the trace shows (kernels launched by kernels have no rows)."""
+    """Return by how many ns the end of each pair may be later than its place: until the host's wait for it
+    returned, if the trace shows nothing that ran in the meantime; 0 otherwise.  Kernels that kernels
+    launch, for one, run without rows in the trace.
+
+    wait: per pair, the position of the call that waited for its end
+    end_ns: per pair, the place of its end
+    """
     calls = trace.calls
     began = calls["start_ns"].to_numpy()[wait]
     returned = calls["end_ns"].to_numpy()[wait]
     waits = np.isin(calls["kind"].to_numpy()[wait], [CALL[kind] for kind in SYNC_CALLS])
-    done = np.sort(trace.operations["end_ns"].to_numpy())
-    last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
-    idle = returned - np.maximum(last, end_ns)
-    late = waits & (began <= end_ns) & (idle > _WAKES_NS)
+    work_ends = np.sort(trace.operations["end_ns"].to_numpy())
+    ended_before = np.searchsorted(work_ends, returned, side="right")  # how many operations
+    last_work_end = np.append(0, work_ends)[ended_before]
+    idle_ns = returned - np.maximum(last_work_end, end_ns)
+    late = waits & (began <= end_ns) & (idle_ns > _WAKES_NS)
     return np.where(late, returned - end_ns, 0)
 
 
 def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
-    """The pairs that the program compared, a row each, by their starts: positions of both records
-    (`records`: `Matched.records`), and the call that waited for the end; and notes: what was read, on what
-    grounds, and what may belong to comparisons, or not."""
-    known, unclear, of_torch = list[KnownPair](), Counter[str](), set[int]()
-    for table, text in _OF_TORCH.items():
-        rows = getattr(trace, table)
-        names = [n for n, name in trace.names.items() if text in (name or "")]
-        of_torch |= {*rows["process"][rows["name_id"].isin(names)].tolist()}
+    """Return (pairs, notes).
+
+    pairs: the pairs that the program compared, an int64 array (pairs, 3) in the order of their starts: the
+        positions of start and end in `records`, and the position in the trace's calls of the wait for the end
+    notes: how many pairs were read and on what grounds, and how many events may or may not be compared
+
+    records: `Matched.records`
+    """
+    known = list[KnownPair]()
+    unclear = Counter[str]()
+    torch_processes = _torch_processes(trace)
     for process, calls in _event_calls(trace).groupby("process"):
-        asked = int(((calls["role"] == _WAIT) & (calls["event"] >= 0)).sum())
-        if process in of_torch:
+        event_waits = int(((calls["role"] == _WAIT) & (calls["event"] >= 0)).sum())
+        if process in torch_processes:
             unclear[
                 "waits for events in a process that runs torch (nsysalign run logs what it compares)"
-            ] += asked
+            ] += event_waits
             continue
         events = _named_events(calls.itertuples(name="EventCall"))
         if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
-            unclear["waits for events that the trace does not name, or in another way"] += asked
+            unclear["waits for events that the trace does not name, or in another way"] += (
+                event_waits
+            )
         if events:
             pairs, marks = events.pairs()
             known += pairs
             unclear["pairs of events recorded in a row with other work between"] += marks
-    position = {call: n for n, call in enumerate(records["call"].tolist())}
+    record_of_call = {call: record for record, call in enumerate(records["call"].tolist())}
     known.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
-    read = [(position[s.Index], position[e.Index], wait.Index) for s, e, wait in known]
-    notes = [
-        f"read from the trace: {plural(len(read), 'compared pair')} of events (created together and waited "
-        "for); elapsed_time itself is not in it, the length is estimated from what lies around"
-    ] * bool(read)
+    rows = [
+        (record_of_call[pair.start.Index], record_of_call[pair.end.Index], pair.wait.Index)
+        for pair in known
+    ]
+    notes = []
+    if rows:
+        notes.append(
+            f"read from the trace: {plural(len(rows), 'compared pair')} of events (created together and waited "
+            "for); elapsed_time itself is not in it, the length is estimated from what lies around"
+        )
     notes += [
         f"{count:,} {events}: whether the program compared them is not known"
         for events, count in unclear.items()
         if count
     ]
-    return np.array(read, np.int64).reshape(-1, 3), notes
+    return np.array(rows, np.int64).reshape(-1, 3), notes
+
+
+def _torch_processes(trace: Trace) -> set[int]:
+    """Return the processes (globalPid) that run torch, as the names of their kernels and calls show."""
+    processes = set[int]()
+    for table, text in _OF_TORCH.items():
+        rows = getattr(trace, table)
+        name_ids = [name_id for name_id, name in trace.names.items() if text in (name or "")]
+        processes |= {*rows["process"][rows["name_id"].isin(name_ids)].tolist()}
+    return processes
 
 
 def _event_calls(trace: Trace) -> pd.DataFrame:
-    """Outermost calls that concern events (waits and queries: those that succeeded), by time, with their
-    positions as index.  `event`: the number of what it records or waits for, `stream`: a number for its
-    stream (-1: unknown); `rank`: of the call among all of its thread.  Columns are narrow: there may be
-    millions of rows."""
+    """Return the outermost calls that concern events, in the order of time; waits and queries only if they
+    succeeded.  The index is the position of the call in the trace's calls.  Columns are those of _OF_CALL and:
+
+    role     what the call does to events (_CREATE to _ORDER)
+    event    the number of the event that it records or waits for, -1 if it is not known
+    stream   a number for its stream, -1 if it is not known
+    rank     how many outermost calls its thread made before it
+
+    Columns have the smallest integer types possible, because there may be millions of rows.
+    """
     role = _roles(trace)
     rows = np.flatnonzero(role)
     columns = {name: trace.calls[name].to_numpy()[rows] for name in _OF_CALL}
@@ -170,16 +215,19 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
 
 
 def _roles(trace: Trace) -> np.ndarray:
-    """Per call: what it does to events; 0: nothing, it lies in another call, or its wait failed."""
-    calls, name_id = trace.calls, trace.calls["name_id"].to_numpy()
-    of_kind = np.array([_BY_KIND.get(kind, 0) for kind in CALL_KINDS], np.int8)
-    role = of_kind[calls["kind"].to_numpy()]
+    """Return, for each call of the trace, its role: what it does to events.  The role is 0 if it does
+    nothing to them, lies inside another call, or is a wait that failed."""
+    calls = trace.calls
+    name_id = calls["name_id"].to_numpy()
+    role_of_kind = np.array([_BY_KIND.get(kind, 0) for kind in CALL_KINDS], np.int8)
+    role = role_of_kind[calls["kind"].to_numpy()]
     for number in distinct(name_id).tolist():
         name = trace.names.get(number, "")
-        roles = [value for text, value in _BY_NAME.items() if text in name]
-        roles += [_WAIT_ALL] * ("cudaMemcpy" in name and "Async" not in name)
-        if roles:
-            role[name_id == number] = roles[0]
+        roles_by_name = [named_role for text, named_role in _BY_NAME.items() if text in name]
+        if roles_by_name:
+            role[name_id == number] = roles_by_name[0]
+        elif "cudaMemcpy" in name and "Async" not in name:
+            role[name_id == number] = _WAIT_ALL
     failed = calls["return_value"].to_numpy() != 0
     role[failed & np.isin(role, (_WAIT, _WAIT_ALL))] = 0
     role[~trace.outermost] = 0
@@ -187,7 +235,7 @@ def _roles(trace: Trace) -> np.ndarray:
 
 
 def _ranks(trace: Trace) -> np.ndarray:
-    """Per outermost call: how many its thread made before it."""
+    """Return, for each call, how many outermost calls its thread made before it; 0 for a nested call."""
     outer: np.ndarray = np.flatnonzero(trace.outermost).astype(index_type(len(trace.calls)))
     rank = np.zeros(len(trace.calls), outer.dtype)
     for calls in group(trace.calls["thread"].to_numpy()[outer], outer).values():
@@ -197,117 +245,174 @@ def _ranks(trace: Trace) -> np.ndarray:
 
 @dataclass
 class _NamedEvents:
-    """What rows say of the events of a process, by number: runs of creations, one right after the
-    other; records; what waited for an event, a stream (by ("stream", its number)) or all, the first
-    behind each record; which events order streams."""
+    """What the rows of a trace say about the events of one process.
+
+    runs         numbers of events that were created one right after the other
+    records      number of an event -> its records, in the order of time
+    waits        what is waited for -> the waits, in the order of time, of which only the first after each
+                 record is kept.  The key is ("event", number), ("stream", number) or ("all", 0)
+    ordering     numbers of the events for which a stream waits
+    recorded_ns  when the latest record so far began, -1 before the first
+    """
 
     runs: list[list[int]] = field(default_factory=list)
     records: dict[int, list[EventCall]] = field(default_factory=lambda: defaultdict(list))
     waits: dict[tuple[str, int], list[EventCall]] = field(default_factory=lambda: defaultdict(list))
     ordering: set[int] = field(default_factory=set)
-    recorded_ns: int = -1  # the latest record began
+    recorded_ns: int = -1
 
     def add_record(self, event: int, call: EventCall) -> None:
-        """Of calls in the order of their starts."""
+        """Add a record of an event.  Calls must be added in the order of their starts."""
         self.records[event].append(call)
         self.recorded_ns = call.start_ns
 
     def add_wait(self, key: tuple[str, int], call: EventCall) -> None:
-        """The same.  A program that polls waits a million times for one record: a pair is closed by the
-        first wait behind its end."""
+        """Add a wait, unless there was one with this key since the latest record: a pair needs only the first
+        wait after its end, and a program that polls may wait a million times for one record.  Calls must
+        be added in the order of their starts."""
         waits = self.waits[key]
         if not waits or waits[-1].start_ns <= self.recorded_ns:
             waits.append(call)
 
     def pairs(self) -> tuple[list[KnownPair], int]:
-        """Pairs of events that were created one after the other; how many may as well be marks between
-        which something else was compared."""
-        known, marks = list[KnownPair](), 0
-        # where no run begins with a pair, one may begin with another event
-        for runs in (self.runs, [run[1:] for run in self.runs]):
+        """Return all pairs of the process, and how many pairs of events were left out because they may be
+        marks: events recorded in a row, of which the program may have compared any two."""
+        known = list[KnownPair]()
+        marks = 0
+        # if no run begins with a pair, its first event may be a lone one
+        without_first = [run[1:] for run in self.runs]
+        for runs in (self.runs, without_first):
             for run in runs:
-                pairs, alike = self._of_run(run)
-                marks += alike * len(pairs)
-                known += [] if alike else [pair for recorded in pairs for pair in recorded]
+                pairs, may_be_marks = self._of_run(run)
+                if may_be_marks:
+                    marks += len(pairs)
+                else:
+                    known += [pair for repetitions in pairs for pair in repetitions]
             if known or marks:
                 break
         return known, marks
 
     def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
-        """Pairs s, e, s, e ... or s, s, ..., e, e, ...: the way with most pairs, most of them on one
-        stream, fewest other records in between; whether they look like marks."""
+        """Return the pairs of a run of events, for each two events all their repetitions; and whether these
+        pairs may be marks.
+
+        run: numbers of events
+
+        The events of a run are either s, e, s, e, ... or s, s, ..., e, e, ...  That order is taken which
+        makes more pairs; if that is equal, more pairs on a single stream; then, fewer records between start
+        and end.
+        """
         half = len(run) // 2
-        times = sorted(call.start_ns for number in run for call in self.records[number])
-        ways = []
-        for starts, ends in ((run[0::2], run[1::2]), (run[:half], run[half : 2 * half])):
-            events = zip(starts, ends, strict=False)
-            pairs = [known for start, end in events if (known := self.pair(start, end))]
-            on_a_stream = sum(known[0].start.stream == known[0].end.stream for known in pairs)
-            between = sum(
-                bisect_right(times, pair.end.start_ns - 1)
-                - bisect_right(times, pair.start.start_ns)
+        alternating = (run[0::2], run[1::2])
+        in_halves = (run[:half], run[half : 2 * half])
+        record_times = sorted(call.start_ns for number in run for call in self.records[number])
+        candidates = []
+        for starts, ends in (alternating, in_halves):
+            repetitions = map(self.pair, starts, ends)
+            pairs = [known for known in repetitions if known]
+            on_one_stream = sum(known[0].start.stream == known[0].end.stream for known in pairs)
+            records_between = sum(
+                bisect_right(record_times, pair.end.start_ns - 1)
+                - bisect_right(record_times, pair.start.start_ns)
                 for known in pairs
                 for pair in known[:100]
             )
-            ways.append(((len(pairs), on_a_stream, -between), pairs))
-        _, best = max(ways, key=lambda way: way[0])
-        return best, best is ways[0][1] and _are_marks(best)
+            candidates.append(((len(pairs), on_one_stream, -records_between), pairs))
+        _, best = max(candidates, key=lambda candidate: candidate[0])
+        _, pairs_alternating = candidates[0]
+        return best, best is pairs_alternating and _are_marks(best)
 
     def pair(self, start: int, end: int) -> list[KnownPair]:
-        """The records of two events that the host waited for; [] if the two are no pair."""
-        starts, ends, known = self.records[start], self.records[end], []
-        in_turn = [call for pair in zip(starts, ends, strict=False) for call in pair]
-        if (
-            not len(starts) == len(ends) > 0
-            or {start, end} & self.ordering
-            or any(call.start_ns >= next_.start_ns for call, next_ in pairwise(in_turn))
-            or starts[0].thread != ends[0].thread
-        ):
+        """Return every repetition of a pair of events for which the host waited before the next repetition
+        began; [] if the two events are not a pair.
+
+        start, end: numbers of the two events
+
+        They are a pair if their records alternate, start first, and begin on the same thread, and if no
+        stream waits for either event.
+        """
+        starts = self.records[start]
+        ends = self.records[end]
+        if not starts or len(starts) != len(ends):
             return []
-        until = [call.start_ns for call in starts[1:]] + [float("inf")]
-        for s, e, next_ns in zip(starts, ends, until, strict=True):
-            waits = []  # the first for the event, its stream, and all
-            for key in (("event", end), ("stream", e.stream), ("all", 0)):
-                calls = self.waits[key]
-                after = bisect_right(calls, e.start_ns, key=lambda call: call.start_ns)
-                waits += [call for call in calls[after : after + 1] if call.end_ns < next_ns]
+        if start in self.ordering or end in self.ordering:
+            return []
+        if starts[0].thread != ends[0].thread:
+            return []
+        alternating = [call for pair in zip(starts, ends, strict=True) for call in pair]
+        if any(call.start_ns >= following.start_ns for call, following in pairwise(alternating)):
+            return []
+        next_starts_ns = [call.start_ns for call in starts[1:]] + [float("inf")]
+        known = []
+        for start_call, end_call, next_start_ns in zip(starts, ends, next_starts_ns, strict=True):
+            keys = (("event", end), ("stream", end_call.stream), ("all", 0))
+            first_waits = [self._first_wait(key, end_call.start_ns) for key in keys]
+            waits = [wait for wait in first_waits if wait and wait.end_ns < next_start_ns]
             if waits:
-                known.append(KnownPair(s, e, min(waits, key=lambda call: call.end_ns)))
+                earliest = min(waits, key=lambda wait: wait.end_ns)
+                known.append(KnownPair(start_call, end_call, earliest))
         return known
+
+    def _first_wait(self, key: tuple[str, int], after_ns: int) -> EventCall | None:
+        """Return the first wait with this key that began after a time (ns), None if there is none."""
+        waits = self.waits[key]
+        position = bisect_right(waits, after_ns, key=lambda wait: wait.start_ns)
+        return waits[position] if position < len(waits) else None
 
 
 def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
-    """None unless event n is the n-th that the process created: a number exceeds the creations seen so
-    far, or is recorded after all events up to it were destroyed."""
-    events, last = _NamedEvents(), None
-    made = destroyed = gone = 0
+    """Return what the calls of one process say about its events; None if the calls show that event n is not
+    the n-th event that the process created: because a number exceeds the number of creations so far, or
+    because an event is recorded after it must have been destroyed.
+
+    calls: rows of `_event_calls`, in the order of time
+    """
+    events = _NamedEvents()
+    last_creation = None
+    created = destroyed = 0
+    last_gone = 0  # all events up to this number were destroyed
     for call in calls:
         event, role = call.event, call.role
         if role == _CREATE:
-            made += 1
-            kind = (call.thread, call.name_id, call.rank)
-            follows = last and kind == (last.thread, last.name_id, last.rank + 1)
-            events.runs[-1].append(made) if follows else events.runs.append([made])
-            last = call
+            created += 1
+            if last_creation and _follows(call, last_creation):
+                events.runs[-1].append(created)
+            else:
+                events.runs.append([created])
+            last_creation = call
         elif role == _DESTROY:
             destroyed += 1
-            gone = made if destroyed >= made else gone
-        elif event > made or (role == _RECORD and 0 <= event <= gone):
+            if destroyed >= created:
+                last_gone = created
+        elif event > created or (role == _RECORD and 0 <= event <= last_gone):
             return None
         elif role == _ORDER:
             events.ordering.add(event)
         elif role == _RECORD:
             events.add_record(event, call)
+        elif role == _WAIT_ALL:
+            events.add_wait(("all", 0), call)
+        elif event >= 0:
+            events.add_wait(("event", event), call)
         else:
-            key = ("event", event) if event >= 0 else ("stream", call.stream)
-            events.add_wait(("all", 0) if role == _WAIT_ALL else key, call)
+            events.add_wait(("stream", call.stream), call)
     return events
 
 
+def _follows(call: EventCall, previous: EventCall) -> bool:
+    """Return whether a call is the next call of the same thread after another one, by the same name."""
+    same_thread = call.thread == previous.thread
+    same_name = call.name_id == previous.name_id
+    return same_thread and same_name and call.rank == previous.rank + 1
+
+
 def _are_marks(pairs: Sequence[Sequence[KnownPair]]) -> bool:
-    """Whether events s, e, s, e ... were recorded once each in this order, with other calls between
-    every end and the next start and no wait: ten marks of which the first and last are compared look
-    the same."""
+    """Return whether pairs of events may be marks, of which any two may have been compared: the events
+    s, e, s, e, ... were each recorded once, in this order, with other calls between every end and the next
+    start, and without a wait before the next start.
+
+    pairs: for each pair of events, its repetitions
+    """
     return len(pairs) > 1 and all(
         len(pair) == len(next_pair) == 1
         and pair[0].end.start_ns < next_pair[0].start.start_ns < pair[0].wait.start_ns

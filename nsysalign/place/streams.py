@@ -1,12 +1,17 @@
-"""Stage 2, on streams: the lane of every operation, record and wait ("lane": a stream as the analysis
-numbers them).
+"""Stage 2, on streams: the lane of every operation, record and wait.
 
-A record's stream is exact where CUPTI wrote an event row.  Otherwise the log's `cuStreamGetId`
-answer is used; for created streams it is one more than CUPTI's streamId under a profiler and equal
-in a plain run: which, say wait lines that have a wait call with a stream, else the streams that
-the trace names.
+lane        the number of a stream in this analysis: its row in the table `lanes`; -1 for not known
+operation   a kernel, copy or other piece of work on the GPU, issued (launched) by a call of the host
+record      one call of `event.record()`
+wait        a call that makes a stream wait for an event (`cudaStreamWaitEvent`)
+event row   what CUPTI wrote about a record or wait: its event and stream
 
-After it is known on which stream each record lies, or that the trace does not say.
+A record's stream is certain where CUPTI wrote an event row.  Otherwise the answer of `cuStreamGetId` in
+the log is used.  For created streams that answer is one more than CUPTI's streamId under a profiler, and
+equal to it in a plain run.  Which of the two holds follows from waits whose stream both log and trace
+name, or else from the streams that the trace names.
+
+This stage finds on which stream each record lies, or that the trace does not say.
 """
 
 from __future__ import annotations
@@ -30,20 +35,20 @@ _KEYS = ["process", "context", "stream"]
 
 
 class LaneTimes(NamedTuple):
-    """Of each operation of a lane: start and end of the call that issued it, its own, and how far it
-    and those issued before it reach (the prefix maximum of `end_ns`)."""
+    """Times of each operation of a lane, in the order in which they were issued (ns, int64)."""
 
-    issue_ns: np.ndarray
-    issued_ns: np.ndarray
+    issue_ns: np.ndarray  # start of the call that issued it
+    issued_ns: np.ndarray  # end of that call
     start_ns: np.ndarray
     end_ns: np.ndarray
-    reach_ns: np.ndarray
+    reach_ns: np.ndarray  # the latest `end_ns` of this and all earlier operations
 
 
 @dataclass(frozen=True)
 class LaneOperations:
-    """The operations of one lane in the order of the starts of the outermost calls that issued them:
-    `position` in Trace.operations.
+    """The operations of one lane, in the order in which the outermost calls that issued them began.
+
+    position: their rows in Trace.operations
 
         issued (host)    [op A]     [op B]        [op C]
         runs (stream)       AAAAAAAA   BBBB          CC
@@ -54,7 +59,8 @@ class LaneOperations:
 
     @cached_property
     def times(self) -> LaneTimes:
-        """Made for lanes that are asked for only: they take as much memory as the trace's own rows."""
+        """The times of these operations.  They take as much memory as the trace's own rows, so that they are
+        made only for lanes that are asked for."""
         operations, calls = self.trace.operations, self.trace.calls
         call = operations["call"].to_numpy()[self.position]
         start = operations["start_ns"].to_numpy()[self.position]
@@ -66,9 +72,13 @@ class LaneOperations:
 
 
 def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneOperations]:
-    """Per lane, the operations with a known issuing call.  Those without a call cannot be ordered
-    and are left out."""
-    call, begun = trace.operations["call"].to_numpy(), trace.calls["start_ns"].to_numpy()
+    """Return lane -> its operations in the order of issue.  An operation whose call is not known cannot be
+    ordered and is left out.
+
+    operation_lane: per operation of the trace, its lane
+    """
+    call = trace.operations["call"].to_numpy()
+    begun = trace.calls["start_ns"].to_numpy()
     known: np.ndarray = np.flatnonzero(call >= 0).astype(index_type(len(call)))
     out = {}
     for lane, position in group(operation_lane[known], known).items():
@@ -81,47 +91,57 @@ def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneO
 
 @dataclass(frozen=True)
 class Streams:
-    """`lanes`: frames.LANES; the lane of every operation; the lanes on which work ran; per lane its
-    operations by issue."""
+    """The streams of a trace."""
 
-    lanes: pd.DataFrame
-    operation_lane: np.ndarray
-    busy: np.ndarray
-    per_lane: dict[int, LaneOperations]
+    lanes: pd.DataFrame  # frames.LANES: a row per stream
+    operation_lane: np.ndarray  # per operation of the trace, its lane
+    busy: np.ndarray  # bool, per lane: whether any operation ran on it
+    per_lane: dict[int, LaneOperations]  # lane -> its operations in the order of issue
 
 
 def streams_of(trace: Trace) -> Streams:
-    """All streams that a trace names."""
+    """Return all streams that a trace names, and the legacy default stream of every process."""
     columns = [*_KEYS, "device"]
     code = trace.operations.groupby(columns, sort=False).ngroup().to_numpy()
-    places = trace.operations[columns].iloc[np.unique(code, return_index=True)[1]]
+    _, first_of_code = np.unique(code, return_index=True)
+    places = trace.operations[columns].iloc[first_of_code]
     named = trace.streams[trace.streams["process"] >= 0]
     streams = pd.concat([places, trace.event_rows[columns], named[columns]])
     # every process has a legacy default stream, whether or not a row names it
     with_default = streams.loc[streams["stream"] == DEFAULT_STREAM, "process"].to_numpy()
     silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
     default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
-    # the device of an operation is certain, the stream table may not know it
+    # the device of an operation is certain; the stream table may not know it
     streams = pd.concat([streams, pd.DataFrame(default)]).sort_values("device", kind="stable")
     lanes = streams.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
     flags = named[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
     lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
     lanes = frames.check(lanes, frames.LANES)
-    lane = stream_lane(lanes, places).astype(np.int64)
-    # of a single place: an array without memory
-    lane = np.broadcast_to(lane[0], len(code)) if len(lane) == 1 else lane[code]
-    return Streams(lanes, lane, np.isin(lanes.index, lane), lane_operations(trace, lane))
+    lane_of_code = stream_lane(lanes, places).astype(np.int64)
+    if len(lane_of_code) == 1:  # an array that repeats one value takes no memory
+        operation_lane = np.broadcast_to(lane_of_code[0], len(code))
+    else:
+        operation_lane = lane_of_code[code]
+    busy = np.isin(lanes.index, operation_lane)
+    return Streams(lanes, operation_lane, busy, lane_operations(trace, operation_lane))
 
 
 def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
-    """Lane of rows with process, context and stream; -1 for none."""
+    """Return the lane of each row, -1 for none.
+
+    rows: a table with columns process, context and stream
+    """
     index = pd.MultiIndex.from_frame(lanes[_KEYS])
     return index.get_indexer(pd.MultiIndex.from_frame(rows[_KEYS]))
 
 
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
-    """Of these lanes: the operations of each and of all that it is implicitly ordered with.  The
-    legacy default stream waits for all work of blocking streams issued before, and they for it."""
+    """Return lane -> its operations; for each of the given lanes together with the operations of all lanes
+    that CUDA orders it with implicitly.  The legacy default stream waits for all work that was issued
+    to blocking streams before, and blocking streams wait for its work.
+
+    lanes: numbers of lanes
+    """
     process = streams.lanes["process"].to_numpy()
     context = streams.lanes["context"].to_numpy()
     flag = streams.lanes["flag"].to_numpy()
@@ -129,40 +149,54 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
     partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}
     for number in lanes.tolist():
         in_context = (process == process[number]) & (context == context[number])
-        members = np.flatnonzero(in_context & (flag == partner.get(int(flag[number]))))
-        if len(np.intersect1d(members, list(streams.per_lane))):
-            together = np.isin(streams.operation_lane, [number, *members.tolist()])
+        partner_flag = partner.get(int(flag[number]))
+        partners = np.flatnonzero(in_context & (flag == partner_flag))
+        if len(np.intersect1d(partners, list(streams.per_lane))):
+            together = np.isin(streams.operation_lane, [number, *partners.tolist()])
             of_lane[number] = lane_operations(trace, np.where(together, number, -1))[number]
     return of_lane
 
 
 def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> Matched:
-    """The same whose records and waits have a column lane (-1: not known): that which event rows
-    name, else the log, else (`logged`: there is none) that of the work around them; and whose waits
-    have the records that they wait for."""
+    """Return `matched` with three more columns: `lane` of records and waits (-1: not known), and `record`
+    and `inferred` of waits (which record each waits for).
+
+    logged: whether there is a log of what Python recorded
+
+    A record's lane comes from its event row.  A record without one has its lane from the log; without a
+    log it has the lane of the work that its thread issued around it.  With the lanes known, the record that
+    each wait waits for is found.  That in turn tells the lane of further records: those of libraries, which
+    the log does not have.
+    """
     records = matched.records
-    of_wait = stream_lane(streams.lanes, trace.syncs)
-    waits = matched.waits.assign(lane=pick(of_wait, matched.waits["sync"].to_numpy(), -1))
-    exact = stream_lane(streams.lanes, trace.event_rows)
-    exact = pick(exact, records["event_row"].to_numpy(), -1)
+    lane_of_sync = stream_lane(streams.lanes, trace.syncs)
+    lane_of_wait = pick(lane_of_sync, matched.waits["sync"].to_numpy(), -1)
+    waits = matched.waits.assign(lane=lane_of_wait)
+    lane_of_event_row = stream_lane(streams.lanes, trace.event_rows)
+    lane = pick(lane_of_event_row, records["event_row"].to_numpy(), -1)
+    notes: list[str] = []
     if logged:
-        lane, notes = _lane_of_log(streams, records, waits, exact >= 0)
+        likely, notes = _lane_of_log(streams, records, waits, lane >= 0)
     else:
-        lane, notes = lane_of_thread(trace, streams.operation_lane, records), []
-    records = records.assign(lane=np.where(exact >= 0, exact, lane))
+        likely = lane_of_thread(trace, streams.operation_lane, records)
+    lane = np.where(lane >= 0, lane, likely)
+    records = records.assign(lane=lane)
     record, inferred = awaited(trace, waits, records)
     waits = waits.assign(record=record, inferred=inferred)
     if logged:
-        lane = _lane_before(trace, streams.operation_lane, records, waits)
-        records = records.assign(lane=np.where(records["lane"] >= 0, records["lane"], lane))
+        lane_before = _lane_before(trace, streams.operation_lane, records, waits)
+        records = records.assign(lane=np.where(lane >= 0, lane, lane_before))
     return replace(matched, records=records, waits=waits, notes=matched.notes + notes)
 
 
 def _lane_of_log(
     streams: Streams, records: pd.DataFrame, waits: pd.DataFrame, settled: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """Lane of every record from what Python knew about its stream, -1 if that is ambiguous; notes.
-    `settled`: records with a lane from an event row; they get no note."""
+    """Return the lane of each record by what the log says about its stream (-1 if it may be several or
+    none), and notes.
+
+    settled: bool, per record: whether it has a lane from an event row, so that no note is needed
+    """
     lane = np.full(len(records), -1)
     notes = dict[str, None]()
     handle, stream_id = records["stream_handle"], records["stream_id"]
@@ -180,7 +214,8 @@ def _lane_of_log(
             if len(on_device):
                 candidates = on_device
             if is_default:
-                # a log names no context: of several the one which alone did work
+                # a log does not name the context: of several default streams it is the only one on
+                # which work ran
                 used = candidates[streams.busy[candidates.index]]
                 candidates = used if len(used) else candidates[:1]
             if len(candidates) == 1:
@@ -200,8 +235,14 @@ def _lane_of_log(
 def _candidates(
     streams: Streams, lanes: pd.DataFrame, is_default: bool, number: int, shift: int | None
 ) -> pd.DataFrame:
-    """The `lanes` of a process that the log may mean: by default streams, by cuStreamGetId's answer
-    (`number`, -1: the log has none), or those on which work ran."""
+    """Return the rows of `lanes` that the log may mean by a stream.
+
+    lanes: the lanes of one process
+    is_default: whether the log says that it is the default stream
+    number: the answer of cuStreamGetId in the log; -1: it has none, so that it may be any lane on which
+        work ran
+    shift: what to add to that answer for CUPTI's streamId, None if that is not known
+    """
     if is_default:
         legacy = lanes[lanes["flag"] == LEGACY_DEFAULT]
         return lanes[lanes["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
@@ -211,7 +252,13 @@ def _candidates(
 
 
 def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
-    """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
+    """Return CUPTI's streamId minus the answer of cuStreamGetId in one process; None if the trace does not
+    tell.
+
+    lanes: the lanes of the process
+    ids: all answers of cuStreamGetId in its log
+    waits: its waits, with the columns lane and stream_id (the answer in the log)
+    """
     known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
     certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
     difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
@@ -220,41 +267,57 @@ def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) ->
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
     hits = {o: int(np.isin(ids + o, lanes["stream"]).sum()) for o in STREAM_OFFSETS}
-    best = max(STREAM_OFFSETS, key=lambda o: hits[o])  # of equal ones the first: under profilers
+    best = max(
+        STREAM_OFFSETS, key=lambda o: hits[o]
+    )  # if they are equal the first: under a profiler
     return best if hits[best] else None
 
 
 def _lane_before(
     trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
 ) -> np.ndarray:
-    """For records of libraries that a stream waits for, the stream of the last operation that their
-    thread issued before: NCCL, for one, records behind its kernel.  -1 for all others, and where that
-    is the waiting stream itself.  An inference, as is what these waits wait for."""
-    lane_of_record = np.full(len(records), -1)
-    record = waits["record"].to_numpy()
-    unknown = waits["inferred"].to_numpy() & (record >= 0)
-    unknown &= pick(records["lane"].to_numpy(), record, -1) < 0
-    unknown &= pick(records["log_process"].to_numpy(), record, 0) < 0
-    waiting = waits["lane"].to_numpy()[unknown]
-    record = record[unknown]
+    """Return, for each record, the lane of the operation that its thread issued last before it; -1 where
+    this is not asked or not known.
+
+    operation_lane: per operation of the trace, its lane
+    records: with the column lane
+    waits: with the columns lane, record and inferred
+
+    It is asked only for records that have no lane, that the log does not have (a library made them), and for
+    which a wait was inferred to wait: NCCL, for one, records an event right after it launched its kernel.
+    If the lane were the one that waits, nothing would have to wait: then it is -1, too.  The result is an
+    inference, just as the record that such a wait waits for is one.
+    """
+    awaited_record = waits["record"].to_numpy()  # per wait
+    without_lane = pick(records["lane"].to_numpy(), awaited_record, -1) < 0
+    of_library = pick(records["log_process"].to_numpy(), awaited_record, 0) < 0
+    asked = waits["inferred"].to_numpy() & (awaited_record >= 0) & without_lane & of_library
+    waiting_lane = waits["lane"].to_numpy()[asked]
+    record = awaited_record[asked]
     call = trace.operations["call"].to_numpy()
-    issued = np.flatnonzero(call >= 0)
-    begun = trace.calls["start_ns"].to_numpy()[call[issued]]
-    thread = trace.calls["thread"].to_numpy()[call[issued]]
-    recorded = records["call_start_ns"].to_numpy()[record]
+    with_call = np.flatnonzero(call >= 0)
+    call = call[with_call]
+    issue_ns = trace.calls["start_ns"].to_numpy()[call]
+    issuer = trace.calls["thread"].to_numpy()[call]
+    record_ns = records["call_start_ns"].to_numpy()[record]
     recorder = records["thread"].to_numpy()[record]
-    for number, rows in group(recorder, np.arange(len(record))).items():
-        launches = np.flatnonzero(thread == number)
-        launches = launches[np.argsort(begun[launches], kind="stable")]
-        last = np.searchsorted(begun[launches], recorded[rows]) - 1
-        lane = pick(operation_lane[issued[launches]], last, -1)
-        lane_of_record[record[rows]] = np.where(lane == waiting[rows], -1, lane)
+    lane_of_record = np.full(len(records), -1)
+    for thread, rows in group(recorder, np.arange(len(record))).items():
+        issued = np.flatnonzero(issuer == thread)
+        issued = issued[np.argsort(issue_ns[issued], kind="stable")]
+        last = np.searchsorted(issue_ns[issued], record_ns[rows]) - 1  # -1: none was issued before
+        lane_of_issued = operation_lane[with_call[issued]]
+        lane = pick(lane_of_issued, last, -1)
+        lane_of_record[record[rows]] = np.where(lane == waiting_lane[rows], -1, lane)
     return lane_of_record
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """The stream of the operations that each record's thread issued just before and just after, if
-    both are the same; -1 otherwise.  This is an inference and is reported as one."""
+    """Return, for each record, the lane of the operations that its thread issued just before and just after
+    it, if both are on one lane; -1 otherwise.  This is an inference and is reported as one.
+
+    operation_lane: per operation of the trace, its lane
+    """
     call = trace.operations["call"].to_numpy()
     issued = call >= 0
     work = pd.DataFrame(
@@ -263,7 +326,7 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
             "thread": trace.calls["thread"].to_numpy()[call[issued]],
             "lane": operation_lane[issued],
         },
-        dtype="int64",  # as `asked`: the trace keeps small ids in less
+        dtype="int64",  # merge_asof needs the types of `asked`; the trace keeps small ids in fewer bits
     )
     work = work.sort_values("time", kind="stable")
     asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
