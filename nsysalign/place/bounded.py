@@ -1,16 +1,23 @@
-"""Stage 3, bounded: what surrounds a record on its stream, and between what it must lie whatever the
-latencies are.
+"""Stage 3, bounded: what surrounds each record on its stream, and between which times it must lie
+whatever the latencies are.
+
+lane        the number of a stream in this analysis; -1 for not known
+operation   a kernel, copy or other piece of work on the GPU, issued (launched) by a call of the host
+record      one call of `event.record()`
+pair        two records that the program compared by `elapsed_time`
+bounds      the earliest (`lower`) and latest (`upper`) time at which a record can lie
+around      a table of what was issued on a record's lane before and after it (`neighbours`)
 
     issued (host)    [op A]   [record R]      [op B]
     runs (stream)             AAAAAAAA  R     BBBBBBB
                                      ^ previous end  ^ next start
 
-For bounds that can never be wrong, calls of other threads that overlap the record's call are on
-neither side.  What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it
-moved no place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both
-records: t(end) - t(start) = elapsed, within the clocks' slack.
+Bounds must never be wrong.  So an operation whose call overlaps the record's call counts neither as
+before nor as after it.  Work that waits for R would bound it as well, but hardly ever more narrowly: it
+moved no place and no error bar of 15,757 pairs.  A pair is subject to the bounds of both its records,
+because t(end) - t(start) = elapsed, within the clocks' slack.
 
-After it is known which pairs can be placed, and why the others can not.
+This stage finds which pairs can be placed, and why the others cannot.
 """
 
 from __future__ import annotations
@@ -41,25 +48,28 @@ _HOST_COPIES = (1, 2)
 
 @dataclass(frozen=True)
 class Bounded:
-    """`around`: the neighbours of `Matched.records` on their streams; `lower`, `upper`: the bounds of
-    each record by itself; `stamped`: which have a CUPTI timestamp; `pairs`: rows of `Matched.pairs` that
-    can be placed; `unaligned`: all other rows, with name, site and reason."""
+    """What bounds records and pairs.  "Per record" means per row of `Matched.records`."""
 
-    around: pd.DataFrame
-    lower: np.ndarray
-    upper: np.ndarray
-    stamped: np.ndarray
-    pairs: pd.DataFrame
-    unaligned: pd.DataFrame
+    around: pd.DataFrame  # per record, its `neighbours`
+    lower: np.ndarray  # per record, the earliest possible time in ns; 0: not bounded
+    upper: np.ndarray  # per record, the latest possible time in ns; FAR: not bounded
+    stamped: np.ndarray  # bool, per record: whether it has a time stamp of CUPTI's
+    pairs: pd.DataFrame  # the rows of `Matched.pairs` that can be placed
+    unaligned: pd.DataFrame  # pairs that cannot be placed, with name, site and reason
 
 
 def bound(
     trace: Trace, matched: Matched, streams: Streams, *, on_clock: bool, logged: bool
 ) -> Bounded:
-    """Bounds of every record.  `on_clock`: the events' own stamps are known, so CUPTI's, which may
-    be late, are not used as lower bounds.  Records that were not `logged` are in the order of the
-    legacy default stream, too (lengths that elapsed_time told need no such help)."""
-    records, pairs = matched.records, matched.pairs
+    """Return the bounds of every record, and which pairs can be placed.
+
+    on_clock: whether an event clock places records; then the time stamps of CUPTI, which may be late, are
+        not lower bounds
+    logged: whether there is a log.  Without one, the order that CUDA keeps between the legacy default stream
+        and blocking streams bounds records, too; with one, the lengths by elapsed_time make that needless
+    """
+    records = matched.records
+    pairs = matched.pairs
     lane = records["lane"].to_numpy()
     per_lane = streams.per_lane
     if not logged:
@@ -87,7 +97,10 @@ def bound(
 def _reasons(
     records: pd.DataFrame, pairs: pd.DataFrame, lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
-    """Why pairs cannot be placed, "" for those that can.  `lower`, `upper`: bounds of the records."""
+    """Return, for each pair, why it cannot be placed; "" if it can.
+
+    lower, upper: per record, its bounds in ns
+    """
     lane = records["lane"].to_numpy()
     problem = records["problem"].to_numpy(dtype=object)
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
@@ -103,10 +116,14 @@ def _reasons(
 
 
 def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Pairs that have no place, with the site of the record that was seen, and a name."""
-    site = np.append(records["site"].to_numpy(dtype=object), "")  # -1: a record that was not seen
-    seen = np.where(refused["start"] >= 0, refused["start"], refused["end"])
-    refused["site"] = np.where(seen >= 0, site[seen], refused["site"])
+    """Return the pairs that cannot be placed, with a name, and with the site of the start record (of the end
+    record if the log does not have the start).
+
+    refused: pairs; start and end are positions in `records`, -1 for a record that the log does not have
+    """
+    site_of_record = np.append(records["site"].to_numpy(dtype=object), "")  # the last one: for -1
+    logged = np.where(refused["start"] >= 0, refused["start"], refused["end"])
+    refused["site"] = np.where(logged >= 0, site_of_record[logged], refused["site"])
     refused["name"] = [row.region or row.site or "unnamed" for row in refused.itertuples()]
     return refused
 
@@ -114,8 +131,12 @@ def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 def of_starts(
     lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the starts of pairs from those of both records.  `slack`: how far their distance on
-    the trace may be from elapsed_time; one tick, a float32 ulp and clock corrections if not given."""
+    """Return (earliest, latest) possible start of each pair in ns, by the bounds of both its records.
+
+    lower, upper: per record, its bounds in ns
+    slack: per pair, by how many ns its length on the trace may differ from elapsed_time; if None, by one
+        tick, the rounding of a float32 and the corrections and rates of the clocks
+    """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
@@ -128,9 +149,13 @@ def of_starts(
 
 
 def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Per record when the host knew that it was done: the end of the first successful wait for the
-    device, its stream, or its event (or query of that, before it is recorded again) that began after
-    its call had returned; FAR for none.  `records`: columns call, call_end_ns, process, lane, event."""
+    """Return, for each record, when the host knew that it was done (ns); FAR if it never knew.  That is the end
+    of the first successful wait for the device, for the record's stream or for its event that began after
+    the record's call had returned.  A query of the event counts as a wait; once the event is recorded
+    again, waits for it no longer count.
+
+    records: a table with columns call, call_end_ns, process, lane and event
+    """
     waits = _successful_waits(trace, lanes)
     begun = trace.calls["start_ns"].to_numpy()
     kind = trace.calls["kind"].to_numpy()[waits["call"]]
@@ -138,19 +163,20 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
     asked = records[["lane", "event"]].assign(time=records["call_end_ns"])
     asked = asked[records["call"] >= 0].astype("int64").sort_values("time", kind="stable")
     done = np.full(len(records), FAR)
-    # process by process: keys of two columns take much memory
+    # process by process, because joining by two columns takes much memory
     for number in distinct(process).tolist():
-        asked_there = asked[records["process"][asked.index] == number]
+        asked_of_process = asked[records["process"][asked.index] == number]
         for kinds, key in _COVERS:
             of_kinds = np.isin(kind, [CALL[name] for name in kinds])
             covering = waits[(process == number) & of_kinds]
-            first = _first_waits(asked_there, covering, key, begun)
+            first = _first_waits(asked_of_process, covering, key, begun)
             returned = trace.calls["end_ns"].to_numpy()[first]
             done[first.index] = np.minimum(done[first.index], returned)
     return done
 
 
-#: Kinds of waits, and the column by which they cover a record (None: they cover all of the process).
+#: (kinds of calls, column): these waits cover the records that have the same value in the column; None:
+#: they cover all records of the process.
 _COVERS = (
     (("sync_device",), None),
     (("sync_stream",), "lane"),
@@ -159,12 +185,14 @@ _COVERS = (
 
 
 def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
-    """Waits of the host, by their begin (`time`): call, event, lane (-1: none)."""
-    calls, syncs = trace.calls, trace.syncs
-    device = np.flatnonzero(calls["kind"].to_numpy() == CALL["sync_device"])
-    of_device = pd.DataFrame({"call": device, "event": -1, "lane": -1})
-    of_row = syncs[["call", "event"]].assign(lane=stream_lane(lanes, syncs))
-    waits = pd.concat([of_device, of_row]).astype("int64")
+    """Return the host's waits that succeeded, in the order of their beginning.  Columns: call, event and lane
+    for which it waits (-1: none), and time, its beginning in ns."""
+    calls = trace.calls
+    syncs = trace.syncs
+    device_calls = np.flatnonzero(calls["kind"].to_numpy() == CALL["sync_device"])
+    device_waits = pd.DataFrame({"call": device_calls, "event": -1, "lane": -1})
+    named_waits = syncs[["call", "event"]].assign(lane=stream_lane(lanes, syncs))
+    waits = pd.concat([device_waits, named_waits]).astype("int64")
     waits = waits[calls["return_value"].to_numpy()[waits["call"]] == 0]
     begun = calls["start_ns"].to_numpy()[waits["call"]]
     return waits.assign(time=begun).sort_values("time", kind="stable")
@@ -173,8 +201,14 @@ def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
 def _first_waits(
     asked: pd.DataFrame, waits: pd.DataFrame, key: str | None, begun: np.ndarray
 ) -> pd.Series:
-    """The call of the first wait behind each record that has one with the same `key`, by the index of
-    `asked`.  `begun`: the starts of all calls."""
+    """Return the call of the first wait after each record.  A record without such a wait is left out; the index
+    is that of `asked`.
+
+    asked: records with their time (ns), in the order of time
+    waits: waits with their time (ns), in the order of time
+    key: the column in which record and wait must agree, None for no such column
+    begun: per call of the trace, its start in ns
+    """
     columns = ["time", key] if key else ["time"]
     if key:
         asked = asked[asked[key] >= 0]
@@ -182,38 +216,46 @@ def _first_waits(
     waits = waits[[*columns, "call"]]
     joined = pd.merge_asof(asked[columns], waits, on="time", by=key, direction="forward")
     first = joined["call"].set_axis(asked.index).dropna().astype("int64")
-    if key == "event":  # once recorded again, it says nothing of this record
-        again = asked.groupby("event")["time"].shift(-1, fill_value=FAR)
-        first = first[begun[first] < again[first.index]]
+    if (
+        key == "event"
+    ):  # once the event is recorded again, a wait for it says nothing of this record
+        recorded_again = asked.groupby("event")["time"].shift(-1, fill_value=FAR)
+        first = first[begun[first] < recorded_again[first.index]]
     return first
 
 
 def neighbours(
     trace: Trace, per_lane: dict[int, LaneOperations], records: pd.DataFrame
 ) -> pd.DataFrame:
-    """For records with columns lane and call; one row each:
+    """Return a row per record that says what was issued to its lane before and after it:
 
-    previous_end_ns, previous_kind   end and kind of the last-ending operation issued before (0 / -1)
-    previous_position                its position in `operations`, -1 for none
-    safe_previous_end_ns             the same, over operations whose call had returned before the
-                                     record's call
-    next_start_ns                    first start among the operations issued after (FAR: none)
-    safe_next_start_ns               the same, over operations whose call began after the record's call
-                                     had returned
-    next_issued_ns, next_kind        end of the call and kind of the operation issued next (FAR / -1)
-    before                           operations of the lane issued before
+    previous_end_ns       of the operations issued before, the latest end (0: there are none)
+    previous_kind         the kind of the operation that ends then (-1: none)
+    previous_position     the position of that operation in `operations` (-1: none)
+    safe_previous_end_ns  like previous_end_ns, but only of operations whose call had returned before the
+                          record's call began
+    next_start_ns         of the operations issued after, the earliest start (FAR: there are none)
+    safe_next_start_ns    like next_start_ns, but only of operations whose call began after the record's
+                          call had returned
+    next_issued_ns        the end of the call of the operation issued next (FAR: none)
+    next_kind             the kind of that operation (-1: none)
+    before                how many operations were issued before
+
+    per_lane: lane -> its operations in the order of issue
+    records: a table with columns lane and call
     """
     lane, call = records["lane"].to_numpy(), records["call"].to_numpy()
-    alone = {"previous_end_ns": 0, "previous_kind": -1, "previous_position": -1,
+    defaults = {"previous_end_ns": 0, "previous_kind": -1, "previous_position": -1,
              "safe_previous_end_ns": 0, "next_start_ns": FAR, "safe_next_start_ns": FAR,
              "next_issued_ns": FAR, "next_kind": -1, "before": 0}  # fmt: skip
-    out = {name: np.full(len(records), value, np.int64) for name, value in alone.items()}
+    out = {name: np.full(len(records), value, np.int64) for name, value in defaults.items()}
     kind = trace.operations["kind"].to_numpy()
     for number, ops in per_lane.items():
         rows = np.flatnonzero((lane == number) & (call >= 0))
         if len(rows):
-            begin = trace.calls["start_ns"].to_numpy()[call[rows]]
-            end = trace.calls["end_ns"].to_numpy()[call[rows]]
+            record_calls = call[rows]
+            begin = trace.calls["start_ns"].to_numpy()[record_calls]
+            end = trace.calls["end_ns"].to_numpy()[record_calls]
             _put_issued_around(out, rows, ops, kind, begin)
             _put_safe(out, rows, ops.times, begin, end)
     lean = {name: frames.narrow(values, name) for name, values in out.items()}
@@ -227,22 +269,35 @@ def _put_issued_around(
     kind: np.ndarray,
     begin: np.ndarray,
 ) -> None:
-    """What was issued to a lane before and after records whose calls begin at `begin`: columns of
-    `neighbours`, at `rows`.  `kind`: of all operations."""
+    """Write into `out` what was issued to one lane before and after its records: all columns of `neighbours`
+    but the safe ones.
+
+    out: the columns, an array per name; it is changed
+    rows: the records of the lane, as positions in those arrays
+    ops: the operations of the lane
+    kind: the kind of every operation of the trace
+    begin: per record of `rows`, the start of its call in ns
+    """
     times = ops.times
     before = np.searchsorted(times.issue_ns, begin)
     out["before"][rows] = before
-    with_previous = before > 0
-    reach = times.reach_ns[before[with_previous] - 1]
-    farthest = ops.position[np.searchsorted(times.reach_ns, reach)]
-    out["previous_end_ns"][rows[with_previous]] = reach
-    out["previous_position"][rows[with_previous]] = farthest
-    out["previous_kind"][rows[with_previous]] = kind[farthest]
-    with_next = before < len(times.start_ns)
-    following = before[with_next]
-    out["next_start_ns"][rows[with_next]] = _earliest_from(times)[following]
-    out["next_issued_ns"][rows[with_next]] = times.issued_ns[following]
-    out["next_kind"][rows[with_next]] = kind[ops.position[following]]
+    has_previous = before > 0
+    rows_with_previous = rows[has_previous]
+    last_before = before[has_previous] - 1
+    reach = times.reach_ns[last_before]
+    # the operation that ends last is the first one at which the prefix maximum has that value
+    ends_last = np.searchsorted(times.reach_ns, reach)
+    previous_position = ops.position[ends_last]
+    out["previous_end_ns"][rows_with_previous] = reach
+    out["previous_position"][rows_with_previous] = previous_position
+    out["previous_kind"][rows_with_previous] = kind[previous_position]
+    has_next = before < len(times.start_ns)
+    rows_with_next = rows[has_next]
+    following = before[has_next]
+    next_position = ops.position[following]
+    out["next_start_ns"][rows_with_next] = _earliest_from(times)[following]
+    out["next_issued_ns"][rows_with_next] = times.issued_ns[following]
+    out["next_kind"][rows_with_next] = kind[next_position]
 
 
 def _put_safe(
@@ -252,7 +307,13 @@ def _put_safe(
     begin: np.ndarray,
     end: np.ndarray,
 ) -> None:
-    """The same over operations whose calls do not overlap the calls of the records."""
+    """Write the safe columns of `neighbours` into `out`: only operations count whose calls do not overlap the
+    record's call.
+
+    rows: the records of the lane, as positions in the arrays of `out`
+    times: the times of the lane's operations
+    begin, end: per record of `rows`, the ends of its call in ns
+    """
     order = np.argsort(times.issued_ns, kind="stable")
     before = np.searchsorted(times.issued_ns[order], begin, side="right")
     reach = np.maximum.accumulate(times.end_ns[order])
@@ -266,13 +327,16 @@ def _put_safe(
 
 
 def _earliest_from(times: LaneTimes) -> np.ndarray:
-    """The first start among each operation and all that were issued behind it."""
-    return np.minimum.accumulate(times.start_ns[::-1])[::-1]
+    """Return, for each operation, the earliest start (ns) among it and all that were issued after it."""
+    backwards = times.start_ns[::-1]
+    earliest_backwards = np.minimum.accumulate(backwards)
+    return earliest_backwards[::-1]
 
 
 @dataclass(frozen=True)
 class Surroundings(Columns):
-    """Per record (arrays of equal length); times in trace ns, 0 / FAR if there is none."""
+    """What lies around each record (arrays of equal length).  Times are in trace ns; where there is no
+    operation, a previous time is 0 and a next time is FAR."""
 
     call_start: np.ndarray
     call_end: np.ndarray
@@ -294,7 +358,10 @@ class Surroundings(Columns):
 def surroundings(
     trace: Trace, streams: Streams, matched: Matched, around: pd.DataFrame
 ) -> Surroundings:
-    """Surroundings of every record."""
+    """Return what lies around every record.
+
+    around: per record, its `neighbours`
+    """
     records = matched.records
     call_start = records["call_start_ns"].to_numpy()
     lane = records["lane"].to_numpy()
@@ -311,7 +378,7 @@ def surroundings(
     waits = matched.waits[matched.waits["lane"] >= 0]
     waiting_lane = waits["lane"].to_numpy()
     waiting = issue[waits["call"].to_numpy()]
-    # of a host function the trace names no stream: it may hold any record of its process
+    # the trace does not name the stream of a host function: it may delay any record of its process
     hosted = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
     hosting = trace.calls["process"].to_numpy()[hosted]
     process = records["process"].to_numpy()
@@ -337,8 +404,12 @@ def surroundings(
 
 
 def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
-    """Whether a copy to or from the host on another stream of the device was issued before a time
-    and had not ended: there are more on the device than on the stream itself."""
+    """Return, for each time, whether a copy to or from the host was under way on another stream of the same
+    device: more copies are under way on the device than on the stream itself.
+
+    lane: per time, the lane of the stream (-1: not known)
+    time_ns: times on the trace's clock
+    """
     operations = trace.operations
     call = operations["call"].to_numpy()
     with_host = np.isin(operations["copy_kind"], _HOST_COPIES)
@@ -356,8 +427,11 @@ def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarr
 def _under_way(
     issue: np.ndarray, end: np.ndarray, key: np.ndarray, asked: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
-    """How many copies (arrays `issue`, `end` and `key`) with the key `asked` were issued before each time
-    and had not ended."""
+    """Return, for each time, how many copies of a stream or device were issued before it and had not ended.
+
+    issue, end, key: per copy, when it was issued and when it ended (ns), and its stream or device
+    asked, time_ns: per time, the stream or device whose copies count, and the time (ns)
+    """
     count = np.zeros(len(asked), dtype=np.int64)
     for number in np.intersect1d(key, asked):
         copies = key == number

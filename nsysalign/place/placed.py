@@ -1,7 +1,14 @@
-"""Stage 4, placed: windows of kind event, and the place of every record: by the event clock, by CUPTI's
-time stamps, else by what their neighbours make likely.
+"""Stage 4, placed: where on the trace's clock each record lies, and the windows of kind `event`.
 
-After it every pair that can be placed has a window with its error bar and bounds.
+record     one call of `event.record()`; it executes on the GPU at its place
+pair       two records that the program compared by `elapsed_time`
+window     a stretch of the trace that is an interval of the analysis, here from record to record
+neighbours the operations before and after a record on its stream
+bounds     the earliest and latest time at which a record can lie, whatever the latencies are
+error bar  the half-width around the likeliest place that holds the true one
+
+A record is placed by the event clock, or else by CUPTI's time stamp, or else by what its neighbours make
+likely.  This stage gives every pair that can be placed a window with its error bar and bounds.
 """
 
 from __future__ import annotations
@@ -36,12 +43,11 @@ _BY_END_NS = 500
 
 @dataclass(frozen=True)
 class Placed:
-    """`records`: frames.PLACED_RECORDS; `windows`: those of the comparisons in the log; `bar_ns`: per
-    record the half-width that holds its likeliest place."""
+    """Where records and pairs lie on the trace's clock."""
 
-    records: pd.DataFrame
-    windows: pd.DataFrame
-    bar_ns: np.ndarray
+    records: pd.DataFrame  # frames.PLACED_RECORDS
+    windows: pd.DataFrame  # frames.WINDOWS: a window for each pair of the log that has a place
+    bar_ns: np.ndarray  # per record, the error bar of the place that its neighbours make likely
     notes: list[str]
 
 
@@ -49,15 +55,20 @@ def place(
     trace: Trace, log: EventLog, matched: Matched, streams: Streams, bounded: Bounded,
     clock: EventClock | None,
 ) -> Placed:  # fmt: skip
-    """`clock`: the events' own, if the log has references."""
-    records, tracing = matched.records, event_tracing(trace)
+    """Return the places of all records and the windows of the log's pairs.
+
+    matched, streams, bounded: what the stages before this one found
+    clock: the event clocks of the log; None if it has no references
+    """
+    records = matched.records
+    tracing = event_tracing(trace)
     around = surroundings(trace, streams, matched, bounded.around)
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, known)
     likely = assumed(tracing, around).likely(around)
     del around
     on_clock, notes = _held_by_clock(places, bounded)
-    # a margin around the place that the clock gives
+    # records of pairs that the event clock places: the clock's error bounds them
     held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
     lower[held] = places.at_ns[held] - places.error_ns[held]
@@ -75,8 +86,8 @@ def place(
 
 
 def event_tracing(trace: Trace) -> str:
-    """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did
-    not (nsys itself writes rows for some of them; before 2024.4 it could not trace events),
+    """Return whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did
+    not (nsys writes rows for some records without it, and could not trace events before 2024.4), and
     "unknown" for exports of other tools."""
     if trace.info.monotonic:  # CUPTI's rows come without tracing the events, too
         return "on" if (trace.event_rows["timestamp_ns"] > 0).any() else "off"
@@ -87,8 +98,12 @@ def event_tracing(trace: Trace) -> str:
 
 
 def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
-    """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the
-    clock are not: another thread recorded the event again while it was being measured."""
+    """Return (on_clock, notes).  `on_clock` is a bool per row of bounded.pairs: whether the event clock places
+    the pair.  It does not if the neighbours contradict it, as they do when another thread recorded the
+    event again while it was being measured.
+
+    places: where the event clock places each record
+    """
     pairs = bounded.pairs
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
@@ -109,14 +124,13 @@ def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, l
 
 @dataclass(frozen=True)
 class _EventPlaces:
-    """Where the windows of pairs begin (arrays of equal length): likeliest, the half-width that holds it,
-    and bounds; `method`: by what they were placed."""
+    """Where the window of each pair begins (arrays of equal length, in ns of trace time)."""
 
-    begin: np.ndarray
-    error: np.ndarray
-    low: np.ndarray
+    begin: np.ndarray  # the likeliest place
+    error: np.ndarray  # its error bar
+    low: np.ndarray  # the earliest and the latest possible place
     high: np.ndarray
-    method: np.ndarray
+    method: np.ndarray  # what placed it: "clock", "event-trace" (a stamp of CUPTI's) or "bounds"
 
 
 def _event_windows(
@@ -128,8 +142,15 @@ def _event_windows(
     likely: Likely,
     bounds: tuple[np.ndarray, np.ndarray],
 ) -> pd.DataFrame:
-    """Windows of kind event: the program's own pairs, by the event clock (`on_clock`), by their time
-    stamps, else by what their neighbours make likely.  `bounds`: lower and upper, per record."""
+    """Return the windows (`frames.WINDOWS`) of the pairs that the program itself compared; pairs of
+    nsysalign's calibration have none.
+
+    records: all records, with their lanes and time stamps
+    places: where the event clock places each record
+    on_clock: bool, per row of bounded.pairs: whether the event clock places the pair
+    likely: where the neighbours make each record likely
+    bounds: (earliest, latest) possible place of each record, in ns
+    """
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs = frames.taken(bounded.pairs, ordinary)
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
@@ -138,7 +159,7 @@ def _event_windows(
     end_ns = placed.begin + pairs["elapsed_ns"].to_numpy()
     residual = pd.array(stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
-    # the log's records come first in `records`: positions there are positions here
+    # the log's records come first in `records`, so that `start` and `end` are their positions in both
     logged = {
         name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
     }
@@ -173,15 +194,27 @@ def _places_of_pairs(
     bounds: tuple[np.ndarray, np.ndarray],
     stamp: np.ndarray,
 ) -> _EventPlaces:
-    """Each pair by the best that is known of it.  `stamp`: of each record."""
+    """Return where the window of each pair begins: by the event clock, or else by CUPTI's time stamp of its
+    start, or else by that of its end, or else by the neighbours.
+
+    pairs: the pairs, with positions of their records in start and end
+    places: where the event clock places each record
+    on_clock: bool, per pair: whether the event clock places it
+    likely: where the neighbours make each record likely
+    bounds: (earliest, latest) possible place of each record, in ns
+    stamp: per record, CUPTI's time stamp in ns, 0 for none
+    """
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
-    start_stamped, end_stamped = bounded.stamped[start], bounded.stamped[end]
-    low, high = np.sort(of_starts(*bounds, pairs), axis=0)
-    low = np.where(start_stamped, bounds[0][start], low)
-    high = np.where(start_stamped, bounds[1][start], high)
+    start_stamped = bounded.stamped[start]
+    end_stamped = bounded.stamped[end]
+    lower, upper = bounds
+    low, high = np.sort(of_starts(lower, upper, pairs), axis=0)
+    low = np.where(start_stamped, lower[start], low)
+    high = np.where(start_stamped, upper[start], high)
     usual, bar = place_pairs(pairs, likely)
-    # the two clocks' rates differ by parts per million: over a long interval both ends share that
+    # on the trace a long pair lasts longer or shorter than elapsed_time says, because the rates of the
+    # clocks differ by parts per million: half of the difference goes to each end
     surplus = np.where(on_clock, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
     clock_error = np.maximum(places.error_ns[start], places.error_ns[end])
     ways = [on_clock, start_stamped, end_stamped]
@@ -215,8 +248,11 @@ def _places_of_pairs(
 
 
 def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
-    """Columns of `frames.WINDOWS`: by which process and threads pairs were recorded, when, and on which
-    streams.  `start`, `end`: positions of their records."""
+    """Return the columns of `frames.WINDOWS` that say which process and threads recorded each pair, when, and
+    on which lanes.
+
+    start, end: per pair, the positions of its records in `records`
+    """
     at_start = {name: records[name].to_numpy()[start] for name in ("process", "thread", "lane")}
     return {
         "kind": "event",
@@ -236,21 +272,31 @@ def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> di
 def _record_places(
     records: pd.DataFrame, windows: pd.DataFrame, places: ClockPlaces, likely: Likely
 ) -> np.ndarray:
-    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
-    else its neighbours; -1 for none."""
-    t, ahead = likely.place, likely.ahead
-    t = np.where(ahead < t, t - (t - ahead) // 2, t)
-    t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
-    end, end_ns = windows["end"].to_numpy(), windows["end_ns"].to_numpy()
-    start, start_ns = windows["start"].to_numpy(), windows["start_ns"].to_numpy()
-    t[end] = end_ns
-    t[start] = start_ns
+    """Return the likeliest place of each record in ns of trace time, -1 if nothing is known of it: by the
+    event clock, or else by its time stamp, or else by the edge of its window, or else by its neighbours.
+
+    windows: the windows of pairs; start and end are positions in `records`
+    places: where the event clock places each record
+    likely: where the neighbours make each record likely
+    """
+    by_neighbours = likely.place
+    ahead = likely.ahead  # the place by the kernel that was queued behind
+    middle = by_neighbours - (by_neighbours - ahead) // 2
+    by_neighbours = np.where(ahead < by_neighbours, middle, by_neighbours)
+    lower = records["lower_ns"].to_numpy()
+    upper = records["upper_ns"].to_numpy()
+    by_neighbours = np.clip(by_neighbours, lower, upper)
+    start, end = windows["start"].to_numpy(), windows["end"].to_numpy()
+    start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
+    by_window = by_neighbours
+    by_window[end] = end_ns
+    by_window[start] = start_ns
     stamp = records["timestamp_ns"].to_numpy()
     known = records["call"].to_numpy() >= 0
-    ways = [known & (places.line >= 0), stamp > 0, known]
-    out = np.select(ways, [places.at_ns, stamp, t], -1)
-    # the edges of a window share the difference between the clocks' rates
+    conditions = [known & (places.line >= 0), stamp > 0, known]
+    place_ns = np.select(conditions, [places.at_ns, stamp, by_window], -1)
+    # a window's edges already share the difference between the clocks' rates: its records lie there
     by_clock = windows["method"].to_numpy() == "clock"
-    out[end[by_clock]] = end_ns[by_clock]
-    out[start[by_clock]] = start_ns[by_clock]
-    return out
+    place_ns[end[by_clock]] = end_ns[by_clock]
+    place_ns[start[by_clock]] = start_ns[by_clock]
+    return place_ns
