@@ -39,8 +39,8 @@ EXPECTED: dict[str, tuple[str, str, int] | None] = {
     "clocks": ("slowed|SM clock", "throttled", 0),
     "cold_l2": ("cold L2", "cold-l2", 0),
     "contention": ("stream 13 kept the GPU busy", "queued", 0),
-    "copy_pageable": ("copies.*pageable", "copy-inside", 0),
-    "copy_pinned": ("copies.*pinned", "copy-inside", 0),
+    "copy_pageable": ("copying: .*pageable", "copy-inside", 0),
+    "copy_pinned": ("copying: .*pinned", "copy-inside", 0),
     "different_streams": ("starts on stream 7 and ends on stream 13", "different-streams", 0),
     "dobench": None,
     "few_samples": None,
@@ -125,7 +125,7 @@ def agree(name, analysis, said, screen, short, inputs):
         verdict = judge(inputs)
     except TraceError as error:  # its host timers alone
         assert name == "full_queue" and re.match(
-            "nothing to check: .*no pair of events", str(error)
+            "there is nothing to check: no pair of events", str(error)
         )
         return
     assert {doubt.label for doubt in verdict.found} == wrong

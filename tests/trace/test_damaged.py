@@ -20,7 +20,7 @@ from nsysalign.commandline.present import exported
 DAMAGES = {
     "empty": (lambda data: b"", "is empty; an nsys SQLite export was expected"),
     "text": (lambda data: b"hello\n", "is not an SQLite database"),
-    "gzip": (lambda data: b"\x1f\x8b" + data[:100], "is not an SQLite database"),
+    "gzip": (lambda data: b"\x1f\x8b" + data[:100], "is a damaged gzip file"),
     "cut": (lambda data: data[: len(data) // 2], "damaged SQLite file"),
     "zeroed": (lambda data: data[:4096] + bytes(len(data) - 4096), "damaged SQLite file"),
 }

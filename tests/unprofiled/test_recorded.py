@@ -11,7 +11,7 @@ import pytest
 from nsysalign import engine
 from nsysalign.place.align import align
 from nsysalign.predict.unprofiled import predict
-from nsysalign.split.budget import by_the_log, intervals_table, split_trace
+from nsysalign.split.budget import idle_by_the_log, intervals_table, split_trace
 
 from .recordings import unpack
 
@@ -70,7 +70,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
             trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns)
         )
     split = split_trace(trace, alignment)
-    intervals = intervals_table(split, by_the_log(split.alignment, log))
+    intervals = intervals_table(split, idle_by_the_log(split.alignment, log))
     table, parts = predict(split, intervals, engine.label_table(intervals))
     assert (
         table["predicted_ns"].isna().all()

@@ -64,9 +64,10 @@ def test_a_verdict_is_never_cut_and_labels_of_one_site_stay_apart(tmp_path, widt
     labels = pd.concat([row] * 3, ignore_index=True).assign(
         label=names, verdict=["gpu_bound", "cpu_bound", "cannot_tell"]
     )
+    paces = tuple(replace(run.paces[0], label=name) for name in names)
     console = Console(width=width)
     with console.capture() as capture:
-        render(replace(run, labels=labels), console, "nsysalign doctor")
+        render(replace(run, labels=labels, paces=paces), console, "nsysalign doctor")
     lines = capture.get().splitlines()
     for n, words in ((11, "GPU-bound"), (12, "GPU had drained"), (13, "cannot tell")):
         (line,) = [line for line in lines if f":{n}" in line and line[:1] in "✓!?"]
