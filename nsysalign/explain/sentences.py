@@ -580,6 +580,9 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
         return of_thinned(worked)
     takes = f"From its first to its last GPU work the run takes {duration(whole)}"
     says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
+    if least := _on_several_gpus(analysis.runs, label):
+        count, ns = least
+        says = f"{takes}; each of {count} GPUs worked for {duration(ns)} of it or more ({percent(ns / whole)})."
     nccl_ns = collectives_ns(analysis.kernels, label)
     if nccl_ns >= NCCL_SHARE * whole:
         says += f" {nccl_clause(nccl_ns)}."
@@ -604,6 +607,22 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     ):  # ncu replays a kernel alone: a collective would wait for ever
         return f"{says} {name} is {share} of its kernel time."
     return f"{says} {name} is {share} of its kernel time: look at it with ncu."
+
+
+def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
+    """How many GPUs worked side by side with that of a run, each for nearly all of it, and for how long
+    at least; None where there is one, or one of them did less.  runs: of processes on devices."""
+    devices = runs.drop_duplicates(["pid", "device"])
+    mine = devices[devices["label"] == label]
+    count = devices["device"].nunique()
+    if count < 2 or mine.empty:
+        return None
+    begin, whole = mine[["start_ns", "elapsed_ns"]].iloc[0]
+    apart = (devices["start_ns"] - begin).abs().max()
+    least = int(devices["gpu_busy_ns"].min())
+    if apart > (1 - _NEARLY_ALL) * whole or least < _NEARLY_ALL * whole:
+        return None
+    return count, min(least, int(whole))
 
 
 def in_three_lines(text: str, behind: str = "") -> str:

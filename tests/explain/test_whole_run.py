@@ -708,3 +708,16 @@ def test_set_up_of_most_of_the_time_is_told_whatever_the_gpu_does(tmp_path):
         w.kernel(12_000_000, 26_000_000, w.call("launch", 11_000_000, 11_004_000))
 
     assert "cuMemAllocAsync" not in answer(recorded(tmp_path, short, until=27_000_000)).sentence
+
+
+@pytest.mark.parametrize(("second_us", "told"), [(12_200, True), (5_000, False)])
+def test_gpus_that_work_side_by_side_are_counted(second_us, told):
+    """A public trace: two GPUs with one kernel each, and a sentence about one of them."""
+    both = [
+        interval("run (GPU 0)", ("kernel", 12_300), kind="run", start=0),
+        interval("run (GPU 1)", ("kernel", second_us), kind="run", start=40),
+    ]
+    drawn = analysis(both)
+    drawn = diagnose(replace(drawn, intervals=drawn.intervals.assign(device=[0, 1])))
+    sentence = answer(drawn).sentence
+    assert ("each of 2 GPUs worked for 12.2 ms" in sentence) is told
