@@ -823,7 +823,8 @@ def _remarks(
     analysis: Analysis, labels: Sequence[Label], cold: np.ndarray, short: Callable[[str], str]
 ) -> tuple[str, ...]:
     """What happened once, in a line: the time in which a first call was open, however nested, and in
-    which label most of it; and whether there was a run without nsys."""
+    which label most of it; why nothing that the program timed is there;
+    and whether there was a run without nsys."""
     first = cold & ~analysis.intervals["library"].to_numpy(dtype=bool)
     own = analysis.intervals[first]
     once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
@@ -838,6 +839,9 @@ def _remarks(
         part = f", {percent(share)} of all that was timed" if of_all else ""
         where = where if several[1:] else ""
         remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
+    logged = analysis.known.torch or analysis.known.python
+    if analysis.trace.recorder == "cupti" and not logged:  # its own recorder, and no log beside it
+        remarks.append("no events or clock readings: they are logged once torch.cuda is imported")
     if analysis.known.in_turns:
         remarks = [*_turns(analysis, short), *remarks]
     elif len(analysis.baseline):

@@ -721,3 +721,16 @@ def test_gpus_that_work_side_by_side_are_counted(second_us, told):
     drawn = diagnose(replace(drawn, intervals=drawn.intervals.assign(device=[0, 1])))
     sentence = answer(drawn).sentence
     assert ("each of 2 GPUs worked for 12.2 ms" in sentence) is told
+
+
+@pytest.mark.parametrize(
+    ("recorder", "torch", "told"),
+    [("cupti", "", True), ("cupti", "2.11", False), ("nsys", "", False)],
+)
+def test_a_program_of_which_nothing_was_logged_is_told_so(recorder, torch, told):
+    """CuPy alone: its clock readings are not there, and nothing said so."""
+    drawn = analysis(interval("run", ("kernel", 500), kind="run"))
+    trace = replace(drawn.trace, recorder=recorder)
+    drawn = replace(drawn, trace=trace, known=Known(torch=torch))
+    remarks = answer(diagnose(drawn)).remarks
+    assert any("once torch.cuda is imported" in text for text in remarks) is told
