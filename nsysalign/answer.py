@@ -707,9 +707,10 @@ def _proof(analysis: Analysis, row: LabelRow) -> Proof:
     table = analysis.segments  # sorted by interval
     bounds = np.searchsorted(table["interval"].to_numpy(), [row.interval, row.interval + 1])
     name, pieces = row.interval_name, table.iloc[slice(*bounds)]
-    # of a pair of events only what its own stream ran is known to lie inside
-    busy_ns = -1 if row.others_ns else int(analysis.intervals["gpu_busy_ns"].iloc[row.interval])
-    return proof_of(row.label, row.interval, name, row.kind, row.elapsed_ns, pieces, busy_ns)
+    busy_ns = int(analysis.intervals["gpu_busy_ns"].iloc[row.interval])
+    return proof_of(
+        row.label, row.interval, name, row.kind, row.elapsed_ns, pieces, (busy_ns, row.others_ns)
+    )
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:

@@ -39,18 +39,18 @@ class Proof:
     pieces: tuple[Piece, ...]
     launch: str  # the call that ended its longest idle time, '' for none
     launch_ns: int  # when that call began
-    busy_ns: int = 0  # how long the GPU worked in it, -1: not known
+    #: How long the GPU worked in it, and other streams for it, in part after it.
+    busy_ns: tuple[int, int] = (0, 0)
 
     def gpu_in(self, ns: int) -> str:
         """Whether the GPU was "idle" or "busy" in most of a stretch of so long in which the CPU is drawn;
         '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
-        if self.busy_ns < 0:
-            return ""
+        inside, others = self.busy_ns
         drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
-        hidden = max(self.busy_ns - drawn, 0)
+        hidden = max(inside - drawn, 0) + others
         if 2 * hidden <= ns:
             return "idle"
-        return "busy" if 2 * (self.elapsed_ns - self.busy_ns) <= ns else ""
+        return "busy" if 2 * (self.elapsed_ns - inside) <= ns else ""
 
 
 def proof_of(
@@ -60,9 +60,9 @@ def proof_of(
     kind: str,
     elapsed_ns: int,
     table: pd.DataFrame,
-    busy_ns: int = 0,
+    busy_ns: tuple[int, int] = (0, 0),
 ) -> Proof:
-    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: how long the GPU worked in it (-1: not known).  Neighbours of one column are joined, and
+    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: as the record has it.  Neighbours of one column are joined, and
     named by the longest; of very many only the largest part of each thousandth is kept."""
     table = table.sort_values("start_ns", kind="stable")
     start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))

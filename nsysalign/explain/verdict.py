@@ -158,7 +158,11 @@ def elsewhere(group: Group, sums: Sums, others_ns: int) -> float:
     if 2 * others_ns < sums.waiting:
         return 0.0
     waits = [entry for entry in group.of_cause("queued") if entry.why.startswith("dependency")]
-    kernels = sum(entry.ns for entry in waits if not entry.what.startswith(_NO_KERNELS))
+    kernels = sum(
+        entry.ns
+        for entry in waits
+        if not entry.what.startswith(_NO_KERNELS) and not NCCL.search(entry.what)
+    )
     return sums.share(min(kernels, others_ns))
 
 
