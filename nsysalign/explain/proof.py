@@ -45,9 +45,9 @@ class Proof:
     def gpu_in(self, ns: int) -> str:
         """Whether the GPU was "idle" or "busy" in most of a stretch of so long in which the CPU is drawn;
         '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
-        inside, others = self.busy_ns
+        inside, beside = self.busy_ns
         drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
-        hidden = max(inside - drawn, 0) + others
+        hidden = max(inside - drawn, 0) + beside
         if 2 * hidden <= ns:
             return "idle"
         return "busy" if 2 * (self.elapsed_ns - inside) <= ns else ""

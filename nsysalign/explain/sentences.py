@@ -80,6 +80,11 @@ _CUTS: tuple[tuple[bool, str, str], ...] = (
     (True, rf"; the GPU works for {_TIME}", ""),
     (True, ": set-up", ""),
     (True, r"\bpass in CUDA calls", "are CUDA calls"),
+    (
+        True,
+        r"([\d.,]+) of ([\d.,]+ \w+) are CUDA calls before (.+) \((\w+) \1 \w+\)",
+        r"\1 of \2 are \4 before \3",
+    ),
     (False, _WINDOW, "then "),
     (False, " between the first and the last work of the GPU", ""),
     (False, rf", the CPU's own code before and between them {_TIME}", ""),

@@ -294,7 +294,11 @@ def test_waiting_for_kernels_it_launched_itself_is_gpu_work():
 
 @pytest.mark.parametrize(
     ("more", "verdict"),
-    [({"operation": "copy H2D pinned"}, "mixed"), ({"other": {13: 50}}, "waiting")],
+    [
+        ({"operation": "copy H2D pinned"}, "mixed"),
+        ({"operation": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}, "mixed"),  # it waits for ranks
+        ({"other": {13: 50}}, "waiting"),
+    ],
 )
 def test_waiting_for_copies_or_earlier_work_is_not(more, verdict):
     assert elsewhere(**({"operation": "gemm"} | more)).labels[0].verdict == verdict

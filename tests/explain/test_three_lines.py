@@ -46,6 +46,12 @@ FULL = {
         "1.54 ms) was launched with 1 block of 1 thread, and the GPU has 82 multiprocessors.",
         ("cudaMalloc 147 ms", "at least half of the GPU", "check_Rk was launched with 1 block of 1 thread"),
     ),
+    "one thread": (
+        "383 of 520 ms pass in CUDA calls before the GPU's first work (cudaMallocManaged 383 ms): set-up; the GPU works for 109 ms.",
+        "For 109 of 109 ms at least half of the GPU had nothing to do: add was launched with 1 block of 1 thread, and the GPU has "
+        "20 multiprocessors.",
+        ("383 of 520 ms are cudaMallocManaged", "add was launched with 1 block of 1 thread"),
+    ),
     "copies": (
         "570 of 610 ms since the first CUDA call pass before the GPU's first work, 1.18 ms of them in CUDA calls; the GPU works "
         "for 14.9 ms.",
