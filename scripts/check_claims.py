@@ -149,6 +149,17 @@ class Evidence:
         rest = [row for row in its if int(row["group"]) not in self.first] or its
         return sum(row["elapsed_ns"] for row in rest)
 
+    def slow(self, label: str) -> tuple[int, float, int, int]:
+        """How many of a label's later calls lie in groups of over five times the usual length, their
+        share of its time, the shortest and the longest of them."""
+        steady = [g for g in self.lengths[label] if g not in self.first]
+        its = {g: sorted(self.rows[k]["elapsed_ns"] for k in self.groups[g]) for g in steady}
+        usual = max(its.values(), key=len)
+        usual_ns = usual[(len(usual) - 1) // 2]
+        slow = [ns for ns in its.values() if ns[(len(ns) - 1) // 2] >= 5 * usual_ns]
+        share = sum(map(sum, slow)) / max(self.steady(label), 1)
+        return sum(map(len, slow)), share, min(map(min, slow)), max(map(max, slow))
+
     def open_ns(self, label: str) -> tuple[int, int]:
         """For how long at least one of a label's later calls was open, and how many there are."""
         its = [self.rows[n] for n in self.labels[label]]
@@ -737,6 +748,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "one_by_one_ns": lambda: (
             e.total(n, "api_launch", "launch_latency"), e.total(n, "api_launch", "launch_latency", "host")
         ),
+        "slow_timings": lambda: e.slow(f.label)[0],
+        "slow_share": lambda: e.slow(f.label)[1],
+        "least_slow_ns": lambda: e.slow(f.label)[2],
+        "most_slow_ns": lambda: e.slow(f.label)[3],
         "range_lasts_ns": lambda: {r["median_ns"] for r in e.host_ranges if r["label"] == f.label},
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),

@@ -51,6 +51,8 @@ _NAMED = 0.1
 _WORDS = 24
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
+#: Timings that take so many times as long as the usual ones are of another sort.
+_MANY_TIMES = 5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
@@ -401,6 +403,9 @@ def of_several_groups(
     says = f"{spoken(label.name)}: {timings}, {total}"
     if label.overlapping:
         says = f"{spoken(label.name)}: {timings} that overlap"
+    slow = _many_times_as_long(label)
+    if group in slow:
+        return f"{says}; {_of_slow_kinds(lead, slow, sums[group.number], numbers)}"
     length = numbers.time("typical", group.typical_ns)
     number = numbers.count("group_timings", group.count)
     each = f"one takes {length}" if group.count == 1 else f"{number} of them take {length} each"
@@ -434,6 +439,32 @@ def of_several_groups(
     numbers.evidence |= {"more_kinds": left} if left else {}
     more = f" and {left} more {'kind' if left == 1 else 'kinds'}" if left else ""
     return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def _many_times_as_long(label: Label) -> list[Group]:
+    """Groups whose timings take many times as long as the usual ones and together most of the label's
+    time, by their length: one fact, where there are several and few timings in them."""
+    usual = label.usual
+    slow = [g for g in label.steady if g.typical_ns >= _MANY_TIMES * usual.typical_ns]
+    rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
+    most = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
+    several = len({g.kind for g in slow}) > 1 and rare and most and not label.overlapping
+    return sorted(slow, key=lambda g: g.typical_ns) if several else []
+
+
+def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
+    """How many they are, from what to what they take, and what most of one's time is."""
+    label = lead.label
+    share = numbers.share("slow", sum(g.total_ns for g in slow), label.steady_ns)
+    count = numbers.count("slow_timings", sum(g.count for g in slow))
+    elapsed = lead.facts.column("elapsed_ns")
+    low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
+    high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
+    usual = numbers.time(f"group_{label.usual.number}_typical", label.usual.typical_ns)
+    return (
+        f"{share} of it is {count} of them, {low} to {high} each, of different work: "
+        f"{describe(lead.group, sums, numbers)}. Most of the others take {usual}."
+    )
 
 
 def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:

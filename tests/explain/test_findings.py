@@ -386,3 +386,18 @@ def test_a_range_of_which_the_gpu_works_a_sliver_is_not_green(lasts_us, verdict)
     (told,) = answer(diagnose(replace(drawn, host_ranges=ranges))).labels
     assert told.verdict == verdict
     assert ("1.30 us of 102 us" in told.words) is (verdict == "mixed")
+
+
+def test_first_passes_of_several_kinds_are_one_fact():
+    """54 passes of 6 sizes: the search for an algorithm in the first one of each takes 90 % of all."""
+    drawn = []
+    for size in range(3):
+        pieces = [("kernel", 300), ("api_launch", 5)] * (size + 4)
+        drawn += [
+            interval("x", ("host", 70_000 + 9_000 * size), *pieces, start=1e6 * size + k)
+            for k in (0, 9e4)
+        ]
+    drawn += repeat(40, "x", ("kernel", 1_500), ("host", 100))
+    (told,) = answer(diagnose(analysis(drawn))).labels
+    assert "88 % of it is 6 of them, 71.2 ms to 89.8 ms each" in told.sentence
+    assert "Most of the others take 1.60 ms" in told.sentence
