@@ -65,6 +65,7 @@ _LAST_PAUSE = re.compile(
 #: What of a sentence about a run is left out or said shorter where three lines have no room, in this
 #: order: whether of the one about its set-up, what, and what stands there instead.
 _CUTS: tuple[tuple[bool, str, str], ...] = (
+    (False, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
     (
         False,
         rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}, of which",
@@ -77,7 +78,6 @@ _CUTS: tuple[tuple[bool, str, str], ...] = (
     ),
     (False, "; how long the page faults themselves took is not in the trace", ""),
     (False, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
-    (False, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
     (False, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
     (True, rf"; the GPU works for {_TIME}", ""),
     (True, ": set-up", ""),
