@@ -1,11 +1,13 @@
-"""From CLOCK_MONOTONIC in a process to the trace's clock, and samples of the GPU's clocks on it.
+"""How CLOCK_MONOTONIC of a process converts to the trace's clock, and samples of the GPU's clocks there.
 
-The two differ by a constant (plus drift over minutes).  Sources, best first: NVTX marks that carry
-their own CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start
-time (good to about 10 us, subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a
-record call lies inside its Python call (2 us).
+map     converts times of one process's CLOCK_MONOTONIC to trace time (`ClockMap`)
+mark    an NVTX mark that holds its own reading of CLOCK_MONOTONIC
+sample  one reading of the GPU's clock rates (SM and memory clock)
 
-After it is known where each process's clock lies on the trace's, and how well.
+The two clocks differ by a constant, plus a drift over minutes.  Where that constant comes from, best first:
+NVTX marks (good to 0.2 us), `clock` lines of the log with `trace_ns`, and the start time of the session (good
+to about 10 us, unless CLOCK_REALTIME is set in between).  The last is refined on the trace: a record call
+lies inside the Python call that made it (2 us).
 """
 
 from __future__ import annotations
@@ -28,56 +30,72 @@ _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
 #: A stretch of clock samples ends after this much time without one, or when it is this long, so
 #: that a mean over stretches is one over time.
 _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
-#: Sorted times of one thread: begin and end of the Python calls (monotonic) and of the record calls
-#: (trace).
+#: The times of one thread, sorted: start and end of its Python calls of `record` (monotonic, ns), then
+#: start and end of its record calls in the trace (trace time, ns).
 Times = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class ClockMap:
-    """Offsets (trace - monotonic) at points of monotonic time; linear in between, constant
-    outside."""
+    """Converts monotonic time to trace time: an offset (trace - monotonic) at some points of monotonic time,
+    linear between them and constant outside."""
 
-    at_ns: np.ndarray
-    offset_ns: np.ndarray
+    at_ns: np.ndarray  # the points, rising
+    offset_ns: np.ndarray  # the offset at each
     width_ns: int  # half-width of the offset's uncertainty
 
     def to_trace(self, monotonic_ns: np.ndarray) -> np.ndarray:
-        t = np.asarray(monotonic_ns, dtype=np.int64)
+        """Return the trace time (ns) of each monotonic time (ns)."""
+        times = np.asarray(monotonic_ns, dtype=np.int64)
         # interpolate differences only: float64 cannot hold epoch nanoseconds
-        since, known = (x - self.at_ns[0] for x in (t, self.at_ns))
-        shift = np.interp(since, known, self.offset_ns - self.offset_ns[0])
-        return t + int(self.offset_ns[0]) + np.rint(shift).astype(np.int64)
+        since_first = times - self.at_ns[0]
+        points = self.at_ns - self.at_ns[0]
+        shift = np.interp(since_first, points, self.offset_ns - self.offset_ns[0])
+        return times + int(self.offset_ns[0]) + np.rint(shift).astype(np.int64)
 
     def contained(
         self, t0: np.ndarray, t1: np.ndarray, start: np.ndarray, end: np.ndarray
     ) -> np.ndarray:
-        """For each Python call: position of the first record call (sorted, trace time) inside it, -1
-        if there is none.  One call cannot be two records: the earlier match wins."""
+        """Return, for each Python call, the position of the first record call inside it; -1 if there is none.
+        If two Python calls have the same record call, only the earlier one keeps it.
+
+        t0, t1: start and end of the Python calls, sorted (monotonic, ns)
+        start, end: start and end of the record calls, sorted (trace time, ns)
+        """
         first = np.searchsorted(start, self.to_trace(t0) - TOLERANCE_NS)
-        inside = np.append(end, np.iinfo(np.int64).max)[first] <= self.to_trace(t1) + TOLERANCE_NS
+        end_of_first = np.append(end, np.iinfo(np.int64).max)[first]
+        inside = end_of_first <= self.to_trace(t1) + TOLERANCE_NS
         first = np.where(inside, first, -1)
-        first[1:][first[1:] == first[:-1]] = -1
-        return first
+        repeated = np.zeros(len(first), dtype=bool)
+        repeated[1:] = first[1:] == first[:-1]
+        return np.where(repeated, -1, first)
 
 
-#: Of a trace on CLOCK_MONOTONIC itself.
+#: The map of a trace whose clock is CLOCK_MONOTONIC itself.
 ONE_CLOCK = ClockMap(np.zeros(1, np.int64), np.zeros(1, np.int64), 1)
 
 
 def clock_map(
     clocks: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
 ) -> ClockMap | None:
-    """The map of one process, None if nothing connects the two clocks.  `clocks`: readings of the
-    host's clocks (monotonic_ns, realtime_ns, trace_ns, -1: not read); `marks`: NVTX marks, with the
-    readings before_ns and after_ns between which each fell, and its trace_ns."""
-    # offset in [trace - after, trace - before].  Bursts are intersected; one with a step of the
-    # clock inside is of no use
+    """Return the map of one process; None if nothing connects the two clocks.
+
+    clocks: readings of the host's clocks: monotonic_ns, realtime_ns and trace_ns (-1: not read)
+    marks: NVTX marks: each fell between the readings before_ns and after_ns (monotonic), at trace_ns
+    session_start_utc_ns: CLOCK_REALTIME at the start of the trace; None or 0 if it is not known
+    """
+    # each mark says that the offset lies between trace - after and trace - before.  The marks of a burst
+    # are combined; a burst during which the clock was set contradicts itself and is not used
     marks = marks.sort_values("before_ns")
-    low, high = (marks["trace_ns"] - marks[c] for c in ("after_ns", "before_ns"))
-    limits = pd.DataFrame({"at": marks["before_ns"], "low": low, "high": high})
-    limits = limits.groupby((marks["before_ns"].diff() > 1_000_000_000).cumsum())
-    bursts = limits.agg({"at": "first", "low": "max", "high": "min"})
+    limits = pd.DataFrame(
+        {
+            "at": marks["before_ns"],
+            "low": marks["trace_ns"] - marks["after_ns"],
+            "high": marks["trace_ns"] - marks["before_ns"],
+        }
+    )
+    burst = (marks["before_ns"].diff() > 1_000_000_000).cumsum()
+    bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
     at_ns, low, high = bursts[bursts["low"] <= bursts["high"] + 1_000].to_numpy(np.int64).T
     if len(at_ns):
         width = int((np.abs(high - low) // 2).max()) + 1
@@ -89,13 +107,22 @@ def clock_map(
     known = clocks[clocks["realtime_ns"] >= 0]
     if known.empty or not session_start_utc_ns:
         return None
-    at_ns, realtime_ns = (known[c].to_numpy()[:1] for c in ("monotonic_ns", "realtime_ns"))
+    first = known.iloc[:1]
+    at_ns = first["monotonic_ns"].to_numpy()
+    realtime_ns = first["realtime_ns"].to_numpy()
     return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
-    """Sharpen a rough map: the shift at which the most Python calls contain a record call, in chunks short
-    enough that drift does not matter, each from the value extrapolated from those before."""
+    """Return a more accurate map than the rough one: shifted so that the most Python calls of `record` contain
+    a record call.
+
+    threads: the times of each thread of the process
+
+    The shift is searched for in one chunk of time after another, each so short that drift does not matter.
+    The search begins at the shift that the chunks before it lead one to expect.  If no chunk has a shift at
+    which at least half of the calls contain one, the rough map is returned.
+    """
     begun = np.sort(np.concatenate([np.empty(0, np.int64), *(times[0] for times in threads)]))
     moments, shifts = list[int](), list[int]()
     last = 0
@@ -121,16 +148,20 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
 
 
 def _extrapolated(moments: list[int], shifts: list[int], at_ns: int) -> int:
-    """The shift to expect at a moment, from the last few chunks."""
+    """Return the shift (ns) to expect at a time, as the last four chunks lead there; 0 without chunks.
+
+    moments, shifts: the middle of each chunk so far, and its shift (ns)
+    """
     if len(moments) < 2:
         return shifts[-1] if shifts else 0
-    slope = (shifts[-1] - shifts[-4:][0]) / max(moments[-1] - moments[-4:][0], 1)
+    first = max(len(moments) - 4, 0)
+    slope = (shifts[-1] - shifts[first]) / max(moments[-1] - moments[first], 1)
     return shifts[-1] + round(np.clip(slope, -1e-4, 1e-4) * (at_ns - moments[-1]))
 
 
 def _chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
-    """Per thread: Python calls that began between two times, in rough trace time, and all of its record
-    calls."""
+    """Return the times of each thread with only the Python calls that began between `low` and `high`
+    (monotonic, ns), in trace time by the rough map, and with all its record calls."""
     chunk = []
     for t0, t1, start, end in threads:
         calls = np.flatnonzero((t0 >= low) & (t0 <= high))[:_CHUNK_RECORDS]
@@ -139,8 +170,13 @@ def _chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[T
 
 
 def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple[int, float]:
-    """(the shift of Python calls, here in rough trace time, at which most contain the first record
-    call that begins in them: the middle of the widest such range; the share that do)."""
+    """Return (shift, share): by how many ns to shift Python calls so that the most of them contain the first
+    record call that begins in them, and the share of calls that then do.  Of several such shifts it is the
+    middle of the longest row of neighbouring ones.
+
+    chunk: as `_chunk` returns it
+    centre, reach, step: shifts from centre - reach to centre + reach are tried, in steps (ns)
+    """
     shifts = np.arange(centre - reach, centre + reach + 1, step)
     score = np.zeros(len(shifts), dtype=np.int64)
     total = 0
@@ -166,13 +202,17 @@ def place_samples(
     *,
     shared: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Clock samples as stretches in which nothing changed (frames.GPU_CLOCKS), and notes.
+    """Return (stretches, notes): the clock samples joined to stretches in which no clock changed
+    (frames.GPU_CLOCKS).
 
     samples   .  .  .  .  .  .  .  .          1980 1980 1980 1755 1755 1740 1980 1980
     stretches [------]  [---]  .  [---]       between two stretches the clock changed, at an unknown time
 
-    Placed by the most accurate map of any process (CLOCK_MONOTONIC is the machine's), else by the
-    session's start.  `shared`: several processes worked on a device of the same number."""
+    samples: readings of the GPU's clocks with their CLOCK_MONOTONIC
+    maps: log process -> its map.  The most accurate one serves for all samples, because all processes of
+        a machine have the same CLOCK_MONOTONIC; without any, the start of the session does
+    shared: whether several processes worked on a device of the same number
+    """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
     known = sorted(maps.values(), key=lambda m: m.width_ns)

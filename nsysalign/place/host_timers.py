@@ -389,9 +389,8 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
             newer = None  # the reading of the variable that follows `start`
             for start in reversed(held[owner, variable]):
                 if start not in subtracted_here:
-                    is_latest = newer is None
-                    from_another_site = not is_latest and sites[start] is not sites[newer]
-                    if is_latest or (from_another_site and sites[start].file == site.file):
+                    same_file = sites[start].file == site.file
+                    if newer is None or (same_file and sites[start] is not sites[newer]):
                         subtracted_here.add(start)
                         pairs.add((start, reading))
                     break

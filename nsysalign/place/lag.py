@@ -1,5 +1,8 @@
 """How long the GPU can have been idle because of the CPU inside each pair of events, from the log alone.
 
+pair  two records (calls of `event.record()`) that the program compared by `elapsed_time`
+lag   how far the GPU was behind the CPU at a record, at least
+
 The *lag* of a record is its GPU time (`event_clock`) minus the beginning of its call, above the least
 that the run shows around that time:
 
@@ -35,22 +38,25 @@ STRAIGHT_NS = 10_000_000_000
 
 
 def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
-    """The pairs that the program compared, with what their start records say, and with what log and
-    the events' own clock prove of each (`frames.TIMED`, without names and labels); the index is that
-    of `log.elapsed`, `start` and `end` are positions of their records.
+    """Return a row per pair that the program compared (`frames.TIMED`, without names and labels).  The index is
+    that of `log.elapsed`.  Columns that the log and the event clock prove:
 
-    `idle_at_most_ns`: how long the GPU can have been idle because of the CPU, NA if no reference
-    reaches the start; `start_lag_ns`, `end_lag_ns`: how far behind the CPU the GPU was at the records,
-    at least, NA likewise; `caught_up`: the GPU had caught up at the end record.
+    start, end                the positions of its records in the log
+    idle_at_most_ns           how long the GPU can have been idle because of the CPU, NA: not known
+    start_lag_ns, end_lag_ns  how far behind the CPU the GPU was at its records, at least, NA: not known
+    caught_up                 whether the GPU had caught up with the CPU at the end record
+
+    clock: the event clocks of the log, None if it has no references
     """
     records, elapsed = log.records, log.compared
     process = elapsed["process"].to_numpy()
     logged = records["process"].to_numpy(), records["seq"].to_numpy()
     start = numbered(process, elapsed["start"].to_numpy(), *logged)
     end = numbered(process, elapsed["end"].to_numpy(), *logged)
-    captured = np.append(records["captured"].to_numpy(), True)  # -1: a record that was not seen
-    known = ~captured[start] & ~captured[end]
-    elapsed, start, end = elapsed[known], start[known], end[known]
+    # a record that the log does not have (-1, the appended value) is left out like a captured one
+    captured = np.append(records["captured"].to_numpy(), True)
+    usable = ~captured[start] & ~captured[end]
+    elapsed, start, end = elapsed[usable], start[usable], end[usable]
     first, last = records.iloc[start], records.iloc[end]
     lag_ns, caught_up = lags(log, clock)
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
@@ -77,15 +83,20 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
 
 
 def _whole_ns(ns: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """Nanoseconds rounded down, NA for NaN."""
+    """Return nanoseconds rounded down to integers, NA for NaN."""
     return pd.array(np.floor(ns), "Float64").astype("Int64")
 
 
 def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarray]:
-    """Per record of the log its lag, never too long (ns; NaN for a record that no distance to a
-    reference reaches), and whether the GPU had worked off what was issued before: it executed the
-    record as early as it executes references of the probe's own, which lie on a stream of their own,
-    around the same time."""
+    """Return (lag, caught_up) per record of the log.
+
+    lag: float64, how many ns the GPU was behind the CPU at the record, at least; NaN for a record that no
+        distance to a reference reaches
+    caught_up: bool, whether the GPU had finished what was issued before: it executed the record as early
+        as it executes the probe's own records, which have a stream of their own, around the same time
+
+    clock: the event clocks of the log, None if it has no references
+    """
     records = log.records
     at_least_ns = np.full(len(records), np.nan)
     caught_up = np.zeros(len(records), dtype=bool)
@@ -93,8 +104,8 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         return at_least_ns, caught_up
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
-    # how far a place may be off against the first frame of its clock: the sum of what joins the frames
-    # (a pause of seconds is a rounded distance)
+    # how far a place may be off against the first frame of its line: the errors of the joints up to it
+    # add up
     step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
     off_ns = pd.Series(step_ns).groupby(clock.line).cumsum().to_numpy()
     placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
@@ -118,7 +129,11 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
 
 
 def local_hull(since_ns: np.ndarray, apart_ns: np.ndarray) -> np.ndarray:
-    """The lower hull over `STRAIGHT_NS` around each record: of two overlapping stretches the lower."""
+    """Return, at each record, the lower convex hull of the points in a stretch of `STRAIGHT_NS` around it: of
+    the two overlapping stretches that hold the record, the lower hull.
+
+    since_ns, apart_ns: per record, its point: time and difference between the clocks
+    """
     half = since_ns // (STRAIGHT_NS // 2)
     least_ns = np.full(len(since_ns), np.inf)
     for first in np.unique([half - 1, half]):
@@ -129,7 +144,7 @@ def local_hull(since_ns: np.ndarray, apart_ns: np.ndarray) -> np.ndarray:
 
 
 def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The lower convex hull of points, at each x."""
+    """Return the lower convex hull of points at each x."""
     corners: list[tuple[float, float]] = []
     for n in np.lexsort((y, x)).tolist():
         point = float(x[n]), float(y[n])

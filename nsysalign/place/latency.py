@@ -1,11 +1,11 @@
-"""How long records take: where a record lies, by what stands around it.
+"""How long records take: where a record (a call of `event.record()`) lies on the GPU, by what lies around it.
 
     stream busy   KKKKKKKK|-- busy --R-- ahead --|KKKK     behind the previous operation's end, before
                                                            the next one's start
     stream idle   [record call]-- idle --R                 a function of the call's duration
 
-It is one table for all traces, with one number of the trace in it: the spacing of consecutive
-records on a busy stream (H100 and H200s: 1.25, 2.54 and 4.99 us), with which the latencies grow.
+One table (`_TABLE`) serves all traces.  Only one number in it comes from the trace: the spacing of
+consecutive records on a busy stream (H100 and H200s: 1.25, 2.54 and 4.99 us), with which latencies grow.
 With event tracing CUPTI stamps every event a second time, 1.27 us after the event's own stamp: records
 are twice as far apart, and the place of a record is that second stamp, the one that nsys shows.  On 12
 recordings, one machine or workload left out at a time, the table placed half of 5,105 pairs within
@@ -24,8 +24,8 @@ import pandas as pd
 from nsysalign.intervals import FAR
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
-#: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
-#: where a trace usually determines the value, narrow where it cannot.
+#: Parameters, in the order of the regression's columns: mean and standard deviation (ns).  The deviation is
+#: wide where a trace usually determines the value, and narrow where it cannot.
 _TABLE = {
     "idle_ns": (0.0, 800.0),  # call's start to the record, for a call of 1.5 us: by the spacing
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
@@ -74,38 +74,38 @@ _AT_ONCE = 1 << 16
 
 
 class Observations(NamedTuple):
-    """What single records say about their own places (arrays): first each one by what came before it (IDLE
-    or BUSY), then some by what was queued behind them (AHEAD) and by their stamps.  The place is `known_ns + x
-    @ parameters`, within `scale_ns`; `certain`: no other class could explain it."""
+    """What is known about the places of single records: a row per observation.  First there is one for every
+    record, by what came before it (class IDLE or BUSY); then one for each record with a kernel queued behind
+    it (AHEAD); then one for each time stamp (STAMP).  An observation puts its record at `known_ns + x @
+    parameters`."""
 
-    record: np.ndarray
+    record: np.ndarray  # position of the record
     class_: np.ndarray
-    known_ns: np.ndarray
-    x: np.ndarray
-    scale_ns: np.ndarray
-    certain: np.ndarray
+    known_ns: np.ndarray  # a time that the trace has
+    x: np.ndarray  # (observations, PARAMETERS): coefficients of the latency
+    scale_ns: np.ndarray  # how far observations of this kind scatter
+    certain: np.ndarray  # bool: no other class could explain the record's place
 
 
 class Likely(NamedTuple):
-    """Per record, ns: its likeliest place by what came before it, the half-width that holds it, and
-    its place by the kernel that was queued behind it (FAR if none was)."""
+    """Where what lies around each record makes it likely (ns)."""
 
-    place: np.ndarray
-    bar: np.ndarray
-    ahead: np.ndarray
+    place: np.ndarray  # by what came before it
+    bar: np.ndarray  # the half-width around that place that holds the true one
+    ahead: np.ndarray  # by the kernel that was queued behind it; FAR if none was
 
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """Parameters (in the order of PARAMETERS) and their covariance.  `unshown`: records may have
-    been traced, and no spacing shows how long they take."""
+    """How long records take, as values of the parameters of `_TABLE`."""
 
-    vector: np.ndarray
+    vector: np.ndarray  # the values, in the order of PARAMETERS
     covariance: np.ndarray
-    unshown: bool = False
+    unshown: bool = False  # records may have been traced, and no spacing shows how long that takes
 
     def likely(self, surroundings: Surroundings) -> Likely:
-        """The likeliest place of every record, some at a time: what they say fills matrices."""
+        """Return the likeliest place of every record.  It works on _AT_ONCE records at a time, because their
+        observations fill large matrices."""
         batches = []
         for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
             s = surroundings.take(slice(first, first + _AT_ONCE))
@@ -123,7 +123,10 @@ class LatencyModel:
         )
 
     def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
-        """The half-width that holds each record."""
+        """Return, for each record, the half-width (ns) around its likeliest place that holds the true one.
+
+        class_: per record, BUSY or IDLE
+        """
         slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
         bar = BAR_NS + (class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
         bar += (class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
@@ -131,7 +134,11 @@ class LatencyModel:
         return np.where(s.waits, float(FAR), bar)
 
     def observe(self, s: Surroundings) -> Observations:
-        """Everything that records say about their own places."""
+        """Return what lies around records as observations of their places.
+
+        A record is BUSY (it waited behind the previous operation) if that puts it later than its own call
+        does, and IDLE otherwise.  It is AHEAD as well if a kernel was certainly queued behind it.
+        """
         count = len(s.call_start)
         took = s.call_end - s.call_start
         by_call = s.call_start + self._latency(_after_call(took))
@@ -170,13 +177,17 @@ class LatencyModel:
         )
 
     def _latency(self, columns: Mapping[str, Any]) -> np.ndarray:
-        """What these columns come to, each times its parameter."""
+        """Return the latency (ns) of each record: the sum of these columns, each times its parameter."""
         value = dict(zip(PARAMETERS, self.vector, strict=True))
         return sum(value[name] * column for name, column in columns.items())
 
 
 def _after_call(took: np.ndarray) -> dict[str, Any]:
-    """By parameter, what decides when a record on an idle stream lies after the start of its call."""
+    """Return parameter -> its coefficient in the time from the start of a record's call to the record, on an
+    idle stream.
+
+    took: per record, how long its call took (ns)
+    """
     return {
         "idle_ns": 1.0,
         "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
@@ -185,7 +196,8 @@ def _after_call(took: np.ndarray) -> dict[str, Any]:
 
 
 def _after_work(s: Surroundings) -> dict[str, Any]:
-    """By parameter, what decides when a record on a busy stream lies after the previous operation."""
+    """Return parameter -> its coefficient in the time from the end of the previous operation to the record, on
+    a busy stream."""
     return {
         "busy_ns": 1.0,
         "copy_ns": s.previous_is_copy,
@@ -196,8 +208,11 @@ def _after_work(s: Surroundings) -> dict[str, Any]:
 
 
 def spacing_of(s: Surroundings) -> float:
-    """Spacing (ns) of consecutive records behind busy streams; 0 if it does not show.  The shortest gaps
-    that a single record leaves between two queued kernels are due to it alone, if they crowd."""
+    """Return the spacing (ns) of consecutive records on busy streams; 0 if it does not show.
+
+    It follows from gaps between two queued kernels with a single record between them.  If the shortest of
+    these gaps are nearly equal, nothing but the record makes them.
+    """
     tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & (s.behind == 0) & ~s.waits
     tight &= (s.next_issued + _MARGIN_NS < s.previous_end) & (s.ahead == 0) & ~s.held
     tight &= s.next_is_kernel & (s.next_start < FAR) & ~s.previous_is_copy
@@ -211,9 +226,16 @@ def spacing_of(s: Surroundings) -> float:
 
 
 def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:
-    """The table of a trace with such records, for event tracing "on", "off" or "unknown".
-    `spacing` (ns): that of its records, if an event clock tells it."""
-    shown, sure = (spacing, _TIED_NS) if spacing else (spacing_of(s), _SHOWN_NS)
+    """Return what is assumed about how long the records of a trace take, before any fit.
+
+    tracing: whether CUPTI traced events: "on", "off" or "unknown"
+    s: the surroundings of the records
+    spacing: the spacing of consecutive records (ns) if an event clock tells it; 0: it does not
+    """
+    if spacing:
+        shown, sure = spacing, _TIED_NS
+    else:
+        shown, sure = spacing_of(s), _SHOWN_NS
     traced = tracing == "on" or (tracing == "unknown" and not 0 < shown <= _TRACED_FROM_NS)
     table = _TABLE | (_TRACED if traced else {})
     if shown:
@@ -222,16 +244,24 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
     table["busy_ns"] = (usual - _BUSY_LESS_NS, table["busy_ns"][1])
     table["idle_ns"] = (_IDLE_NS + _IDLE_PER_SPACING * usual, table["idle_ns"][1])
     precision = np.diag([table[p][1] ** -2 for p in PARAMETERS])
-    tied = (np.array(PARAMETERS) == "busy_ns") * 1.0 - (np.array(PARAMETERS) == "spacing_ns")
+    # busy_ns and spacing_ns differ by a constant
+    tied = np.zeros(len(PARAMETERS))
+    tied[PARAMETERS.index("busy_ns")] = 1.0
+    tied[PARAMETERS.index("spacing_ns")] = -1.0
     precision += np.outer(tied, tied) / _TIED_NS**2
     vector = np.array([table[p][0] for p in PARAMETERS])
     return LatencyModel(vector, np.linalg.inv(precision), traced and not shown)
 
 
 def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
-    """(likeliest start, error bar) of compared pairs.  The record that is known better decides; of two
-    known alike the one that puts the pair later, because GPUs are late, never early.  A kernel queued
-    behind a record limits how late it was."""
+    """Return (likeliest start, error bar) of each compared pair, in ns.
+
+    pairs: with columns start and end (positions of records) and elapsed_ns
+    likely: where the records are likely
+
+    The record with the smaller error bar decides.  If the bars are equal, the record decides that puts the
+    pair later, because GPUs are late, never early.  A kernel queued behind a record limits how late it was.
+    """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()

@@ -1,12 +1,19 @@
 """Stage 1, matched: which process, call and wait of the trace is which line of the log.
 
-Record calls are matched per thread, by time containment, in order: the trace holds record calls
-that no Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th
-record.  A Python call of `record` contains exactly one record call of its own thread.
+log          what nsysalign's probe wrote in the program: lines about records, waits and comparisons
+record       one call of `event.record()`; in the trace a record call, in the log a line
+wait         a call that makes a stream wait for an event (`cudaStreamWaitEvent`)
+event row    what CUPTI wrote about a record: its event, stream and time stamp
+log process  the number of a process in the log; in the trace a process has a globalPid
+pair         two records that the program compared by `elapsed_time`
 
-After it is known where each process's clock lies on the trace's, which call each record of the log
-made, which other record calls there are, what event rows say of them, which record each wait waits
-for, and which records the program compared.
+A Python call of `record` contains exactly one record call of its thread.  So records are matched per
+thread and in order, by which call lies inside which in time.  The n-th call need not be the n-th record,
+because the trace also has record calls that no Python code made (the pinned-memory allocator, NCCL, DDP).
+
+This stage finds where the clock of each process lies on the trace's clock, which call each record of the
+log made, which other record calls there are, what event rows say about them, and which records the
+program compared.
 """
 
 from __future__ import annotations
@@ -44,17 +51,19 @@ _LOOK_BACK = 16
 class Matched:
     """The log's lines found in the trace.
 
-    `processes`: log process -> globalPid; `clocks`: log process -> clock.
-    `records`: those of the log, then the record calls of the trace that no line of it made:
-    log_process, seq, tid, device, stream_handle, stream_id, captured, region, site (of the log), process,
-    thread, call (-1: not found), call_start_ns, call_end_ns, problem (why it has no place, or ""),
-    event, event_sync, timestamp_ns and event_row (position in trace.event_rows, -1: none).
-    `waits`: stream waits by call: sync (position in trace.syncs), process, event, event_sync,
-    stream_id, log_process, seq; once their streams are known record (position in `records`, -1
-    unknown) and inferred.
-    `pairs`: comparisons of the log, as positions in `records`, with elapsed_ns; `asked_ns`: per
-    record, when elapsed_time on it had returned (FAR: unknown); `unaligned`: the comparisons that can
-    be no pair (-1: a record that was not seen), with the reason.
+    processes  log process -> globalPid
+    clocks     log process -> its clock
+    records    first the records of the log, then the record calls of the trace that are not in the log.
+               From the log: log_process, seq, tid, device, stream_handle, stream_id, captured, region,
+               site.  From the trace: process, thread, call (-1: not found), call_start_ns, call_end_ns,
+               event, event_sync, timestamp_ns, event_row (position in trace.event_rows, -1: none).
+               problem: why the record has no place, "" if it may have one
+    waits      a row per wait: call, sync (position in trace.syncs), process, event, event_sync, stream_id,
+               log_process, seq.  The next stage adds record (position in `records`, -1: unknown), and
+               inferred (whether that is an inference)
+    pairs      the comparisons of the log: start and end are positions in `records`; elapsed_ns
+    asked_ns   per record, when the first elapsed_time on it had returned (FAR: unknown)
+    unaligned  the comparisons that cannot be a pair, with the reason (-1: the log does not have the record)
     """
 
     processes: Mapping[int, int]
@@ -70,18 +79,20 @@ class Matched:
 def numbered(
     process: np.ndarray, number: np.ndarray, processes: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Where each number of a process stands first among the numbers of processes, -1 for one that
-    does not."""
-    out = np.full(len(process), -1)
-    known = group(processes, np.arange(len(processes)))
+    """Return, for each pair of `process` and `number`, its first position among the pairs of `processes` and
+    `numbers`; -1 if it is not among them."""
+    position = np.full(len(process), -1)
+    rows_of_process = group(processes, np.arange(len(processes)))
     for owner, asked in group(process, np.arange(len(process))).items():
-        rows = known.get(owner, np.empty(0, np.int64))
-        out[asked] = pick(rows, positions(number[asked], numbers[rows]), -1)
-    return out
+        rows = rows_of_process.get(owner, np.empty(0, np.int64))
+        place = positions(number[asked], numbers[rows])
+        position[asked] = pick(rows, place, -1)
+    return position
 
 
 def match(trace: Trace, log: EventLog) -> Matched:
-    """Raises EventLogError if the log belongs to another run."""
+    """Return the log's lines with what the trace has of each.  Raises EventLogError if the log belongs to
+    another run."""
     processes, notes = match_processes(trace, log)
     call, thread, clocks, clock_notes = match_records(trace, log, processes)
     records = _all_records(trace, log, processes, call, thread)
@@ -98,12 +109,15 @@ def match(trace: Trace, log: EventLog) -> Matched:
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
-    """log process -> globalPid, by pid (a log that names none is of the only process); notes.  Raises
-    EventLogError if the log belongs to another run."""
+    """Return (log process -> globalPid, notes).  Processes are matched by their pid; a log without a pid
+    belongs to the only process of the trace.
+
+    `other_runs`, which this calls, raises EventLogError if the log belongs to another run.
+    """
     calls = trace.calls
-    threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
     with_rows = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
-    by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(with_rows)).tolist()}
+    processes = np.unique(np.concatenate(with_rows)).tolist()
+    process_of_pid = {int(pid_of(process)): int(process) for process in processes}
     timed = pd.concat([t[["process", "tid", "t0_ns"]] for t in (log.records, log.hosts)])
     strangers = other_runs(trace, log, timed)
     matched, notes = {}, []
@@ -111,17 +125,20 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
         pid = header.get("pid")
         if number in strangers:
             notes.append(strangers[number])
-        elif isinstance(pid, int) and tid_of(pid) in by_pid:
-            matched[number] = by_pid[tid_of(pid)]
-        elif pid is None and len(by_pid) == 1:
-            (matched[number],) = by_pid.values()
+        elif isinstance(pid, int) and tid_of(pid) in process_of_pid:
+            matched[number] = process_of_pid[tid_of(pid)]  # a globalPid has the lower bits of a pid
+        elif pid is None and len(process_of_pid) == 1:
+            matched[number] = next(iter(process_of_pid.values()))
         elif (timed["process"] == number).any():
-            known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
+            pids = ", ".join(str(known_pid) for known_pid in sorted(process_of_pid)) or "none"
             name = pid if pid is not None else f"#{number}"
             notes.append(
-                f"process {name} of the event log has no CUDA rows in the trace (it has: {known})"
+                f"process {name} of the event log has no CUDA rows in the trace (it has: {pids})"
             )
-    recording = {process_of(int(t)) for t in threads} if log.headers else set()
+    recording = set[int]()
+    if log.headers:  # without any log there is nothing to miss
+        threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
+        recording = {process_of(int(thread)) for thread in threads}
     notes += [
         f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
         "(python -I, -E or -S, a cleaned environment, or not Python)"
@@ -131,8 +148,12 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
 
 
 def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, str]:
-    """Processes of the log whose records all lie outside the trace by the wall clock -> the message
-    about them: process ids repeat.  Raises EventLogError if the log holds no other process."""
+    """Return log process -> a message, for the processes that belong to another run: by the wall clock all
+    their records lie outside the trace.  (A pid proves nothing, because pids repeat.)  Raises EventLogError
+    if all processes of the log belong to another run.
+
+    timed: what the log timed, with columns process, tid and t0_ns
+    """
     session, calls = trace.info.session_start_utc_ns, trace.calls
     if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
@@ -160,19 +181,24 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
 
 @dataclass(frozen=True)
 class _Thread:
-    """A thread of a log's process: its records by time (positions in the log), the record calls of the
-    trace that it may have made (positions in calls), and the times of both."""
+    """A thread of one process of the log."""
 
-    records: np.ndarray
-    calls: np.ndarray
-    times: Times
+    records: np.ndarray  # its records in the order of time, as positions in the log
+    calls: np.ndarray  # the record calls that it may have made, as positions in the trace's calls
+    times: Times  # the times of both
 
 
 def match_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
-    """Per record of the log its call (-1: not found) and its thread; clock maps by log process;
-    notes."""
+    """Return (call, thread, clocks, notes).
+
+    call: per record of the log, the position of its call in the trace; -1: not found
+    thread: per record of the log, its globalTid; -1: not known
+    clocks: log process -> its clock
+
+    processes: log process -> globalPid
+    """
     call = np.full(len(log.records), -1, dtype=np.int64)
     thread = np.full(len(log.records), -1, dtype=np.int64)
     tid = log.records["tid"].to_numpy(np.int64)
@@ -198,7 +224,7 @@ def match_records(
         clocks[number] = clock
         for member, position in zip(threads, inside, strict=True):
             rows = member.records
-            call[rows] = np.append(member.calls, -1)[position]
+            call[rows] = pick(member.calls, position, -1)
             by_tid = thread_of(process, tid[rows])
             by_call = pick(trace.calls["thread"].to_numpy(), call[rows], -1)
             thread[rows] = np.where(tid[rows] >= 0, by_tid, by_call)
@@ -206,7 +232,11 @@ def match_records(
 
 
 def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> list[_Thread]:
-    """The threads of a process whose records are `logged` (positions in the log)."""
+    """Return the threads of one process.
+
+    logged: the records of the process, as positions in the log
+    process: its globalPid
+    """
     calls = trace.calls
     is_record = calls["kind"].to_numpy() == CALL["record"]
     record_calls = np.flatnonzero(is_record & trace.outermost)
@@ -230,7 +260,7 @@ def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> l
 
 
 def _clock_of(trace: Trace, log: EventLog, number: int) -> ClockMap | None:
-    """The clock of a process of the log by what log and trace say of it; None if they say nothing."""
+    """Return the clock of one process of the log, None if neither log nor trace tells it."""
     if trace.info.monotonic:
         return ONE_CLOCK
     clocks = log.clocks[log.clocks["process"] == number]
@@ -239,8 +269,8 @@ def _clock_of(trace: Trace, log: EventLog, number: int) -> ClockMap | None:
 
 
 def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
-    """A rough clock on which the first record of a thread lies at its first record call; None if there
-    is no such thread."""
+    """Return a rough clock that puts the first record of some thread at the thread's first record call; None
+    if no thread has both."""
     for member in threads:
         if len(member.records) and len(member.calls):
             called, _, begun, _ = member.times
@@ -249,8 +279,12 @@ def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
-    """Positions of what a thread of a process did, among the threads (globalTid) of all; where a log
-    leaves out which (-1), of the only one of its process, and nothing if there are several."""
+    """Return the positions in `thread` at which it is one certain thread.
+
+    thread: globalTids
+    process, tid: the thread by its globalPid and tid.  With tid -1 (the log does not name the thread) it is
+        the only thread of the process; if the process has several, there are no positions
+    """
     if tid >= 0:
         return np.flatnonzero(thread == thread_of(process, tid))
     rows = np.flatnonzero(process_of(thread) == process)
@@ -264,8 +298,14 @@ def _all_records(
     call: np.ndarray,
     thread: np.ndarray,
 ) -> pd.DataFrame:
-    """`Matched.records` from the calls and threads of the log's records."""
-    calls, rows, logged = trace.calls, trace.event_rows, log.records
+    """Return `Matched.records`.
+
+    processes: log process -> globalPid
+    call, thread: per record of the log, its call (-1: not found) and its thread
+    """
+    calls = trace.calls
+    event_rows = trace.event_rows
+    logged = log.records
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
     unlogged = np.setdiff1d(np.flatnonzero(is_record), call)
     count = len(call) + len(unlogged)
@@ -278,26 +318,32 @@ def _all_records(
     for name in ("region", "site"):
         nameless = np.full(len(unlogged), "", dtype=object)
         columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), nameless])
-    columns["log_process"] = number = columns["process"]
+    columns["log_process"] = columns["process"]
     columns["process"] = np.full(count, -1)
-    for log_process, process in processes.items():
-        columns["process"][number == log_process] = process
+    for number, process in processes.items():
+        columns["process"][columns["log_process"] == number] = process
     columns["process"][len(call) :] = calls["process"].to_numpy()[unlogged]
     callers = calls["thread"].to_numpy()[unlogged]
     columns["thread"] = np.concatenate([thread, callers])
-    columns["call"] = call = np.concatenate([call, unlogged])
+    every_call = np.concatenate([call, unlogged])
+    columns["call"] = every_call
     columns["problem"] = _problems(log, columns)
-    columns["event_row"] = row = np.where(call >= 0, positions(call, rows["call"].to_numpy()), -1)
+    event_row = positions(every_call, event_rows["call"].to_numpy())
+    event_row = np.where(every_call >= 0, event_row, -1)
+    columns["event_row"] = event_row
     for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
-        columns[name] = pick(rows[name].to_numpy(), row, absent)
+        columns[name] = pick(event_rows[name].to_numpy(), event_row, absent)
     for name in ("start_ns", "end_ns"):
-        columns[f"call_{name}"] = pick(calls[name].to_numpy(), call, 0)
+        columns[f"call_{name}"] = pick(calls[name].to_numpy(), every_call, 0)
     lean = {n: v if v.dtype == object else frames.narrow(v, n) for n, v in columns.items()}
     return pd.DataFrame(lean, index=range(count), copy=False)
 
 
 def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Why records have no place, "" where they may have one."""
+    """Return, for each record, why it has no place; "" if it may have one.
+
+    records: columns of `Matched.records`
+    """
     captured = records["captured"]
     absent = (records["process"] < 0) & ~captured
     lost = (records["call"] < 0) & ~captured & ~absent
@@ -323,9 +369,14 @@ def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
 def match_waits(
     trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
 ) -> pd.DataFrame:
-    """Every stream-wait-event call with what the trace and the log say about it (`Matched.waits`
-    without `record` and `inferred`)."""
-    calls, syncs = trace.calls, trace.syncs
+    """Return a row per wait with what the trace and the log say about it: `Matched.waits` without the columns
+    record and inferred.
+
+    processes: log process -> globalPid
+    clocks: log process -> its clock
+    """
+    calls = trace.calls
+    syncs = trace.syncs
     call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & trace.outermost)
     sync = positions(call, syncs["call"].to_numpy())
     stream_id, log_process, seq = np.full((3, len(call)), -1)
@@ -358,10 +409,15 @@ def match_waits(
 def awaited(
     trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(position in `records` of what each wait waits for, -1 unknown; which of them are inferred): by
-    eventSyncId, else by the log, else the latest record of the same event before the wait (DDP's reducer
-    records many, then waits for each), else the latest record of the same thread that it can be (both
-    inferred).  Both tables have the column lane."""
+    """Return (record, inferred).  `record`: per wait, the position in `records` of the record that it waits
+    for, -1 if that is unknown; `inferred`: bool, per wait, whether that is an inference.
+
+    waits, records: as in `Matched`, with the column lane
+
+    The trace's eventSyncId tells the record, or else the log does.  Where neither does, it is inferred: it is
+    the latest record of the same event before the wait (DDP's reducer records many events and then waits
+    for each), or else the latest record of the same thread that the wait can be for.
+    """
     record = _named_records(waits, records)
     unsure = record < 0
     calls = waits["call"].to_numpy()
@@ -379,15 +435,17 @@ def awaited(
         record[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
     thread = trace.calls["thread"].to_numpy()[calls]
     for number, rows in group(thread, np.arange(len(waits))).items():
-        left = rows[record[rows] < 0]
+        without_record = rows[record[rows] < 0]
         on_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
-        record[left] = _latest(waits.iloc[left], begun[left], records.iloc[on_thread], on_thread)
+        record[without_record] = _latest(
+            waits.iloc[without_record], begun[without_record], records.iloc[on_thread], on_thread
+        )
     return record, unsure & (record >= 0)
 
 
 def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Position in `records` of what each wait waits for by eventSyncId, else by the log; -1 where
-    neither says it."""
+    """Return, for each wait, the position of the record that it waits for: by eventSyncId, or else by the log;
+    -1 if neither tells it."""
     record = np.full(len(waits), -1)
     for process, number, usable in (
         ("process", "event_sync", records["call"] >= 0),
@@ -407,9 +465,14 @@ def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
 def _latest(
     waits: pd.DataFrame, begun: np.ndarray, records: pd.DataFrame, position: np.ndarray
 ) -> np.ndarray:
-    """Per wait the `position` of the latest of its thread's records that it can wait for, -1 for none
-    among the last `_LOOK_BACK`: not a record of another event, and not one of the waiting stream, for
-    which nothing would have to wait."""
+    """Return, for each wait, the latest record before it that it can be for; -1 if there is none among the
+    last `_LOOK_BACK`.  It can be neither for a record of another event, nor for a record on the stream that
+    waits: then nothing would have to wait.
+
+    waits, records: the waits and records of one thread
+    begun: per wait, when its call began (ns)
+    position: per record, the number that is returned for it
+    """
     order = np.argsort(records["call_start_ns"].to_numpy(), kind="stable")
     event = records["event"].to_numpy()[order]
     lane = records["lane"].to_numpy()[order]
@@ -428,9 +491,13 @@ def _latest(
 
 
 def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(`Matched.pairs`, `Matched.unaligned`): the elapsed lines as positions in `records`."""
+    """Return (`Matched.pairs`, `Matched.unaligned`): the comparisons of the log that can be a pair, and those
+    that cannot.
+
+    records: `Matched.records`
+    """
     asked = log.elapsed
-    # those of the log come first: positions among them are positions in `records`
+    # the records of the log come first, so that a position among them is a position in `records`
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
     known = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
     process = asked["process"].to_numpy()
@@ -446,5 +513,5 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     reason[elapsed < 0] = "negative elapsed_time: the end was recorded before the start"
     failed = (asked["error"] != "").to_numpy()
     reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
-    bad = reason != ""
-    return frames.taken(pairs, ~bad), pairs[bad].assign(reason=reason[bad])
+    refused = reason != ""
+    return frames.taken(pairs, ~refused), pairs[refused].assign(reason=reason[refused])

@@ -1,5 +1,11 @@
-"""What NVTX ranges say: windows of kind `nvtx`, and what the tool itself did in the program's process,
+"""NVTX ranges: the windows of kind `nvtx`, and the work that nsysalign itself did in the program's process,
 which is counted nowhere.
+
+range   a stretch of a thread that the program or a library named by NVTX
+lane    the number of a stream in this analysis; here also the number of a set of streams
+span    from the start of the first to the end of the last operation that was launched inside a range,
+        on one lane
+window  a stretch of the trace that is an interval of the analysis
 
     thread   [ nsysalign:calibration          ]     [ step                       ]
                [launch] [record] [synchronise]        [launch]   [launch]
@@ -7,7 +13,7 @@ which is counted nowhere.
                     left out                                [--------------------)   window
     another stream                                                      CCCCCCCCCC
 
-After it is known what of the trace is the program's.
+This module tells which work in the trace is the program's.
 """
 
 from __future__ import annotations
@@ -36,22 +42,30 @@ _NAME = -2
 
 
 class RangeWindows(NamedTuple):
-    """Windows of ranges and notes; `lanes`: with one more for each set of streams on which a range has
-    work; `stream_sets`: which lanes each of those stands for."""
+    """The windows of ranges, and the lanes that they lie on."""
 
-    windows: pd.DataFrame
+    windows: pd.DataFrame  # frames.WINDOWS
     notes: list[str]
-    lanes: pd.DataFrame
-    stream_sets: Mapping[int, np.ndarray]
+    lanes: (
+        pd.DataFrame
+    )  # frames.LANES, with one more lane for each set of streams on which a range has work
+    stream_sets: Mapping[int, np.ndarray]  # each such lane -> the lanes of its streams
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> RangeWindows:
-    """One window per NVTX range, over the streams of a device with work launched inside the range, from
-    the first start to the last end of this work; one per device, where there are several."""
+    """Return a window for each NVTX range and each device on which work that was launched inside the range
+    ran: from the start of the first to the end of the last operation, on any stream of the device.
+
+    operation_lane: per operation of the trace, its lane
+    lanes: frames.LANES
+
+    A range inside MOST_NESTED others or more has no window.
+    """
     ranges, notes = trace.ranges, list[str]()
     spans = spans_of_ranges(trace, operation_lane)
     with_work = np.unique(spans["range"])
-    deep = too_deep(*(ranges[c].to_numpy()[with_work] for c in ("thread", "start_ns", "end_ns")))
+    nesting = ranges[["thread", "start_ns", "end_ns"]].iloc[with_work]
+    deep = too_deep(*(nesting[column].to_numpy() for column in nesting))
     if deep.any():
         notes.append(
             f"{int(deep.sum()):,} {trace.info.by.ranges} lie inside {MOST_NESTED} others of their thread, or more, "
@@ -92,21 +106,32 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
 
 
 def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> list[str]:
-    """The name of each span; where its range has several, with the device: name (GPU 1)#repetition."""
-    with_device = spans["range"].duplicated(keep=False)
-    device = lanes["device"].to_numpy()[spans["lane"].to_numpy()].tolist()
+    """Return the name of each span.  If its range has spans on several devices, the name has the device:
+    "name (GPU 1)#repetition".
+
+    texts: per span, the text of its range
+    """
+    on_several_devices = spans["range"].duplicated(keep=False)
+    lane = spans["lane"].to_numpy()
+    device = lanes["device"].to_numpy()[lane].tolist()
     return [
-        re.sub(r"(#\d+)?\Z", rf" (GPU {gpu})\1", text, count=1) if named else text
-        for text, named, gpu in zip(texts, with_device, device, strict=True)
+        re.sub(r"(#\d+)?\Z", rf" (GPU {gpu})\1", text, count=1) if with_device else text
+        for text, with_device, gpu in zip(texts, on_several_devices, device, strict=True)
     ]
 
 
 def _over_streams(
     spans: pd.DataFrame, lanes: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, np.ndarray]]:
-    """Spans of ranges by device instead of by stream, with `lanes` and `stream_sets` as in
-    `RangeWindows`.  Each set of streams has a lane; of more than MOST_STREAMS sets the rarer ones have
-    that of all streams on which ranges of the process worked."""
+    """Return (spans, lanes, stream_sets): the spans of ranges joined over the streams of each device, and
+    `lanes` and `stream_sets` as in `RangeWindows`.
+
+    spans: a row per range and stream, as `spans_of_ranges` returns them
+
+    A span over several streams lies on a lane that stands for their set.  Only the MOST_STREAMS most frequent
+    sets have such a lane; for a rarer set the lane of all streams stands on which ranges of the process had
+    work on that device.
+    """
     device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
     lane_of_span = spans["lane"].to_numpy()
     by_device = spans.assign(device=device[lane_of_span]).groupby(["range", "device"])
@@ -116,7 +141,7 @@ def _over_streams(
     spread = np.flatnonzero(np.bincount(number, minlength=len(joined)) > 1)
     if not len(spread):
         return joined, lanes, {}
-    # a set is known by the sum of a random number per stream
+    # equal sets of streams are found by a number: the sum of a random weight for each stream
     weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
     code = np.zeros(len(joined), np.int64)
     np.add.at(code, number, weight[lane_of_span])
@@ -136,7 +161,10 @@ def _over_streams(
 
 
 def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:
-    """The lanes, and behind them one for each set of streams (`members`: their lanes)."""
+    """Return the lanes and after them one lane for each set of streams.
+
+    members: for each set, the lanes of its streams
+    """
     first = lanes.iloc[[streams[0] for streams in members]]
     added = pd.DataFrame(
         {
@@ -151,8 +179,8 @@ def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:
 
 
 def _common(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(the rank of each code among the MOST_STREAMS most frequent ones, -1 for a rarer one; the position
-    of an example of each of these)."""
+    """Return (rank, examples).  `rank`: per code, its rank among the MOST_STREAMS most frequent codes, -1 if
+    it is rarer; `examples`: for each rank, the position of one such code."""
     _, first, number, count = np.unique(
         codes, return_index=True, return_inverse=True, return_counts=True
     )
@@ -163,9 +191,14 @@ def _common(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
-    """Columns range, lane, start, end: first start and last end on each lane of the work that was launched
-    inside each of the program's ranges, by the thread that opened it or by a thread with no open range of
-    its own (autograd's worker launches the backward kernels of a range that the main thread opened)."""
+    """Return the spans of the program's ranges: a row per range and lane with columns range, lane, start and
+    end, the first start and the last end (ns) of the work that was launched inside the range.
+
+    operation_lane: per operation of the trace, its lane
+
+    Work counts if the thread that opened the range launched it, or a thread of the same process that has no
+    range open: autograd's worker launches the backward kernels of a range that the main thread opened.
+    """
     ranges = trace.ranges
     empty = pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")
     ours = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
@@ -173,8 +206,8 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     if not of_program.any():
         return empty
     work = _launched(trace, operation_lane)
-    # its thread has no open range: it may be a worker of any that is open in the process
-    alone = ~any_open(
+    # work of a thread without an open range may belong to any range that is open in its process
+    outside_ranges = ~any_open(
         ranges["thread"].to_numpy()[of_program],
         ranges["start_ns"].to_numpy()[of_program],
         ranges["end_ns"].to_numpy()[of_program],
@@ -182,7 +215,7 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
         work["issue"].to_numpy(),
     )
     pieces = [empty]
-    for key, launched in (("thread", work), ("process", work[alone])):
+    for key, launched in (("thread", work), ("process", work[outside_ranges])):
         for (owner, lane), operations in launched.groupby([key, "lane"], sort=False):
             rows = np.flatnonzero((ranges[key].to_numpy() == owner) & of_program)
             pieces.append(_extents(ranges, rows, operations).assign(lane=lane))
@@ -191,8 +224,8 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
 
 
 def _launched(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
-    """Operations with a call: start_ns, end_ns, process, lane, and when (`issue`) and by which thread
-    they were launched."""
+    """Return the operations whose call is known, with columns start_ns, end_ns, process, lane, issue (when
+    their call began, ns) and thread (which made the call)."""
     launched = trace.operations["call"].to_numpy() >= 0
     operations = trace.operations.loc[launched, ["call", "process", "start_ns", "end_ns"]]
     call = operations["call"].to_numpy()
@@ -204,8 +237,12 @@ def _launched(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
 
 
 def _extents(ranges: pd.DataFrame, rows: np.ndarray, operations: pd.DataFrame) -> pd.DataFrame:
-    """Columns range, start, end: first start and last end of operations that were launched inside each
-    of these ranges; ranges without any are left out."""
+    """Return a row per range with columns range, start and end: the first start and the last end (ns) of the
+    operations that were launched inside it.  A range without such operations is left out.
+
+    rows: the ranges, as positions in `ranges`
+    operations: as `_launched` returns them
+    """
     operations = operations.sort_values("issue", kind="stable")
     issue = operations["issue"].to_numpy()
     first = np.searchsorted(issue, ranges["start_ns"].to_numpy()[rows])
@@ -218,31 +255,33 @@ def _extents(ranges: pd.DataFrame, rows: np.ndarray, operations: pd.DataFrame) -
 
 
 def of_library(text: str) -> bool:
-    """Whether a library opened the range of this name, around its own work."""
+    """Return whether a library opened the range of this name, around its own work."""
     return _OF_LIBRARIES.match(text) is not None
 
 
 def own_ranges(trace: Trace) -> pd.DataFrame:
-    """The tool's own NVTX ranges (`frames.RANGES`)."""
+    """Return the NVTX ranges of nsysalign itself (`frames.RANGES`)."""
     return trace.ranges[trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
 
 
 def own_calls(trace: Trace) -> np.ndarray:
-    """Bool, per call of the trace: made by the tool itself."""
+    """Return, for each call of the trace, whether nsysalign itself made it (bool)."""
     ranges = own_ranges(trace)
     start = trace.calls["start_ns"].to_numpy()
     thread = trace.calls["thread"].to_numpy()
     first = np.searchsorted(start, ranges["start_ns"].to_numpy())
     last = np.searchsorted(start, ranges["end_ns"].to_numpy())
     number, call = ragged(first, np.maximum(last - first, 0))
-    made = np.zeros(len(start), dtype=bool)
-    made[call[thread[call] == ranges["thread"].to_numpy()[number]]] = True
-    return made
+    range_thread = ranges["thread"].to_numpy()
+    on_thread = thread[call] == range_thread[number]
+    made_by_tool = np.zeros(len(start), dtype=bool)
+    made_by_tool[call[on_thread]] = True
+    return made_by_tool
 
 
 def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:
-    """Both without the operations that the tool launched: they are in no table, no idle stretch and no
-    busy time.  What it did on the host is among the profiler's work."""
+    """Return trace and alignment without the operations that nsysalign itself launched: they appear in no
+    table, and count neither as busy nor as idle time.  What it did on the host counts as the profiler's."""
     ranges = own_ranges(trace)
     if ranges.empty or trace.calls.empty:
         return trace, alignment

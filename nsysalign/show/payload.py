@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -54,10 +56,11 @@ _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
 def payload(
     analysis: Analysis, said: Answer | None = None, focus: int | None = None, run: str = ""
 ) -> dict[str, Any]:
-    """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
+    """Return the page's data: plain objects with integer nanoseconds, and texts without control characters.
 
-    `said`: the analysis' answer, if the caller has it; `focus` is the number of the interval that
-    the page opens with; `run` is the run's name if the trace's own says nothing.
+    said: the answer of the analysis; None if the caller has not made it
+    focus: the number of the interval that the page opens with; None for no certain one
+    run: the name of the run, which is used if the path of the trace does not name it
     """
     said = said or answer(analysis)
     matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
@@ -86,8 +89,8 @@ def payload(
         labels.append(about)
         columns = _run(analysis, row.label, positions, matrix, present or ["kernel"], origin)
         runs.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
-    # By priority: the requested one, those that the sentence and cards point at, whole runs, the
-    # medians, the slowest, the first, all others.
+    # The intervals whose timelines the page needs, by priority: the requested one; the one that proves the
+    # sentence; whole runs; those of findings; the median, slowest and first of each label; all others.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
     wanted = [focus] if focus is not None else []
     wanted += [said.proof.interval] if said.proof else []
@@ -158,7 +161,7 @@ def payload(
 
 
 def plain_texts(value: Any) -> Any:
-    """The same with every text made plain: a line without control characters."""
+    """Return the value with every text in it made plain: one line without control characters."""
     if isinstance(value, str):
         return safe_text(value)
     if isinstance(value, Mapping):
@@ -167,8 +170,12 @@ def plain_texts(value: Any) -> Any:
 
 
 def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
-    """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
-    tail."""
+    """Return what the page shows of a label besides its intervals.
+
+    row: the label in the answer
+    elapsed: the lengths of its intervals (ns), without cold ones if there are others: those would dominate
+        deviation and tail
+    """
     names = (
         "label",
         "short",
@@ -202,19 +209,23 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
 
 
 def advice(said: Answer) -> dict[str, list[dict[str, Any]]]:
-    """Label or run -> the fixes of the finding that its sentence is of."""
+    """Return label or run -> the fixes of the finding whose title is its sentence."""
     findings = [finding for group in said.groups for finding in group.findings]
-    wanted = {row.label: row.sentence for row in (*said.labels, *said.runs)}
+    sentence_of = {row.label: row.sentence for row in (*said.labels, *said.runs)}
     return {
         finding.label: [vars(fix) for fix in finding.advice]
-        for finding in reversed(findings)
-        if wanted.get(finding.label) == finding.title
+        for finding in reversed(findings)  # of several for a label the first one stays
+        if sentence_of.get(finding.label) == finding.title
     }
 
 
 def _kinds(row: LabelRow, label: Label) -> dict[int, str]:
-    """Group -> what its repetitions are called beside the others of the label: those that have a
-    row first, then first calls, then what is too little for a row."""
+    """Return number of the group -> the name of this kind of repetitions.  Groups that have a row of their own
+    come first, then later calls, first calls and the others, which are too few for a row.
+
+    row: the label in the answer
+    label: the label with all its groups
+    """
     rows = {group.interval: group.name for group in row.groups}
     steady = {group.number for group in label.steady}
     names = {}
@@ -232,7 +243,12 @@ def _kinds(row: LabelRow, label: Label) -> dict[int, str]:
 def _kind_of_each(
     analysis: Analysis, positions: np.ndarray, kinds: Mapping[int, str]
 ) -> str | list[int] | None:
-    """Per interval in order of time its place in the label's list of kinds; None where it has one."""
+    """Return, for each interval of a label in the order of time, the position of its kind in the label's list
+    of kinds; None if the label has only one kind.
+
+    positions: the label's rows in `analysis.intervals`
+    kinds: number of the group -> the name of its kind
+    """
     names = [*dict.fromkeys(kinds.values())]
     if len(names) < 2:
         return None
@@ -243,7 +259,7 @@ def _kind_of_each(
 
 
 def _group(group: Row) -> dict[str, Any]:
-    """A row beneath its label."""
+    """Return what the page shows of a group: a row beneath its label."""
     names = ("name", "count", "interval", "words")
     return {name: getattr(group, name) for name in names} | {
         "sign": SIGNS[group.verdict],
@@ -262,12 +278,19 @@ def _run(
     present: list[str],
     origin: int,
 ) -> dict[str, Any]:
-    """Every interval of a label, in time order and in columns, for the plots and tables of runs."""
+    """Return every interval of a label in columns, in the order of time, for the page's plots and tables.
+
+    positions: the label's rows in `analysis.intervals`
+    matrix: (intervals, causes), ns of each cause in each interval
+    present: the causes that occur in the analysis
+    origin: the time from which starts count (ns)
+    """
     starts = analysis.intervals["start_ns"].to_numpy()
     order = positions[np.argsort(starts[positions], kind="stable")]
     rows = analysis.intervals[_OF_RUNS].iloc[order]
     parts = {}
-    for cause in present if len(analysis.intervals) <= MAX_FULL_INTERVALS else ():
+    causes = present if len(analysis.intervals) <= MAX_FULL_INTERVALS else []
+    for cause in causes:
         values = matrix[order, CAUSES.index(cause)]
         if values.any():
             parts[cause] = packed(values)
@@ -286,7 +309,8 @@ def _run(
 
 
 def _answers(analysis: Analysis) -> dict[str, Any]:
-    """The tables of ranges, gaps, and of what the CPU did."""
+    """Return the first MOST_ROWS rows of the tables of ranges, of gaps (the longest idle times of whole runs)
+    and of what the CPU did; under "more", how many rows of each were left out."""
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(MOST_GAPS, "ns")
@@ -303,8 +327,11 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
 
 
 def _predicted(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
-    """What the interval in a row would have measured without nsys and its bounds, or why that is
-    unknown; as a cell and, if any label's is known, as a sentence."""
+    """Return what the interval in a row would have measured without nsys: its length and bounds, or why they
+    are not known, as numbers, as a cell of a table and as a sentence.  None if nothing was predicted.
+
+    any_predicted: whether it is known for any label; if not, no sentence says that it is not known
+    """
     if not (row.unprofiled_ns or row.no_prediction):
         return None
     text = f"Without nsys: no prediction ({row.no_prediction})." if any_predicted else ""
@@ -319,8 +346,8 @@ def _predicted(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
 
 
 def _kernels(analysis: Analysis) -> dict[str, Any]:
-    """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into
-    `names`."""
+    """Return the MOST_KERNELS most costly kernels of each label in columns, the most costly first.  `kernel` and
+    `label` are positions in `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
     rows = costly.groupby("label", sort=False).head(MOST_KERNELS).to_dict("records")
     names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
@@ -332,32 +359,43 @@ def _kernels(analysis: Analysis) -> dict[str, Any]:
 
 
 def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
-    """Every kernel and copy of the run for "Find": how often it ran, and the numbers of the labels in
-    which it did; `left`: how many that took least time have no place here."""
-    number = {label: at for at, label in enumerate(labels)}
-    total: dict[str, int] = {}
-    count: dict[str, int] = {}
-    places: dict[str, list[int]] = {}
-    wholes = set(of_devices(analysis)["label"])
+    """Return what the page's "Find" searches: the MOST_NAMES kernels and copies that took most time, a list
+    entry for each in "names", "count" (how often it ran in the run) and "labels" (the numbers of the labels in
+    which it ran).  "left" is how many more there are.
+
+    labels: the labels in the order of the page; a label's number is its position here
+
+    `analysis.kernels` has a row for each kernel of each label.  The labels of whole devices contain all
+    others, so that only they are counted, lest a kernel count twice; without them every label is counted.
+    """
+    number_of_label = {label: number for number, label in enumerate(labels)}
+    device_labels = set(of_devices(analysis)["label"])
+    total_ns: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    labels_of_kernel: dict[str, set[int]] = {}
     columns = analysis.kernels[["label", "kernel", "count", "total_ns"]]
-    for label, kernel, times, ns in columns.itertuples(index=False):
-        at = number.get(label)
-        places.setdefault(kernel, []).extend([] if at is None else [at])
-        if label in wholes or not wholes:
-            count[kernel] = count.get(kernel, 0) + int(times)
-            total[kernel] = total.get(kernel, 0) + int(ns)
-    names = sorted(places, key=lambda kernel: -total.get(kernel, 0))
-    shown = names[:MOST_NAMES]
+    for label, kernel, repetitions, ns in columns.itertuples(index=False):
+        numbers = labels_of_kernel.setdefault(kernel, set())
+        if label in number_of_label:
+            numbers.add(number_of_label[label])
+        if label in device_labels or not device_labels:
+            count[kernel] += int(repetitions)
+            total_ns[kernel] += int(ns)
+    kernels = sorted(labels_of_kernel, key=lambda kernel: -total_ns[kernel])
+    shown = kernels[:MOST_NAMES]
     return {
-        "names": [middle(safe_text(name), MAX_NAME) for name in shown],
-        "count": [count.get(name, 0) for name in shown],
-        "labels": [sorted(set(places[name])) for name in shown],
-        "left": len(names) - len(shown),
+        "names": [middle(safe_text(kernel), MAX_NAME) for kernel in shown],
+        "count": [count[kernel] for kernel in shown],
+        "labels": [sorted(labels_of_kernel[kernel]) for kernel in shown],
+        "left": len(kernels) - len(shown),
     }
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
-    """Every cause with its look and meaning; `present`: those that legends and tables show."""
+    """Return every cause with its look and meaning.
+
+    present: the causes that legends and tables show
+    """
     return [
         {
             "name": name,
@@ -375,7 +413,10 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
 
 
 def title(analysis: Analysis, run: str) -> str:
-    """The run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC"."""
+    """Return the run's name and when it was recorded: "train-001, 21 Nov 2026 22:25 UTC".
+
+    run: the name to use if the path of the trace has none
+    """
     path = analysis.trace.path.replace("\\", "/").rstrip("/").split("/")
     name = path[-1].removesuffix(".sqlite")
     if path[-1] in _PLAIN_NAMES:
@@ -388,7 +429,7 @@ def title(analysis: Analysis, run: str) -> str:
 
 
 def described(analysis: Analysis) -> str:
-    """On what a run was recorded, and by what: "H200, nsys 2024.2.3.38"."""
+    """Return on which GPU and by which tool a run was recorded: "H200, nsys 2024.2.3.38"."""
     trace = analysis.trace
     names = [name.removeprefix("NVIDIA ") for name in dict.fromkeys(trace.devices)]
     title = "CUPTI" if trace.recorder == "cupti" else trace.by.title
@@ -397,7 +438,10 @@ def described(analysis: Analysis) -> str:
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
-    """What the page does not hold, in words: nothing is dropped silently."""
+    """Return sentences on what the page holds and does not hold, so that nothing is dropped silently.
+
+    held: the timelines that the page holds
+    """
     if not len(analysis.measured):
         return []
     runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
@@ -416,20 +460,28 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
 
 
 def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
-    """Columns per GPU, times in microseconds since the first sample; None without samples."""
+    """Return the clock samples of each GPU in columns, with times in microseconds since the first sample, and
+    what each bit of `why` means; None without samples."""
     table = analysis.gpu_clocks
     if not len(table):
         return None
     origin = int(table["start_ns"].min())
     devices = [_of_device(*rows, origin) for rows in table.groupby("device", sort=True)]
-    every = int(np.bitwise_or.reduce(np.maximum(table["reasons"].to_numpy(), 0)))
-    held = (bit for bit in (1 << k for k in range(63)) if every & bit)
-    why = {str(bit): CLOCK_REASONS.get(bit, f"reason {bit:#x}") for bit in held}
+    reasons = np.maximum(table["reasons"].to_numpy(), 0)  # -1: not known
+    bits_in_use = int(np.bitwise_or.reduce(reasons))
+    bits = [1 << position for position in range(63) if bits_in_use & (1 << position)]
+    why = {str(bit): CLOCK_REASONS.get(bit, f"reason {bit:#x}") for bit in bits}
     return {"origin": origin, "devices": devices, "why": why}
 
 
 def _of_device(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
-    size = -(-len(rows) // MOST_DRAWN)
+    """Return the clock samples of one GPU in columns, so many neighbouring rows joined ("joined") that at most
+    MOST_DRAWN are left.
+
+    rows: of `frames.GPU_CLOCKS`
+    origin: the time from which times count (ns)
+    """
+    size = math.ceil(len(rows) / MOST_DRAWN)
     begin = np.arange(0, len(rows), size)
     column = {name: rows[name].to_numpy() for name in rows.columns}
     return {

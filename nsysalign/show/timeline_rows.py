@@ -1,10 +1,18 @@
-"""The timelines that the page holds: per interval its lanes, relative to the interval's start, in
-columns.  Names and hover texts repeat thousands of times, so they are numbers into one list of
-strings.
+"""The timelines that the page holds, as plain data.
+
+interval  a stretch of time that was measured
+item      something that is drawn as a bar or mark: an operation, a call, a range, a record or a wait
+lane      a band of the drawing: the items of one stream or thread, all of one kind
+row       a line inside a lane, for items that overlap
+picture   what the page draws of one interval: its lanes, with times relative to the interval's start
+strip     the interval's breakdown into pieces, each with its cause
+
+Names and hover texts repeat thousands of times.  So pictures hold numbers into one list of strings.
 """
 
 from __future__ import annotations
 
+import math
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +35,8 @@ MAX_NAME = 400
 MOST_RUN_PIECES = 2_000
 #: Distinguishes a thread's ranges from its calls.
 LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
-#: Lanes from top to bottom: ranges, calls, then every stream with its records above it.
+#: Lanes from top to bottom: ranges, calls, then every stream with its records above it.  The first number
+#: orders lanes of different names, the second the lanes of one name (a stream's records and the stream).
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
 _START = attrgetter("start_ns")
 _DIGITS = np.frombuffer(
@@ -41,25 +50,29 @@ FEWEST = 20
 
 
 class Strings:
-    """Distinct strings by number."""
+    """Distinct texts, each with a number."""
 
     def __init__(self) -> None:
         self.size = 0  # characters in all
         self._numbers: dict[str, int] = {}
-        self._known: dict[str, int] = {}  # by the text as it came
+        self._number_of_original: dict[
+            str, int
+        ] = {}  # by the text before it was made safe and short
 
     @property
     def texts(self) -> list[str]:
         return list(self._numbers)
 
     def number(self, text: str) -> int:
-        if text not in self._known:
+        """Return the number of a text, which is made plain and shortened to MAX_NAME letters."""
+        if text not in self._number_of_original:
             plain = safe_text(text)
             if len(plain) > MAX_NAME:
                 plain = plain[: MAX_NAME - 101] + "…" + plain[-100:]
             self.size += 0 if plain in self._numbers else len(plain)
-            self._known[text] = self._numbers.setdefault(plain, len(self._numbers))
-        return self._known[text]
+            number = self._numbers.setdefault(plain, len(self._numbers))
+            self._number_of_original[text] = number
+        return self._number_of_original[text]
 
 
 @dataclass(frozen=True)
@@ -75,9 +88,14 @@ def timelines(
     max_bytes: int = 2_000_000,
     strings: Strings | None = None,
 ) -> Timelines:
-    """Pictures of intervals by `priority`, then of all others in `analysis.timeline`, while they fit
-    in `max_bytes`.  One that is not in that table has only its parts: the page derives lanes.
-    `strings`: those of another analysis on the same page, which are added to."""
+    """Return the pictures of as many intervals as fit in `max_bytes`.
+
+    priority: the numbers of the intervals that come first; after them all others in `analysis.timeline`
+    strings: the strings of another analysis on the same page, which grow; None for new ones
+
+    An interval that is not in `analysis.timeline` has no lanes in its picture (None), only its strip: the
+    page makes lanes from it.
+    """
     strings = strings or Strings()
     items = _by_interval(analysis.timeline)
     chosen = list(dict.fromkeys([*priority, *items]))
@@ -89,14 +107,15 @@ def timelines(
     for number in chosen:
         if number not in windows or not (number in items or number in pieces):
             continue
-        before, window = strings.size, windows[number]
+        strings_before = strings.size
+        window = windows[number]
         picture = _picture(window, items.get(number, []), strings)
-        own = pieces.get(number)
-        if own and (window.kind != "run" or len(own) <= MOST_RUN_PIECES):
-            picture["strip"] = _strip(own, int(window.start_ns), strings)
+        strip_pieces = pieces.get(number)
+        if strip_pieces and (window.kind != "run" or len(strip_pieces) <= MOST_RUN_PIECES):
+            picture["strip"] = _strip(strip_pieces, int(window.start_ns), strings)
         if number not in items:
             picture["lanes"] = None
-        size += len(to_json(picture)) + strings.size - before
+        size += len(to_json(picture)) + strings.size - strings_before
         if size > max_bytes and pictures:
             break
         pictures[str(number)] = picture
@@ -104,17 +123,24 @@ def timelines(
 
 
 def _by_interval(table: pd.DataFrame) -> dict[int, list[Any]]:
-    """The rows of each interval: plain tuples, because a picture looks at every one of them."""
-    plain = {name: listed(table[name], lambda value: value) for name in table.columns}
-    row = namedtuple("row", plain)
-    found: dict[int, list[Any]] = {}
-    for values in map(row._make, zip(*plain.values(), strict=True)):
-        found.setdefault(values.interval, []).append(values)
-    return found
+    """Return number of the interval -> its rows, as named tuples: they are faster to read than rows of a
+    table, and a picture looks at every one of them."""
+    columns = {name: listed(table[name], lambda value: value) for name in table.columns}
+    row_type = namedtuple("row", columns)
+    rows_of: dict[int, list[Any]] = {}
+    for values in zip(*columns.values(), strict=True):
+        row = row_type._make(values)
+        rows_of.setdefault(row.interval, []).append(row)
+    return rows_of
 
 
 def _strip(pieces: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
-    """The breakdown as short text: pieces adjoin, so that the first one's start tells all others'."""
+    """Return the strip: lengths ("d"), causes ("c") and details ("n") of the pieces as short texts, and where
+    the first one starts ("x0").  Each piece begins where the one before it ends, so that this tells all
+    starts.
+
+    origin: the start of the interval in ns
+    """
     pieces = sorted(pieces, key=_START)
     columns = {
         "d": [piece.end_ns - piece.start_ns for piece in pieces],
@@ -126,29 +152,37 @@ def _strip(pieces: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
 
 
 def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
-    """`window`: a row of `frames.INTERVALS`; `items`: of `frames.TIMELINE`."""
+    """Return the picture of an interval: its lanes from top to bottom, its width and error bounds (ns from
+    its start), and sentences on items that are not in it.
+
+    window: the interval, a row of `frames.INTERVALS`
+    items: its rows of `frames.TIMELINE`
+    strings: the strings of the page, which grow
+
+    The items of a stream's or records' lane may have an arrow each, from the call or record that they follow:
+    "ax" is where it begins (ns from the interval's start), "al" the lane, None for no arrow.
+    """
     origin = int(window.start_ns)
     drawn: dict[tuple[str, str], list[Any]] = {}
     for item in items:
         if item.lane_kind in LANE_ORDER:
             drawn.setdefault((item.lane_kind, item.lane), []).append(item)
-    order = sorted(drawn, key=lambda k: (LANE_ORDER[k[0]][0], natural(k[1]), LANE_ORDER[k[0]][1]))
-    # Where arrows begin: API calls by rowid, records by their number; each as (x, lane).
-    begins = {
-        (kind, item.ref_id): (item.start_ns - origin, number)
-        for number, (kind, lane) in enumerate(order)
-        for item in drawn[kind, lane]
-        if (kind, item.ref_kind) in (("host", "api"), ("event", "event"))
-    }
+    order = sorted(drawn, key=_lane_place)
+    arrow_starts = _arrow_starts(drawn, order, origin)
     lanes = []
-    for kind, lane in order:
-        inside = sorted(drawn[kind, lane], key=_START)
-        lanes.append(_lane(kind, lane, inside, origin, strings))
-        if kind in ("stream", "event"):  # waits are released by records, all else by a call
-            sources = ("event" if item.kind == "wait" else "host" for item in inside)
-            links = zip(sources, (item.link for item in inside), strict=True)
-            arrows = zip(*(begins.get(link, (None, None)) for link in links), strict=True)
-            lanes[-1]["ax"], lanes[-1]["al"] = map(list, arrows)
+    for kind, name in order:
+        in_lane = sorted(drawn[kind, name], key=_START)
+        lane = _lane(kind, name, in_lane, origin, strings)
+        if kind in ("stream", "event"):
+            # a wait follows a record, everything else follows a call
+            sources = ["event" if item.kind == "wait" else "host" for item in in_lane]
+            arrows = [
+                arrow_starts.get((source, item.link), (None, None))
+                for source, item in zip(sources, in_lane, strict=True)
+            ]
+            lane["ax"] = [x for x, _ in arrows]
+            lane["al"] = [number for _, number in arrows]
+        lanes.append(lane)
     return {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
@@ -165,7 +199,39 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
     }
 
 
+def _lane_place(lane: tuple[str, str]) -> tuple[int, Any, int]:
+    """Return the key by which lanes (kind, name) are sorted from top to bottom."""
+    kind, name = lane
+    before_name, after_name = LANE_ORDER[kind]
+    return before_name, natural(name), after_name
+
+
+def _arrow_starts(
+    drawn: Mapping[tuple[str, str], list[Any]], order: Sequence[tuple[str, str]], origin: int
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return (kind of lane, number of a call or record) -> where an arrow from it begins: (ns from the
+    interval's start, number of its lane).
+
+    drawn: (kind, name) of a lane -> its items
+    order: the lanes from top to bottom
+    origin: the start of the interval in ns
+    """
+    source_kind = {"host": "api", "event": "event"}
+    return {
+        (kind, item.ref_id): (item.start_ns - origin, number)
+        for number, (kind, name) in enumerate(order)
+        for item in drawn[kind, name]
+        if kind in source_kind and item.ref_kind == source_kind[kind]
+    }
+
+
 def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
+    """Return what the page draws of one lane: an entry per item in "x" (start), "d" (length), "r" (row), "n"
+    (name), "t" (hover text) and "c" (cause whose colour it has, -1 for none).
+
+    items: in the order of their starts
+    origin: the start of the interval in ns
+    """
     starts, ends = [item.start_ns for item in items], [item.end_ns for item in items]
     depths = nested_rows(starts, ends, nest=False)
     return {
@@ -182,11 +248,15 @@ def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings)
 
 
 def _cause(cause: str) -> int:
+    """Return the number of a cause, that of the last one if it is not known."""
     return CAUSES.index(cause) if cause in CAUSES else len(CAUSES) - 1
 
 
 def _look(lane_kind: str, kind: str) -> str:
-    """The cause whose colour an item has."""
+    """Return the cause whose colour an item has.
+
+    kind: the kind of the item
+    """
     if lane_kind == "stream" and kind in OPERATION_KINDS:
         return kind
     if lane_kind == "event":
@@ -195,51 +265,64 @@ def _look(lane_kind: str, kind: str) -> str:
 
 
 def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:
-    """A row for every item (sorted by start, then longest first) such that the items of a row nest
-    or do not touch; without `nest` they must not overlap at all.
+    """Return the row of every item: the first one in which it has room.  Items in one row do not overlap, except
+    that with `nest` one may lie wholly inside another.  An item may begin where another ends.
+
+    starts, ends: the times of the items, sorted by start, of equal starts the longest first
 
         row 0   |------------|  |----|
                   |--| |--|                 inside: same row with `nest`
         row 1          |---------|          partly outside: another row
     """
-    stacks: list[list[int]] = []
+    open_ends: list[
+        list[int]
+    ] = []  # per row, the ends of the items that are still open, innermost last
     rows = []
     for start, end in zip(starts, ends, strict=True):
-        for stack in stacks:
-            while stack and stack[-1] <= start:
-                stack.pop()
-        free = (row for row, stack in enumerate(stacks) if not stack or (nest and end <= stack[-1]))
-        row = next(free, len(stacks))
-        if row == len(stacks):
-            stacks.append([])
-        stacks[row].append(end)
+        for row_ends in open_ends:
+            while row_ends and row_ends[-1] <= start:
+                row_ends.pop()
+        with_room = (
+            row
+            for row, row_ends in enumerate(open_ends)
+            if not row_ends or (nest and end <= row_ends[-1])
+        )
+        row = next(with_room, len(open_ends))
+        if row == len(open_ends):
+            open_ends.append([])
+        open_ends[row].append(end)
         rows.append(row)
     return rows
 
 
 def hover(detail: Mapping[str, Any], duration_ns: int) -> str:
-    """An item's hover text in addition to its name and duration: bytes, bandwidth, grid, whatever
-    is known."""
-    said = []
+    """Return what the hover text of an item says besides its name and duration: bytes, bandwidth, grid and
+    whatever else is known.
+
+    detail: the item's details by name
+    """
+    texts = []
     for key, value in detail.items():
         if key == "bytes":
-            said += [bytes_text(value), bandwidth(value, duration_ns)]
+            texts += [bytes_text(value), bandwidth(value, duration_ns)]
         elif key in ("grid", "block"):
-            said.append(f"{key} {' x '.join(map(str, value))}")
+            texts.append(f"{key} {' x '.join(map(str, value))}")
         elif not key.startswith("bandwidth"):  # shown with the bytes
-            said.append(f"{words(key)} {quantity(key, value)}")
-    return ", ".join(filter(None, said))
+            texts.append(f"{words(key)} {quantity(key, value)}")
+    return ", ".join(filter(None, texts))
 
 
 def packed(values: np.ndarray) -> str | list[int]:
-    """A long column as short text: its width, then every number in that many base-64 digits, the
-    most significant first: [0, 63, 64] -> "2AAA/BA".  The page's `unpack` (templates/dom.js) reads
-    it; JSON would take twice as much.  A list if it is short or does not fit (negative, beyond
-    2^48)."""
+    """Return a long column of integers as short text: one letter for the number of digits, then every number
+    in that many base-64 digits, the most significant first: [0, 63, 64] -> "2AAA/BA".  `unpack` of the page
+    (templates/dom.js) reads it; JSON would take twice as much space.  A column that is short, or has a number
+    that is negative or at least 2^48, is returned as a list.
+    """
     values = np.asarray(values, dtype=np.int64)
     if len(values) < FEWEST or values.min() < 0 or values.max() >= 1 << (6 * _MOST_DIGITS):
         return values.tolist()
-    width = max(1, -(-int(values.max()).bit_length() // 6))
+    bits = int(values.max()).bit_length()
+    width = max(1, math.ceil(bits / 6))  # digits of each number
     shifts = 6 * np.arange(width - 1, -1, -1)
     digits = (values[:, None] >> shifts) & 63
     return str(width) + _DIGITS[digits].tobytes().decode("ascii")
