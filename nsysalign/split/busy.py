@@ -1,7 +1,18 @@
-"""When each stream executes what, and what each host thread was doing: sorted disjoint blocks.
+"""When each stream executes what, and what each host thread does when: sorted disjoint blocks.
 
-Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a
-union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
+    operations  [kernel A )              [memcpy   )
+                     [kernel B )             [kernel C )
+    blocks      [A        )[B  )         [mc)[C        )
+
+block     a stretch of time with one reason; the blocks of a lane or thread are sorted by time and
+          never overlap
+lane      a stream of one process, by its number in `alignment.lanes`; some lanes stand for several
+          streams: those of a whole device, or those on which the work of a range ran
+position  the row of something in its table of the trace
+
+Kernels of one stream can overlap (programmatic dependent launch, branches of a graph), so blocks
+are a union, never a sum.  Where operations of several kinds overlap, the block is of the first kind
+in the order kernel, graph, memcpy, memset.
 """
 
 from __future__ import annotations
@@ -29,7 +40,8 @@ from nsysalign.model import (
 )
 from nsysalign.place.ranges import own_calls
 
-#: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
+#: The kind of operations that compete with one for the device: these two, or the code of a kind of
+#: copies (>= 0), for a copy engine.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
 _CAUSE_OF_CALL = {
     **dict.fromkeys(SYNC_CALLS, "sync"),
@@ -40,8 +52,11 @@ _NONE = np.empty(0, np.int64)
 
 
 class Blocks(NamedTuple):
-    """Sorted disjoint stretches; `ref`: the position of what each is in its table (operations,
-    calls, overhead, ranges)."""
+    """Sorted, disjoint stretches of time: arrays of equal length.
+
+    start, end: int64 ns
+    ref:        what each stretch is: a position in operations, calls, overhead or ranges
+    """
 
     start: np.ndarray
     end: np.ndarray
@@ -49,18 +64,22 @@ class Blocks(NamedTuple):
 
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
-    """(what layers cover, the layer of each block): where several overlap the first
-    names the block."""
+    """Return (the blocks that the layers cover together, the number of each block's layer).
+
+    Where layers overlap, the first of them is the one that counts.
+    """
     covered = layers[0]
     layer_of = np.zeros(len(covered.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
+        # what of this layer lies outside of all before it
         cut = tile(layer.start, layer.end, covered.start, covered.end)
         free = np.flatnonzero(cut.block < 0)
         if not len(free):
             continue
+        free_ref = layer.ref[cut.piece[free]]
         start = np.concatenate([covered.start, cut.start[free]])
         end = np.concatenate([covered.end, cut.end[free]])
-        ref = np.concatenate([covered.ref, layer.ref[cut.piece[free]]])
+        ref = np.concatenate([covered.ref, free_ref])
         layer_of = np.append(layer_of, np.full(len(free), number, np.int8))
         order = np.argsort(start, kind="stable")
         covered = Blocks(start[order], end[order], ref[order])
@@ -69,16 +88,22 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
-    """What rows of a table, sorted by start, cover; where several overlap the first names the block."""
-    start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+    """Return the blocks that rows of a table cover together.
+
+    table: columns start_ns and end_ns
+    rows:  positions in the table, sorted by start; where rows overlap, the first names the block
+    """
+    start = table["start_ns"].to_numpy()
+    end = table["end_ns"].to_numpy()
     if len(rows) < len(table):
-        start, end = start[rows], end[rows]
-    position, start, end = disjoint(start, end)
-    return Blocks(start, end, rows[position])
+        start = start[rows]
+        end = end[rows]
+    place, block_start, block_end = disjoint(start, end)
+    return Blocks(block_start, block_end, rows[place])
 
 
 class Streams:
-    """Execution by lane, built when it is asked for."""
+    """The blocks that each lane executes, made when they are asked for the first time."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
         self.operations = trace.operations
@@ -93,25 +118,29 @@ class Streams:
             on_device = (process == process[lane]) & (self._device == self._device[lane])
             return np.flatnonzero((stream >= 0) & on_device)
 
-        #: Lanes that stand for a process's whole device, with those of its streams.
+        #: Each lane that stands for a process's whole device -> the lanes of its streams.
         self.devices = {lane: streams_of(lane) for lane in np.flatnonzero(is_device).tolist()}
-        #: All that stand for several: these, and the sets of streams of ranges.
+        #: Each lane that stands for several streams -> the lanes of these: whole devices, and the
+        #: sets of streams on which the work of ranges ran.
         self.members = {**self.devices, **alignment.stream_sets}
         count = len(self.lane_of)
-        #: Positions of each lane's operations, by start.
+        #: Lane -> the positions of its operations, sorted by start.
         self.by_lane = group(self.lane_of, np.arange(count, dtype=index_type(count)))
         self._blocks: dict[int, Blocks] = {}
-        #: By lane and kind of rivals.
+        #: Lane and kind of rivals -> the blocks of these rivals.
         self._rivals: dict[tuple[int, int], Blocks] = {}
 
     def positions(self, lane: int) -> np.ndarray:
-        """Positions of the operations of a lane, or of those that it stands for, by start."""
+        """Return the positions of a lane's operations, sorted by start.
+
+        For a lane that stands for several streams these are the operations of all of them.
+        """
         if lane not in self.members:
             return self.by_lane.get(lane, _NONE)
         return np.flatnonzero(np.isin(self.lane_of, self.members[lane]))
 
     def blocks(self, lane: int) -> Blocks:
-        """When a lane executes what."""
+        """Return the blocks that a lane executes; `ref` is a position in operations."""
         if lane not in self._blocks:
             positions = self.positions(lane)
             kind = self.operations["kind"].to_numpy()[positions]
@@ -121,8 +150,12 @@ class Streams:
         return self._blocks[lane]
 
     def last_on(self, lanes: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """The operation of each lane that was the last to end, up to each time (arrays of equal length);
-        -1 for none."""
+        """Return, for each lane and time, the operation of the last block that had ended by then.
+
+        lanes, at: arrays of equal length; the times are in ns
+
+        The operations are positions, -1 where no block had ended.
+        """
         out = np.full(len(lanes), -1, np.int64)
         for lane, rows in group(lanes, np.arange(len(lanes))).items():
             blocks = self.blocks(lane)
@@ -131,21 +164,29 @@ class Streams:
         return out
 
     def rivals(self, lane: int, kind: int) -> Blocks:
-        """What the other lanes of the device execute of a kind: RIVAL_KERNELS (graphs included), the
-        code of a kind of copies, or NO_RIVAL."""
+        """Return the blocks of one kind that the other lanes of a lane's device execute.
+
+        kind: RIVAL_KERNELS for kernels and graphs, the code of a kind of copies, or NO_RIVAL for
+              no blocks at all
+        """
         members = self.members.get(lane, [lane])
         if kind == NO_RIVAL or len(self.by_lane) <= len(members):
             return Blocks(_NONE, _NONE, _NONE)
         if (lane, kind) not in self._rivals:
             if not any(number == lane for number, _ in self._rivals):
-                self._rivals = {}  # a trace has thousands of streams: one lane is asked at a time
+                # only one lane's rivals are kept: a trace may have thousands of streams, and they
+                # are asked for one after the other
+                self._rivals = {}
             competes = self._of_kind(kind) & (self._device[self.lane_of] == self._device[lane])
             positions = np.flatnonzero(competes & ~np.isin(self.lane_of, members))
             self._rivals[lane, kind] = union_of(self.operations, positions)
         return self._rivals[lane, kind]
 
     def _of_kind(self, kind: int) -> np.ndarray:
-        """Bool, per operation: a kernel or graph for RIVAL_KERNELS, else a copy of this kind."""
+        """Return, per operation, whether it is of a kind of rivals.
+
+        kind: RIVAL_KERNELS for kernels and graphs, else the code of a kind of copies
+        """
         operation_kind = self.operations["kind"].to_numpy()
         if kind == RIVAL_KERNELS:
             return (operation_kind == KIND["kernel"]) | (operation_kind == KIND["graph"])
@@ -154,50 +195,63 @@ class Streams:
 
 
 class Threads:
-    """Threads by globalTid, built when they are asked for."""
+    """What each host thread does when, made when it is asked for.  Threads are given by globalTid."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         codes = [CAUSE[_CAUSE_OF_CALL.get(kind, "api")] for kind in CALL_KINDS]
-        #: The cause of the time in each call.
+        #: Per call, the code of the cause of the time in it.
         self.cause = np.array(codes, dtype=np.int8)[trace.calls["kind"].to_numpy()]
         outer: np.ndarray = np.flatnonzero(trace.outermost & ~own_calls(trace)).astype(
             index_type(len(trace.calls))
         )
+        #: Thread -> positions of what happened on it.
         self._calls = group(trace.calls["thread"].to_numpy()[outer], outer)
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         kind = trace.ranges["kind"].to_numpy()
         nested = np.flatnonzero(np.isin(kind, (PUSH_POP, OPERATOR_RANGE, FRAME_RANGE)))
         pauses = np.flatnonzero(kind == PAUSE)
         self._ranges = group(trace.ranges["thread"].to_numpy()[nested], nested)
-        #: By process: no thread of it runs Python meanwhile.
+        #: Process -> positions of its garbage collections, during which none of its threads runs
+        #: Python.
         self._pauses = group(trace.ranges["process"].to_numpy()[pauses], pauses)
         self._built: dict[int, tuple[Blocks, Blocks]] = {}
 
     def calls(self, thread: int, low: int, high: int) -> Blocks:
-        """The outermost calls of a thread that are open between two times; they never overlap."""
-        rows, start = self._calls.get(thread, _NONE), self.trace.calls["start_ns"].to_numpy()
-        # of the type of `rows`: all of them would be converted, each time
-        among = np.searchsorted(start, [low, high]).astype(rows.dtype)
-        first, last = np.searchsorted(rows, among)
-        return union_of(self.trace.calls, rows[max(first - 1, 0) : last])
+        """Return the outermost calls of a thread that are open at some time between two times (ns).
+
+        Outermost calls never overlap.
+        """
+        rows = self._calls.get(thread, _NONE)
+        start = self.trace.calls["start_ns"].to_numpy()  # sorted, as calls are
+        # in the type of `rows`, all of which would be converted otherwise, at each call
+        begun = np.searchsorted(start, [low, high]).astype(rows.dtype)
+        first, stop = np.searchsorted(rows, begun)
+        # the last call that began before `low` may still be open then
+        return union_of(self.trace.calls, rows[max(first - 1, 0) : stop])
 
     def beside_calls(self, thread: int) -> tuple[Blocks, Blocks]:
-        """The profiler's own work on a thread, inside calls, too (the calls take precedence), and
-        its innermost ranges (operators and Python frames, too): garbage collections of its process,
-        before NVTX ranges."""
+        """Return (when the profiler itself worked on a thread, the innermost range at every time).
+
+        The profiler works inside calls too; there the call is what counts.  Ranges are NVTX ranges,
+        operators, Python frames, and the garbage collections of the process, which come before all
+        other ranges.
+        """
         if thread not in self._built:
             self._built[thread] = (self._profiler_of(thread), self._ranges_of(thread))
         return self._built[thread]
 
     def _profiler_of(self, thread: int) -> Blocks:
-        """When the profiler itself worked on a thread."""
+        """Return when the profiler itself worked on a thread."""
         rows = self._overhead.get(thread, _NONE)
         start = self.trace.overhead["start_ns"].to_numpy()[rows]
         return union_of(self.trace.overhead, rows[np.argsort(start, kind="stable")])
 
     def _ranges_of(self, thread: int) -> Blocks:
-        """The innermost range of a thread at every time, a garbage collection before an NVTX range."""
+        """Return the innermost range of a thread at every time.
+
+        Where a garbage collection and another range are open, it is the garbage collection.
+        """
         rows = self._ranges.get(thread, _NONE)
         start = self.trace.ranges["start_ns"].to_numpy()[rows]
         end = self.trace.ranges["end_ns"].to_numpy()[rows]
@@ -211,33 +265,49 @@ class Threads:
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
-    """For intervals sorted by (start, -end): disjoint pieces, each with the name of the one that
-    began last of those that are open.
+    """Return disjoint blocks, each with the name of the open interval that began last.
 
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->
+
+    start, end: ns, sorted by start, of equal starts the longest first
+    name:       what each interval is (the `ref` of its blocks)
     """
     lasting = np.flatnonzero(end > start)
     start, end, name = start[lasting], end[lasting], name[lasting]
-    count = np.arange(len(start))
-    while len(start):
-        # what outlasts an earlier one (another domain's) hides it to its own end
-        reach = -least(-end, count, np.searchsorted(start, end))
-        if (reach == end).all():
-            break
-        end = reach
-    # at one time ends come first
-    order = np.argsort(np.concatenate([end, start]), kind="stable")
-    time = np.concatenate([end, start])[order]
-    begins = order >= len(start)
-    depth = np.cumsum(np.where(begins, 1, -1))
-    # the innermost one at a depth is the last that began there
-    place = depth * (len(order) + 1) + np.arange(len(order))
-    opened = np.flatnonzero(begins)
-    opened = opened[np.argsort(place[opened])]
-    if not len(order):
-        return Blocks(time, time, name)
-    # a piece reaches from a time to the next one, where an interval is open in between
+    if not len(start):
+        return Blocks(start, end, name)
+    end = _hidden_ends(start, end)
+    # all ends and starts by time; where some fall together the ends come first
+    times = np.concatenate([end, start])
+    order = np.argsort(times, kind="stable")
+    time = times[order]
+    begins = order >= len(end)
+    depth = np.cumsum(np.where(begins, 1, -1))  # how many intervals are open from here on
+    # edges by depth, then time: the innermost interval at an edge is the last that began before it
+    # at the edge's depth
+    rank = depth * (len(order) + 1) + np.arange(len(order))
+    openings = np.flatnonzero(begins)
+    openings = openings[np.argsort(rank[openings])]
+    # a block reaches from one edge to the next where an interval is open in between
     edge = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0))
-    last_opened = opened[np.searchsorted(place[opened], place[edge], side="right") - 1]
-    return Blocks(time[edge], time[edge + 1], name[order[last_opened] - len(start)])
+    last = np.searchsorted(rank[openings], rank[edge], side="right") - 1
+    interval = order[openings[last]] - len(end)
+    return Blocks(time[edge], time[edge + 1], name[interval])
+
+
+def _hidden_ends(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return ends with which the intervals are properly nested, each no earlier than it was.
+
+    An interval that begins inside another one and outlasts it (one of another domain) hides it up
+    to its own end: the other one is treated as if it ended there too.
+
+    start, end: ns, sorted by start, of equal starts the longest first; none is empty
+    """
+    first = np.arange(len(start))
+    while True:
+        # of each interval and those that begin inside it, the latest end
+        latest = -least(-end, first, np.searchsorted(start, end))
+        if (latest == end).all():
+            return end
+        end = latest

@@ -19,8 +19,11 @@ from nsysalign.model import MOST_STREAMS, ORIGIN, Alignment, Trace
 
 
 def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
-    """The alignment with at most MOST_STREAMS windows of streams per run of a GPU: those of the streams
-    that worked longest.  A note says how many there were."""
+    """Return the alignment without the runs of all but the busiest streams.
+
+    Each process keeps, for each GPU, the runs of the MOST_STREAMS streams that worked longest.  A
+    note says how many streams there were.
+    """
     crowds = list(_crowds(alignment))
     if not crowds:
         return alignment
@@ -44,25 +47,30 @@ def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
 
 
 def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
-    """The windows of the streams of each process and device that has more than MOST_STREAMS of them."""
+    """Yield the windows of a crowd: the runs of all streams of one process and device, where there
+    are more than MOST_STREAMS of them."""
     windows, lanes = alignment.windows, alignment.lanes
     is_stream = lanes["stream"].to_numpy() >= 0
     device = lanes["device"].to_numpy()
     lane = windows["end_lane"].to_numpy()
     is_run = windows["origin"].to_numpy() == ORIGIN["run"]
-    rows = np.flatnonzero(is_run & (lane >= 0))
-    rows = rows[is_stream[lane[rows]]]
-    if len(rows) <= MOST_STREAMS:
+    runs = np.flatnonzero(is_run & (lane >= 0))
+    runs = runs[is_stream[lane[runs]]]
+    if len(runs) <= MOST_STREAMS:
         return
-    processes = windows["process"].to_numpy()
-    for of_process in group(processes[rows], rows).values():
-        for of_device in group(device[lane[of_process]], of_process).values():
-            if len(of_device) > MOST_STREAMS:
-                yield of_device
+    process = windows["process"].to_numpy()
+    for process_runs in group(process[runs], runs).values():
+        device_of_run = device[lane[process_runs]]
+        for device_runs in group(device_of_run, process_runs).values():
+            if len(device_runs) > MOST_STREAMS:
+                yield device_runs
 
 
 def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray:
-    """Per window, for these rows: how long operations of its stream that began in it took."""
+    """Return, per window, the sum of the durations (ns) of its stream's operations that began in it.
+
+    rows: the windows that are asked for; all others get 0
+    """
     windows = alignment.windows
     opened = windows["start_ns"].to_numpy()
     closed = windows["end_ns"].to_numpy()
@@ -72,8 +80,9 @@ def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray
     busy = np.zeros(len(windows), np.int64)
     for lane, on_lane in group(windows["end_lane"].to_numpy()[rows], rows).items():
         operations = by_lane.get(lane, np.empty(0, np.int64))
-        took = np.append(0, np.cumsum(end[operations] - start[operations]))
-        first = np.searchsorted(start[operations], opened[on_lane])
-        last = np.searchsorted(start[operations], closed[on_lane])
-        busy[on_lane] = took[np.maximum(last, first)] - took[first]
+        begins = start[operations]
+        before = np.append(0, np.cumsum(end[operations] - begins))  # of all operations before it
+        first = np.searchsorted(begins, opened[on_lane])
+        stop = np.searchsorted(begins, closed[on_lane])
+        busy[on_lane] = before[np.maximum(stop, first)] - before[first]
     return busy

@@ -1,11 +1,17 @@
-"""Why a stream was idle: the table of docs/design.md, rules 5 to 16, for all idle stretches at
-once.
+"""Why a stream was idle: rules 5 to 16 of the table in docs/design.md, applied to all gaps at once.
 
     host     ...[ a0  call that issues N  a1 )
     stream   PPPPP|-- gap ---------------------|NNNN
                   host: rules 10-15 | 9 | 6, 7, 8
 
-P ran before, N runs next; N is the end record where nothing else was issued before it.
+gap       a stretch in which a lane executes nothing
+P, N      the operations before and after the gap; where no other operation was issued before the
+          window's end record, N is this record
+window    a measured interval on the timeline: a row of `alignment.windows`
+lane      a stream of one process, by its number; some stand for several (`Streams.members`)
+issued    by when the host began the call that launches an operation, not by when it executes
+position  the row of an operation, call or record in its table; -1 for none
+NEVER     a time before all others; FAR is one after all others
 """
 
 from __future__ import annotations
@@ -32,21 +38,28 @@ _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 _FALLBACK_NS, _ENOUGH = 5_000, 5
 #: A record that the stream reaches this long after an operation's end was held up by something else.
 _RIGHT_BEHIND_NS = 20_000
-#: A node of a graph that begins later after the one before it waits for what is not in the trace: a host
-#: node, a wait for an event.
+#: A node of a graph that begins later than this after the node before it waited for something that
+#: the trace does not show: a host node, or a wait for an event.
 NODE_GAP_NS = 10_000
-#: What a thread does beside calls, by what such a piece points to.
+#: The cause of what a thread does outside of calls, by what such a piece points to.
 _CAUSE_BESIDE_CALLS = {"overhead": CAUSE["profiler"], "nvtx": CAUSE["host"]}
 
 
 @dataclass(frozen=True)
 class Windows(Columns):
-    """Arrays of equal length: the place of each window, its lane, or the thread of a host timer, and its
-    end record (or the end of the range).
+    """Where windows lie and what closes them: arrays with a value per window.
 
-    close_ns: start of the end record's call (nothing issued later belongs to the window);
-    close_end_ns: its end; close_thread, close_call: the thread and call that made it; record: its
-    position in the alignment's records, -1 for none.
+    start, end:    ns
+    lane:          the lane of its end
+    thread:        globalTid of the thread that was measured
+    process:       globalPid
+    host:          whether it is a host timer
+    close_ns:      when the call began that made the end record (nothing that was issued later
+                   belongs to the window); FAR where no record closes the window
+    close_end_ns:  when this call ended
+    close_thread:  the thread of this call
+    close_call:    the position of this call, -1 for none
+    record:        the end record's position in the alignment's records, -1 for none
     """
 
     start: np.ndarray
@@ -63,8 +76,11 @@ class Windows(Columns):
 
     @classmethod
     def measured(cls, alignment: Alignment) -> Windows:
-        """All windows where they were placed.  Only a window of kind event is closed by a record: the
-        work of a range ends with its own last operation."""
+        """Return all windows where they were placed.
+
+        Only a window of kind event is closed by a record; the work of a range ends with its own
+        last operation.
+        """
         windows = alignment.windows
         kind = windows["kind"].to_numpy()
         close_ns = windows["close_ns"].to_numpy()
@@ -75,7 +91,7 @@ class Windows(Columns):
             close_ns = np.where(closed, close_ns, FAR)
             close_end_ns = np.where(closed, close_end_ns, FAR)
             record = np.where(closed, record, -1)
-        calls = np.append(alignment.records["call"].to_numpy(), -1)
+        calls = np.append(alignment.records["call"].to_numpy(), -1)  # record -1 takes this -1
         return cls(
             start=windows["start_ns"].to_numpy(),
             end=windows["end_ns"].to_numpy(),
@@ -92,7 +108,7 @@ class Windows(Columns):
 
     @classmethod
     def endless(cls, lane: int) -> Windows:
-        """One window over all of a lane that no record closes."""
+        """Return one window that holds all of a lane and that no record closes."""
         return cls(
             start=np.array([-FAR]),
             end=np.array([FAR]),
@@ -109,13 +125,17 @@ class Windows(Columns):
 
     @classmethod
     def places(cls, alignment: Alignment) -> Iterator[Windows]:
-        """All windows as measured, then at either end of their error bars if any of them has a bar."""
+        """Yield all windows as they were measured, then moved to either end of their error bars.
+
+        An end at which no window would move is left out.
+        """
         windows, measured = alignment.windows, cls.measured(alignment)
         yield measured
         closed = windows["kind"].to_numpy() == "event"
         error = np.where(closed, windows["error_ns"].to_numpy(), 0)
-        for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
-            room = sign * (windows[edge].to_numpy() - measured.start)
+        for sign, bound in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
+            # the start is moved by the error, but not beyond what it can be
+            room = sign * (windows[bound].to_numpy() - measured.start)
             shift = sign * np.minimum(error, np.maximum(room, 0))
             if shift.any():
                 yield replace(measured, start=measured.start + shift, end=measured.end + shift)
@@ -123,12 +143,21 @@ class Windows(Columns):
 
 @dataclass(frozen=True)
 class Gaps(Columns):
-    """Idle stretches: arrays of equal length.
+    """Idle stretches of lanes: arrays with a value per gap.
 
-    window, start, end; lane; next, previous (positions in operations, -1: the end record / none);
-    stream, before: the same lane and P, but of a whole device N's own stream and P there;
-    issue_start, issue_end, issue_thread, issue_call: the call that issues N; known: the trace has that
-    call; ref: what N is, an operation or the end record (its position in the alignment's records).
+    window:        the number of the window that holds it
+    start, end:    ns
+    lane:          the lane that is idle
+    next:          N, a position in operations; -1 where it is the end record
+    previous:      P, a position in operations; -1 for none
+    stream:        the lane on which N was issued; `lane` itself, unless that stands for several
+    before:        the operation before the gap on `stream`; -1 for none
+    issue_start, issue_end: when the call began and ended that issues N (ns)
+    issue_thread:  its thread (globalTid)
+    issue_call:    its position in calls; -1 for none
+    known:         whether it is known when N was issued
+    ref:           what N is: its position in operations or, where it is the end record, in the
+                   alignment's records
     """
 
     window: np.ndarray
@@ -148,11 +177,14 @@ class Gaps(Columns):
 
 
 class _Tiling:
-    """Gaps that are tiled with pieces, from the left: what has no piece yet begins at `since`.
+    """Gaps that are tiled with pieces from left to right.
 
     gap      [----------------------------)
     pieces   [memcpy)[host    )[api_launch)
                                ^ since, before the last of them
+
+    since:  per gap, when (ns) the part begins that has no piece yet
+    pieces: all pieces so far
     """
 
     def __init__(self, gaps: Gaps) -> None:
@@ -161,8 +193,10 @@ class _Tiling:
         self.pieces: list[Pieces] = []
 
     def advance(self, until: np.ndarray) -> Spans:
-        """What lies before `until` and has no piece yet: the positions of gaps (`window`), and where.
-        It counts as tiled from then on."""
+        """Return what lies before `until` (ns, per gap) and has no piece yet; the caller tiles it.
+
+        The `window` of these spans is the position of a gap, not of a window.
+        """
         stop = np.minimum(np.maximum(until, self.since), self.gaps.end)
         gap = np.flatnonzero(stop > self.since)
         spans = Spans(gap, self.since[gap], stop[gap])
@@ -170,23 +204,30 @@ class _Tiling:
         return spans
 
     def give(self, until: np.ndarray, cause: Any, **reference: Any) -> None:
-        """A piece of this cause for what lies before `until` and has none yet.  `reference`: as in
-        `Pieces`, for each gap or for all of them."""
-        spans = self.advance(until)
-        gap = spans.window
+        """Make a piece, in each gap, of what lies before `until` and has no piece yet.
 
-        def of_gaps(values: Any) -> Any:
+        until:     ns, per gap
+        cause:     a code, or a code per gap
+        reference: other columns of `Pieces`, also one value or a value per gap
+        """
+        of_gaps = self.advance(until)
+        gap = of_gaps.window
+
+        def of_these(values: Any) -> Any:
             return values if np.ndim(values) == 0 else values[gap]
 
-        columns = {name: of_gaps(values) for name, values in reference.items()}
-        spans = replace(spans, window=self.gaps.window[gap])
-        self.pieces.append(make(spans, of_gaps(cause), **columns))
+        columns = {name: of_these(values) for name, values in reference.items()}
+        spans = replace(of_gaps, window=self.gaps.window[gap])
+        self.pieces.append(make(spans, of_these(cause), **columns))
 
 
 @dataclass(frozen=True)
 class _Behind(Columns):
-    """Until when something is ordered behind other work (NEVER: it is not), and behind which: as in
-    `Pieces`."""
+    """Behind which other work something is ordered, and until when: arrays of equal length.
+
+    until:                       ns, NEVER for what is ordered behind nothing
+    ref_kind, ref, detail, lane: the other work, as in `Pieces`
+    """
 
     until: np.ndarray
     ref_kind: np.ndarray
@@ -196,7 +237,7 @@ class _Behind(Columns):
 
     @classmethod
     def nobody(cls, size: int) -> _Behind:
-        """So many rows that are ordered behind nothing."""
+        """Return `size` rows that are ordered behind nothing."""
         return cls(
             until=np.full(size, NEVER),
             ref_kind=np.zeros(size, np.int64),
@@ -206,17 +247,20 @@ class _Behind(Columns):
         )
 
     def put(self, rows: np.ndarray, behind: _Behind) -> None:
-        """These rows become those of `behind`; of several for one row the last counts."""
+        """Write the rows of `behind` over these rows; where a row occurs twice the last one stays."""
         for name, column in vars(self).items():
             column[rows] = getattr(behind, name)
 
     def reference(self) -> dict[str, np.ndarray]:
-        """What a piece that waits points to."""
+        """Return the columns that a piece of waiting takes from here: all but `until`."""
         return {name: column for name, column in vars(self).items() if name != "until"}
 
 
 class Explainer:
-    """Everything the rules need, built once per trace.  `latency`: see `launch_latency`."""
+    """Everything that the rules need, made once per trace.
+
+    latency: ns by kind of operation, as `launch_latency` returns it
+    """
 
     def __init__(self, trace: Trace, alignment: Alignment, latency: np.ndarray) -> None:
         self.trace = trace
@@ -239,24 +283,28 @@ class Explainer:
         self.faulting = faulting_threads(trace)
         waits = alignment.wait_calls
         known = waits[(waits["record"] >= 0) & (waits["lane"] >= 0)]
-        #: Per lane: when its waits were issued, and the records that they wait for.
+        #: Lane -> (when its waits were issued, behind what each of them puts it).
         self._waits = {int(lane): self._waits_of(rows) for lane, rows in known.groupby("lane")}
-        veils = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
-        #: Per thread, starts of calls that put something between a stream's operations which the
-        #: trace does not show.
-        self._veils = group(self.call_thread[veils], self.call_start[veils])
+        hidden = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
+        #: Thread -> when its calls began that put something between the operations of a stream which
+        #: the trace does not show.
+        self._hidden_work = group(self.call_thread[hidden], self.call_start[hidden])
 
     def _copies_of_pageable_memory(self) -> np.ndarray:
-        """Bool, per operation: a copy between the device and pageable memory of the host."""
-        pageable = self.kind == KIND["memcpy"]
-        copies = np.flatnonzero(pageable)
+        """Return, per operation, whether it copies between a device and pageable host memory."""
+        copies = np.flatnonzero(self.kind == KIND["memcpy"])
         with_host = np.isin(self.copy_kind[copies], _COPY_DEVICE_KINDS)
         memory = host_side(self.trace.operations, copies)
+        pageable = np.zeros(len(self.kind), dtype=bool)
         pageable[copies] = with_host & (memory == PAGEABLE)
         return pageable
 
     def _waits_of(self, waits: pd.DataFrame) -> tuple[np.ndarray, _Behind]:
-        """When waits of one lane were issued, in order, and behind what each of them puts the lane."""
+        """Return (when the waits of one lane were issued, behind what each of them puts the lane).
+
+        waits: rows of `alignment.wait_calls` with a known record; both results are sorted by the
+               time of issue
+        """
         records = self.alignment.records
         issue = self.call_start[waits["call"].to_numpy()]
         order = np.argsort(issue, kind="stable")
@@ -273,8 +321,13 @@ class Explainer:
         return issue[order], behind
 
     def _ended_before(self, records: np.ndarray) -> np.ndarray:
-        """The operation right behind which each of these records lies on its own stream, -1 for
-        none: what a wait for the record waits for."""
+        """Return, per record, the operation right behind which it lies on its own stream.
+
+        This is what a wait for the record waits for; -1 where the record lies later than
+        _RIGHT_BEHIND_NS after the operation, so that something else held it up.
+
+        records: positions in the alignment's records
+        """
         table = self.alignment.records
         lane = table["lane"].to_numpy()[records]
         call = table["call"].to_numpy()[records]
@@ -285,29 +338,34 @@ class Explainer:
             if ops is None:
                 continue
             recorded = pick(self.call_start, call[rows], NEVER)
+            # when all work that was issued before the record has ended, and what ends last
             issued = np.searchsorted(ops.times.issue_ns, recorded)
             reach = pick(ops.times.reach_ns, issued - 1, NEVER)
             farthest = np.searchsorted(ops.times.reach_ns, reach)
-            last = ops.position[np.minimum(farthest, len(ops.position) - 1)]
-            operation[rows] = np.where(time[rows] - reach <= _RIGHT_BEHIND_NS, last, -1)
+            farthest = np.minimum(farthest, len(ops.position) - 1)
+            last = ops.position[farthest]
+            right_behind = time[rows] - reach <= _RIGHT_BEHIND_NS
+            operation[rows] = np.where(right_behind, last, -1)
         return operation
 
     def explain(self, gaps: Gaps) -> list[Pieces]:
-        """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one
-        before ended."""
+        """Return pieces that tile every gap exactly, in no order.
+
+        The rules follow each other, each from where the one before it ended.
+        """
         tiling = _Tiling(gaps)
         self._give_staging_of_previous(tiling)  # rule 5, P's side
-        # rule 16
+        # rule 16: it is not known when N was issued, and so nothing about its gap is
         unknown = np.where(gaps.known, NEVER, FAR)
         next_kind = pick(self.kind, gaps.next, REF["event"])
-        next_is = {"ref_kind": next_kind, "ref": gaps.ref}
-        tiling.give(unknown, CAUSE["unknown"], **next_is, detail=DETAIL["no-api-row"])
+        points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
+        tiling.give(unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
         self._give_host(tiling)  # rules 10 to 15
         # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
         behind = self._dependency(gaps)
         staging = pick(self.pageable, gaps.next, False)
-        held = np.where(staging, np.minimum(behind.until, gaps.issue_end), NEVER)
-        tiling.give(held, CAUSE["queued"], **behind.reference())
+        held_up = np.where(staging, np.minimum(behind.until, gaps.issue_end), NEVER)
+        tiling.give(held_up, CAUSE["queued"], **behind.reference())
         # rules 9 and 5 (N's side): inside the call that issues N
         is_operation = gaps.next >= 0
         launching = np.where(is_operation, CAUSE["api_launch"], CAUSE["event"])
@@ -318,33 +376,49 @@ class Explainer:
             ref=np.where(staging, gaps.next, gaps.issue_call),
             detail=np.where(staging, DETAIL["staging"], 0),
         )
-        # N has been issued, and waits for other work (rule 6), or something that is not in the trace
-        opaque = np.where(self._behind_host_function(gaps), FAR, NEVER)
-        tiling.give(opaque, CAUSE["unknown"], **next_is, detail=DETAIL["host-function"])
+        # N has been issued, and waits for something that the trace does not show
+        hidden = np.where(self._behind_host_function(gaps), FAR, NEVER)
+        tiling.give(hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"])
+        # rule 6: N has been issued, and waits for other work
         tiling.give(behind.until, CAUSE["queued"], **behind.reference())
-        # rule 8: it is on its way for the ordinary latency after its call, or after P
-        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
-        usual = pick(self.launch_latency, pick(self.kind, gaps.next, -1), 0)
         in_graph = self.in_one_graph(gaps.previous, gaps.next)
         in_graph |= self.in_one_graph(gaps.before, gaps.next)
-        begins = np.where(
-            in_graph, np.maximum(ready + usual, gaps.start + NODE_GAP_NS), ready + usual
-        )
-        arrival = np.where(is_operation, begins, FAR)
-        underway = np.where(is_operation, CAUSE["launch_latency"], CAUSE["event"])
-        cause = np.where(in_graph, CAUSE["graph"], underway)
-        between = np.where(in_graph, DETAIL["between-nodes"], 0)
-        tiling.give(arrival, cause, **next_is, detail=between)
-        return tiling.pieces + self._contended(gaps, tiling.since, in_graph)
+        self._give_underway(tiling, points_to_next, in_graph)  # rule 8
+        return tiling.pieces + self._contended(gaps, tiling.since, in_graph)  # rule 7
+
+    def _give_underway(
+        self, tiling: _Tiling, points_to_next: dict[str, np.ndarray], in_graph: np.ndarray
+    ) -> None:
+        """Apply rule 8: N is on its way for the usual latency after its call, or after P.
+
+        points_to_next: the columns `ref_kind` and `ref` of N, per gap
+        in_graph:       per gap, whether it lies between two nodes of one graph; the node after it
+                        is on its way for at least NODE_GAP_NS
+        """
+        gaps = tiling.gaps
+        is_operation = gaps.next >= 0
+        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
+        kind = pick(self.kind, gaps.next, -1)
+        usual_start = ready + pick(self.launch_latency, kind, 0)
+        node_start = np.maximum(usual_start, gaps.start + NODE_GAP_NS)
+        start = np.where(in_graph, node_start, usual_start)
+        until = np.where(is_operation, start, FAR)
+        outside_graphs = np.where(is_operation, CAUSE["launch_latency"], CAUSE["event"])
+        cause = np.where(in_graph, CAUSE["graph"], outside_graphs)
+        detail = np.where(in_graph, DETAIL["between-nodes"], 0)
+        tiling.give(until, cause, **points_to_next, detail=detail)
 
     def in_one_graph(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """Whether two operations (positions, -1 for none) are nodes of one launch of a CUDA graph."""
+        """Return, per pair of operations, whether both are nodes of one launch of a CUDA graph.
+
+        before, after: positions of operations, -1 for none
+        """
         call = pick(self.call, after, -1)
         kind = pick(self.call_kind, call, -1)
         return (kind == CALL["graph_launch"]) & (call == pick(self.call, before, -1))
 
     def _give_staging_of_previous(self, tiling: _Tiling) -> None:
-        """Rule 5: the call of a pageable copy that has finished on the stream but not on the host."""
+        """Apply rule 5 to P: a pageable copy has finished on the stream, but its call has not."""
         previous = tiling.gaps.previous
         call = pick(self.call, previous, -1)
         staged = pick(self.pageable, previous, False)
@@ -354,18 +428,27 @@ class Explainer:
         tiling.give(until, CAUSE["memcpy"], ref_kind=REF["memcpy"], ref=previous, detail=detail)
 
     def _give_host(self, tiling: _Tiling) -> None:
-        """Rules 10 to 15: the host has not begun to issue N."""
+        """Apply rules 10 to 15: the host has not begun to issue N, and does something else."""
         gaps = tiling.gaps
-        spans = tiling.advance(gaps.issue_start)
-        thread = gaps.issue_thread[spans.window]
-        spans = replace(spans, window=gaps.window[spans.window])
+        of_gaps = tiling.advance(gaps.issue_start)
+        gap = of_gaps.window
+        thread = gaps.issue_thread[gap]
+        spans = replace(of_gaps, window=gaps.window[gap])
         for number, rows in group(thread, np.arange(len(thread))).items():
             tiling.pieces += host_pieces(self.threads, number, spans.take(rows))
 
     def _contended(self, gaps: Gaps, since: np.ndarray, in_graph: np.ndarray) -> list[Pieces]:
-        """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
-        graph), or the copy engine (copies of its own direction for a copy)."""
-        pieces, left = [], np.flatnonzero(since < gaps.end)
+        """Apply rule 7 to what the other rules left: N is late while other streams keep busy what it
+        needs.
+
+        A kernel or graph competes with kernels and graphs for the device, a copy with copies of
+        its own direction for the copy engine.
+
+        since:    per gap, when (ns) the part begins that has no piece yet
+        in_graph: per gap, whether it lies between two nodes of one graph
+        """
+        pieces = []
+        left = np.flatnonzero(since < gaps.end)
         kind = pick(self.kind, gaps.next, -1)
         direction = pick(self.copy_kind, gaps.next, -1)
         copies = np.where(kind == KIND["memcpy"], direction, NO_RIVAL)
@@ -384,8 +467,12 @@ class Explainer:
     def _behind_rivals(
         self, spans: Spans, rival: np.ndarray, following: np.ndarray, in_graph: np.ndarray
     ) -> Pieces:
-        """Pieces that wait for an operation of another lane (`rival`, -1: for none) before the
-        `following` one."""
+        """Return a piece for each span, in which N waits for an operation of another lane.
+
+        rival:     the position of the other operation, -1 where nothing competes with N
+        following: the position of N
+        in_graph:  whether N follows another node of the same graph
+        """
         busy = rival >= 0
         alone = np.where(in_graph, CAUSE["unknown"], CAUSE["launch_latency"])
         between = np.where(in_graph, DETAIL["between-nodes"], 0)
@@ -400,25 +487,27 @@ class Explainer:
         )
 
     def _behind_host_function(self, gaps: Gaps) -> np.ndarray:
-        """Whether a host function or stream memory operation was issued between P and N on N's
-        stream.
+        """Return, per gap, whether a host function or a stream memory operation was issued to N's
+        stream between P and N.
 
-        The trace has no stream for these calls and no end for what they hold up.  A call counts for
-        the stream if its thread's previous and next operations were both issued to that stream.
+        The trace does not say on which stream such a call works, nor when what it holds up goes on.
+        A call counts for N's stream if the thread's operations before and after it were both issued
+        to this stream.
         """
         out = np.zeros(len(gaps.window), dtype=bool)
-        for number, veils in self._veils.items():
+        for number, hidden_work in self._hidden_work.items():
             rows = np.flatnonzero(gaps.issue_thread == number)
             before = gaps.before[rows]
-            previous = pick(self.call, before, -1)
-            on_thread = pick(self.call_thread, previous, -1) == number
-            first = np.searchsorted(veils, pick(self.call_start, previous, NEVER))
-            between = np.searchsorted(veils, gaps.issue_start[rows]) > first
-            out[rows] = between & (on_thread | (before < 0))
+            call_before = pick(self.call, before, -1)
+            by_same_thread = pick(self.call_thread, call_before, -1) == number
+            issued_before = pick(self.call_start, call_before, NEVER)
+            first = np.searchsorted(hidden_work, issued_before)
+            stop = np.searchsorted(hidden_work, gaps.issue_start[rows])
+            out[rows] = (stop > first) & (by_same_thread | (before < 0))
         return out
 
     def _dependency(self, gaps: Gaps) -> _Behind:
-        """Rule 6: behind what each N is ordered, the latest of all."""
+        """Return, per gap, behind what N is ordered (rule 6): of all that, what ends last."""
         latest = _Behind.nobody(len(gaps.window))
         for stream in distinct(gaps.stream).tolist():
             rows = np.flatnonzero(gaps.stream == stream)
@@ -429,39 +518,53 @@ class Explainer:
         return latest
 
     def _put_waits(self, latest: _Behind, gaps: Gaps, stream: int, rows: np.ndarray) -> None:
-        """What gaps of a stream wait for: waits that were issued to it between P and N."""
+        """Write into `latest` what gaps wait for by waits that were issued to N's stream between P
+        and N.
+
+        stream: N's lane
+        rows:   positions of the gaps whose N is on this lane
+        """
         issue, behind = self._waits[stream]
         previous_call = pick(self.call, gaps.before[rows], -1)
         previous_issue = pick(self.call_start, previous_call, NEVER)
         first = np.searchsorted(issue, previous_issue, side="right")
-        last = np.searchsorted(issue, gaps.issue_start[rows], side="left")
-        owner, wait = ragged(first, np.maximum(last - first, 0))
-        # the latest one comes last and is kept
+        stop = np.searchsorted(issue, gaps.issue_start[rows], side="left")
+        owner, wait = ragged(first, np.maximum(stop - first, 0))
+        # of a gap's waits the one that lasts longest comes last and so stays
         order = np.argsort(behind.until[wait], kind="stable")
-        latest.put(rows[owner[order]], behind.take(wait[order]))
+        gap = rows[owner[order]]
+        latest.put(gap, behind.take(wait[order]))
 
     def _put_default_stream(
         self, latest: _Behind, gaps: Gaps, rival: int, rows: np.ndarray
     ) -> None:
-        """What gaps wait for by the order of the legacy default stream: operations of the lane `rival`
-        that were issued before, if they end later than what is known already."""
+        """Write into `latest` what gaps wait for by the order of the legacy default stream: operations
+        of another lane that were issued before N.
+
+        Only what ends later than what `latest` holds already is written.
+
+        rival: the other lane
+        rows:  positions of the gaps
+        """
         ops = self.per_lane[rival]
         issued = np.searchsorted(ops.times.issue_ns, gaps.issue_start[rows])
-        reach = pick(ops.times.reach_ns, issued - 1, NEVER)
+        reach = pick(ops.times.reach_ns, issued - 1, NEVER)  # when all of these have ended
         later = reach > latest.until[rows]
-        reach = reach[later]
-        operation = ops.position[np.searchsorted(ops.times.reach_ns, reach)]
+        until = reach[later]
+        ends_last = np.searchsorted(ops.times.reach_ns, until)
+        operation = ops.position[ends_last]
         behind = _Behind(
-            until=reach,
+            until=until,
             ref_kind=self.kind[operation],
             ref=operation,
-            detail=np.full(len(reach), DETAIL["default-stream-order"]),
-            lane=np.full(len(reach), rival),
+            detail=np.full(len(until), DETAIL["default-stream-order"]),
+            lane=np.full(len(until), rival),
         )
         latest.put(rows[later], behind)
 
     def default_stream_rivals(self, lane: int) -> list[int]:
-        """Lanes of the same context that the legacy default stream is implicitly ordered with."""
+        """Return the lanes that the legacy default stream's implicit order puts behind or before this
+        lane: all blocking streams of its context for the default stream, and the reverse."""
         lanes = self.alignment.lanes
         process = lanes["process"].to_numpy()
         context = lanes["context"].to_numpy()
@@ -473,12 +576,17 @@ class Explainer:
 
 
 def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Tile spans of windows on streams with pieces, exactly, each as its window sees its stream."""
+    """Return pieces that tile these spans of windows on streams exactly.
+
+    What a gap waits for depends on what closes the span's window.
+    """
     pieces, gaps = [], []
-    for lane, rows in group(windows.lane[spans.window], np.arange(len(spans.window))).items():
+    lane_of_span = windows.lane[spans.window]
+    for lane, rows in group(lane_of_span, np.arange(len(lane_of_span))).items():
         blocks = explainer.streams.blocks(lane)
         cut = tile(spans.start[rows], spans.end[rows], blocks.start, blocks.end)
-        tiles = Spans(spans.window[rows[cut.piece]], cut.start, cut.end)
+        span = rows[cut.piece]
+        tiles = Spans(spans.window[span], cut.start, cut.end)
         busy = np.flatnonzero(cut.block >= 0)
         idle = np.flatnonzero(cut.block < 0)
         operation = blocks.ref[cut.block[busy]]
@@ -489,58 +597,73 @@ def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Piece
 
 
 def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gaps:
-    """P and N of each idle stretch of one lane, as its window sees them: N is the end record where
-    nothing else was issued before it."""
+    """Return P, N and the call that issues N for each idle stretch of one lane.
+
+    idle: the stretches, each inside one window
+
+    N is the operation behind the stretch if it was issued before the window's end record, and this
+    record itself otherwise.
+    """
     blocks, window = explainer.streams.blocks(lane), idle.window
-    close_ns, close_call = windows.close_ns[window], windows.close_call[window]
+    close_call = windows.close_call[window]
     previous = _block_before(blocks, idle.start)
-    after = np.searchsorted(blocks.start, idle.start, side="left")
-    following = pick(blocks.ref, np.where(after < len(blocks.start), after, -1), -1)
+    following = _block_after(blocks, idle.start)
     call = pick(explainer.call, following, -1)
     issue = pick(explainer.call_start, call, FAR)
-    # an operation that runs inside the window was issued before the end, whether or not the trace
-    # has its call
-    inside = pick(explainer.op_start, following, FAR) < windows.end[window]
-    use = (following >= 0) & np.where(call >= 0, issue < close_ns, inside)
-    from_call = use & (call >= 0)
-    fault = np.where(use, pick(explainer.faulting, following, -1), -1)
-    sure = from_call | (fault >= 0)
-    thread = np.where(fault >= 0, fault, windows.close_thread[window])
-    operation = np.where(use, following, -1)
+    issued_in_time = issue < windows.close_ns[window]
+    # an operation that runs inside the window was issued before the end, even if the trace does not
+    # have its call
+    runs_inside = pick(explainer.op_start, following, FAR) < windows.end[window]
+    is_next = (following >= 0) & np.where(call >= 0, issued_in_time, runs_inside)
+    from_call = is_next & (call >= 0)
+    faulting = np.where(is_next, pick(explainer.faulting, following, -1), -1)
+    known_operation = from_call | (faulting >= 0)
+    other_thread = np.where(faulting >= 0, faulting, windows.close_thread[window])
     stream, before = np.full(len(window), lane), previous
     if lane in explainer.streams.members:
-        # waits apply to the stream on which N was issued
+        # the lane stands for several streams, and waits apply to the one on which N was issued
         before = previous.copy()
-        stream[use] = explainer.alignment.operation_lane[operation[use]]
-        for number, rows in group(stream[use], np.flatnonzero(use)).items():
+        stream[is_next] = explainer.alignment.operation_lane[following[is_next]]
+        for number, rows in group(stream[is_next], np.flatnonzero(is_next)).items():
             before[rows] = _block_before(explainer.streams.blocks(number), idle.start[rows])
+    call_end = pick(explainer.call_end, call, FAR)
     return Gaps(
         window=window,
         start=idle.start,
         end=idle.end,
         lane=np.full(len(window), lane),
-        next=operation,
+        next=np.where(is_next, following, -1),
         previous=previous,
         stream=stream,
         before=before,
-        issue_start=np.where(sure, issue, close_ns),
-        issue_end=np.where(sure, pick(explainer.call_end, call, FAR), windows.close_end_ns[window]),
-        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), thread),
+        issue_start=np.where(known_operation, issue, windows.close_ns[window]),
+        issue_end=np.where(known_operation, call_end, windows.close_end_ns[window]),
+        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), other_thread),
         issue_call=np.where(from_call, call, close_call),
-        known=sure | (~use & (close_call >= 0)),
-        ref=np.where(use, following, windows.record[window]),
+        known=known_operation | (~is_next & (close_call >= 0)),
+        ref=np.where(is_next, following, windows.record[window]),
     )
 
 
 def _block_before(blocks: Blocks, time: np.ndarray) -> np.ndarray:
-    """The operation of the last block that had ended at each time, -1 for none."""
-    return pick(blocks.ref, np.searchsorted(blocks.end, time, side="right") - 1, -1)
+    """Return, per time (ns), the operation of the last block that had ended by then, -1 for none."""
+    last = np.searchsorted(blocks.end, time, side="right") - 1
+    return pick(blocks.ref, last, -1)
+
+
+def _block_after(blocks: Blocks, time: np.ndarray) -> np.ndarray:
+    """Return, per time (ns), the operation of the first block that begins from then on, -1 for none."""
+    first = np.searchsorted(blocks.start, time, side="left")
+    return pick(blocks.ref, np.where(first < len(blocks.start), first, -1), -1)
 
 
 def faulting_threads(trace: Trace) -> np.ndarray:
-    """Per operation: the thread on which its idle time depends although no call issued it, -1 for
-    none.  A page of managed memory that migrates was touched by a kernel or by the host: while
-    nothing ran, the host had not touched it.  Which of several threads did is not known."""
+    """Return, per operation that no call issued, the thread for which the GPU waits before it.
+
+    A page of managed memory migrates because a kernel or the host touched it.  While nothing ran,
+    it was the host that had not touched it yet.  -1 for all other operations, and where a process
+    has several threads that may have done it.
+    """
     operations = trace.operations
     out = np.full(len(operations), -1, np.int64)
     pages = np.isin(operations["copy_kind"].to_numpy(), MIGRATIONS)
@@ -557,29 +680,40 @@ def faulting_threads(trace: Trace) -> np.ndarray:
 
 
 def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
-    """What a thread did in these spans (at least one), in no order: calls, profiler work, and outside CUDA
-    its innermost NVTX range."""
+    """Return pieces that tile these spans, in no order, by what a thread did meanwhile.
+
+    This is the outermost call that is open, else the work of the profiler, else the innermost NVTX
+    range, else nothing that the trace knows of.
+
+    thread: globalTid
+    spans:  at least one
+    """
     calls = threads.calls(thread, spans.start.min(), spans.end.max())
     profiler, ranges = threads.beside_calls(thread)
     pieces = []
-    # what a layer leaves is looked for in the next
+    unexplained = spans
+    # each layer explains what the layers before it have left
     for ref_kind, blocks in (("api", calls), ("overhead", profiler), ("nvtx", ranges)):
         if not len(blocks.start):
             continue
-        cut = tile(spans.start, spans.end, blocks.start, blocks.end)
-        tiles = Spans(spans.window[cut.piece], cut.start, cut.end)
-        busy = np.flatnonzero(cut.block >= 0)
-        ref = blocks.ref[cut.block[busy]]
+        cut = tile(unexplained.start, unexplained.end, blocks.start, blocks.end)
+        tiles = Spans(unexplained.window[cut.piece], cut.start, cut.end)
+        inside = np.flatnonzero(cut.block >= 0)
+        ref = blocks.ref[cut.block[inside]]
         cause = threads.cause[ref] if ref_kind == "api" else _CAUSE_BESIDE_CALLS[ref_kind]
-        pieces.append(make(tiles.take(busy), cause, ref_kind=REF[ref_kind], ref=ref))
-        spans = tiles.take(np.flatnonzero(cut.block < 0))
-    return [*pieces, make(spans, CAUSE["host"])]
+        pieces.append(make(tiles.take(inside), cause, ref_kind=REF[ref_kind], ref=ref))
+        unexplained = tiles.take(np.flatnonzero(cut.block < 0))
+    return [*pieces, make(unexplained, CAUSE["host"])]
 
 
 def launch_latency(trace: Trace) -> np.ndarray:
-    """Median latency in ns by the code of the operation's kind (0 where operations start before
-    their call returns): from the end of the issuing call to the start on the GPU, where the stream
-    and the device were otherwise idle (rule 7 asks for it)."""
+    """Return, by the code of a kind of operation, the median launch latency: int64 ns.
+
+    The latency of an operation lies between the end of the call that issues it and its start on the
+    GPU; it counts as 0 where the operation starts before its call returns.  Only operations count
+    before which the whole device was idle.  A kind with fewer than _ENOUGH of them gets
+    _FALLBACK_NS.
+    """
     operations = trace.operations
     start = operations["start_ns"].to_numpy()
     end = operations["end_ns"].to_numpy()
@@ -588,13 +722,16 @@ def launch_latency(trace: Trace) -> np.ndarray:
     device = operations["device"].to_numpy()
     call_start = trace.calls["start_ns"].to_numpy()
     call_end = trace.calls["end_ns"].to_numpy()
-    alone = np.zeros(len(start), dtype=bool)
+    on_idle_device = np.zeros(len(start), dtype=bool)
     for number in distinct(device).tolist():
         rows = np.flatnonzero(device == number)
         # nothing ran on the device from the moment the call began
-        before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end[rows])[:-1])
-        alone[rows] = (call[rows] >= 0) & (before <= pick(call_start, call[rows], 0))
-    latency = np.maximum(start[alone] - call_end[call[alone]], 0)
-    of_kinds = [latency[kind[alone] == code] for code in range(len(OPERATION_KINDS))]
-    usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in of_kinds]
+        latest_end = np.maximum.accumulate(end[rows])
+        end_before = np.append(np.iinfo(np.int64).min, latest_end[:-1])
+        issue = pick(call_start, call[rows], 0)
+        on_idle_device[rows] = (call[rows] >= 0) & (end_before <= issue)
+    counted = np.flatnonzero(on_idle_device)
+    latency = np.maximum(start[counted] - call_end[call[counted]], 0)
+    by_kind = [latency[kind[counted] == code] for code in range(len(OPERATION_KINDS))]
+    usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in by_kind]
     return np.array(usual, dtype=np.int64)
