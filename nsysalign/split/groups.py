@@ -1,5 +1,5 @@
-"""Groups of a label: intervals that did the same kind of work at the same pace, and the ledger of
-each, which adds up to what was measured.
+"""Groups of a label: its intervals that did the same kind of work at the same pace, and a ledger of
+each group, which adds up to what was measured.
 
     label's intervals   x x X x o o x x x X x o        elapsed times; what each issued
     kinds of work       x x X x     x x x X x          the same operations between the two records
@@ -8,13 +8,22 @@ each, which adds up to what was measured.
     pace                  x   x     x x x   x          a kind with a slow side: two rows, not one median
                             X             X
 
-The rules are those of `grouped`; what they decide is the tables `groups`, `ledger`, `issued` and
-`group_parts`, of which `nsysalign.label` makes the records that everything else reads.
+label     all intervals that the same code measured
+kind      intervals of a label that issued the same work
+pace      intervals of a kind of about the same length; a kind has several where its lengths lie in
+          heaps that are far apart
+group     what is reported as one row: the first calls of a kind, or one of its paces
+ledger    the time of a group by cause and name: its lines add up to the group's total
+issued    what the host launched between an interval's two records (`split.issued`)
+part      how long an interval spent on one cause
+
+`grouped` decides which intervals belong together.  The tables `groups`, `ledger`, `issued` and
+`group_parts` say it; `nsysalign.label` makes of them the records that everything else reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -31,41 +40,50 @@ from nsysalign.split.labels import Ran
 from nsysalign.split.pieces import DETAILS
 from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 
-#: Medians so far apart are two paces, or two kinds of ranks; a first call is slower by that.
+#: Two paces differ by at least this ratio of their medians, and so do two ranks that are reported
+#: apart, and a first call and the slowest of the others.
 RATIO = 1.3
-#: A first call that runs no new kernel is slower than the others by this.
+#: The same for a first call that runs no new kernel.
 RATIO_NOTHING_NEW = 2.0
-#: Between two paces lies nothing: the faster side's 90 % and the slower side's 10 % quantile.
+#: Between two paces there is a gap: the slower side's 10 % quantile is at least this many times the
+#: faster side's 90 % quantile.
 GAP = 1.15
-#: And they are further apart than the spread that faces the cut, to this power, and more for few.
+#: The gap is also wider than the ratio by which the two sides spread where they face each other,
+#: raised to the power WIDER + WIDER_FEW / repetitions.
 WIDER, WIDER_FEW = 1.5, 12
-#: What deviates is at least this share of the label's time, up to twice that where one side is rarer than
-#: this, and also with one repetition less; of one or two repetitions it is a quarter of the time.
+#: What deviates makes up at least SHARE of the label's time, and up to twice that share if fewer
+#: than RARE of the repetitions deviate; it does so even with one of these repetitions less.  One or
+#: two repetitions that deviate make up at least ALONE of the time.
 SHARE, RARE, ALONE = 0.05, 0.2, 0.25
-#: Paces are at least so far apart.
+#: The medians of two paces differ by at least this.
 APART_NS = 1_000
-#: Fewest repetitions of a kind, of first calls of a kind at most, and of which a pace is told.
+#: A kind that counts has at least FEW repetitions, and at most FEW of the earliest ones of a kind
+#: are first calls; paces are told apart from FEWEST_PACED repetitions on.
 FEW, FEWEST_PACED = 3, 6
-#: Kinds cover this share of the time, or a coarser description is tried.
+#: If the kinds of a description cover less than this share of the time, a coarser one is tried.
 COVERED = 0.8
-#: Kinds alike in number of operations and length by this, or by so little, are one.
+#: Two kinds are one if they differ by at most this ratio in the number of their operations, and in
+#: length by this ratio or by ALIKE_NS.
 ALIKE, ALIKE_NS = 1.1, 500
-#: Most repetitions of a sweep.
+#: A sweep has at most this many repetitions.
 LONGEST_SWEEP = 64
+#: Pairs of a window and a block in it that are held at once.
 _AT_ONCE = 1 << 20
-#: Grids are read where the time of a label's kernels varies by this.
+#: The grids of a label's kernels are read if their time varies by at least this share.
 _VARIED = 0.05
-#: Letters of a kernel's name in the name of a kind of work.
+#: The name of a kind of work holds at most this many letters of a kernel's name.
 _LONGEST = 32
-#: What tells the lines of ledgers apart.
+#: Two lines of a ledger differ in at least one of these columns.
 _KEY = ["group", "cause", "what", "why", "direction", "memory", "stream"]
 
 
 class Measured(NamedTuple):
-    """The intervals of one label, in time: arrays of equal length.
+    """The intervals of one label, sorted by start: arrays of equal length.
 
-    elapsed_ns; idle_ns: of that no kernel or graph ran; pid; the others: what each issued
-    (`issued.Work`).
+    elapsed_ns: how long each took
+    idle_ns:    for how long of that no kernel or graph ran
+    pid:        the process of each
+    the others: what each issued, as in `issued.Work`
     """
 
     elapsed_ns: np.ndarray
@@ -81,13 +99,19 @@ class Measured(NamedTuple):
     new: np.ndarray
 
     def take(self, index: np.ndarray) -> Measured:
-        """Some of them."""
+        """Return the intervals at these positions."""
         return Measured(*(column[index] for column in self))
 
 
 class Part(NamedTuple):
-    """A group: positions in a label's intervals, rising; which kind of work it did; which of its kind's
-    paces it has, 0 for the fastest; its role; the rank that it is of, or -1."""
+    """The intervals of a label that become one group.
+
+    at:   their positions among the label's intervals, rising
+    kind: the number of their kind of work
+    pace: the number of their pace among those of the kind, 0 for the fastest
+    role: FIRST, SLOW or ''
+    pid:  the process of a rank that is reported apart, -1 for all
+    """
 
     at: np.ndarray
     kind: int = 0
@@ -97,7 +121,7 @@ class Part(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The tables, and the group of each interval (-1 for runs)."""
+    """The tables of all groups, and `of_interval`: the group of each interval, -1 for runs."""
 
     of_interval: np.ndarray
     groups: pd.DataFrame
@@ -107,7 +131,7 @@ class Groups(NamedTuple):
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """By the names that they have in an analysis."""
+        """The tables by the names that they have in an analysis."""
         return {name: table for name, table in self._asdict().items() if name != "of_interval"}
 
 
@@ -115,46 +139,68 @@ class Groups(NamedTuple):
 
 
 def grouped(m: Measured) -> list[Part]:
-    """The groups of one label: kinds of work, of each its first calls, then paces of the rest."""
+    """Return the groups of one label: of each kind of work its first calls, then its other intervals
+    by pace.
+
+    The ranks of a label are grouped apart if one of them is slower than another as a whole.
+    """
     ranks = list(dict.fromkeys(m.pid.tolist()))
     if len(ranks) > 1:
-        each = [np.flatnonzero(m.pid == pid) for pid in ranks]
-        # all of a rank are longer, not the one in the middle of two paces that all ranks have
-        quartiles = np.array([np.quantile(m.elapsed_ns[at], [0.25, 0.5, 0.75]) for at in each])
-        slowest, fastest = quartiles[[quartiles[:, 1].argmax(), quartiles[:, 1].argmin()]]
-        if (slowest > RATIO * fastest).all():
+        of_ranks = [np.flatnonzero(m.pid == pid) for pid in ranks]
+        if _ranks_differ(m.elapsed_ns, of_ranks):
             return [
                 part._replace(at=at[part.at], pid=pid)
-                for at, pid in zip(each, ranks, strict=True)
+                for at, pid in zip(of_ranks, ranks, strict=True)
                 for part in grouped(m.take(at))
             ]
-    out, total = list[Part](), m.elapsed_ns.sum()
-    found = [(at, _first_of(m, at, total)) for at in kinds(m)]
-    rest = total - sum(m.elapsed_ns[first].sum() for _, first in found)
-    for kind, (at, first) in enumerate(found):
+    out = list[Part]()
+    total = m.elapsed_ns.sum()
+    with_first_calls = [(at, _first_of(m, at, total)) for at in kinds(m)]
+    rest = total - sum(m.elapsed_ns[first].sum() for _, first in with_first_calls)
+    for kind, (at, first) in enumerate(with_first_calls):
         if len(first):
             out.append(Part(np.sort(first), kind, role=FIRST))
-        others = np.setdiff1d(at, first)
-        if not len(others):
+        later = np.setdiff1d(at, first)
+        if not len(later):
             continue
-        for pace, side in enumerate(paces(m.elapsed_ns, others, rest)):
-            slow = pace > 0 and len(side) < RARE * len(others)
+        for pace, side in enumerate(paces(m.elapsed_ns, later, rest)):
+            slow = pace > 0 and len(side) < RARE * len(later)
             out.append(Part(np.sort(side), kind, pace, SLOW if slow else ""))
     return out
 
 
+def _ranks_differ(elapsed_ns: np.ndarray, of_ranks: Sequence[np.ndarray]) -> bool:
+    """Return whether the slowest rank is slower than the fastest one by RATIO in all quartiles.
+
+    Not in the median alone: if all ranks have the same two paces, it may lie in either of them.
+
+    of_ranks: the positions of each rank's intervals
+    """
+    quartiles = np.array([np.quantile(elapsed_ns[at], [0.25, 0.5, 0.75]) for at in of_ranks])
+    median = quartiles[:, 1]
+    slowest = quartiles[median.argmax()]
+    fastest = quartiles[median.argmin()]
+    return bool((slowest > RATIO * fastest).all())
+
+
 def kinds(m: Measured) -> list[np.ndarray]:
-    """Positions of each kind of work: by the finest description whose kinds of some weight cover most
-    of the time.  If every repetition is a kind of its own, nothing is a kind, unless each of them
-    runs another kernel: a sweep."""
+    """Return the positions of the intervals of each kind of work.
+
+    Several descriptions of the work are tried, the finest first, until the kinds that have FEW
+    intervals and SHARE of the time cover most of the time.  If none does, the coarsest one counts
+    if it has few kinds, or else all intervals are one kind.
+
+    A label is a sweep if most of its time goes to intervals whose main kernel is the main kernel of
+    no other interval: then each main kernel is a kind.
+    """
     count = len(m.elapsed_ns)
-    same = (column[0] == column for column in (m.content, m.grids, m.size))
-    if count == 1 or all(column.all() for column in same):
+    if count == 1 or all((column[0] == column).all() for column in (m.content, m.grids, m.size)):
         return [np.arange(count)]
-    capped = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))  # no single one outweighs all
-    sizes = np.unique(m.main, return_inverse=True, return_counts=True)
-    once = sizes[2][sizes[1]] == 1
-    if count <= LONGEST_SWEEP and capped[once].sum() > COVERED * capped.sum():
+    # no single interval may outweigh all others
+    capped = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))
+    _, kernel, uses = np.unique(m.main, return_inverse=True, return_counts=True)
+    is_only_one = uses[kernel] == 1
+    if count <= LONGEST_SWEEP and capped[is_only_one].sum() > COVERED * capped.sum():
         return _without_twins(m, _alike(m.main))
     descriptions: Sequence[tuple[np.ndarray, ...]] = (
         (m.content, m.size, m.grids),
@@ -174,112 +220,188 @@ def kinds(m: Measured) -> list[np.ndarray]:
 
 
 def _alike(*columns: np.ndarray) -> list[np.ndarray]:
-    """Positions of the rows that have the same values, in the order of their first."""
+    """Return sets of positions at which all columns have the same values, by the first of each."""
     table = pd.DataFrame(dict(enumerate(columns)))
     return list(table.groupby(list(table), sort=False).indices.values())
 
 
 def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Kinds of about as many operations that are about as long become one: another kernel of the same
-    cost is the same work, and so is all of a series in small steps, wherever one would cut it."""
+    """Return the kinds after merging those that take about as long with about as many operations.
+
+    Another kernel of the same cost counts as the same work.  A series of kinds that grows in small
+    steps becomes one kind as a whole, since no place in it is the right one for a cut.
+
+    lots: the positions of each kind's intervals
+    """
     medians = [float(np.median(m.elapsed_ns[lot])) for lot in lots]
-    out = list[np.ndarray]()
-    last = list[tuple[float, int]]()  # of each of these the longest so far: its length, operations
+    merged = list[np.ndarray]()
+    # of each merged kind, the length (ns) and operations of the longest kind in it
+    longest = list[tuple[float, int]]()
     for number in np.argsort(medians, kind="stable").tolist():
-        lot, median, count = lots[number], medians[number], int(m.operations[lots[number][0]])
-        twin = next((n for n, other in enumerate(last) if _alike_work(*other, median, count)), -1)
+        lot = lots[number]
+        work = medians[number], int(m.operations[lot[0]])
+        twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
-            out.append(lot)
-            last.append((median, count))
+            merged.append(lot)
+            longest.append(work)
         else:
-            out[twin] = np.concatenate([out[twin], lot])
-            last[twin] = (median, count)
-    return [np.sort(lot) for lot in out]
+            merged[twin] = np.concatenate([merged[twin], lot])
+            longest[twin] = work
+    return [np.sort(lot) for lot in merged]
 
 
-def _alike_work(shorter_ns: float, count: int, longer_ns: float, other: int) -> bool:
+def _alike_work(shorter: tuple[float, int], longer: tuple[float, int]) -> bool:
+    """Return whether two kinds, each given by (length in ns, operations), are about the same work."""
+    shorter_ns, shorter_count = shorter
+    longer_ns, longer_count = longer
     same_length = longer_ns < max(ALIKE * shorter_ns, shorter_ns + ALIKE_NS)
-    return same_length and abs(count - other) <= (ALIKE - 1) * max(count, other)
+    difference = abs(shorter_count - longer_count)
+    return same_length and difference <= (ALIKE - 1) * max(shorter_count, longer_count)
 
 
 def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
-    """First calls of a kind; a kind of one interval is one if it is long and mostly idle."""
+    """Return the positions of the first calls of a kind; none may be one.
+
+    A kind of a single interval is a first call as a whole if it is early, long and mostly idle and
+    ran what all others ran.
+
+    at:    the positions of the kind's intervals
+    total: the time (ns) of the label
+    """
     if len(at) > 1 or len(m.elapsed_ns) < 3:
         return first_calls(m, at, total)
     only = int(at[0])
     early = m.new[only] or only == 0
     excess = m.elapsed_ns[only] - np.median(m.elapsed_ns)
-    idle = m.idle_ns[only] > 0.5 * m.elapsed_ns[only]
-    others = np.delete(np.arange(len(m.elapsed_ns)), only)
-    first = early and idle and excess > SHARE * total and _runs_what_they_run(m, only, others)
-    return at if first else at[:0]
+    mostly_idle = m.idle_ns[only] > 0.5 * m.elapsed_ns[only]
+    rest = np.delete(np.arange(len(m.elapsed_ns)), only)
+    is_first = early and mostly_idle and excess > SHARE * total
+    return at if is_first and _runs_what_they_run(m, only, rest) else at[:0]
 
 
-def _runs_what_they_run(m: Measured, number: int, others: np.ndarray) -> bool:
-    """Whether an interval issued all that is in each of some others, and they have anything in common: it
-    is the first of these, whatever it did besides.  Names share bits: a doubt speaks for it."""
-    named = m.name_bits[others[m.name_bits[others] != 0]]
-    if not len(named) or not m.name_bits[number]:  # nothing is known, as of graphs
+def _runs_what_they_run(m: Measured, number: int, rest: np.ndarray) -> bool:
+    """Return whether an interval launched all kernels that the rest have in common, at least one.
+
+    Such an interval can be the first call of the rest, whatever else it did.  True also if nothing
+    is known of its kernels or theirs.  Names share bits, so that it may be true by accident.
+
+    number: the position of the interval
+    rest:   the positions of the rest
+    """
+    bits = m.name_bits[rest]
+    known = bits[bits != 0]
+    if not len(known) or not m.name_bits[number]:  # graphs do not tell their kernels
         return True
-    common = np.bitwise_and.reduce(named)
+    common = np.bitwise_and.reduce(known)
     return bool(common and m.name_bits[number] & common == common)
 
 
 def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
-    """Of a kind (`at`) the first ones in time, up to one that is none, and those that run a kernel new to
-    their process: each slower than all others but one by RATIO (by 2 where no kernel is new), its
-    excess SHARE of what is left of `total` and mostly no kernels."""
-    earliest = min(max(1, (len(at) + 5) // 10), FEW)  # 20 repetitions and 19 alike
-    out = list[int]()
+    """Return the positions of the first calls of a kind.
+
+    These are the earliest intervals of the kind, up to one that is no first call, and later ones
+    that run a kernel that is new to their process; `_is_first` decides for each.
+
+    at:    the positions of the kind's intervals, rising
+    total: the time (ns) of the label
+    """
+    # at most a tenth of them, and 19 are treated as 20
+    earliest = min(max(1, (len(at) + 5) // 10), FEW)
+    first = list[int]()
     for number in at[:earliest].tolist():
-        if _is_first(m, at, number, out, total):
-            out.append(number)
+        if _is_first(m, at, number, first, total):
+            first.append(number)
         elif not m.new[number]:
             break
     later = at[earliest:]
     for number in later[m.new[later]].tolist():
-        if _is_first(m, at, number, out, total):
-            out.append(number)
-    return np.array(out, dtype=np.int64)
+        if _is_first(m, at, number, first, total):
+            first.append(number)
+    return np.array(first, dtype=np.int64)
 
 
 def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total: int) -> bool:
-    """Whether one of a kind is a first call, besides those that are known."""
+    """Return whether an interval of a kind is a first call.
+
+    It is slower than the others by RATIO, or by RATIO_NOTHING_NEW if no kernel is new to its
+    process; one of the others may be slower still, if there are more than two.  Its excess over
+    their median is at least SHARE of the label's time, and at least half of this excess passes
+    without a kernel.
+
+    at:     the positions of the kind's intervals
+    number: the position of the interval
+    known:  the positions of the first calls that are known already; they are left out
+    total:  the time (ns) of the label
+    """
     rest = at[~np.isin(at, [*known, number])]
     if not len(rest):
         return False
-    slowest = np.sort(m.elapsed_ns[rest])[-2 if len(rest) > 2 else -1]
+    times = np.sort(m.elapsed_ns[rest])
+    slowest = times[-2] if len(rest) > 2 else times[-1]
     ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
     excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
-    idle = m.idle_ns[number] - np.median(m.idle_ns[rest])
-    left = total - m.elapsed_ns[known].sum()
-    slow = m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * left
-    return bool(slow and idle >= 0.5 * excess and _runs_what_they_run(m, number, rest))
+    idle_excess = m.idle_ns[number] - np.median(m.idle_ns[rest])
+    total_without_known = total - m.elapsed_ns[known].sum()
+    slow = m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * total_without_known
+    return bool(slow and idle_excess >= 0.5 * excess and _runs_what_they_run(m, number, rest))
 
 
 def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
-    """A kind's intervals by length, the fastest pace first: cut wherever two sides are apart, with
-    nothing between them that noise would explain, and what deviates is SHARE of `total`."""
+    """Return the positions of a kind's intervals by pace, the fastest pace first.
+
+    The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
+    way, unless it is rare.
+
+    elapsed_ns: of all intervals of the label
+    at:         the positions of the kind's intervals
+    total:      the time (ns) of the label without first calls
+    """
     at = at[np.argsort(elapsed_ns[at], kind="stable")]
-    x, n = np.maximum(elapsed_ns[at], 1).astype(float), len(at)
-    if n < FEWEST_PACED:
-        return [at] if is_even(n, x[(n - 1) // 2], x.sum()) else _listed(at, x)
-    c = np.arange(1, n)  # a cut lies before the c-th
+    times = np.maximum(elapsed_ns[at], 1).astype(float)
+    count = len(times)
+    if count < FEWEST_PACED:
+        median = times[(count - 1) // 2]
+        return [at] if is_even(count, median, times.sum()) else _listed(at, times)
+    cut = _best_cut(times, total)
+    if not cut:
+        return [at]
+    out = list[np.ndarray]()
+    for side in (at[:cut], at[cut:]):
+        # a rare side is not cut again: each of its intervals might become a row
+        is_rare = len(side) < RARE * count
+        out += [side] if is_rare else paces(elapsed_ns, side, total)
+    return out
+
+
+def _best_cut(times: np.ndarray, total: int) -> int:
+    """Return how many of the lengths lie on the faster side of the best cut, 0 if no cut is good.
+
+        lengths   x xx xxx x x            |        xx x xxxx xx
+                       near  low         cut     high   far             faster, slower: the medians
+
+    A cut is good if the medians of its sides are far apart, the gap between the sides is wider than
+    noise would explain, and what deviates takes enough of the time.
+
+    times: lengths (ns), rising, all positive
+    total: the time (ns) of the label without first calls
+    """
+    n = len(times)
+    c = np.arange(1, n)  # all places to cut: c intervals lie before the cut, n - c behind it
 
     def length(place: np.ndarray) -> np.ndarray:
-        """At these places among the sorted ones, between two of them in proportion: one interval more or
-        less moves it by little."""
-        return np.interp(place, np.arange(n), x)
+        """Return the lengths at places in the sorted order, interpolated between two intervals, so
+        that one interval more or less changes them little."""
+        return np.interp(place, np.arange(n), times)
 
-    sums = np.cumsum(x)[:-1]
-    low, high = (
-        length(c - 1 - np.maximum(c / 10 - 0.5, 0)),
-        length(c + np.maximum((n - c) / 10 - 0.5, 0)),
-    )
+    # the ends of the gap: the 90 % quantile of the faster side, the 10 % quantile of the slower one
+    low = length(c - 1 - np.maximum(c / 10 - 0.5, 0))
+    high = length(c + np.maximum((n - c) / 10 - 0.5, 0))
     faster, slower = length((c - 1) / 2), length((c + n - 1) / 2)
-    # what deviates: the rarer side from the other one's median
-    excess = np.minimum(x.sum() - sums - (n - c) * faster, c * slower - sums)
-    # how much each side spreads where it faces the cut: from its 60 % quantile on
+    # what deviates: by how much the slower side exceeds the faster one's median, or the faster side
+    # falls short of the slower one's median, whichever is less
+    sums = np.cumsum(times)[:-1]
+    excess = np.minimum(times.sum() - sums - (n - c) * faster, c * slower - sums)
+    # by which ratio each side spreads where it faces the cut: from its 60 % (40 %) quantile on
     near = length(np.maximum(np.minimum(0.6 * (c - 1) - 0.5, c - 4), 0))
     far = length(np.minimum(np.maximum(c + 0.4 * (n - c - 1) + 0.5, c + 3), n - 1))
     spread = np.maximum(
@@ -289,53 +411,68 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
     good = apart & empty & (excess >= _least_share(np.minimum(c, n - c), n) * total)
     if not good.any():
-        return [at]
-    # the emptiest gap that explains most
-    gaps = np.log(high / low) + np.log(x[c] / x[c - 1])
+        return 0
+    # the widest gap that explains most
+    gaps = np.log(high / low) + np.log(times[c] / times[c - 1])
     score = np.where(good, gaps + np.log(np.maximum(excess, 1)), -np.inf)
-    cut = int(c[np.argmax(score)])
-    sides = at[:cut], at[cut:]  # a rare one is not cut again: it would have a row per interval
-    return [
-        pace
-        for side in sides
-        for pace in (paces(elapsed_ns, side, total) if len(side) >= RARE * n else [side])
-    ]
+    return int(c[np.argmax(score)])
 
 
 def _least_share(smaller: np.ndarray, count: int) -> np.ndarray:
-    """Which share of the time what deviates has to be, by how many of `count` the smaller side has."""
+    """Return, per cut, which share of the time what deviates must take at least.
+
+    smaller: per cut, how many intervals lie on the smaller side
+    count:   how many intervals there are
+    """
     rare = np.clip(RARE * count / smaller, 1, 2)
     with_one_less = smaller / np.maximum(smaller - 1, 1)
     return np.where(smaller < FEW, ALONE, SHARE * rare * with_one_less)
 
 
 def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
-    """Label -> label of the ranges that directly enclose each of its own and issued nothing else.
+    """Return label -> the label around it, for labels of NVTX ranges that another range wraps.
 
     step     [            ]      [            ]
     forward    [  a  b  ]          [  a  b  ]        step is around forward: the same work, one row
+
+    Each range of the inner label lies directly in a range of the outer label, on the same thread,
+    and the outer range issued no other work.
+
+    windows: `alignment.windows`
+    labels:  the label of each window
     """
-    ranges = windows["kind"] == "nvtx"
-    columns = ["end_lane", "start_ns", "end_ns", "thread", "open_ns", "close_ns"]
-    nested = windows.loc[ranges, columns].assign(label=labels[ranges])
-    span = columns[:3]  # first start and last end of the work on a stream
-    nested = nested.sort_values([*span, "open_ns", "close_ns"], ascending=[True] * 4 + [False])
-    before = nested.groupby(span)[["label", "thread", "close_ns"]].shift()
-    around = before["label"].where(
-        (before["thread"] == nested["thread"]) & (before["close_ns"] >= nested["close_ns"]), ""
+    is_range = windows["kind"] == "nvtx"
+    span = [
+        "end_lane",
+        "start_ns",
+        "end_ns",
+    ]  # a stream, the first start and last end of work on it
+    ranges = windows.loc[is_range, [*span, "thread", "open_ns", "close_ns"]]
+    ranges = ranges.assign(label=labels[is_range])
+    # ranges of the same work come together, the outermost first
+    ranges = ranges.sort_values(
+        [*span, "open_ns", "close_ns"], ascending=[True, True, True, True, False]
     )
+    before = ranges.groupby(span)[["label", "thread", "close_ns"]].shift()
+    inside = before["thread"] == ranges["thread"]
+    inside &= before["close_ns"] >= ranges["close_ns"]
+    around = before["label"].where(inside, "")
     out = {}
-    for label, names in around.groupby(nested["label"]):
-        name = str(names.iloc[0])
-        if name not in ("", label) and (names == name).all():
-            out[str(label)] = name
+    for label, outer_labels in around.groupby(ranges["label"]):
+        outer = str(outer_labels.iloc[0])
+        if outer not in ("", label) and (outer_labels == outer).all():
+            out[str(label)] = outer
     return out
 
 
-def _listed(at: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
-    """Too few to tell paces of, but far from alike: cut wherever one is longer by RATIO than the next
-    shorter one.  `x`: their lengths, rising."""
-    apart = (x[1:] >= RATIO * x[:-1]) & (x[1:] - x[:-1] >= APART_NS)
+def _listed(at: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
+    """Return too few intervals for paces, cut wherever one is longer than the next shorter one by
+    RATIO and by APART_NS.
+
+    at:    positions, sorted by length
+    times: their lengths (ns), rising
+    """
+    apart = (times[1:] >= RATIO * times[:-1]) & (times[1:] - times[:-1] >= APART_NS)
     return np.split(at, np.flatnonzero(apart) + 1)
 
 
@@ -343,7 +480,10 @@ def _listed(at: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
 
 
 def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
-    """All groups of an analysis.  `intervals`: of the windows, in their order."""
+    """Return all groups of an analysis, with their tables.
+
+    intervals: `frames.INTERVALS`, a row per window in the order of the windows
+    """
     if (intervals["kind"] == "run").all():
         specs = (frames.GROUPS, frames.LEDGER, frames.ISSUED, frames.GROUP_PARTS)
         return Groups(np.full(len(intervals), -1), *map(frames.empty, specs))
@@ -355,15 +495,22 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     of_interval, table = group_table(intervals, split.parts, work)
     table = table.assign(work=_names_of_kinds(table, work, issues.names))
     parts = _parts(split.parts, of_interval, len(table))
-    named = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
-    ledger = _ledger(pd.concat(named, ignore_index=True), parts)
+    with_names = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
+    ledger = _ledger(pd.concat(with_names, ignore_index=True), parts)
     return Groups(of_interval, table, ledger, _issued(split, issues, table), parts)
 
 
 def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.DataFrame) -> Groups:
-    """The same where only these tables are there: intervals with equally many operations did the same
-    work, and kernels have no names.  `intervals`: numbered from 0 without a gap."""
-    operations, nothing = intervals["operations"].to_numpy(), np.zeros(len(intervals), np.int64)
+    """Return all groups of an analysis that has these tables only, and no trace.
+
+    Intervals with equally many operations then count as the same work, and kernels have no names.
+
+    intervals: `frames.INTERVALS`, numbered from 0 without a gap
+    parts:     `frames.PARTS`
+    details:   `frames.DETAILS`
+    """
+    operations = intervals["operations"].to_numpy()
+    nothing = np.zeros(len(intervals), np.int64)
     work = Work(
         operations=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
         name_bits=nothing, grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
@@ -377,40 +524,64 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
 def group_table(
     intervals: pd.DataFrame, parts: pd.DataFrame, work: Work
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """(the group of each interval, -1 for runs; `frames.GROUPS`).  One pass over the labels; what each
-    needs of its intervals are slices of arrays, so that there may be a million of them."""
-    names = ("elapsed_ns", "pid", "start_ns")
-    elapsed, pid, start = (intervals[name].to_numpy() for name in names)
-    busy = parts[parts["cause"].isin(("kernel", "graph"))]
-    idle = elapsed.copy()
-    np.subtract.at(idle, busy["interval"].to_numpy(), busy["ns"].to_numpy())
+    """Return (the group of each interval, -1 for runs; `frames.GROUPS`).
+
+    intervals: `frames.INTERVALS`
+    parts:     `frames.PARTS`
+    work:      what each interval issued
+
+    A label of a million intervals is fine: it costs a few slices of arrays.
+    """
+    elapsed = intervals["elapsed_ns"].to_numpy()
+    idle = elapsed - _kernel_ns(parts, len(intervals))
+    start = intervals["start_ns"].to_numpy()
+    pid = intervals["pid"].to_numpy()
     empty = (work.operations == 0) & (intervals["operations"].to_numpy() == 0)
     two_streams = (intervals["start_stream"] != intervals["end_stream"]).to_numpy()
     of_interval = np.full(len(intervals), -1, np.int64)
     rows = list[dict[str, Any]]()
     for label, unordered in _of_labels(intervals).items():
         numbers = unordered[np.argsort(start[unordered], kind="stable")]
-        issued = (getattr(work, name)[numbers] for name in Measured._fields[3:])
-        found = grouped(Measured(elapsed[numbers], idle[numbers], pid[numbers], *issued))
-        for part in sorted(found, key=lambda p: -elapsed[numbers[p.at]].sum()):
-            mine = np.sort(numbers[part.at])
-            of_interval[mine] = len(rows)
+        issued = {name: getattr(work, name)[numbers] for name in Measured._fields[3:]}
+        measured = Measured(elapsed[numbers], idle[numbers], pid[numbers], **issued)
+        # the group that took most time comes first
+        for part in sorted(grouped(measured), key=lambda p: -measured.elapsed_ns[p.at].sum()):
+            members = np.sort(numbers[part.at])
+            of_interval[members] = len(rows)
             rows.append({
                 "group": len(rows), "label": label, "kind": part.kind, "pace": part.pace,
-                "role": part.role, "work": "", "pid": part.pid, "count": len(mine),
-                **_lengths(elapsed, mine, part.role), **_usual_work(work, mine),
-                "late": int(work.late[mine].sum()), "empty": int(empty[mine].sum()),
-                "two_streams": int(two_streams[mine].sum()),
+                "role": part.role, "work": "", "pid": part.pid, "count": len(members),
+                **_lengths(elapsed, members, part.role), **_usual_work(work, members),
+                "late": int(work.late[members].sum()), "empty": int(empty[members].sum()),
+                "two_streams": int(two_streams[members].sum()),
             })  # fmt: skip
     if not rows:
         return of_interval, frames.empty(frames.GROUPS)
     return of_interval, frames.check(pd.DataFrame(rows), frames.GROUPS)
 
 
+def _kernel_ns(parts: pd.DataFrame, count: int) -> np.ndarray:
+    """Return for how long (ns) kernels and graphs ran in each of `count` intervals.
+
+    parts: `frames.PARTS`
+    """
+    rows = parts[parts["cause"].isin(("kernel", "graph"))]
+    out = np.zeros(count, np.int64)
+    np.add.at(out, rows["interval"].to_numpy(), rows["ns"].to_numpy())
+    return out
+
+
 def _lengths(elapsed_ns: np.ndarray, numbers: np.ndarray, role: str) -> dict[str, int]:
-    """The columns of a group that say how long its intervals (rising numbers) are."""
+    """Return the columns of a group that say how long its intervals are.
+
+    elapsed_ns: of all intervals
+    numbers:    the intervals of the group, rising
+    role:       the role of the group; a group of first calls shows its shortest and longest one,
+                all others show their 10 % and 90 % quantiles
+    """
     times = elapsed_ns[numbers]
-    typical = int(numbers[np.argsort(times, kind="stable")[(len(times) - 1) // 2]])
+    by_length = np.argsort(times, kind="stable")
+    typical = int(numbers[by_length[(len(times) - 1) // 2]])  # the lower median
     ends = (0, 1) if role == FIRST else (0.1, 0.9)
     low, high = (int(np.quantile(times, end)) for end in ends)
     return {
@@ -423,7 +594,7 @@ def _lengths(elapsed_ns: np.ndarray, numbers: np.ndarray, role: str) -> dict[str
 
 
 def _usual_work(work: Work, numbers: np.ndarray) -> dict[str, int]:
-    """The columns of a group that say what its intervals issue: medians."""
+    """Return the columns of a group that say what its intervals (`numbers`) issue: medians."""
     columns = {
         "operations": work.operations,
         "graphs": work.graphs,
@@ -434,42 +605,59 @@ def _usual_work(work: Work, numbers: np.ndarray) -> dict[str, int]:
 
 
 def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
-    """Bool, per interval: what its label issues ran long for one interval and short for another, as
-    work of other sizes does."""
+    """Return, per interval, whether the work that its label issues takes long in one interval and
+    short in another, as it does if its sizes differ.  False for runs.
+
+    busy_ns: per interval, how long the work ran that it issued
+    """
     measured = (intervals["kind"] != "run").to_numpy()
-    code, _ = pd.factorize(intervals["label"])
-    busy = pd.Series(busy_ns).groupby(code)
-    low, high = (busy.quantile(q).to_numpy()[code] for q in (0.1, 0.9))
+    label, _ = pd.factorize(intervals["label"])
+    by_label = pd.Series(busy_ns).groupby(label)
+    low = by_label.quantile(0.1).to_numpy()[label]
+    high = by_label.quantile(0.9).to_numpy()[label]
     return measured & (high - low > _VARIED * high)
 
 
 def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> list[str]:
-    """For each group the name of its kind of work, '' where its label has one kind."""
+    """Return, per group, the name of its kind of work, '' where its label has only one kind.
+
+    table: `frames.GROUPS`
+    work:  what each interval issued
+    names: the names of operations, by number
+    """
     out = [""] * len(table)
     for _, rows in table.groupby(["label", "pid"], sort=False):
-        first = rows.drop_duplicates("kind")
-        if len(first) == 1:
+        kinds_once = rows.drop_duplicates("kind")
+        if len(kinds_once) == 1:
             continue
-        typical = first["typical"].to_numpy()
+        typical = kinds_once["typical"].to_numpy()
         main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
         columns = (work.size[typical], work.operations[typical], work.blocks[typical], main)
-        told = dict(zip(first["kind"], _told_apart(*columns), strict=True))
-        for place, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
-            out[place] = told[kind]
+        name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
+        for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
+            out[number] = name_of[kind]
     return out
 
 
 def _told_apart(
     size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str]
 ) -> list[str]:
-    """Names for kinds of work, given one interval of each: the fewest words in which all of them
-    differ."""
-    apart = told_apart({n: middle(short_name(n), _LONGEST) for n in main}, _LONGEST)
+    """Return names for kinds of work: the fewest words by which all of them differ.
+
+    What a kind issues, by one of its intervals:
+
+    size:   bytes
+    count:  operations
+    blocks: blocks of all kernels' grids, 0 if they are not known
+    main:   the name of the operation that runs longest
+    """
+    short = {name: middle(short_name(name), _LONGEST) for name in main}
+    short = told_apart(short, _LONGEST)
     words = {
         "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
         "count": [plural(n, "operation") for n in count.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
-        "main": [apart[name] for name in main],
+        "main": [short[name] for name in main],
     }
     words = {name: texts for name, texts in words.items() if len(set(texts)) > 1}
     names = [""] * len(main)
@@ -479,113 +667,151 @@ def _told_apart(
             names = [", ".join(filter(None, texts)) for texts in columns]
             if len(set(names)) == len(names) and all(names):
                 return names
-    # all words together do not tell them apart
+    # all words together do not tell the kinds apart
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
 
 
 def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Positions of the intervals of each label, but for runs."""
+    """Return label -> the positions of its intervals, without runs."""
     measured = np.flatnonzero((intervals["kind"] != "run").to_numpy())
     code, labels = pd.factorize(intervals["label"].iloc[measured])
     return {str(labels[number]): rows for number, rows in group(code, measured).items()}
 
 
 def _parts(parts: pd.DataFrame, of_interval: np.ndarray, count: int) -> pd.DataFrame:
-    """`frames.GROUP_PARTS`: sums of `parts`."""
+    """Return `frames.GROUP_PARTS`: the parts of all intervals of a group added up, by cause.
+
+    parts:       `frames.PARTS`
+    of_interval: the group of each interval, -1 for none
+    count:       how many groups there are
+    """
     group_of = of_interval[parts["interval"].to_numpy()]
     causes = parts["cause"].astype("category").cat
-    some = np.flatnonzero(group_of >= 0)
-    key = group_of[some] * len(causes.categories) + causes.codes.to_numpy()[some]
+    rows = np.flatnonzero(group_of >= 0)
+    slot = group_of[rows] * len(causes.categories) + causes.codes.to_numpy()[rows]
     sums = {}
     for column in ("ns", "lower_ns", "upper_ns"):
         sums[column] = np.zeros(count * len(causes.categories), np.int64)
-        np.add.at(sums[column], key, parts[column].to_numpy()[some])
-    kept = np.flatnonzero(sums["upper_ns"])
-    number, cause = np.divmod(kept, max(len(causes.categories), 1))
+        np.add.at(sums[column], slot, parts[column].to_numpy()[rows])
+    occurs = np.flatnonzero(sums["upper_ns"])
+    number, cause = np.divmod(occurs, max(len(causes.categories), 1))
     table = {"group": number, "cause": causes.categories.to_numpy(dtype=object)[cause]}
-    table |= {column: total[kept] for column, total in sums.items()}
+    table |= {column: total[occurs] for column, total in sums.items()}
     return frames.check(pd.DataFrame(table), frames.GROUP_PARTS)
 
 
 def _details(details: pd.DataFrame, of_interval: np.ndarray) -> pd.DataFrame:
-    """Sums of `details` by group and name (`_KEY`, ns, bytes)."""
+    """Return the details of all intervals of a group added up: columns `_KEY`, ns and bytes.
+
+    details:     `frames.DETAILS`
+    of_interval: the group of each interval, -1 for none
+    """
     details = details.assign(group=of_interval[details["interval"].to_numpy()])
-    key = ["group", "cause", "detail", "operation", "direction", "memory", "stream"]
-    sums = details[details["group"] >= 0].groupby(key, observed=True)[["ns", "bytes"]].sum()
-    sums = sums.reset_index().astype(dict.fromkeys(key[1:6], object))
-    reason = sums["detail"].isin(DETAILS)
-    sums["why"] = sums["detail"].where(reason & (sums["detail"] != "copy"), "")
-    sums["what"] = sums["detail"].where(~reason | (sums["detail"] == "copy"), sums["operation"])
+    texts = ["cause", "detail", "operation", "direction", "memory"]
+    by_name = details[details["group"] >= 0].groupby(["group", *texts, "stream"], observed=True)
+    sums = by_name[["ns", "bytes"]].sum().reset_index().astype(dict.fromkeys(texts, object))
+    # a detail is a reason (`why`) or the name of something (`what`); "copy" is listed as a reason,
+    # but names something
+    is_reason = sums["detail"].isin(DETAILS) & (sums["detail"] != "copy")
+    sums["why"] = sums["detail"].where(is_reason, "")
+    sums["what"] = sums["detail"].where(~is_reason, sums["operation"])
     sums.loc[sums["cause"] == "memcpy", "what"] = "copy"
     return sums[[*_KEY, "ns", "bytes"]]
 
 
-def _ledger(named: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
-    """`frames.LEDGER`: what has a name, and of each cause the rest."""
-    done = named.groupby(["group", "cause"])["ns"].sum()
-    rest = parts.set_index(["group", "cause"])["ns"].sub(done, fill_value=0).astype(np.int64)
+def _ledger(with_names: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+    """Return `frames.LEDGER`: the time that has a name, and for each cause the rest of its time.
+
+    with_names: columns `_KEY`, ns and bytes
+    parts:      `frames.GROUP_PARTS`
+    """
+    explained = with_names.groupby(["group", "cause"])["ns"].sum()
+    measured = parts.set_index(["group", "cause"])["ns"]
+    rest = measured.sub(explained, fill_value=0).astype(np.int64)
     if (rest < 0).any():
         raise AssertionError(f"more is named than was measured: {rest[rest < 0].head(1).to_dict()}")
-    rest = (
-        rest[rest > 0]
-        .reset_index()
-        .assign(what="", why="", direction="", memory="", stream=-1, bytes=0)
+    without_names = rest[rest > 0].reset_index()
+    without_names = without_names.assign(
+        what="", why="", direction="", memory="", stream=-1, bytes=0
     )
-    whole = pd.concat([named, rest], ignore_index=True).groupby(_KEY, as_index=False).sum()
-    whole = whole[whole["ns"] > 0].sort_values(
-        ["group", "ns"], ascending=[True, False], kind="stable"
-    )
-    return frames.check(whole.reset_index(drop=True), frames.LEDGER)
+    lines = pd.concat([with_names, without_names], ignore_index=True)
+    lines = lines.groupby(_KEY, as_index=False).sum()
+    lines = lines[lines["ns"] > 0]
+    lines = lines.sort_values(["group", "ns"], ascending=[True, False], kind="stable")
+    return frames.check(lines.reset_index(drop=True), frames.LEDGER)
 
 
 def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFrame:
-    """Nanoseconds of kernels by group and name: union of execution on the end record's stream, or
-    while a host timer waited for them."""
-    windows, streams = split.alignment.windows, split.explainer.streams
-    kind, lane, start, end = (
-        windows[c].to_numpy() for c in ("kind", "end_lane", "start_ns", "end_ns")
-    )
-    on_stream = np.flatnonzero((of_interval >= 0) & (kind != "host") & (end > start))
-    keys, sums = list[np.ndarray](), list[np.ndarray]()
-    is_kernel = split.trace.operations["kind"].to_numpy() == KIND["kernel"]
+    """Return how long kernels ran, by group and kernel name: columns `_KEY`, ns and bytes.
 
-    def add(window: np.ndarray, operation: np.ndarray, ns: np.ndarray) -> None:
+    A kernel counts where it ran on the stream of an interval's end, or while a host timer waited
+    for it; kernels that overlap on a stream count once.
+
+    of_interval: the group of each interval, -1 for none
+    """
+    is_kernel = split.trace.operations["kind"].to_numpy() == KIND["kernel"]
+    keys, sums = list[np.ndarray](), list[np.ndarray]()
+    for window, operation, ns in _executed_in(split, of_interval):
         kernels = np.flatnonzero(is_kernel[operation])
         key = of_interval[window[kernels]] * len(ran.names) + ran.name[operation[kernels]]
         row, values = pd.factorize(key)
         keys.append(values)
         sums.append(np.zeros(len(values), np.int64))
         np.add.at(sums[-1], row, ns[kernels])
-
-    for number, mine in group(lane[on_stream], on_stream).items():
-        blocks = streams.blocks(number)
-        first = np.searchsorted(blocks.end, start[mine], side="right")
-        count = np.maximum(np.searchsorted(blocks.start, end[mine]) - first, 0)
-        lot = np.cumsum(count) // _AT_ONCE
-        for some in np.split(np.arange(len(mine)), np.flatnonzero(np.diff(lot)) + 1):
-            owner, block = ragged(first[some], count[some])
-            window = mine[some[owner]]
-            begin = np.maximum(blocks.start[block], start[window])
-            add(window, blocks.ref[block], np.minimum(blocks.end[block], end[window]) - begin)
-    window, operation, ns = split.waited_for
-    add(window, operation, ns)
-    columns = ["group", "cause", "what", "ns"]
-    of, name = np.divmod(np.concatenate(keys), max(len(ran.names), 1))
-    table = pd.DataFrame({"group": of, "what": ran.names["kernel"].to_numpy()[name]})
-    table = table.assign(cause="kernel", ns=np.concatenate(sums))[columns]
-    whole = table.groupby(columns[:3], as_index=False).sum()
+    number, name = np.divmod(np.concatenate(keys), max(len(ran.names), 1))
+    kernel = ran.names["kernel"].to_numpy()[name]
+    table = pd.DataFrame({"group": number, "cause": "kernel", "what": kernel})
+    table = table.assign(ns=np.concatenate(sums))
+    whole = table.groupby(["group", "cause", "what"], as_index=False).sum()
     return whole.assign(why="", direction="", memory="", stream=-1, bytes=0)
 
 
+def _executed_in(
+    split: SplitTrace, of_interval: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield (window, operation, ns) in batches: for how long operations executed in windows that
+    belong to a group.
+
+    In windows on streams an operation is the one that names a block; last come the operations that
+    host timers waited for.
+
+    of_interval: the group of each interval, -1 for none
+    """
+    windows, streams = split.alignment.windows, split.explainer.streams
+    lane = windows["end_lane"].to_numpy()
+    start = windows["start_ns"].to_numpy()
+    end = windows["end_ns"].to_numpy()
+    is_host = (windows["kind"] == "host").to_numpy()
+    on_stream = np.flatnonzero((of_interval >= 0) & ~is_host & (end > start))
+    for number, on_lane in group(lane[on_stream], on_stream).items():
+        blocks = streams.blocks(number)
+        first = np.searchsorted(blocks.end, start[on_lane], side="right")
+        stop = np.searchsorted(blocks.start, end[on_lane])
+        count = np.maximum(stop - first, 0)
+        batch = np.cumsum(count) // _AT_ONCE
+        for rows in np.split(np.arange(len(on_lane)), np.flatnonzero(np.diff(batch)) + 1):
+            owner, block = ragged(first[rows], count[rows])
+            window = on_lane[rows[owner]]
+            begin = np.maximum(blocks.start[block], start[window])
+            over = np.minimum(blocks.end[block], end[window])
+            yield window, blocks.ref[block], over - begin
+    window, operation, ns = split.waited_for
+    yield window, operation, ns
+
+
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:
-    """`frames.ISSUED` of the typical interval of each group."""
+    """Return `frames.ISSUED`: what the typical interval of each group issued, by name.
+
+    groups: `frames.GROUPS`
+    """
     typical, tables = groups["typical"].to_numpy(), list[pd.DataFrame]()
     row = split.trace.operations["row"].to_numpy()
     for window, issue in issued_in(split.alignment, issues, typical):
         name = issues.name[issue]
         kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
+        kernel = issues.first[issue[kernels]]
         blocks = np.zeros(len(name), np.int64)
-        blocks[kernels] = blocks_of(split.trace, row[issues.first[issue[kernels]]])
+        blocks[kernels] = blocks_of(split.trace, row[kernel])
         each = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
         sums = pd.DataFrame(each).groupby(["window", "name"], sort=False)
         count = sums.size().rename("count")

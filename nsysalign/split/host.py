@@ -1,5 +1,11 @@
-"""What the host did: NVTX ranges by name, their time there beside that of their work on the GPU; and
-the gaps in which streams waited for it: by Python samples, by range, by calls of the OS runtime."""
+"""What the host did: how long NVTX ranges took on the host and how long their work took on the GPU;
+and what the host did while streams waited for it, by Python samples, ranges and OS calls.
+
+gap       here, a stretch of cause host: a stream is idle, and its host thread is in no CUDA call
+view      one way to say what gaps were spent in: `all` of them, `python` (functions that were
+          sampled), `range` (NVTX ranges), `os` (calls of the OS runtime)
+outermost a call that is made in no other call of its thread
+"""
 
 from __future__ import annotations
 
@@ -29,34 +35,39 @@ from nsysalign.split.labels import grouped, plain_region
 from nsysalign.text import REPETITION, plural
 from nsysalign.trace.samples import Stacks
 
-#: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
+#: Column -> the kinds of calls whose time it holds.
 _KINDS = {
     "launch_ns": ("launch", "graph_launch"),
     "copy_ns": ("memcpy", "memset"),
     "sync_ns": SYNC_CALLS,
 }
-_SPLIT = (*_KINDS, "other_ns")
-#: Rows per label and view of what the host did, the largest.
+#: These columns, and at last the one for calls of all other kinds.
+_CALL_COLUMNS = (*_KINDS, "other_ns")
+_OTHER = len(_KINDS)
+#: Of what the host did, each label and view shows this many rows, the largest.
 MOST_ROWS = 12
 _REPETITION = re.compile(REPETITION)
 
 
 class OnHost(NamedTuple):
-    """A table, and notes: what neither ranges nor calls account for."""
+    """`frames.HOST_RANGES`, and notes on the work that no interval of a range holds."""
 
     table: pd.DataFrame
     notes: list[str]
 
 
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
-    """`frames.HOST_RANGES`, the longest first.  Empty if an event log says what was measured."""
+    """Return the NVTX ranges of the program by label, those that took longest first.
+
+    The table is empty if an event log says what was measured.
+    """
     trace = replace(trace, ranges=trace.ranges[trace.program_ranges])
     ranges, windows = trace.ranges, alignment.windows
     if (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
-    # first start to last end of each range's work, on whichever streams
-    of_ranges = windows[windows["origin"] == ORIGIN["range"]]
-    spans = of_ranges.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
+    # from the first start to the last end of each range's work, on whichever streams that ran
+    range_windows = windows[windows["origin"] == ORIGIN["range"]]
+    spans = range_windows.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())
     with_work = spans["start"].notna().to_numpy(np.int64)
     notes = _left_out(trace, int(with_work.sum()))
@@ -70,8 +81,8 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         "with_work": with_work,
     }
     by_label = pd.DataFrame(columns | _inside_calls(trace)).groupby("label", sort=False)
-    table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT]].sum()
-    table["outside_ns"] = table["host_ns"] - table[list(_SPLIT)].sum(axis=1)
+    table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_CALL_COLUMNS]].sum()
+    table["outside_ns"] = table["host_ns"] - table[list(_CALL_COLUMNS)].sum(axis=1)
     # the lower median: a time that was measured
     table["median_ns"] = by_label["host_ns"].quantile(0.5, interpolation="lower")
     table["max_ns"] = by_label["host_ns"].max()
@@ -82,8 +93,13 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
 
 
 def _left_out(trace: Trace, with_work: int) -> list[str]:
-    """What the intervals of ranges leave out, as a note: ranges without work (`with_work`: how many have
-    some), and operations that no range of their process was open for."""
+    """Return a note on what the intervals of ranges leave out, if there is anything.
+
+    These are ranges that issued no work, and operations that were issued while no range of their
+    process was open.
+
+    with_work: how many ranges issued work
+    """
     ranges, operations = trace.ranges, trace.operations
     texts = []
     if idle := len(ranges) - with_work:
@@ -107,14 +123,14 @@ def _left_out(trace: Trace, with_work: int) -> list[str]:
 
 
 def _of_operations(ns: np.ndarray, origin: str) -> list[str]:
-    """Operations of these lengths in words, if there are any."""
+    """Return a text on operations of these lengths (ns), in a list that is empty if there are none."""
     if not len(ns):
         return []
     return [f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {origin}"]
 
 
 def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
-    """The label of each NVTX range."""
+    """Return the label of each NVTX range."""
     code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
     regions = [plain_region(str(text)) for text in texts]
     label_of = grouped(regions)
@@ -123,50 +139,58 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
-    """Per range: how long its thread was in calls of each kind while it lasted."""
+    """Return, by column of _CALL_COLUMNS, how long (ns) the thread of each range was in outermost
+    calls of these kinds while the range lasted: int64 arrays with a value per range."""
     calls, ranges = trace.calls, trace.ranges
-    column_of = np.full(len(CALL), len(_KINDS), np.int8)
+    column_of_kind = np.full(len(CALL), _OTHER, np.int8)
     for number, kinds in enumerate(_KINDS.values()):
-        column_of[[CALL[kind] for kind in kinds]] = number
-    outer = np.flatnonzero(trace.outermost)
-    column = column_of[calls["kind"].to_numpy()]
-    by_thread = group(calls["thread"].to_numpy()[outer], outer)
+        column_of_kind[[CALL[kind] for kind in kinds]] = number
+    column = column_of_kind[calls["kind"].to_numpy()]
+    outermost = np.flatnonzero(trace.outermost)
+    by_thread = group(calls["thread"].to_numpy()[outermost], outermost)
     range_start = ranges["start_ns"].to_numpy()
     range_end = ranges["end_ns"].to_numpy()
-    out = {name: np.zeros(len(ranges), np.int64) for name in _SPLIT}
+    out = {name: np.zeros(len(ranges), np.int64) for name in _CALL_COLUMNS}
     for thread, rows in group(ranges["thread"].to_numpy(), np.arange(len(ranges))).items():
         on_thread = by_thread.get(thread, np.empty(0, np.int64))
-        for number, name in enumerate(_SPLIT):
+        for number, name in enumerate(_CALL_COLUMNS):
             in_column = on_thread[column[on_thread] == number]
             start = calls["start_ns"].to_numpy()[in_column]
             end = calls["end_ns"].to_numpy()[in_column]
-            before = covered(start, end, range_start[rows])
-            after = covered(start, end, range_end[rows])
-            out[name][rows] = after - before
+            # time in these calls up to the range's end, without the time up to its start
+            up_to_end = covered(start, end, range_end[rows])
+            up_to_start = covered(start, end, range_start[rows])
+            out[name][rows] = up_to_end - up_to_start
     return out
 
 
 def host_activity(
     trace: Trace, stacks: Stacks | None, measured: pd.DataFrame, segments: pd.DataFrame
 ) -> pd.DataFrame:
-    """`frames.HOST_ACTIVITY`: what the host did in the gaps among these segments.  Per label the
-    total, then each view that has data, its largest row first."""
+    """Return `frames.HOST_ACTIVITY`: what the host did in the gaps among these segments.
+
+    Each label has a row for all its gaps, then rows for each view that has data, the largest first.
+
+    stacks:   the Python samples, None if there are none
+    measured: `frames.INTERVALS`; gaps of other intervals are left out
+    segments: `frames.SEGMENTS`
+    """
     if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
         return frames.empty(frames.HOST_ACTIVITY)
     gaps = host_gaps(measured, segments, trace.calls)
     whole = gaps.groupby("label", sort=False)["ns"].agg(count="size", ns="sum").reset_index()
     whole = whole.assign(view="all", share=1.0)
-    views = [whole]  # per label; the functions that were sampled; ranges and calls
+    views = [whole]
     if stacks is not None:
-        taken = _samples_in(gaps, stacks)
-        whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
-        views.append(_functions(taken, stacks))
+        samples = _samples_in(gaps, stacks)
+        whole["samples"] = whole["label"].map(samples["label"].value_counts()).fillna(0)
+        views.append(_functions(samples, stacks))
     views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
-    usual = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
-    views = [view.assign(**{c: usual[c] for c in usual if c not in view}) for view in views]
+    default = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
+    views = [view.assign(**{c: default[c] for c in default if c not in view}) for view in views]
     # pandas 2 warns of empty tables
-    filled = [view for view in views if len(view)] or views[:1]
-    table = pd.concat(filled, ignore_index=True)
+    not_empty = [view for view in views if len(view)] or views[:1]
+    table = pd.concat(not_empty, ignore_index=True)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
     order = {label: number for number, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
@@ -174,8 +198,11 @@ def host_activity(
 
 
 def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
-    """What gaps were spent in: the views `range` and `os`, the longest rows of each first.  `whole`: ns
-    of all gaps by label."""
+    """Return what gaps were spent in: the views `range` and `os`, the longest rows of each first.
+
+    gaps:  as `host_gaps` returns them
+    whole: how long (ns) all gaps of each label are
+    """
     names = gaps["range"].str.replace(_REPETITION, "", regex=True)
     ranges = gaps[["label", "ns"]].assign(view="range", name=names)
     ranges = ranges[names != gaps["label"]]
@@ -184,60 +211,78 @@ def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.
     sums = pieces[pieces["name"] != ""].groupby(["view", "label", "name"])["ns"]
     sums = sums.agg(count="size", ns="sum").reset_index()
     sums = sums.sort_values(["view", "ns", "name"], ascending=[False, False, True])
-    of_label = whole.reindex(sums["label"]).clip(lower=1)
-    return sums.assign(share=sums["ns"] / of_label.to_numpy())
+    label_ns = whole.reindex(sums["label"]).clip(lower=1)
+    return sums.assign(share=sums["ns"] / label_ns.to_numpy())
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """The segments of cause host: label, start_ns, end_ns, ns; `thread`, the nsys globalTid due to
-    issue what the stream waited for, -1 if the trace does not say; `range`, the innermost NVTX
-    range, ''.  `calls`: columns row and thread.
+    """Return the segments of cause host of these intervals, with the thread that each is about.
 
-    A segment belongs to the thread of the next API call of its interval: everything after it in a
-    gap, up to the call that issues the next operation, is on the same thread.  Those of a host timer
-    always belong to the timer's own thread.
+    The columns are label, start_ns, end_ns, ns, thread and range:
+
+    thread: the globalTid of the thread that was to issue what the stream waited for, -1 if the
+            trace does not say
+    range:  the innermost NVTX range of this thread, '' for none
+
+    A segment is about the thread of the next CUDA call in its interval: whatever follows in a gap,
+    up to the call that issues the next operation, happens on the same thread.  Segments of a host
+    timer are always about the timer's own thread.
+
+    intervals: columns interval and label
+    segments:  `frames.SEGMENTS`
+    calls:     columns row and thread
     """
     host = segments[segments["cause"] == "host"]
-    rows = segments["ref_id"].where(segments["ref_kind"] == "api")
-    following = rows.groupby(segments["interval"]).bfill()[host.index]
-    thread = calls.drop_duplicates("row").set_index("row")["thread"].reindex(following)
+    call_row = segments["ref_id"].where(segments["ref_kind"] == "api")
+    next_call_row = call_row.groupby(segments["interval"]).bfill()[host.index]
+    thread_of_row = calls.drop_duplicates("row").set_index("row")["thread"]
+    thread = thread_of_row.reindex(next_call_row)
     gaps = host[["start_ns", "end_ns"]].assign(
         label=intervals.set_index("interval")["label"].reindex(host["interval"]).to_numpy(),
         ns=host["end_ns"] - host["start_ns"],
         thread=thread.fillna(-1).to_numpy(np.int64),
         range=host["detail"].where(host["ref_kind"] == "nvtx", ""),
     )
-    return gaps.dropna(subset="label")  # a gap of the run itself has none
+    return gaps.dropna(subset="label")  # gaps of intervals that were not given have no label
 
 
 def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
-    """label and stack of samples that fall into gaps on their threads.  Where gaps of several
-    intervals overlap, a sample counts once for each label."""
+    """Return the samples that were taken during gaps, with the columns label, sample and stack.
+
+    Samples are of the main thread of a process.  A sample in gaps of several intervals counts once
+    for each label.
+    """
     thread = gaps["thread"].to_numpy()
     main = tid_of(thread) == pid_of(thread)
     parts = [pd.DataFrame({"label": [], "sample": []})]
     for process in np.unique(samples.process):
-        of_process = gaps[main & (process_of(thread) == process)]
+        process_gaps = gaps[main & (process_of(thread) == process)]
         rows = np.flatnonzero(samples.process == process)
         time = samples.t_ns[rows]
-        first = np.searchsorted(time, of_process["start_ns"])
-        last = np.searchsorted(time, of_process["end_ns"])
-        gap, place = ragged(first, np.maximum(last - first, 0))
-        label = of_process["label"].iloc[gap].array
+        first = np.searchsorted(time, process_gaps["start_ns"])
+        stop = np.searchsorted(time, process_gaps["end_ns"])
+        gap, place = ragged(first, np.maximum(stop - first, 0))
+        label = process_gaps["label"].iloc[gap].array
         parts.append(pd.DataFrame({"label": label, "sample": rows[place]}))
-    taken = pd.concat(parts).drop_duplicates()
-    return taken.assign(stack=samples.stack[taken["sample"].to_numpy(np.int64)])
+    inside = pd.concat(parts).drop_duplicates()
+    return inside.assign(stack=samples.stack[inside["sample"].to_numpy(np.int64)])
 
 
-def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
-    """Samples by the innermost function of the program's own code, if there is one, at its line with
-    most samples, and what ran inside it most often."""
+def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+    """Return the view `python`: how many samples each function of the program got.
 
-    def usual(values: pd.Series) -> object:
-        return min(multimode(values))  # of the most frequent values the smallest
+    The function of a sample is the innermost one of the program's own code, or the innermost of
+    all if none is.  Its place is its line with most samples; `within` says which function ran
+    inside it most often.
+
+    inside: columns label and stack, as `_samples_in` returns them
+    """
+
+    def most_frequent(values: pd.Series) -> object:
+        return min(multimode(values))  # the smallest if there are several
 
     rows = []
-    for label, stack in zip(taken["label"], taken["stack"].tolist(), strict=True):
+    for label, stack in zip(inside["label"], inside["stack"].tolist(), strict=True):
         frames_of_stack = samples.frames[stack]
         if not frames_of_stack:
             continue
@@ -247,27 +292,36 @@ def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
         rows.append((label, user.function, user.file, user.line, within))
     key = ["label", "name", "file"]
     table = pd.DataFrame(rows, columns=[*key, "line", "within"]).groupby(key)
-    table = table.agg(samples=("line", "size"), line=("line", usual), within=("within", usual))
+    table = table.agg(
+        samples=("line", "size"), line=("line", most_frequent), within=("within", most_frequent)
+    )
     table = table.reset_index().sort_values(["samples", "name", "file"], ascending=[False, True, True])  # fmt: skip
     place = [f"{file}:{line}" for file, line in zip(table["file"], table["line"], strict=True)]
-    of_label = taken["label"].value_counts().reindex(table["label"]).to_numpy()
-    return table.assign(view="python", place=place, share=table["samples"] / of_label)
+    label_samples = inside["label"].value_counts().reindex(table["label"]).to_numpy()
+    return table.assign(view="python", place=place, share=table["samples"] / label_samples)
 
 
 def _os_calls(gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:
-    """Pieces (label, name, ns) of calls of the OS runtime on the gaps' threads."""
+    """Return how the gaps' threads spent them in calls of the OS runtime.
+
+    The table has the columns label, ns and name: a row for each stretch of a call in a gap.
+    """
     parts = [pd.DataFrame({"label": [], "name": [], "ns": []}, dtype=object)]
     for thread, on_thread in gaps[gaps["thread"] >= 0].groupby("thread"):
         calls = os_calls[os_calls["thread"] == thread].sort_values("start_ns", kind="stable")
         # nested calls count once
-        call, begin, over = disjoint(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-        start, end = on_thread["start_ns"].to_numpy(), on_thread["end_ns"].to_numpy()
-        cut = tile(start, end, begin, over)
-        busy = np.flatnonzero(cut.block >= 0)
-        number = calls["name_id"].iloc[call[cut.block[busy]]]
+        call, call_start, call_end = disjoint(
+            calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+        )
+        gap_start = on_thread["start_ns"].to_numpy()
+        gap_end = on_thread["end_ns"].to_numpy()
+        cut = tile(gap_start, gap_end, call_start, call_end)
+        inside = np.flatnonzero(cut.block >= 0)
+        call_inside = call[cut.block[inside]]
+        name_id = calls["name_id"].iloc[call_inside]
         piece = {
-            "label": on_thread["label"].iloc[cut.piece[busy]].array,
-            "ns": (cut.end - cut.start)[busy],
+            "label": on_thread["label"].iloc[cut.piece[inside]].array,
+            "ns": (cut.end - cut.start)[inside],
         }
-        parts.append(pd.DataFrame(piece).assign(name=[names.get(n, "OS call") for n in number]))
+        parts.append(pd.DataFrame(piece).assign(name=[names.get(n, "OS call") for n in name_id]))
     return pd.concat(parts, ignore_index=True)

@@ -1,7 +1,16 @@
-"""Windows on a host thread (kind host): two readings of a host clock around a region.
+"""Host timers: windows of kind host, measured by two readings of a host clock around some code.
 
-In a copy or synchronisation call the time belongs to what the call waits for: first what was issued
-inside the interval (its kind), then what was queued before it.
+    thread    |t0       [launch)       [synchronise                    )       |t1
+    stream               [A            )[B                        )
+    split     |host     |launch|host   |A |B                      |sync|host    |
+
+piece     a stretch of a window with one cause; pieces tile the window
+issued    by when the host began the call that launches an operation
+waiting   of a call: a synchronisation, or a copy that returns only when it is done
+
+A window of this kind is split by what its thread did.  The time in a call that waits belongs to
+what the call waits for: to work that was issued inside the window, by its kind, before work that
+was queued before the window.
 """
 
 from __future__ import annotations
@@ -38,9 +47,10 @@ from nsysalign.split.busy import Blocks, first_of
 from nsysalign.split.gaps import NEVER, Explainer, Windows, host_pieces
 from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 
-#: A launch this many times slower than the median of its name, with this many operations
-#: unfinished, was blocked.
+#: A launch was blocked by a full queue if it took this many times longer than the median of its
+#: name while at least this many operations of its stream had been issued and had not finished.
 _SLOW, _QUEUE_DEPTH = 10, 900
+#: Kernels in windows that are held at once.
 _KERNELS_AT_ONCE = 1 << 21
 #: Flags of an interval.
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
@@ -48,7 +58,7 @@ NO_WORK = "no-gpu-work"
 
 
 def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Tile spans of windows with pieces, exactly."""
+    """Return pieces that tile these spans of host timers exactly, sorted by window and time."""
     pieces = _by_thread(explainer, windows, spans)
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
@@ -57,24 +67,25 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     waiting = np.isin(kind, [CALL[name] for name in SYNC_CALLS])
     waiting |= staging | _synchronous_copies(explainer.trace, call, kind)
     launching = ~waiting & np.isin(kind, [CALL[name] for name in ISSUING_CALLS])
-    # calls that neither launch nor wait are `api` here (records and queries too); what is no call
-    # keeps its cause
+    # calls that neither launch nor wait are `api` here, records and queries too; pieces outside of
+    # calls keep their causes
     cause = np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8)
-    plain = replace(pieces, cause=cause)
-    on_lanes = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
+    with_plain_cause = replace(pieces, cause=cause)
+    with_lane = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
     waits = _Waits(
         explainer=explainer,
         windows=windows,
-        pieces=on_lanes.take(waiting),
+        pieces=with_lane.take(waiting),
         kind=kind[waiting],
         staging=staging[waiting],
     )
-    launches = _launches(explainer, on_lanes.take(launching))
-    return join([plain.take(~(waiting | launching)), launches, waits.explained()])
+    launches = _launches(explainer, with_lane.take(launching))
+    rest = with_plain_cause.take(~(waiting | launching))
+    return join([rest, launches, waits.explained()])
 
 
 def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """What the thread of each window did in its spans."""
+    """Return pieces that tile these spans by what the thread of each window did."""
     pieces: list[Pieces] = []
     lasting = np.flatnonzero(spans.end > spans.start)
     threads = windows.thread[spans.window[lasting]]
@@ -84,7 +95,10 @@ def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
 
 
 def _staging(explainer: Explainer, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Bool, per call: a copy that has to stage pageable memory."""
+    """Return, per call, whether it is a copy that has to stage pageable memory.
+
+    call, kind: positions of calls and codes of their kinds, arrays of equal length
+    """
     staging = np.zeros(len(kind), dtype=bool)
     copies = np.flatnonzero(kind == CALL["memcpy"])
     staging[copies] = np.isin(call[copies], explainer.call[explainer.pageable])
@@ -92,52 +106,68 @@ def _staging(explainer: Explainer, call: np.ndarray, kind: np.ndarray) -> np.nda
 
 
 def _synchronous_copies(trace: Trace, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
-    """Bool, per call: a copy that is synchronous by its name."""
+    """Return, per call, whether it is a copy that is synchronous by its name.
+
+    call, kind: positions of calls and codes of their kinds, arrays of equal length
+    """
     synchronous = np.zeros(len(kind), dtype=bool)
     copies = np.flatnonzero(kind == CALL["memcpy"])
-    names = pd.Series(trace.calls["name_id"].to_numpy()[call[copies]]).map(trace.names)
+    name_id = trace.calls["name_id"].to_numpy()[call[copies]]
+    names = pd.Series(name_id).map(trace.names)
     synchronous[copies] = ~names.astype("str").str.contains("Async", regex=False)
     return synchronous
 
 
 def _lane_of_calls(explainer: Explainer) -> np.ndarray:
-    """Per call of the trace, the lane of the first operation that it issued, -1 for none."""
+    """Return, per call of the trace, the lane of the first operation that it issued, -1 for none."""
     lane = np.full(len(explainer.trace.calls), -1, dtype=np.int64)
-    issued = np.flatnonzero(explainer.call >= 0)[::-1]  # the first one is written last
-    lane[explainer.call[issued]] = explainer.alignment.operation_lane[issued]
+    issued = np.flatnonzero(explainer.call >= 0)
+    last_to_first = np.flip(issued)  # of several operations of a call the first is written last
+    lane[explainer.call[last_to_first]] = explainer.alignment.operation_lane[last_to_first]
     return lane
 
 
 def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
-    """Launches, and among them the ones that a full queue blocks."""
+    """Return the pieces with the cause of a launch: `queued` if a full queue blocked it, and
+    `api_launch` otherwise.
+
+    pieces: stretches of launch calls; `ref` is the call, `lane` the lane that it launches to
+    """
     call = pieces.ref
     duration = explainer.call_end - explainer.call_start
     name = explainer.trace.calls["name_id"].to_numpy()
+    name_of_piece = name[call]
     usual = np.zeros(len(call))
-    for number in np.unique(name[call]):
-        usual[name[call] == number] = max(np.median(duration[name == number]), 1)
-    slow = duration[call] > _SLOW * usual
-    lane = np.where(slow, pieces.lane, -1)
+    for name_id in np.unique(name_of_piece):
+        median = np.median(duration[name == name_id])
+        usual[name_of_piece == name_id] = max(median, 1)
+    is_slow = duration[call] > _SLOW * usual
+    lane_if_slow = np.where(is_slow, pieces.lane, -1)
     blocked = np.zeros(len(call), dtype=bool)
-    for number in np.unique(lane[lane >= 0]).tolist():
-        times = explainer.per_lane[number].times
-        rows = np.flatnonzero(lane == number)
+    for lane in np.unique(lane_if_slow[lane_if_slow >= 0]).tolist():
+        times = explainer.per_lane[lane].times
+        rows = np.flatnonzero(lane_if_slow == lane)
         begin = explainer.call_start[call[rows]]
-        issued = np.searchsorted(times.issue_ns, begin)
+        issued = np.searchsorted(times.issue_ns, begin)  # these are sorted
         finished = np.searchsorted(np.sort(times.end_ns), begin, side="right")
-        blocked[rows] = issued - finished >= _QUEUE_DEPTH
+        in_queue = issued - finished
+        blocked[rows] = in_queue >= _QUEUE_DEPTH
     return replace(
         pieces,
         cause=np.where(blocked, CAUSE["queued"], CAUSE["api_launch"]).astype(np.int8),
         detail=np.where(blocked, DETAIL["full-queue"], 0).astype(np.int8),
-        lane=np.where(blocked, lane, -1),
+        lane=np.where(blocked, lane_if_slow, -1),
     )
 
 
 @dataclass(frozen=True)
 class _Executions(Columns):
-    """What executes while calls wait for it: the number of the piece, when, and the operation; arrays of
-    equal length."""
+    """Stretches in which an operation executes while a call waits for it: arrays of equal length.
+
+    piece:      the position of the call's piece
+    start, end: ns
+    operation:  its position
+    """
 
     piece: np.ndarray
     start: np.ndarray
@@ -147,8 +177,12 @@ class _Executions(Columns):
 
 @dataclass(frozen=True)
 class _Waits:
-    """Copy and synchronisation calls of host timers.  Per piece, the kind of its call, and whether that
-    stages pageable memory."""
+    """Stretches of calls that wait, in host timers.
+
+    pieces:  the stretches; `ref` is the call, `lane` the lane of the operation that it issued
+    kind:    per piece, the code of the call's kind
+    staging: per piece, whether the call is a copy that stages pageable memory
+    """
 
     explainer: Explainer
     windows: Windows
@@ -157,17 +191,21 @@ class _Waits:
     staging: np.ndarray
 
     def explained(self) -> Pieces:
-        """The same time, by what the calls wait for: first what was issued inside the interval, by its
-        kind, then what was there before."""
+        """Return pieces that tile the same time by what the calls wait for.
+
+        Work that was issued inside the window comes first, by its kind, then work that was queued
+        before the window, then the call itself.
+        """
         explainer, pieces = self.explainer, self.pieces
-        # the pieces end to end on an axis of their own: blocks of all of them are sorted and disjoint
+        # pieces overlap in time; laid end to end on an axis of their own they do not, and blocks of
+        # all of them are sorted and disjoint
         length = pieces.end - pieces.start
         base = np.cumsum(length) - length
         shift = base - pieces.start
         blocks, rank_of_block = first_of(self._layers(shift))
         cut = tile(base, base + length, blocks.start, blocks.end)
         operation = pick(blocks.ref, cut.block, -1)
-        rank = pick(rank_of_block, cut.block, -1)
+        rank = pick(rank_of_block, cut.block, -1)  # a kind of operation, WORK for earlier work
         busy = rank >= 0
         earlier = rank == WORK
         staging = self.staging[cut.piece]
@@ -190,12 +228,18 @@ class _Waits:
         )
 
     def _layers(self, shift: np.ndarray) -> list[Blocks]:
-        """Blocks of what executes, on the axis of `shift`, in order of priority: the kinds of what was
-        issued inside the interval (their codes are in this order), then what was issued before."""
+        """Return the blocks that execute while the calls wait, as layers in order of priority.
+
+        There is a layer for each kind of work that was issued inside the window, in the order of
+        the kinds' codes, and a last one for work that was issued before.
+
+        shift: per piece, what takes its times to the axis on which all pieces lie end to end
+        """
         executions = self._executions()
         operation = executions.operation
         issue = pick(self.explainer.call_start, self.explainer.call[operation], NEVER)
-        inside = issue >= self.windows.start[self.pieces.window[executions.piece]]
+        window = self.pieces.window[executions.piece]
+        inside = issue >= self.windows.start[window]
         rank = np.where(inside, self.explainer.kind[operation], WORK)
         start = executions.start + shift[executions.piece]
         end = executions.end + shift[executions.piece]
@@ -208,8 +252,8 @@ class _Waits:
         return layers
 
     def _executions(self) -> _Executions:
-        """What executes on the streams that the calls wait for.  A call waits only for work issued
-        before it."""
+        """Return what executes on the lanes that the calls wait for, of the work that was issued
+        before each call."""
         explainer, pieces = self.explainer, self.pieces
         empty = np.empty(0, np.int64)
         parts = [_Executions(empty, empty, empty, empty)]
@@ -218,16 +262,21 @@ class _Waits:
             cut = tile(pieces.start[waiting], pieces.end[waiting], blocks.start, blocks.end)
             operation = pick(blocks.ref, cut.block, -1)
             piece = waiting[cut.piece]
-            issue = pick(explainer.call_start, pick(explainer.call, operation, -1), NEVER)
-            issued = issue <= explainer.call_start[pieces.ref[piece]]
+            issuing_call = pick(explainer.call, operation, -1)
+            issue = pick(explainer.call_start, issuing_call, NEVER)
+            waiting_call = pieces.ref[piece]
+            issued_before = issue <= explainer.call_start[waiting_call]
             executions = _Executions(piece, cut.start, cut.end, operation)
-            parts.append(executions.take((operation >= 0) & issued))
+            parts.append(executions.take((operation >= 0) & issued_before))
         return _Executions.joined(parts)
 
     def _waiting_for_lanes(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Lanes, and which pieces wait for each: a stream synchronisation or a copy waits for its
-        stream, a copy also for the streams that the legacy default stream's order puts before it, any
-        other call for all of the process."""
+        """Yield each lane with the positions of the pieces that wait for it.
+
+        A stream synchronisation and a copy wait for their stream; a copy waits also for the streams
+        that the order of the legacy default stream puts before it.  Any other call waits for all
+        streams of the process.
+        """
         explainer, pieces = self.explainer, self.pieces
         lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
         sync = positions(pieces.ref, syncs["call"].to_numpy())
@@ -239,10 +288,11 @@ class _Waits:
             lane: explainer.default_stream_rivals(lane)
             for lane in set(copying[copying >= 0].tolist())
         }
-        for number, owner in enumerate(lanes["process"].tolist()):
-            behind = [lane for lane, before in rivals.items() if number in before]
-            of_stream = (stream == number) | np.isin(copying, behind)
-            rows = np.flatnonzero(np.where(stream >= 0, of_stream, process == owner))
+        for number, lane_process in enumerate(lanes["process"].tolist()):
+            copied_behind = [lane for lane, before in rivals.items() if number in before]
+            for_lane = (stream == number) | np.isin(copying, copied_behind)
+            for_process = process == lane_process
+            rows = np.flatnonzero(np.where(stream >= 0, for_lane, for_process))
             if len(rows):
                 yield number, rows
 
@@ -254,14 +304,21 @@ def kernels_issued_inside(
     close_ns: np.ndarray,
     kinds: Sequence[str] = ("kernel",),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(union of the kernels, or operations of other kinds, that were issued inside, wherever they
-    ran; how much of it ran after the end) in ns per window."""
+    """Return, per window, (for how long the kernels ran that were issued inside it, how long of that
+    lay after its end), both in ns.
+
+    Kernels count wherever they ran; where several ran at once, the time counts once.
+
+    process:           per window, its process
+    open_ns, close_ns: per window, when it begins and ends
+    kinds:             the kinds of operations that count as kernels
+    """
     operations = trace.operations
-    of_kinds = np.isin(operations["kind"].to_numpy(), [KIND[kind] for kind in kinds])
+    is_kernel = np.isin(operations["kind"].to_numpy(), [KIND[kind] for kind in kinds])
     total = np.zeros(len(process), np.int64)
     outside = np.zeros(len(process), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        issued, issue = issued_by(trace, number, of_kinds)
+        issued, issue = issued_by(trace, number, is_kernel)
         start = operations["start_ns"].to_numpy()[issued]
         end = operations["end_ns"].to_numpy()[issued]
         first = np.searchsorted(issue, open_ns[windows])
@@ -269,33 +326,41 @@ def kernels_issued_inside(
         with_work = np.flatnonzero(count > 0)
         batch = np.cumsum(count[with_work]) // _KERNELS_AT_ONCE
         for rows in np.split(with_work, np.flatnonzero(np.diff(batch)) + 1):
-            owner, kernel = ragged(first[rows], count[rows])
-            kernel = kernel[np.lexsort((start[kernel], owner))]
+            owner, unsorted = ragged(first[rows], count[rows])
+            kernel = unsorted[np.lexsort((start[unsorted], owner))]  # by owner, then start
             begin, reach = _added_to_union(owner, start[kernel], end[kernel])
             window = windows[rows[owner]]
-            np.add.at(total, window, reach - np.minimum(begin, reach))
-            begin = np.maximum(begin, close_ns[window])
-            np.add.at(outside, window, np.maximum(reach - begin, 0))
+            np.add.at(total, window, np.maximum(reach - begin, 0))
+            begin_outside = np.maximum(begin, close_ns[window])
+            np.add.at(outside, window, np.maximum(reach - begin_outside, 0))
     return total, outside
 
 
 def _added_to_union(
     owner: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(begin, end) of what each interval adds to the union of its owner's intervals that began before
-    it; the intervals are sorted by owner, then start.  What adds nothing ends before it begins."""
-    reach = pd.Series(end).groupby(owner).cummax().to_numpy()
+    """Return (begin, end) of what each interval adds to the union of its owner's earlier intervals.
+
+    An interval that adds nothing gets an end that is not later than its begin.
+
+    owner, start, end: arrays of equal length, sorted by owner, then start
+    """
+    reach = pd.Series(end).groupby(owner).cummax().to_numpy()  # the latest end so far
     begin = start.copy()
-    later = np.flatnonzero(owner[1:] == owner[:-1]) + 1
-    begin[later] = np.maximum(begin[later], reach[later - 1])
+    not_first = np.flatnonzero(owner[1:] == owner[:-1]) + 1
+    begin[not_first] = np.maximum(begin[not_first], reach[not_first - 1])
     return begin, reach
 
 
 def busy_inside(
     trace: Trace, process: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
 ) -> np.ndarray:
-    """For how long (ns) per window anything of its process executed on a GPU, whoever issued it and
-    whenever."""
+    """Return, per window, how long (ns) anything of its process executed on a GPU, whichever thread
+    issued it and whenever.
+
+    process:          per window, its process
+    start_ns, end_ns: per window, when it begins and ends
+    """
     operations = trace.operations
     start = operations["start_ns"].to_numpy()
     end = operations["end_ns"].to_numpy()
@@ -312,8 +377,12 @@ def busy_inside(
 def issued_by(
     trace: Trace, process: int, wanted: np.ndarray | bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The `wanted` operations (a mask) of a process that a call issued, in the order of these calls, and
-    when these began."""
+    """Return (operations of a process in the order in which they were issued, when that was).
+
+    Operations of which the trace has no call are left out.
+
+    wanted: per operation of the trace, whether it may be among them; True for all
+    """
     call = trace.operations["call"].to_numpy()
     of_process = trace.operations["process"].to_numpy() == process
     operations = np.flatnonzero(of_process & (call >= 0) & wanted)
@@ -323,20 +392,22 @@ def issued_by(
 
 
 def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
-    """Per window, the flags that hold; () for other kinds than host: does the program wait for the
-    GPU before the first reading, and before the second?
+    """Return, per window, the flags of a host timer: whether the program waits for the GPU before the
+    first reading of the clock, and before the second.  () for other windows.
 
     y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
     y sync   |t0   s launch            |t1      only before: the enqueueing
              |t0   s launch   y sync   |t1      only after: and what was queued before
              |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
 
-    synchronised-before: the thread waited for the GPU after the last work that it issued before the
-    window, and not inside an earlier window (a loop that synchronises only after has waited there,
-    in its previous repetition). synchronised-after: inside, it waited after the last work that it
-    issued there, or issued none and waited. idle-before: everything that its process had issued
-    before the window had ended when the window began. no-gpu-work: its process issued nothing inside,
-    and nothing of it executed.
+    synchronised-before   after the last work that the thread issued before the window, it waited for
+                          the GPU; a wait inside an earlier window does not count (a loop that
+                          synchronises only at its end has waited there)
+    synchronised-after    inside the window the thread waited, after the last work that it issued there
+                          if it issued any
+    idle-before           all work that the process had issued before the window had ended when the
+                          window began
+    no-gpu-work           the process issued no work inside the window, and none executed
     """
     windows = alignment.windows
     rows = np.flatnonzero((windows["kind"] == "host").to_numpy())
@@ -353,7 +424,10 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Bool, per window of a host timer: synchronised before, and after."""
+    """Return, per host timer, (whether it is synchronised-before, whether it is synchronised-after).
+
+    timers: rows of `alignment.windows`
+    """
     outer = trace.calls[trace.outermost]
     kind = outer["kind"]
     waits = kind.isin([CALL[name] for name in SYNC_CALLS]) & (outer["return_value"] == 0)
@@ -375,8 +449,10 @@ def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
 
 
 def _without_work(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Bool, per window of a host timer: its process's work had ended when it began; its process issued
-    nothing inside and nothing of it executed."""
+    """Return, per host timer, (whether it is idle-before, whether it has no-gpu-work).
+
+    timers: rows of `alignment.windows`
+    """
     process = timers["process"].to_numpy()
     start = timers["start_ns"].to_numpy()
     stop = timers["end_ns"].to_numpy()
@@ -393,5 +469,6 @@ def _without_work(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
 
 
 def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:
-    """The latest of some sorted times that is not later than each of `until`."""
-    return np.append(NEVER, times)[np.searchsorted(times, until, side="right")]
+    """Return, per time of `until`, the latest of the sorted `times` that is not later, or NEVER."""
+    count = np.searchsorted(times, until, side="right")
+    return np.append(NEVER, times)[count]
