@@ -1,13 +1,19 @@
 """What was issued between the two records of each window: the kind of work that it measured.
 
-    thread   | record   s a   s b   y   s a   record |        three operations, one wait between two of them
+    thread   | record   s a   s b   y   s a   record |        three issues, one wait between two of them
     stream              ....AAAA  BBBB   ...AAAA              what ran inside is another question
 
-An operation counts where the call that issued it began, on the window's thread or for the stream of its
-start record; of a host timer, which has no stream, for the streams on which its thread issues work itself:
-backward passes are issued by a thread of autograd's.  What one call issues together, such as the nodes
-of a graph, is one issue.  Never what happened to run meanwhile: work that was queued before fills a
-window of any length.
+issue     the work that one call launches: an operation, or all nodes of a graph
+window    a measured interval: a row of `alignment.windows`
+name      the name of an operation, or "CUDA graph", as a number: an index of `Issues.names`
+content   a number that is equal for the same operations, equally often
+batch     windows that are looked at together, to bound the memory
+
+An issue belongs to a window if its call began inside the window and was made by the window's thread
+or launched to the stream of the window's start record.  A host timer has no such stream: it has the
+issues for all streams to which its thread launches work itself, so that a backward pass, which a
+thread of autograd launches, is among them.  What happens to run in a window does not count: work
+that was queued before fills a window of any length.
 """
 
 from __future__ import annotations
@@ -26,15 +32,15 @@ from nsysalign.split.labels import Ran
 
 #: Pairs of a window and an issue in it that are held at once.
 _AT_ONCE = 1 << 20
-#: If the windows of a thread together hold more issues than this, and this many times more than
-#: exist (ranges in ranges in ranges), only what running sums say is known of them.
+#: If the windows of a thread together hold more than _MANY issues and over _TIMES times as many as
+#: exist (ranges in ranges in ranges), they are not counted one by one: only their waits are known.
 _MANY, _TIMES = 1 << 23, 16
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
 
 
 class Inside(NamedTuple):
-    """Issues in windows: arrays of equal length, positions in windows and in issues."""
+    """Pairs of a window and an issue in it: positions, in arrays of equal length."""
 
     window: np.ndarray
     issue: np.ndarray
@@ -42,14 +48,20 @@ class Inside(NamedTuple):
 
 @dataclass(frozen=True)
 class Issues:
-    """One per call that issued operations, in the order in which these calls began: arrays of equal
-    length.
+    """All issues of a trace, in the order in which their calls began: arrays of equal length.
 
-    first: its first operation (a position in operations).  process, thread, lane: who issued it, and
-    for which stream.  name: a number of its name (`names`, `kinds`: by that number).
-    content: an int64 that is equal for issues of the same operations, a graph's nodes included.
-    size: bytes.  busy_ns: how long its operations ran.  end_ns: when the last of them ended.  new: it
-    launches a kernel that its process has not launched before.
+    at_ns:    when the call began
+    first:    the position of its first operation
+    process, thread: which thread made the call (globalPid, globalTid)
+    lane:     to which stream it launched its first operation
+    name:     its name
+    content:  int64, equal for issues of the same operations, with all nodes of a graph
+    size:     the bytes that it copies or sets
+    busy_ns:  how long its operations ran, added up
+    end_ns:   when the last of them ended
+    new:      whether it launches a kernel that its process has not launched before
+
+    names, kinds: the text and the kind of operation of each name
     """
 
     at_ns: np.ndarray
@@ -68,16 +80,22 @@ class Issues:
 
 
 class Work(NamedTuple):
-    """What each window issued: arrays of one value per window, 0 where it issued nothing.
+    """What each window issued: arrays with a value per window, 0 where it issued nothing.
 
-    operations: issues.  graphs: of these, graph launches.  size: bytes.  content: equal for the same
-    operations, equally often; names: equal for the same names, however often; name_bits: a bit for each
-    name (of 63, which some share), 0 where it launched a graph, which stands for any.  grids: equal for
-    the same kernels with the same grids, and blocks: of all grids together; both 0 where it was not
-    asked for.  main: the name that ran longest (-1: none).  busy_ns: how long its work ran, on any stream
-    and at any time.  waits: synchronisations between
-    the first and the last issue.  late: whether over half of its work ended after the window.  new:
-    whether it launched a kernel that is new to its process.
+    operations: how many issues it has
+    graphs:     how many of them launch a graph
+    size:       the bytes that they copy or set
+    content:    equal for the same operations, equally often
+    names:      equal for the same names, however often
+    name_bits:  a bit for each name (some names share one of 63 bits); 0 if it launched a graph, in
+                which any kernel may be
+    grids:      equal for the same kernels with the same grids; 0 if it was not asked for
+    blocks:     how many blocks all these grids have together; 0 if it was not asked for
+    main:       the name that ran longest, -1 for none
+    busy_ns:    how long its work ran, on any stream and at any time
+    waits:      how many synchronisations lie between its first and its last issue
+    late:       whether over half of its work ended after the window
+    new:        whether it launched a kernel that is new to its process
     """
 
     operations: np.ndarray
@@ -96,167 +114,237 @@ class Work(NamedTuple):
 
 
 def issues_of(ran: Ran, alignment: Alignment) -> Issues:
-    """All issues of a trace."""
+    """Return all issues of a trace, in the order in which their calls began."""
     operations, calls = ran.trace.operations, ran.trace.calls
     call = operations["call"].to_numpy()
     rows = np.flatnonzero(call >= 0)
     if not rising(call[rows]):  # calls are sorted by their starts
         rows = rows[np.argsort(call[rows], kind="stable")]
+    # the operations of an issue come together: `begins` says where each issue begins among the rows
     begins = np.flatnonzero(np.diff(call[rows], prepend=-1))
-    first, of_call = rows[begins], call[rows[begins]]
-    kind, node, start, end, size = (
-        operations[c].to_numpy() for c in ("kind", "graph_node", "start_ns", "end_ns", "bytes")
-    )
-    count = len(ran.names)
-    weight = np.random.default_rng(1).integers(1 << 62, size=count)
-    graph = (kind[first] == KIND["graph"]) | (node[first] >= 0)
-    graph |= calls["kind"].to_numpy()[of_call] == CALL["graph_launch"]
-    name = np.where(graph, count, ran.name[first])  # behind all others
+    first = rows[begins]
+    issuing_call = call[first]
+    end = operations["end_ns"].to_numpy()
+    length = end - operations["start_ns"].to_numpy()
+    size = operations["bytes"].to_numpy()
+    first_kind = operations["kind"].to_numpy()[first]
+    first_node = operations["graph_node"].to_numpy()[first]
+    is_graph = (first_kind == KIND["graph"]) | (first_node >= 0)
+    is_graph |= calls["kind"].to_numpy()[issuing_call] == CALL["graph_launch"]
+    graph_name = len(ran.names)  # behind all other names
+    name = np.where(is_graph, graph_name, ran.name[first])
     process = operations["process"].to_numpy()[first]
-    number, processes = pd.factorize(process)
-    launched = pd.Series(name.astype(np.int64) * max(len(processes), 1) + number)
-    of_kernel = (kind[first] == KIND["kernel"]) & ~graph
+    launches_kernel = (first_kind == KIND["kernel"]) & ~is_graph
+    # content is a sum of random numbers, one for each name
+    weight = np.random.default_rng(1).integers(1 << 62, size=graph_name)
     # there may be millions: columns of one value take no memory, and most fit into half of it
     return Issues(
-        at_ns=calls["start_ns"].to_numpy()[of_call],
+        at_ns=calls["start_ns"].to_numpy()[issuing_call],
         first=frames.narrow(first),
         process=frames.narrow(process),
-        thread=frames.narrow(calls["thread"].to_numpy()[of_call]),
+        thread=frames.narrow(calls["thread"].to_numpy()[issuing_call]),
         lane=frames.narrow(np.asarray(alignment.operation_lane)[first]),
         name=frames.narrow(name),
         content=_sums(weight[ran.name[rows]], begins),
         size=frames.narrow(_sums(size[rows], begins)),
-        busy_ns=frames.narrow(_sums((end - start)[rows], begins)),
+        busy_ns=frames.narrow(_sums(length[rows], begins)),
         end_ns=np.maximum.reduceat(end[rows], begins) if len(rows) else end[:0],
-        new=of_kernel & ~launched.duplicated().to_numpy(),
+        new=launches_kernel & _is_first_of_process(name, process),
         names=[*ran.names["kernel"].tolist(), "CUDA graph"],
         kinds=np.append(ran.names["kind"].to_numpy(), KIND["graph"]),
     )
 
 
+def _is_first_of_process(name: np.ndarray, process: np.ndarray) -> np.ndarray:
+    """Return, per issue, whether no earlier issue of its process has the same name."""
+    number, processes = pd.factorize(process)
+    pair = name.astype(np.int64) * max(len(processes), 1) + number
+    return ~pd.Series(pair).duplicated().to_numpy()
+
+
 def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
-    """What each window issued; its grids are another question (`grids_of`)."""
-    windows, names = alignment.windows, max(len(issues.names), 1)
-    weight = np.random.default_rng(2).integers(1 << 62, size=names)
-    over_ns = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    count, graphs, size, content, alphabet, bits, busy, late = np.zeros((8, len(windows)), np.int64)
+    """Return what each window issued; `grids` and `blocks` are 0, `grids_of` returns them."""
+    windows, name_count = alignment.windows, max(len(issues.names), 1)
+    # `names` is a sum of random numbers, one for each name that occurs
+    weight = np.random.default_rng(2).integers(1 << 62, size=name_count)
+    latest_end = (windows["end_ns"] + windows["error_ns"]).to_numpy()
+    count, graphs, size, content, names, bits, busy, late = np.zeros((8, len(windows)), np.int64)
     main, new = np.full(len(windows), -1, np.int64), np.zeros(len(windows), bool)
     is_graph = issues.kinds[issues.name] == KIND["graph"]
     for window, issue in issued_in(alignment, issues):
         ran_ns = issues.busy_ns[issue]
-        begins = np.flatnonzero(np.diff(window, prepend=-1))  # a window's issues come together
-        held = window[begins]
-        count[held] += np.diff(np.append(begins, len(window)))
+        # a window's issues come together: `begins` says where those of each window begin
+        begins = np.flatnonzero(np.diff(window, prepend=-1))
+        with_issues = window[begins]
+        count[with_issues] += np.diff(np.append(begins, len(window)))
         for total, values in (
             (graphs, is_graph[issue]),
             (size, issues.size[issue]),
             (content, issues.content[issue]),
             (busy, ran_ns),
-            (late, np.where(issues.end_ns[issue] > over_ns[window], ran_ns, 0)),
+            (late, np.where(issues.end_ns[issue] > latest_end[window], ran_ns, 0)),
         ):
-            total[held] += np.add.reduceat(values, begins, dtype=np.int64)
+            total[with_issues] += np.add.reduceat(values, begins, dtype=np.int64)
         new[window[issues.new[issue]]] = True
-        row, pairs = pd.factorize(window * names + issues.name[issue])
-        of, name = np.divmod(pairs, names)
-        np.add.at(alphabet, of, weight[name])
-        np.bitwise_or.at(bits, of, np.left_shift(1, name % 63))
-        longest = np.zeros(len(pairs), np.int64)
-        np.add.at(longest, row, ran_ns.astype(np.int64))
+        named_window, name, named_ns = _by_name(window, issues.name[issue], ran_ns, name_count)
+        np.add.at(names, named_window, weight[name])
+        np.bitwise_or.at(bits, named_window, np.left_shift(1, name % 63))
         bits[graphs > 0] = 0
-        order = np.argsort(longest, kind="stable")
-        main[of[order]] = name[order]  # of equal places the last one written stays
+        # the name that ran longest is written last and stays
+        order = np.argsort(named_ns, kind="stable")
+        main[named_window[order]] = name[order]
     nothing = np.zeros(len(windows), np.int64)
     return Work(
-        count, graphs, size, content, alphabet, bits, nothing, nothing, main, busy,
-        _waits(trace, alignment, issues), 2 * late > np.maximum(busy, 1), new,
-    )  # fmt: skip
+        operations=count,
+        graphs=graphs,
+        size=size,
+        content=content,
+        names=names,
+        name_bits=bits,
+        grids=nothing,
+        blocks=nothing,
+        main=main,
+        busy_ns=busy,
+        waits=_waits(trace, alignment, issues),
+        late=2 * late > np.maximum(busy, 1),
+        new=new,
+    )
+
+
+def _by_name(
+    window: np.ndarray, name: np.ndarray, ns: np.ndarray, name_count: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (window, name, ns): each pair of a window and a name once, with the sum of its ns.
+
+    window, name, ns: arrays with a value per issue
+    name_count:       how many names there are
+    """
+    row, pairs = pd.factorize(window * name_count + name)
+    sums = np.zeros(len(pairs), np.int64)
+    np.add.at(sums, row, ns.astype(np.int64))
+    pair_window, pair_name = np.divmod(pairs, name_count)
+    return pair_window, pair_name, sums
 
 
 def grids_of(
     trace: Trace, alignment: Alignment, issues: Issues, which: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`Work.grids` and `Work.blocks` of these windows, 0 for others; 0 if the trace does not say, or
-    they hold too many kernels."""
+    """Return `Work.grids` and `Work.blocks`, with a value per window.
+
+    which: the windows that are asked for; all others get 0
+
+    All are 0 if the trace does not say, or if these windows hold too many kernels.
+    """
     grids, blocks = np.zeros((2, len(alignment.windows)), np.int64)
-    pairs = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
-    window, issue = map(np.concatenate, zip(*pairs, strict=True))
-    kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
-    window, issue = window[kernel], issue[kernel]
-    rows = trace.operations["row"].to_numpy()[issues.first[issue]]
-    each = blocks_of(trace, rows)
+    batches = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
+    window = np.concatenate([batch.window for batch in batches])
+    issue = np.concatenate([batch.issue for batch in batches])
+    is_kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
+    window, issue = window[is_kernel], issue[is_kernel]
+    kernel = issues.first[issue]
+    kernel_blocks = blocks_of(trace, trace.operations["row"].to_numpy()[kernel])
     weight = np.random.default_rng(3).integers(1 << 62, size=max(len(issues.names), 1))
-    np.add.at(blocks, window, each)
-    np.add.at(grids, window, weight[issues.name[issue]] * each)  # wraps around: a number, no size
+    np.add.at(blocks, window, kernel_blocks)
+    # these sums wrap around, which does no harm: they are only compared with each other
+    np.add.at(grids, window, weight[issues.name[issue]] * kernel_blocks)
     return grids, blocks
 
 
 def blocks_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Blocks of the grids of kernels, given by their rowids; 0 for all if the trace does not say or
-    there are too many of them."""
+    """Return, per kernel, how many blocks its grid has.
+
+    rows: the rowids of the kernels in nsys's table
+
+    All are 0 if the trace does not say, or if there are too many kernels.
+    """
     wanted = distinct(rows)
     if trace.shapes is None or not len(wanted) or len(wanted) > _MOST_GRIDS:
         return np.zeros(len(rows), np.int64)
-    return np.asarray(trace.shapes(wanted))[:, :3].prod(axis=1)[np.searchsorted(wanted, rows)]
+    grid = np.asarray(trace.shapes(wanted))[:, :3]
+    blocks = grid.prod(axis=1)
+    return blocks[np.searchsorted(wanted, rows)]
 
 
 def issued_in(
     alignment: Alignment, issues: Issues, which: np.ndarray | None = None
 ) -> Iterator[Inside]:
-    """Issues in these windows (all but runs where none are given), in lots; a window is in one lot, in
-    which its issues come together."""
+    """Yield the issues in windows, in batches.
+
+    which: the windows; None for all but runs
+
+    All issues of a window are in the same batch and come together.
+    """
     for positions, windows, first, count in _spans(alignment, issues, which):
         if count.sum() > max(_MANY, _TIMES * len(positions)):
             continue
-        lot = np.cumsum(count) // _AT_ONCE
-        for part in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(lot)) + 1):
-            owner, place = ragged(first[part], count[part])
-            yield Inside(windows[part[owner]], positions[place])
+        batch = np.cumsum(count) // _AT_ONCE
+        for rows in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(batch)) + 1):
+            owner, place = ragged(first[rows], count[rows])
+            yield Inside(windows[rows[owner]], positions[place])
 
 
 def _spans(
     alignment: Alignment, issues: Issues, which: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Per process, thread and stream of windows: the issues that are theirs, by time; their windows; and
-    of each the first of these issues and how many."""
-    columns = ("process", "thread", "start_lane", "open_ns", "close_ns", "kind")
-    process, thread, lane, opened, closed, kind = (alignment.windows[c].to_numpy() for c in columns)
-    measured = np.flatnonzero(kind != "run")
+    """Yield (positions, windows, first, count) for each process, thread and stream of windows.
+
+    positions: the issues that may belong to these windows, sorted by time
+    windows:   the windows of this process and thread whose start record is on this stream
+    first:     per window, the place of its first issue among the positions
+    count:     per window, how many issues it has
+
+    which: the windows to look at; None for all but runs
+    """
+    table = alignment.windows
+    measured = np.flatnonzero((table["kind"] != "run").to_numpy())
     windows = measured if which is None else which
     if not len(windows):  # pandas 2 finds no levels in none
         return
-    whose = pd.MultiIndex.from_arrays([a[windows] for a in (process, thread, lane)])
-    number, combinations = pd.factorize(whose)
-    for code, (of, by, stream) in enumerate(combinations):
-        mine = windows[number == code]
-        by_thread = (issues.process == of) & (issues.thread == by)
+    opened = table["open_ns"].to_numpy()
+    closed = table["close_ns"].to_numpy()
+    owners = [table[c].to_numpy()[windows] for c in ("process", "thread", "start_lane")]
+    number, combinations = pd.factorize(pd.MultiIndex.from_arrays(owners))
+    for code, (process, thread, stream) in enumerate(combinations):
+        of_owner = windows[number == code]
+        in_process = issues.process == process
+        by_thread = in_process & (issues.thread == thread)
         streams = np.unique(issues.lane[by_thread]) if stream < 0 else stream
-        for_streams = (issues.process == of) & np.isin(issues.lane, streams)
+        for_streams = in_process & np.isin(issues.lane, streams)
         positions = np.flatnonzero(by_thread | for_streams)
-        begin, over = (np.searchsorted(issues.at_ns[positions], t[mine]) for t in (opened, closed))
-        yield positions, mine, begin, np.maximum(over - begin, 0)
+        at = issues.at_ns[positions]
+        first = np.searchsorted(at, opened[of_owner])
+        stop = np.searchsorted(at, closed[of_owner])
+        yield positions, of_owner, first, np.maximum(stop - first, 0)
 
 
 def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
-    """Per window, synchronisations between its first and its last issue: of its thread, and of
-    the threads that issued for it."""
+    """Return, per window, how many synchronisations lie between its first and its last issue.
+
+    The synchronisations of the window's thread count, and those of all threads that issued work for
+    it.
+    """
     calls = trace.calls
-    kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-    sync = np.flatnonzero(np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & trace.outermost)
-    of_thread, out = (
-        alignment.windows["thread"].to_numpy(),
-        np.zeros(len(alignment.windows), np.int64),
-    )
-    for positions, windows, begin, held in _spans(alignment, issues):
-        some = np.flatnonzero(held > 1)
-        if not len(some) or not len(sync):
+    is_sync = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in SYNC_CALLS])
+    syncs = np.flatnonzero(is_sync & trace.outermost)
+    sync_thread = calls["thread"].to_numpy()[syncs]
+    sync_start = calls["start_ns"].to_numpy()[syncs]
+    window_thread = alignment.windows["thread"].to_numpy()
+    out = np.zeros(len(alignment.windows), np.int64)
+    for positions, windows, first, count in _spans(alignment, issues):
+        rows = np.flatnonzero(count > 1)
+        if not len(rows) or not len(syncs):
             continue
-        threads = np.append(np.unique(issues.thread[positions]), of_thread[windows[some[0]]])
-        mine = start[sync[np.isin(thread[sync], threads)]]
+        # all of these windows have the same thread
+        threads = np.append(np.unique(issues.thread[positions]), window_thread[windows[0]])
+        start = sync_start[np.isin(sync_thread, threads)]
         at = issues.at_ns[positions]
-        low, high = at[begin[some]], at[begin[some] + held[some] - 1]
-        out[windows[some]] = np.searchsorted(mine, high) - np.searchsorted(mine, low, side="right")
+        last = first + count - 1
+        up_to_last = np.searchsorted(start, at[last[rows]])
+        up_to_first = np.searchsorted(start, at[first[rows]], side="right")
+        out[windows[rows]] = up_to_last - up_to_first
     return out
 
 
 def _sums(values: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Return the sum of the values of each stretch; `begins` says where each stretch begins."""
     return np.add.reduceat(values, begins) if len(begins) else values[:0]

@@ -1,8 +1,14 @@
-"""Names, labels and their statistics: intervals measured by the same code share a label; and
-what ran in them, by name.
+"""Names and labels of intervals, the statistics of labels, and what ran in intervals by name.
 
-An operation belongs, with its whole duration, to the windows in which it begins (for host windows:
-in which it was issued).
+label     what all intervals share that the same code measured: `forward`, `bench.py:14-17`
+name      what tells one interval from all others: its label with a number, `forward#3`
+region    the text that the program gave to an interval (a mark or NVTX range), '' for none
+site      a line of code: `bench.py:14`
+window    an interval on the timeline: a row of `alignment.windows`
+batch     windows that are looked at together, to bound the memory
+
+An operation belongs, with its whole duration, to the windows in which it begins; to a host timer it
+belongs if it was issued inside.
 """
 
 from __future__ import annotations
@@ -27,36 +33,37 @@ from nsysalign.split.pieces import operation_codes, operation_names
 from nsysalign.text import REPETITION
 
 _REPETITION = re.compile(REPETITION)
-#: torch's emit_nvtx numbers every operator: the same operator gets one label.
+#: torch's emit_nvtx numbers every operator; without these numbers, an operator has one label.
 _TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
-#: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not
-#: `conv1`, not `(stream 7)`.
+#: A number that stands by itself in a name: `blocks.3.attn`, `step 12`, `layers[4]`; not `conv1`
+#: and not `(stream 7)`.
 _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
-#: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get
-#: one label.
+#: Names that differ only in such numbers share a label from this many names on.
 _FEWEST_NUMBERED = 4
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 18
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
-#: hold more operations than this, and this many times more than exist, they are not counted one by
-#: one: their labels are left out.
+#: hold more than _MANY operations and over _TIMES times as many as exist, these are not counted one
+#: by one: the windows' labels have no rows.
 _MANY, _TIMES = 1 << 22, 8
 
 
 def plain_region(text: str) -> str:
-    """A region's name without its repetition and torch's numbers of operators."""
+    """Return a region's text without the number of its repetition and torch's numbers of operators."""
     return _TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text
 
 
 def grouped(names: Iterable[str]) -> dict[str, str]:
-    """The common name of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`):
-    `blocks.*`.  Only if the numbers count from 0 or 1 without a gap: `batch_64` and `batch_128`
-    name different things.
+    """Return name -> common name (`blocks.*`) for numbered names: `blocks.0` ... `blocks.31`.
+
+    The numbers must count from 0 or 1 without a gap; `batch_64` and `batch_128` name different
+    things.  Names that have no common name are left out.
     """
     families: dict[tuple[str, int], dict[str, tuple[int, ...]]] = {}
     for name in dict.fromkeys(names):
         if numbers := tuple(int(n) for n in _NUMBERED.findall(name)):
-            family = _NUMBERED.sub("*", name), len(numbers)  # a name may hold a * of its own
+            # the count of numbers, too, as a name may have a * in its text
+            family = _NUMBERED.sub("*", name), len(numbers)
             families.setdefault(family, {})[name] = numbers
     out: dict[str, str] = {}
     for (family_name, _), members in families.items():
@@ -68,83 +75,111 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """(unique names, labels) of all windows.
+    """Return (a unique name, a label) for each window.
 
-    A label is the region's name without its repetition, or else is made from the call sites:
-    `bench.py:14-17` for a pair recorded in lines 14 and 17.  Where one pair of sites has several
-    callers (a Timer class), the first caller that differs names the label.  Host timers are
-    labelled separately, so that the other labels do not depend on them; one that would share a
-    label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a
-    label (`grouped`).
+    A label is the text of the region without the number of its repetition.  Without a region it is
+    made of the sites: `bench.py:14-17` for a pair that was recorded in lines 14 and 17.  If the same
+    two sites have several callers (a Timer class), the first caller in which they differ names the
+    label.  Numbered NVTX ranges share a label (`grouped`).
+
+    Host timers are labelled by themselves, so that they do not change other labels: the label of a
+    host timer that other windows have already gets the suffix `(host)`, that of a run `(all)`.
     """
-    region, kinds = windows["region"].tolist(), windows["kind"].to_numpy(dtype=object)
-    host, run = kinds == "host", kinds == "run"
+    region = windows["region"].tolist()
+    kinds = windows["kind"].to_numpy(dtype=object)
+    is_host, is_run = kinds == "host", kinds == "run"
     labels = np.full(len(windows), "", dtype=object)
-    others: set[str] = set()
-    for which, mark in ((~host & ~run, ""), (host, " (host)"), (run, " (all)")):
-        found = _labels(windows[which])
-        for place, label in zip(np.flatnonzero(which).tolist(), found, strict=True):
-            taken = label in others
-            labels[place] = sys.intern(label + mark) if taken else label
-            if taken and region[place]:
-                region[place] = _REPETITION.sub(rf"{mark}#\1", region[place])
-        others |= set(found)
-    # two processes (ranks) measure the same label; names stay unique across them
-    count: Counter[str] = Counter()
+    taken: set[str] = set()
+    for of_kind, suffix in ((~is_host & ~is_run, ""), (is_host, " (host)"), (is_run, " (all)")):
+        kind_labels = _labels(windows[of_kind])
+        for place, label in zip(np.flatnonzero(of_kind).tolist(), kind_labels, strict=True):
+            labels[place] = label
+            if label in taken:
+                labels[place] = sys.intern(label + suffix)
+                region[place] = _REPETITION.sub(rf"{suffix}#\1", region[place])
+        taken |= set(kind_labels)
+    names = _unique_names(region, labels.tolist())
+    # a window named blocks.7#0 keeps its name when its label becomes blocks.*
+    is_range, known = kinds == "nvtx", set(labels.tolist())
+    common = {n: label for n, label in grouped(labels[is_range]).items() if label not in known}
+    labels[is_range] = [common.get(label, label) for label in labels[is_range]]
+    return names, labels.tolist()
+
+
+def _unique_names(regions: list[str], labels: list[str]) -> list[str]:
+    """Return a unique name for each window, from the text of its region and its label.
+
+    This is the region with the number of its repetition, or else the label with the next number
+    that is free: two processes (ranks) may measure the same regions.
+    """
+    next_number: Counter[str] = Counter()
     names: dict[str, None] = {}
-    for text, label in zip(region, labels.tolist(), strict=True):
-        wanted = text if _REPETITION.search(text) else None
-        while wanted is None or wanted in names:
-            wanted = f"{label}#{count[label]}"
-            count[label] += 1
-        names[wanted] = None
-    # blocks.7#0 keeps its name in the label blocks.*
-    ranges, known = kinds == "nvtx", set(labels.tolist())
-    same = {n: label for n, label in grouped(labels[ranges]).items() if label not in known}
-    labels[ranges] = [same.get(label, label) for label in labels[ranges]]
-    return list(names), labels.tolist()
+    for region, label in zip(regions, labels, strict=True):
+        name = region if _REPETITION.search(region) else None
+        while name is None or name in names:
+            name = f"{label}#{next_number[label]}"
+            next_number[label] += 1
+        names[name] = None
+    return list(names)
 
 
 def _labels(windows: pd.DataFrame) -> list[str]:
-    sites = {s for column in ("site", "end_site") for s in windows[column].unique()}
-    sites |= {s for calls in windows["callers"].unique() for s in calls}
-    # without their folders where the name of the file alone is unambiguous
-    files = {s.rpartition(":")[0] for s in sites if ":" in s}
-    count = Counter(file.rpartition("/")[2] for file in files)
-    short = {s: s.rpartition("/")[2] for s in sites}
-    short = {s: name if count[name.rpartition(":")[0]] == 1 else s for s, name in short.items()}
-    # walked through twice: rows as objects take much memory
+    """Return the label of each window, from its region or its sites (see `name_intervals`)."""
+    short = _short_sites(windows)
+    # walked through twice, as a tuple for each window would take much memory
     columns = [windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind")]
     labels = dict.fromkeys(zip(*columns, strict=True), "")
-    groups: dict[str, set[tuple[str, ...]]] = {}
-    for text, start, end, calls, _ in labels:
-        if not text:
+    callers_of: dict[str, set[tuple[str, ...]]] = {}
+    for region, start, end, calls, _ in labels:
+        if not region:
             callers = tuple(short[call] for call in calls)
-            groups.setdefault(_sites(short[start], short[end]), set()).add(callers)
-    common = {}  # how many callers all have in common
-    for site, several in groups.items():
-        levels = zip(*several, strict=False)
-        common[site] = len([*takewhile(lambda calls: len({*calls}) == 1, levels)])
+            callers_of.setdefault(_sites(short[start], short[end]), set()).add(callers)
+    common = {site: _common_length(callers) for site, callers in callers_of.items()}
     for row in labels:
-        text, start, end, calls, kind = row
-        site = "" if text else _sites(short[start], short[end])
-        label = plain_region(text) if text else site or f"{kind} interval"
-        if not text and len(calls) > common[site]:  # the first caller that differs
-            label = f"{short[calls[common[site]]]} ({site})"
+        region, start, end, calls, kind = row
+        site = "" if region else _sites(short[start], short[end])
+        label = plain_region(region) if region else site or f"{kind} interval"
+        if not region and len(calls) > common[site]:
+            first_different = calls[common[site]]
+            label = f"{short[first_different]} ({site})"
         labels[row] = sys.intern(label)  # one text per label, not per interval
     return [labels[row] for row in zip(*columns, strict=True)]
 
 
+def _short_sites(windows: pd.DataFrame) -> dict[str, str]:
+    """Return site -> its text without the folder, or with it if two files have the same name."""
+    sites = {site for column in ("site", "end_site") for site in windows[column].unique()}
+    sites |= {site for calls in windows["callers"].unique() for site in calls}
+    files = {site.rpartition(":")[0] for site in sites if ":" in site}
+    count = Counter(file.rpartition("/")[2] for file in files)
+    out = {}
+    for site in sites:
+        without_folder = site.rpartition("/")[2]
+        file_name = without_folder.rpartition(":")[0]
+        out[site] = without_folder if count[file_name] == 1 else site
+    return out
+
+
+def _common_length(callers: set[tuple[str, ...]]) -> int:
+    """Return how many callers, from the first one on, are the same in all these lists of callers."""
+    levels = zip(*callers, strict=False)
+    return len([*takewhile(lambda sites: len(set(sites)) == 1, levels)])
+
+
 def _sites(start: str, end: str) -> str:
+    """Return two sites as one text, '' where there is none: `bench.py:14-17`."""
     file, _, line = start.rpartition(":")
-    other, _, end_line = end.rpartition(":")
+    end_file, _, end_line = end.rpartition(":")
     if not end or end == start or not start:
         return start or end
-    return f"{file}:{line}-{end_line}" if file == other else f"{start}-{end}"
+    return f"{file}:{line}-{end_line}" if file == end_file else f"{start}-{end}"
 
 
 def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.LABELS`: one row per label, in order of first appearance."""
+    """Return `frames.LABELS`: a row per label, in order of first appearance.
+
+    intervals: `frames.INTERVALS`
+    """
     if intervals.empty:
         return frames.empty(frames.LABELS)
     out = label_statistics(intervals).join(_overlaps(intervals), on="label")
@@ -152,15 +187,18 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
 
 
 def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
-    """One row per label, in order of first appearance: what `frames.LABELS` says of its measured times.
-    `row` is the interval with the lower-median elapsed time."""
+    """Return the columns of `frames.LABELS` about measured times: a row per label, in order of first
+    appearance.
+
+    `row` and `row_interval` are the name and number of the interval with the lower-median time.
+    """
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
-    middle = groups.cumcount() == (groups["label"].transform("size") - 1) // 2
-    rows = ordered[middle].set_index("label")[["kind", "name", "interval", "site"]]
-    rows = rows.rename(columns={"name": "row", "interval": "row_interval"})
+    is_median = groups.cumcount() == (groups["label"].transform("size") - 1) // 2
+    medians = ordered[is_median].set_index("label")[["kind", "name", "interval", "site"]]
+    medians = medians.rename(columns={"name": "row", "interval": "row_interval"})
     elapsed = groups["elapsed_ns"]
-    out = elapsed.agg(["median", "mean", "std", "min", "max"]).add_suffix("_ns").join(rows)
+    out = elapsed.agg(["median", "mean", "std", "min", "max"]).add_suffix("_ns").join(medians)
     out = out.assign(
         count=groups.size(),
         p05_ns=elapsed.quantile(0.05),
@@ -173,25 +211,37 @@ def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
 
 
 def _overlaps(intervals: pd.DataFrame) -> pd.DataFrame:
-    """Per label: for how long at least one of its intervals lasted, and whether intervals of one
-    process overlap by more than their places are unsure."""
+    """Return, per label, (span_ns: how long at least one of its intervals lasted; overlapping: whether
+    intervals of one process overlap by more than the error of their places).
+    """
     ordered = intervals.sort_values(["label", "start_ns"], kind="stable")
-    start, end, error = (ordered[c].to_numpy() for c in ("start_ns", "end_ns", "error_ns"))
+    start = ordered["start_ns"].to_numpy()
+    end = ordered["end_ns"].to_numpy()
+    error = ordered["error_ns"].to_numpy()
     label, _ = pd.factorize(ordered["label"])
-    reach = ordered.groupby(label)["end_ns"].cummax().groupby(label).shift(fill_value=-FAR)
-    alone = np.maximum(end - np.maximum(start, reach.to_numpy()), 0)
-    process = ordered.groupby([label, ordered["pid"].to_numpy()])
-    before = process["end_ns"].cummax().groupby([label, ordered["pid"].to_numpy()])
+    latest_end = _latest_end_before(ordered["end_ns"], [label])
+    added = np.maximum(end - np.maximum(start, latest_end), 0)
+    latest_in_process = _latest_end_before(ordered["end_ns"], [label, ordered["pid"].to_numpy()])
     slack = np.minimum(2 * error + 1_000, end - start)  # neighbours that share a record touch
-    over = start + slack < before.shift(fill_value=-FAR).to_numpy()
-    each = pd.DataFrame({"span_ns": alone, "overlapping": over})
+    overlapping = start + slack < latest_in_process
+    table = pd.DataFrame({"span_ns": added, "overlapping": overlapping})
     names = ordered["label"].to_numpy(dtype=object)
-    return each.groupby(names).agg({"span_ns": "sum", "overlapping": "any"})
+    return table.groupby(names).agg({"span_ns": "sum", "overlapping": "any"})
+
+
+def _latest_end_before(end_ns: pd.Series, keys: list[np.ndarray]) -> np.ndarray:
+    """Return, per row, the latest end of the rows before it with the same keys, -FAR for none."""
+    latest = end_ns.groupby(keys).cummax()
+    return latest.groupby(keys).shift(fill_value=-FAR).to_numpy()
 
 
 class Inside(NamedTuple):
-    """Operations in windows, arrays of equal length; `idle`: for how long the window's stream had
-    been idle before the operation, in the window."""
+    """Pairs of a window and an operation in it: arrays of equal length.
+
+    window, operation: positions
+    idle:              for how long (ns) the window's stream had been idle in the window before the
+                       operation
+    """
 
     window: np.ndarray
     operation: np.ndarray
@@ -210,65 +260,89 @@ class Ran:
         texts = pd.DataFrame({"kernel": operation_names(trace, example)})
         texts["kind"] = trace.operations["kind"].to_numpy()[example]
         groups = texts.groupby(["kernel", "kind"])
-        #: The number of each operation's name; names and kinds.
+        #: Per operation, the number of its name.
         self.name = groups.ngroup().to_numpy(np.int32)[code]
+        #: By number of a name: its text (`kernel`) and the kind of its operations.
         self.names = groups.size().reset_index()
         self.of_lane = lru_cache(maxsize=None)(self._of_lane)
 
     def _of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
-        """(operations of a lane, by start; how long it had been idle before each, 0 before the
-        first)."""
-        own = self.explainer.streams.positions(lane)
-        idle = np.zeros(len(own), np.int64)
-        reach = np.maximum.accumulate(self.end[own])
-        np.maximum(self.start[own[1:]] - reach[:-1], 0, out=idle[1:])
-        return own, idle
+        """Return (the operations of a lane, sorted by start; how long the lane had been idle before
+        each of them: int64 ns, 0 for the first)."""
+        operations = self.explainer.streams.positions(lane)
+        idle = np.zeros(len(operations), np.int64)
+        latest_end = np.maximum.accumulate(self.end[operations])
+        start = self.start[operations]
+        idle[1:] = np.maximum(start[1:] - latest_end[:-1], 0)
+        return operations, idle
 
     def inside(self, windows: np.ndarray) -> Iterator[Inside]:
-        """Operations of these windows, in lots; a window is in one lot."""
-        columns = ("kind", "process", "end_lane", "start_ns", "end_ns")
-        kind, process, lane, opened, closed = (self.windows[c].to_numpy() for c in columns)
-        host, run = (kind[windows] == "host"), (kind[windows] == "run")
-        for keys, of_kind in ((lane, ~host & ~run), (lane, run), (process, host)):
-            those = windows[of_kind]
-            for key, which in group(keys[those], those).items():
-                if keys is process:
-                    own, times = issued_by(self.trace, key)
-                    idle = np.zeros(len(own), np.int64)
-                else:
-                    own, idle = self.of_lane(key)
-                    times = self.start[own]
-                first, last = (np.searchsorted(times, t[which]) for t in (opened, closed))
-                count = np.maximum(last - first, 0)
-                if count.sum() > max(_MANY, _TIMES * len(times)):
-                    continue
-                lot = np.cumsum(count) // _AT_ONCE
-                for some in np.split(np.arange(len(which)), np.flatnonzero(np.diff(lot)) + 1):
-                    owner, place = ragged(first[some], count[some])
-                    window, operation = which[some[owner]], own[place]
-                    # before a window it does not count
-                    since = np.maximum(self.start[operation] - opened[window], 0)
-                    yield Inside(window, operation, np.minimum(idle[place], since))
+        """Yield the operations in these windows, in batches; all of a window are in one batch."""
+        kind = self.windows["kind"].to_numpy()[windows]
+        lane = self.windows["end_lane"].to_numpy()
+        process = self.windows["process"].to_numpy()
+        host_timers = windows[kind == "host"]
+        runs = windows[kind == "run"]
+        on_streams = windows[(kind != "host") & (kind != "run")]
+        for stretches in (on_streams, runs):
+            for number, on_lane in group(lane[stretches], stretches).items():
+                operations, idle = self.of_lane(number)
+                yield from self._in_batches(on_lane, operations, self.start[operations], idle)
+        for number, of_process in group(process[host_timers], host_timers).items():
+            operations, issue = issued_by(self.trace, number)
+            not_idle = np.zeros(len(operations), np.int64)
+            yield from self._in_batches(of_process, operations, issue, not_idle)
+
+    def _in_batches(
+        self, windows: np.ndarray, operations: np.ndarray, time: np.ndarray, idle: np.ndarray
+    ) -> Iterator[Inside]:
+        """Yield pairs of these windows and operations, in batches.
+
+        time: when (ns) each operation begins or was issued, rising; inside a window this puts the
+              operation into it
+        idle: for how long (ns) the stream had been idle before each operation
+        """
+        opened = self.windows["start_ns"].to_numpy()
+        closed = self.windows["end_ns"].to_numpy()
+        first = np.searchsorted(time, opened[windows])
+        stop = np.searchsorted(time, closed[windows])
+        count = np.maximum(stop - first, 0)
+        if count.sum() > max(_MANY, _TIMES * len(time)):
+            return
+        batch = np.cumsum(count) // _AT_ONCE
+        for rows in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(batch)) + 1):
+            owner, place = ragged(first[rows], count[rows])
+            window = windows[rows[owner]]
+            operation = operations[place]
+            # idle time before the window does not count
+            since_opened = np.maximum(self.start[operation] - opened[window], 0)
+            yield Inside(window, operation, np.minimum(idle[place], since_opened))
 
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names
-    first.  `intervals`: the windows, with labels."""
+    """Return `frames.KERNELS`: what ran in the intervals of each label, by name.
+
+    Labels come in the order of their intervals, each with the name first that took most time.
+
+    intervals: columns label and elapsed_ns, a row per window
+    """
     label, labels = pd.factorize(intervals["label"])  # in the order in which they appear
     length, key = ran.end - ran.start, ["label", "name"]
     parts = []
     for inside in ran.inside(np.arange(len(label))):
-        for first in range(0, len(inside.window), _AT_ONCE):  # a run is one window
-            window, operation, idle = (c[first : first + _AT_ONCE] for c in inside)
+        # a batch may be large, as a run is a single window
+        for begin in range(0, len(inside.window), _AT_ONCE):
+            window, operation, idle = (c[begin : begin + _AT_ONCE] for c in inside)
             columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
-            each = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
-            parts.append(each.agg(count="size", idle_before_ns="sum").reset_index())
+            by_length = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
+            parts.append(by_length.agg(count="size", idle_before_ns="sum").reset_index())
     if not parts:
         return frames.empty(frames.KERNELS)
+    # a row for each duration of each name
     table = pd.concat(parts, ignore_index=True).groupby([*key, "ns"], as_index=False).sum()
     groups = table.assign(total_ns=table["ns"] * table["count"]).groupby(key)
     out = groups[["count", "total_ns", "idle_before_ns"]].sum()
-    # lower median: the first duration up to which half of them lie
+    # the lower median is the shortest duration that at least half of them do not exceed
     half = (groups["count"].transform("sum") + 1) // 2
     out["median_ns"] = table[groups["count"].cumsum() >= half].groupby(key)["ns"].first()
     out = out.reset_index()
