@@ -29,8 +29,8 @@ EXPECTED = {
     "crossstream": ("different-streams", "warning", "doubtful"),
     "small50": ("many-tiny-kernels", "warning", "launch_bound"), "graph": ("graph-opaque", "info", "mixed"),
     "sleepq": ("gpu-bound", "info", "gpu_bound"), "reuse": ("gpu-bound", "info", "gpu_bound"),
-    "train": ("host-gap", "warning", "cpu_bound"), "effnet": ("host-gap", "warning", "cpu_bound"),
-    "effnet_h2d": ("host-gap", "warning", "cpu_bound"), "host_both": ("host-gap", "warning", "cpu_bound"),
+    "train": ("host-gap", "warning", "cpu_bound"), "effnet": ("many-tiny-kernels", "warning", "cpu_bound"),
+    "effnet_h2d": ("many-tiny-kernels", "warning", "cpu_bound"), "host_both": ("host-gap", "warning", "cpu_bound"),
     "host_first": ("enqueue-only", "error", "wrong"), "host_second": ("host-gap", "warning", "cpu_bound"),
     "host_none": ("enqueue-only", "error", "wrong"),
 }  # fmt: skip
