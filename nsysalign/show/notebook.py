@@ -40,16 +40,19 @@ class Analysis(model.Analysis):
         return fragment(self)
 
     def show(self, name: str | None = None, height: int = 900) -> Framed:
-        """The page, opened at the interval or label of this name, if one is given.
+        """Return the page in a frame, opened at an interval.
 
-        Raises UsageError if there is neither.
+        name: the name of the interval, or of a label for its median interval; None for no certain one
+        height: of the frame, in pixels
+
+        Raises UsageError if there is no such interval or label.
         """
         return Framed(self, None if name is None else self._number(name), height)
 
     @property
     def breakdown(self) -> pd.DataFrame:
-        """A row per label, of the interval that its row shows (ns): `count`, `elapsed_ns`, and a
-        column per part (`causes.CAUSES`); the parts add up to `elapsed_ns`."""
+        """A row per label with its `count` of intervals, and for its median interval `elapsed_ns` and the ns of
+        each cause (`causes.CAUSES`), which add up to `elapsed_ns`."""
         import pandas as pd
 
         positions = pd.Index(self.intervals["interval"]).get_indexer(self.labels["row_interval"])
@@ -60,10 +63,12 @@ class Analysis(model.Analysis):
         return parts.set_index(pd.Index(self.labels["label"], name="label"))
 
     def waterfall(self, name: str) -> plotly.graph_objects.Figure:
-        """A plotly figure: from the measured time of an interval, or of a label's median one, to
-        its kernels; microseconds.
+        """Return a plotly figure of an interval: bars lead from the measured time, from which each cause is
+        taken away in turn, down to the kernels.  The axis is in microseconds.
 
-        Raises UsageError if there is neither, or no plotly.
+        name: the name of the interval, or of a label for its median interval
+
+        Raises UsageError if there is no such interval or label, or no plotly.
         """
         chosen = self._number(name)
         try:
@@ -76,13 +81,13 @@ class Analysis(model.Analysis):
 
         position = int((self.intervals["interval"] == chosen).to_numpy().argmax())
         interval = self.intervals.iloc[position]
-        rest = int(interval["elapsed_ns"])
-        steps = [("measured", 0, rest, "#6d28d9")]
+        remaining = int(interval["elapsed_ns"])
+        steps = [("measured", 0, remaining, "#6d28d9")]  # (name, begin in ns, length in ns, colour)
         parts = zip(CAUSES, parts_matrix(self)[position].tolist(), strict=True)
         for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
             if ns or cause == "kernel":
-                rest -= ns
-                steps.append((DISPLAY[cause], rest, ns, CAUSE_TABLE[cause].colour))
+                remaining -= ns
+                steps.append((DISPLAY[cause], remaining, ns, CAUSE_TABLE[cause].colour))
         names, bases, lengths, colours = zip(*steps, strict=True)
         bars = go.Bar(
             y=names,
@@ -115,24 +120,26 @@ def analyze(*args: Any, **options: Any) -> Analysis:
 
 @wraps(engine.load)
 def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
-    """`engine.load`, whose result shows itself; of a run without nsys, what its event log proves."""
+    """`engine.load`, whose result shows itself.  For a run without nsys the result is what its event log
+    proves."""
     run = RunDirectory(Path(path))
     return analyze_run(run) if run.unprofiled else Analysis(**engine.load(path).fields)
 
 
 def fragment(analysis: model.Analysis) -> str:
-    """The sentence and the label table as HTML for notebooks: every value escaped, no script, its
-    style inline."""
+    """Return the sentence, the fixes and the table of labels as HTML for notebooks.  Every value is escaped;
+    there is no script, and style is inline."""
     said = answer(analysis)
 
     def text(value: str) -> str:
         return html.escape(safe_text(value))
 
-    shown = [row.columns_ns for row in said.labels]
-    columns = [column for column in COLUMNS if any(own[column] for own in shown)]
-    predicted = any(row.unprofiled_ns for row in said.labels)
+    columns = [column for column in COLUMNS if any(row.columns_ns[column] for row in said.labels)]
+    with_prediction = any(row.unprofiled_ns for row in said.labels)
     heads = ["label", "", "n", "event us", *(f"{column} us" for column in columns)]
-    heads += ["unprofiled us"] * predicted + ["verdict"]
+    if with_prediction:
+        heads.append("unprofiled us")
+    heads.append("verdict")
     lines = [f"<p><b>{text(said.sentence)}</b></p>"]
     lines += [
         f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text(fix.code)}</code></p>"
@@ -140,10 +147,11 @@ def fragment(analysis: model.Analysis) -> str:
     ]
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
     lines.append("</tr></thead><tbody>")
-    for row, own in zip(said.labels, shown, strict=True):
+    for row in said.labels:
         numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
-        numbers += [fixed(own[column]) for column in columns]
-        numbers += [row.without_nsys()] * predicted
+        numbers += [fixed(row.columns_ns[column]) for column in columns]
+        if with_prediction:
+            numbers.append(row.without_nsys())
         cells = [("left", text(row.label)), ("left", _bar(row))]
         cells += [("right", text(cell)) for cell in numbers]
         cells.append(("left", f"{SIGNS[row.verdict]} {text(row.words)}"))
@@ -154,8 +162,8 @@ def fragment(analysis: model.Analysis) -> str:
 
 
 def _bar(row: LabelRow) -> str:
-    """The breakdown as a bar of inline-styled pieces: notebooks keep neither scripts nor style
-    sheets."""
+    """Return the parts of a label as a bar of pieces with inline style, because notebooks keep neither scripts
+    nor style sheets."""
     whole = max(row.elapsed_ns, 1)
     pieces = [
         f'<span title="{DISPLAY[cause]} {percent(ns / whole)}" style="display:inline-block;'

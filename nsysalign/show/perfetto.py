@@ -5,8 +5,13 @@
     GPU                 stream 7                                  [gemm]
     host                thread 484     [cudaLaunchKernel]
 
-Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the
-format: Google's "Trace Event Format" document.
+track  a line of the viewer, named by numbers of a process (pid) and thread (tid), which here only order it
+slice  a bar on a track
+event  an object of the file: a slice, a mark, one end of an arrow, or the name of a track
+around the operations, calls, ranges and records near intervals (frames.TIMELINE)
+
+Times are the trace's own, in microseconds with three decimals, which makes them exact to the nanosecond.
+The format is described in Google's "Trace Event Format" document.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from nsysalign.text import safe_text as _safe_text
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Names repeat by the thousand.
+#: The same as in `text`, with a cache, because names repeat by the thousand.
 safe_text = functools.lru_cache(maxsize=65_536)(_safe_text)
 #: Process rows of the viewer, in this order.
 GROUPS = {
@@ -44,26 +49,31 @@ Event = dict[str, Any]
 
 
 def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]) -> list[str]:
-    """Write the file, compressed if its name ends in .gz; `around` has the columns of
-    frames.TIMELINE. Returns notes on what was left out."""
-    said: list[str] = []
+    """Write the file, compressed if its name ends in .gz, and return notes on what was left out.
+
+    around: a table with the columns of frames.TIMELINE
+    """
+    notes: list[str] = []
     opener = functools.partial(gzip.open, compresslevel=5) if str(path).endswith(".gz") else open
     with replacing(path) as temporary, opener(temporary, "wt") as file:
         file.write('{"displayTimeUnit":"ns","otherData":{"producer":"nsysalign"},"traceEvents":[\n')
-        events = map(to_json, trace_events(analysis, around, said))
+        events = map(to_json, trace_events(analysis, around, notes))
         file.write(next(events))
         file.writelines(",\n" + event for event in events)
         file.write("\n]}\n")
-    return said
+    return notes
 
 
-def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
-    """Metadata, budgets, what ran around them, arrows; what is left out is added to `said`."""
+def trace_events(analysis: Analysis, around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
+    """Yield all events of the file: names of tracks, budgets, what ran around them, and arrows.
+
+    notes: what is left out is added to this list
+    """
     for order, (pid, name) in enumerate(GROUPS.values()):
         yield _meta("process_name", pid, 0, name=name)
         yield _meta("process_sort_index", pid, 0, sort_index=order)
     yield from _budgets(analysis)
-    yield from _around(_apart(analysis, around), said)
+    yield from _around(_apart(analysis, around), notes)
 
 
 def _meta(what: str, pid: int, tid: int, **arguments: Any) -> Event:
@@ -77,7 +87,11 @@ def _piece(track: tuple[int, int], name: str, span: tuple[int, int], cat: str, a
 
 
 def _named(pid: int, tid: int, name: str, rows: list[int]) -> Iterator[Event]:
-    """The names of the tracks of a lane, which are numbered from `tid` on."""
+    """Yield the names of the tracks of one lane.
+
+    tid: the number of its first track
+    rows: the rows of its items: the lane has a track for each row
+    """
     for row in range(max(rows, default=0) + 1):
         text = safe_text(name) + (f" ({row + 1})" if row else "")
         yield _meta("thread_name", pid, tid + row, name=text)
@@ -85,7 +99,8 @@ def _named(pid: int, tid: int, name: str, rows: list[int]) -> Iterator[Event]:
 
 
 def _safe(arguments: Mapping[Any, Any]) -> dict[str, Any]:
-    """Numbers stay numbers, so that a viewer can add and sort them."""
+    """Return arguments as JSON can hold them, without empty ones.  Numbers stay numbers, so that a viewer can
+    add and sort them."""
     return {
         safe_text(key): safe_text(value) if isinstance(value, str) else plain(value)
         for key, value in arguments.items()
@@ -94,16 +109,12 @@ def _safe(arguments: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _budgets(analysis: Analysis) -> Iterator[Event]:
-    """One track per label; the pieces of an interval stand inside its slice."""
-    pid, tid = GROUPS["budget"][0], 0
+    """Yield the budgets: a track per label (more where its intervals overlap), on it a slice per interval, and
+    inside that a slice for each of its pieces."""
+    pid, _ = GROUPS["budget"]
+    tid = 0
     pieces = dict(iter(analysis.segments.groupby("interval", sort=False)))
-    more: dict[int, dict[str, int]] = {}
-    for number, cause, ns in analysis.parts[["interval", "cause", "ns"]].itertuples(index=False):
-        more.setdefault(number, {})[f"{cause}_ns"] = ns
-    known = analysis.unprofiled.dropna(subset=["predicted_ns"])
-    for row in known[["interval", "predicted_ns", "lower_ns", "upper_ns"]].itertuples(index=False):
-        number, ns, low, high = map(int, row)
-        more.setdefault(number, {}).update(unprofiled_ns=ns, unprofiled_lower_ns=low, unprofiled_upper_ns=high)  # fmt: skip
+    numbers_of = _numbers_of_intervals(analysis)
     ordered = analysis.intervals.sort_values(["start_ns", "elapsed_ns"], ascending=[True, False])
     for label, runs in ordered.groupby("label", sort=False):
         rows = nested_rows(runs["start_ns"].tolist(), runs["end_ns"].tolist(), nest=False)
@@ -111,22 +122,42 @@ def _budgets(analysis: Analysis) -> Iterator[Event]:
         for row, run in zip(rows, runs.itertuples(index=False), strict=True):
             track = (pid, tid + row)
             arguments = {"interval": run.name} | {key: getattr(run, key) for key in _OF_INTERVAL}
-            arguments |= more.get(run.interval, {})
-            # one name for all of a label, so that a viewer adds them up
+            arguments |= numbers_of.get(run.interval, {})
+            # all intervals of a label have one name, so that a viewer adds them up
             span = (run.start_ns, run.end_ns)
             yield _piece(track, safe_text(label), span, "interval", _safe(arguments))
-            if (inner := pieces.get(run.interval)) is None:
-                continue
-            columns = inner[["start_ns", "end_ns", "cause", "detail"]]
-            for start, end, cause, detail in columns.itertuples(index=False):
-                name = DISPLAY.get(cause) or safe_text(cause)
-                yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
+            if run.interval in pieces:
+                yield from _pieces_of_interval(pieces[run.interval], track)
         tid += max(rows) + 1
 
 
+def _numbers_of_intervals(analysis: Analysis) -> dict[int, dict[str, int]]:
+    """Return number of the interval -> name -> ns: its parts, and what it would have measured without nsys."""
+    numbers_of: dict[int, dict[str, int]] = {}
+    for number, cause, ns in analysis.parts[["interval", "cause", "ns"]].itertuples(index=False):
+        numbers_of.setdefault(number, {})[f"{cause}_ns"] = ns
+    predicted = analysis.unprofiled.dropna(subset=["predicted_ns"])
+    predicted = predicted[["interval", "predicted_ns", "lower_ns", "upper_ns"]]
+    for row in predicted.itertuples(index=False):
+        number, ns, low, high = map(int, row)
+        numbers = numbers_of.setdefault(number, {})
+        numbers["unprofiled_ns"] = ns
+        numbers["unprofiled_lower_ns"] = low
+        numbers["unprofiled_upper_ns"] = high
+    return numbers_of
+
+
+def _pieces_of_interval(pieces: pd.DataFrame, track: tuple[int, int]) -> Iterator[Event]:
+    """Yield a slice for each piece of an interval on its track (pid, tid)."""
+    columns = pieces[["start_ns", "end_ns", "cause", "detail"]]
+    for start, end, cause, detail in columns.itertuples(index=False):
+        name = DISPLAY.get(cause) or safe_text(cause)
+        yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
+
+
 def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
-    """Streams of several processes can have equal numbers: then a lane carries its process, as in
-    `everything`."""
+    """Return `around` with the process in the name of each lane if there are several processes, because their
+    streams can have equal numbers."""
     intervals = analysis.intervals
     if intervals["pid"].nunique() < 2:
         return around
@@ -135,9 +166,11 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
     return around.assign(lane=around["lane"].where(pid.isna(), with_process))
 
 
-def _around(around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
-    """Calls, ranges, operations, records, each of them once, although it can be in several
-    intervals' pictures; and an arrow from each call to what it issued."""
+def _around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
+    """Yield what ran around the intervals: a slice for each call, range and operation, a mark for each record,
+    and an arrow from each call to each operation that it issued.  An item that is in the pictures of several
+    intervals comes only once.  With more than MOST_ARROWS arrows there are none, and `notes` gets a note.
+    """
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
     calls: dict[int, Event] = {}
@@ -145,7 +178,7 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
     tid = 0
     for (kind, lane), items in rows.groupby(["lane_kind", "lane"]):
         items = items.sort_values(["start_ns", "end_ns"], ascending=[True, False])
-        pid = GROUPS[kind][0]
+        pid, _ = GROUPS[kind]
         tracks = nested_rows(items["start_ns"].tolist(), items["end_ns"].tolist(), nest=True)
         yield from _named(pid, tid, lane, tracks)
         for row, item in zip(tracks, items.itertuples(index=False), strict=True):
@@ -163,12 +196,17 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
             yield event
         tid += max(tracks, default=0) + 1
     if len(issued) > MOST_ARROWS:
-        said.append(
+        notes.append(
             f"the arrows from {len(issued):,} calls to their operations (more than {MOST_ARROWS:,})"
         )
         return
-    for number, (call, event) in enumerate(issued):
+    for number, (call, operation) in enumerate(issued):
         if call in calls:
-            common = {"cat": "issue", "name": "issues", "id": number}
-            for end, place in (({"ph": "s"}, calls[call]), ({"ph": "f", "bp": "e"}, event)):
-                yield {**end, **common, **{key: place[key] for key in ("pid", "tid", "ts")}}
+            yield _arrow_end({"ph": "s"}, number, calls[call])
+            yield _arrow_end({"ph": "f", "bp": "e"}, number, operation)
+
+
+def _arrow_end(phase: dict[str, str], number: int, place: Event) -> Event:
+    """Return one end of an arrow: its phase (start or finish), its number, and the slice at which it is."""
+    at = {key: place[key] for key in ("pid", "tid", "ts")}
+    return {**phase, "cat": "issue", "name": "issues", "id": number, **at}

@@ -1,9 +1,17 @@
-"""The answer in a terminal.  First screen: the sentence, the picture that proves it, what to change,
-a line per label; at most 24 lines, none longer than the console is wide.  Sentences are wrapped,
-never cut; what matters least leaves.  `everything` (-v) has all labels with a sentence each, and the
-findings.
+"""The answer in a terminal.
 
-Numbers of a row are rounded so that they add up as printed.  All foreign text passes `safe_text` and
+answer    the analysis in words (`nsysalign.answer`): sentence, proof, fixes, a row per label
+proof     one interval as a row of pieces, which shows that the sentence is true; the picture draws it
+column    a share of the time in the table: a group of causes (`causes.COLUMNS`)
+fix       what to change, with its code
+remark    a sentence about the recording as a whole
+page      the HTML report
+
+The first screen (`render`) has the sentence, the picture, the fixes and a line per label: at most 24 lines,
+none longer than the console is wide.  Sentences are wrapped, never cut; if there is no room, what matters
+least is left out.  `everything` (-v) has all labels with a sentence each, and the findings.
+
+Numbers of a row are rounded so that they add up as printed.  Every text from outside passes `safe_text` and
 is added as `Text`, never as rich markup.
 """
 
@@ -36,8 +44,8 @@ MOST_WRONG, MOST_WRAPPED = 3, 3
 MOST_GROUPS = 4
 #: Labels that a finding names, kernels of `--kernels`, letters of a kernel's name.
 MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
-#: A column under this share of every row shown joins `rest`, and the smallest of the others where
-#: labels would be shorter than so many letters.
+#: A column below the share _SMALL of every row joins the column `rest`.  So do the smallest of the other
+#: columns while labels have less room than _LABEL letters.
 _SMALL, _LABEL = 0.05, 18
 #: Most cells of a label's bar; it is drawn where there is room for half of them.
 _BAR = 40
@@ -60,8 +68,12 @@ def render(
     listed: Sequence[str] = (),
     extra: Sequence[str] = (),
 ) -> None:
-    """Print the first screen.  `page`: path of the report; `listed`: lines in place of the rows of
-    labels, where nothing was timed; `extra`: lines that stand above the last one."""
+    """Print the first screen.
+
+    page: the path of the report, "" if there is none
+    listed: lines in place of the labels, for an analysis in which nothing was timed
+    extra: lines that stand above the last one (commands)
+    """
     width = console.width
     sentence, picture = _sentence(said, width), _picture(said, width)
     told = min(MOST_WRONG, len(said.wrong))
@@ -69,7 +81,7 @@ def render(
     lost = _wrapped(said.lost, width, "yellow")[:MOST_WRAPPED]
     fixes = _fixes(said, width)
     remarks = [_wrapped(remark, width, "dim")[:MOST_WRAPPED] for remark in said.remarks]
-    below = [Text(line) for line in extra]  # commands, which are copied whole
+    below = [Text(line) for line in extra]  # never cut, because users copy commands
     rows = min(len(said.labels) or len(listed), MOST_ROWS)
     while True:
         table = _table(said.labels[:rows], width, file=said.file)
@@ -80,7 +92,7 @@ def render(
         lines = [*sentence, *picture, *(line for block in blocks for line in block)]
         lines += [*(line for remark in remarks for line in remark), *below]
         lines += _closing(said, len(said.labels) - rows, page, width)
-        # what matters least leaves first
+        # while there are too many lines, leave out what matters least
         if len(lines) <= LINES:
             break
         if rows > LEAST_ROWS:
@@ -106,7 +118,11 @@ def render(
 
 
 def everything(analysis: Analysis, said: Answer, console: Console, page: str = "") -> None:
-    """Print all labels with a sentence each, the run, the findings, the run without nsys, notes."""
+    """Print the long form: first sentence and picture, fixes, all labels with a sentence each, remarks, the
+    run as a whole, the findings, the run without nsys, what was not placed, and notes.
+
+    page: the path of the report, "" if there is none
+    """
     width = console.width
     lines = [*_sentence(said, width), *_picture(said, width)]
     advice = [line for fix in _fixes(said, width) for line in fix]
@@ -154,15 +170,19 @@ def everything(analysis: Analysis, said: Answer, console: Console, page: str = "
 
 
 def kernels(analysis: Analysis, console: Console) -> None:
-    """Print what ran in the run as a whole, the most expensive first."""
+    """Print the kernels, copies and graphs of the run as a whole, the most expensive first."""
     lines = kernel_lines(analysis, console.width, MOST_KERNELS)
     head = "share     total     count       mean  kernel, copy or graph"
     _print([Text(head, "dim"), *map(Text, lines)] if lines else [Text("no kernel ran")], console)
 
 
 def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
-    """The most expensive kernels of the longest run: share, total, count, mean, name, and the
-    idle time before them where `width` has room for it."""
+    """Return a line for each of the most expensive kernels of the longest run: share, total, count, mean and
+    name, and the idle time before it if there is room.
+
+    width: letters of a line
+    most: how many kernels have a line; a last line says how many more there are
+    """
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
@@ -170,16 +190,21 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(most)]
-    beside = 38 + len("  idle before  18.3 ms") if width > 2 * LONGEST else 38
-    letters = max(10, width - beside if width > 2 * LONGEST else min(LONGEST, width - beside))
+    numbers = 38  # letters of the numbers before the name
+    if width > 2 * LONGEST:
+        letters = max(10, width - numbers - len("  idle before  18.3 ms"))
+    else:
+        letters = max(10, min(LONGEST, width - numbers))
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
-    idle = not analysis.trace.thinned and width >= 38 + longest + len(", idle before 18.3 ms")
+    with_idle = width >= numbers + longest + len(", idle before 18.3 ms")
+    with_idle = with_idle and not analysis.trace.thinned
     lines = []
     for kernel in rows.head(most).itertuples(index=False):
         line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
         line += f"{duration(kernel.total_ns / kernel.count):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
-        line += f"  idle before {duration(kernel.idle_before_ns):>8}" if idle else ""
+        if with_idle:
+            line += f"  idle before {duration(kernel.idle_before_ns):>8}"
         lines.append(line.rstrip())
     if len(rows) > most:
         lines.append(f"       … {len(rows) - most:,} more in the report")
@@ -187,7 +212,8 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
 
 
 def range_lines(analysis: Analysis, most: int = 5) -> list[str]:
-    """The NVTX ranges that took longest on the host: total, count, mean, name."""
+    """Return a line for each of the `most` NVTX ranges that took longest on the host: total, count, mean and
+    name."""
     return [
         f"{duration(row.host_ns):>8}  {row.count:>8,} x {duration(row.host_ns / row.count):>8}  {safe_text(row.label)}"
         for row in analysis.host_ranges.head(most).itertuples(index=False)
@@ -195,7 +221,7 @@ def range_lines(analysis: Analysis, most: int = 5) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """A text that ends in an ellipsis where it does not fit."""
+    """Return a text of at most `width` letters, with an ellipsis at its end if it had more."""
     return text if cell_len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
@@ -206,7 +232,8 @@ def _print(lines: Sequence[Text], console: Console) -> None:
 
 
 def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[Text]:
-    """Broken at blanks, with `indent` from the second line on; a word that is too long is cut."""
+    """Return the lines of a text that is broken at blanks, with `indent` before all lines but the first.  A
+    word that is longer than a line is cut."""
     lines: list[str] = []
     for word in text.split():
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
@@ -217,14 +244,17 @@ def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[T
 
 
 def _sentence(said: Answer, width: int) -> list[Text]:
-    """The first sentence bold; the second on a line of its own."""
+    """Return the lines of the answer's sentence: its first sentence in bold, the second on a line of its
+    own."""
     head, stop, tail = said.sentence.partition(". ")
     return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
 
 
 def _wrong(said: Answer, width: int, most: int) -> list[Text]:
-    """A line for each wrong timing that the sentence is not about, with its reason, then how many
-    more there are."""
+    """Return a line for each wrong timing that the answer's sentence is not about, with its reason.
+
+    most: how many have a line; a last line says how many more there are
+    """
     others = [wrong for wrong in said.wrong if wrong.sentence != said.sentence]
     shown = others[: max(most, 0)]
     texts = [
@@ -237,7 +267,7 @@ def _wrong(said: Answer, width: int, most: int) -> list[Text]:
 
 
 def _fixes(said: Answer, width: int) -> list[list[Text]]:
-    """The lines of each: its sentence, then its whole code."""
+    """Return the lines of each fix: its sentence, then its code without omissions."""
     room = max((len(fix.purpose) for fix in said.fixes), default=0) + 2
     return [_fix(fix, room, width) for fix in said.fixes]
 
@@ -253,7 +283,8 @@ def _fix(fix: Fix, room: int, width: int) -> list[Text]:
 
 
 def code_lines(code: str, width: int) -> list[str]:
-    """Code that is wider than a line is broken, at blanks where that is enough, never cut."""
+    """Return code in lines of at most `width` letters.  It is never cut: it is broken at blanks, and inside a
+    word only if the word is longer than a line."""
     lines: list[str] = []
     for word in code.split(" "):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
@@ -267,8 +298,17 @@ def code_lines(code: str, width: int) -> list[str]:
 
 
 def _picture(said: Answer, width: int) -> list[Text]:
-    """Below an empty line times, blocks to scale, and what begins where."""
-    proof, cells = said.proof, width - 2
+    """Return the picture of the proof, [] if there is none: an empty line, then times, the interval as a bar of
+    blocks to scale, and marks below it for what begins and ends where.
+
+         0     1.2 us                     5.6 us
+        ▕event░░░░░░░░ CPU, GPU idle ░░██kernel█▏
+         └ start.record()          └ launch end ┘
+
+    A block is a row of cells (letters) in which one column of causes has most of the time.
+    """
+    proof = said.proof
+    cells = width - 2
     if proof is None or not proof.pieces or proof.elapsed_ns <= 0:
         return []
     start = np.array([piece.start_ns for piece in proof.pieces])
@@ -282,19 +322,21 @@ def _picture(said: Answer, width: int) -> list[Text]:
         blocks.append((cell, length, name))
         longest[name] = max(length, longest.get(name, 0))
         cell += length
-    bar, named = Text("▕"), {"rest"}
+    bar = Text("▕")
+    named = {"rest"}  # columns whose name stands inside the bar; the rest is never named
     for _, length, name in blocks:
         fill, style = COLUMN_FILLS[name]
         gpu = proof.gpu_in(length * proof.elapsed_ns // cells) if name == "CPU" else ""
         words = f"CPU, GPU {gpu}" if gpu and length >= 17 else name
         inside = length == longest[name] and len(words) + 2 <= length
-        named |= {name} if inside else set()
+        if inside:
+            named.add(name)
         bar += Text(f"{f' {words} ':{fill}^{length}}" if inside else fill * length, style)
     bar += Text("▏")
     ticks = {0: "0"}
     for cell, _, name in sorted(blocks, key=lambda block: (block[2] != "kernel", -block[1])):
         begins = start[column == COLUMNS.index(name)]
-        if cell:  # a block begins with a piece, not with a cell
+        if cell:  # the time is that of the piece that begins nearest to the edge of the cell
             ticks[cell] = duration(begins[np.abs(begins - edges[cell]).argmin()])
     begin, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {begin}"}
@@ -302,7 +344,7 @@ def _picture(said: Answer, width: int) -> list[Text]:
         marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
     scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _placed({cells: f"{last} ┘"}, marks, width)
-    # where the line of marks has room, the fills without a word in the bar are named there
+    # columns without their name in the bar are named in the widest gap of the line below, if they fit
     legend = "  ".join(
         f"{COLUMN_FILLS[n].letter} {n}" for n in COLUMNS if n in longest and n not in named
     )
@@ -314,8 +356,12 @@ def _picture(said: Answer, width: int) -> list[Text]:
 
 
 def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
-    """A line with texts that begin in these cells of the bar, and those that end there; what has no
-    room is left out, the ends first served."""
+    """Return a line with texts at certain cells of the bar.  A text that would overlap another is left out; the
+    first ones have priority.
+
+    ends: cell -> the text that ends there; these come first
+    texts: cell -> the text that begins there
+    """
     line, taken = [" "] * width, [False] * (width + 2)
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
     places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
@@ -333,22 +379,29 @@ def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
 def _table(
     rows: Sequence[LabelRow], width: int, sentences: bool = False, file: str = ""
 ) -> list[Text]:
-    """A head and a line per label; of a label of several groups a line each beneath it.  file: the one
-    that all labels are of."""
+    """Return the table: a head, then a line for each label, and beneath it a line for each of its groups if it
+    has several.
+
+    sentences: whether a label's sentence stands below its lines
+    file: the source file of all labels, which stands in the head; "" if there are several
+
+    Columns that are small in every row are added to the column `rest`.  So are further ones while labels have
+    too little room.
+    """
     if not rows:
         return []
     lines = _lines_of(rows)
     shown = [line.row for line in lines if line.row is not None]
     unit, size, places = _unit(shown)
-    exact = np.array([[*row.columns_ns.values()] for row in shown], np.int64)
+    columns_ns = np.array([[*row.columns_ns.values()] for row in shown], np.int64)
     whole = np.array([row.elapsed_ns for row in shown])
-    steps = size // 10**places
+    steps = size // 10**places  # ns of the last decimal
     rounded = [round(ns / steps) for ns in whole.tolist()]
-    cells = np.array([apportion(ns, own) for ns, own in zip(rounded, exact, strict=True)])
+    cells = np.array([apportion(*row) for row in zip(rounded, columns_ns, strict=True)])
     texts_of = [line.words for line in lines]
     longest = max(*(len(line.name) for line in lines), len(f"label, {unit}"))
     longest = max(longest, min(len(f"{file}, {unit}"), 2 * _LABEL)) if file else longest
-    small = (exact < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
+    small = (columns_ns < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
     joined = [number for number in range(1, _REST) if small[number]]
     while True:
         cells[:, _REST] += cells[:, joined].sum(axis=1)
@@ -396,8 +449,12 @@ def _table(
 
 
 def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
-    """(letters of the column of labels, its head): whose labels they are and what the numbers are, as
-    far as `most` letters have room for it.  `longest`: of the labels."""
+    """Return (letters of the column of labels, its head).  The head names the source file and the unit, as
+    far as there is room.
+
+    longest: letters of the longest label
+    most: letters that the column can have
+    """
     whole = f"{file or 'label'}, times in {unit}"
     if len(whole) <= most:
         return max(min(longest, most), len(whole)), whole
@@ -413,7 +470,7 @@ def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
 
 
 def _bar(row: Row, cells: int) -> Text:
-    """What a row consists of, to the scale of its own time."""
+    """Return a bar of so many cells that shows the columns of a row to scale."""
     weights = np.array([*row.columns_ns.values()], np.int64)
     lengths = apportion(cells, weights).tolist()
     bar = Text("▕")
@@ -424,17 +481,19 @@ def _bar(row: Row, cells: int) -> Text:
 
 
 class _Line(NamedTuple):
-    """A line of the table: a row with numbers, or the head of a label with several groups, which
-    says how many and how much `instead`.  of: the label whose sentence stands below it."""
+    """A line of the table: a row with numbers, or the head of a label with several groups, without numbers."""
 
     name: str
-    row: Row | None
-    words: str
-    instead: str = ""
-    of: LabelRow | None = None
+    row: Row | None  # None: a head
+    words: str  # the verdict
+    instead: str = (
+        ""  # of a head what stands in place of numbers: how many timings and how much time
+    )
+    of: LabelRow | None = None  # the label whose sentence stands below this line
 
 
 def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
+    """Return the lines of the table for these labels, without the table's head."""
     lines = []
     for row in rows:
         words = f"{SIGNS[row.verdict]} {row.words}"
@@ -453,7 +512,12 @@ def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
 
 
 def _cells(rows: Sequence[Row], cells: np.ndarray, steps: int, places: int) -> list[list[str]]:
-    """The columns that hold something as texts, each below its head."""
+    """Return the columns that are not empty as texts: for each its head, then a cell per row.
+
+    cells: (rows, COLUMNS), in units of the last decimal
+    steps: ns of that unit
+    places: how many decimals are printed
+    """
 
     def printed(value: float) -> str:
         return f"{value / 10**places:,.{places}f}" if value else "·"
@@ -470,7 +534,8 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, steps: int, places: int) -> l
 
 
 def _more(row: LabelRow) -> str:
-    """A row's sentence, its line of code, and what it would take without nsys."""
+    """Return what stands below a label: its line of code, its sentence, and what it would take without
+    nsys."""
     predicted = ""
     if row.unprofiled_ns:
         predicted = f"Without nsys {row.without_nsys()} us, estimated."
@@ -482,7 +547,8 @@ def _more(row: LabelRow) -> str:
 
 
 def shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller distinguishes labels of one site: that part is shortened last."""
+    """Return a label of at most `width` letters.  Of `caller (site)` the site is shortened first, because the
+    caller distinguishes labels of the same site."""
     if len(label) <= width:
         return label
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
@@ -493,15 +559,26 @@ def shortened(label: str, width: int) -> str:
 
 
 def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:
-    """(unit, its ns, decimals): of the shortest row three digits, and no more than it needs."""
-    least, most = (f(row.elapsed_ns for row in rows) for f in (min, max))
-    if least >= 2_000_000:
-        return "ms", 1_000_000, 0 if least >= 200_000_000 else 1 if least >= 20_000_000 else 2
-    return "us", 1_000, 0 if least >= 20_000 or most >= 10_000_000 else 1
+    """Return (unit, its ns, decimals) for a table, such that the shortest row has about three digits."""
+    shortest = min(row.elapsed_ns for row in rows)
+    longest = max(row.elapsed_ns for row in rows)
+    if shortest >= 200_000_000:
+        return "ms", 1_000_000, 0
+    if shortest >= 20_000_000:
+        return "ms", 1_000_000, 1
+    if shortest >= 2_000_000:
+        return "ms", 1_000_000, 2
+    if shortest >= 20_000 or longest >= 10_000_000:
+        return "us", 1_000, 0
+    return "us", 1_000, 1
 
 
 def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
-    """What is left, where it is, and what the numbers rest on: a line, or two."""
+    """Return the last line, or two: how many more labels there are and how to see them, where the page is, and
+    what the numbers rest on.
+
+    left: how many labels the table left out
+    """
     head = f"{plural(left, 'more label')}: -v" if left > 0 else "all of it: -v"
     where = f"   page: {safe_text(page)}" if page else ""
     trust = f"({said.trust})"
@@ -516,8 +593,10 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
 
 
 def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
-    """Of a group its first finding: title, line of code, saving, evidence, what the CPU did, advice,
-    the result of a second run; of a note its title."""
+    """Return the lines of a group of findings, by its first one: title, line of code, saving, evidence, what
+    the CPU did, advice, and the result of a second run.  A remark (information without a loss) has no
+    evidence and no advice.
+    """
     finding = group.findings[0]
     sign, style = _SEVERE[group.severity]
     code = said.source.get(finding.site)
@@ -526,7 +605,7 @@ def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
     lines = _hanging(sign, finding.title + where, width, style)
     also = [safe_text(other.label) for other in group.findings[1:]]
     facts = {"code": f"{finding.site}: {code}" if code is not None else ""}
-    facts["also in"] = ", ".join(also[:MOST_NAMED]) + ", …" * (len(also) > MOST_NAMED)
+    facts["also in"] = ", ".join(also[:MOST_NAMED]) + (", …" if len(also) > MOST_NAMED else "")
     if finding.loss_ns:
         facts["could save"] = f"at most {duration(finding.loss_ns)} over the run"
     remark = group.severity == "info" and not finding.loss_ns
@@ -535,7 +614,8 @@ def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
         host = (row.host for row in said.labels if row.label == finding.label)
         facts["CPU"] = next(host, "")
     for head, text in facts.items():
-        lines += _hanging(f"  {head + ':':11}", text, width, "dim") if text else []
+        if text:
+            lines += _hanging(f"  {head + ':':11}", text, width, "dim")
     if remark:
         return lines
     for fix in finding.advice:
@@ -549,7 +629,7 @@ def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
 
 
 def _hanging(head: str, body: str, width: int, style: str = "") -> list[Text]:
-    """`head` once, `body` wrapped beside it."""
+    """Return lines with `head` before the first one, and `body` wrapped beside it."""
     lines = _wrapped(body, width - len(head) - 1) or [Text()]
     heads = [Text(f"{head} ", style), *[Text(" " * (len(head) + 1))] * (len(lines) - 1)]
     return [head + line for head, line in zip(heads, lines, strict=True)]

@@ -3,7 +3,7 @@
     label                n      time    kernel
     layers.3…t.forward  10    234.72     24.77
 
-Numbers are never cut: where there is no room, columns leave, and texts are shortened.
+Numbers are never cut: if there is not enough room, columns are left out and texts are shortened.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from rich.text import Text
 from nsysalign.text import ZERO, middle
 
 GAP = 2
-#: What all texts together keep while columns that may leave are there; what each keeps at least.
+#: Letters that all texts together have at least (COMFORT, LEAST) while there are columns which can be left
+#: out; letters that each text has at least (_SHORTEST).
 COMFORT, LEAST, _SHORTEST = 40, 18, 6
 
 
@@ -28,8 +29,8 @@ class Column:
     cells: Sequence[str]
     left: bool = False
     styles: Sequence[str] = ()  # one per cell
-    #: None stays. Of the others the smallest leaves first: those below 1 before the texts are
-    #: shorter than COMFORT, those from 1 on before they are shorter than LEAST.
+    #: In which order columns are left out, the smallest number first; None: never.  A column with a number
+    #: below 1 is left out before texts get less than COMFORT letters, others before they get less than LEAST.
     leaves: float | None = None
     shortened: bool = False  # a text, which may be shortened in its middle
 
@@ -39,12 +40,12 @@ class Column:
 
 
 def text(head: str, cells: Sequence[str], leaves: float | None = None) -> Column:
-    """A column of texts that may be shortened."""
+    """Return a column of texts that may be shortened."""
     return Column(head, cells, left=True, leaves=leaves, shortened=True)
 
 
 def fitted(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns that stay, with their texts as short as they must be."""
+    """Return the columns for which there is room in `width` letters, with texts as short as they must be."""
     shown = list(columns)
     while True:
         texts = [column for column in shown if column.shortened]
@@ -59,8 +60,8 @@ def fitted(columns: Sequence[Column], width: int) -> list[Column]:
             break
         shown.remove(min(leaving, key=lambda column: column.leaves))
     for column in texts:
-        others = sum(min(c.width, _SHORTEST) for c in texts if c is not column)
-        size = max(min(column.width, room - others), _SHORTEST)
+        least_of_others = sum(min(c.width, _SHORTEST) for c in texts if c is not column)
+        size = max(min(column.width, room - least_of_others), _SHORTEST)
         room -= size - _SHORTEST
         cells = [middle(cell, size) for cell in column.cells]
         shown[shown.index(column)] = replace(column, cells=cells)
@@ -74,8 +75,11 @@ def draw(
     styles: Sequence[str] = (),
     below: Sequence[str] = (),
 ) -> None:
-    """Print the columns as they fit.  `styles`: one per row; `below`: a dim line below each row, ''
-    for none."""
+    """Print the columns that fit into the console.
+
+    styles: a style for each row
+    below: for each row, a text that stands dim below it, "" for none
+    """
     shown = fitted(columns, console.width)
     widths = [column.width for column in shown]  # once: each looks at all rows
     lines: list[Text] = []
