@@ -233,9 +233,12 @@ class Case:
         return 2 * sum(self.others.values()) >= self.sums.waiting > 0
 
     def avoidable(self) -> dict[str, int]:
-        """Nanoseconds over the group that need not be, by what takes them: all but kernels, graphs,
-        copies on the device, the floor, and waiting on purpose; together never more than what the
-        GPU did not work.  Of a slow group no more than its excess."""
+        """Return how long (ns), over the whole group, the time need not have been, by what took it.
+
+        All parts count but kernels, graphs, copies on the device, the shortest idle times that are
+        possible, and waiting on purpose; together they are never more than the time in which the
+        GPU did not work.  Of a slow group only the excess counts.
+        """
         sums = self.sums
         parts = {
             "cpu": sums.cpu,

@@ -22,7 +22,7 @@ class IntervalClocks(NamedTuple):
 
 
 def interval_clocks(facts: Facts) -> IntervalClocks:
-    """What the clock samples say about each interval.
+    """Return what the clock samples say about each interval.
 
     stretches   [--- 1980 ---]      [-- 1755 --]
     intervals      |a|         |b|    |c|               a: 1980; b: between the two, 1755..1980; c: 1755

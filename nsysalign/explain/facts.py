@@ -126,8 +126,10 @@ class Facts:
         )
 
     def read(self, groups: Iterator[Group]) -> None:
-        """Read the segments of the typical intervals of these groups: one by one, a thousand labels
-        would take longer than all else."""
+        """Read the segments of the typical intervals of these groups, many at a time.
+
+        One by one, a thousand labels would take longer than all other steps together.
+        """
         numbers = np.unique(np.array([group.typical for group in groups], np.int64))
         self._segments |= {number: [] for number in numbers.tolist()}
         operations = self.column("operations")[numbers]

@@ -75,9 +75,11 @@ _INFLATION = 0.05
 
 
 def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
-    """One finding per label, then those of runs and of add-ons: by severity and loss; and remarks.
+    """Return one finding per label, those of runs and add-ons, and remarks.
 
-    `segments_of` gives the segments of intervals (ascending numbers).
+    Findings are sorted by severity and loss.
+
+    segments_of: interval numbers, ascending -> the segments of these intervals
     """
     facts = Facts(evidence, segments_of)
     facts.runs = [Run(facts, row) for row in facts.runs]
@@ -107,7 +109,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
 
 
 def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """(rule, finding) of each label."""
+    """Yield (rule, finding) for each label."""
     matrix, clocks = parts_matrix(facts.analysis)[: facts.count], interval_clocks(facts)
     labels = [label for label in facts.labels if not label.inside]
     facts.read(group for label in labels for group in shown_groups(label)[:1])
@@ -150,8 +152,10 @@ def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
 
 
 def quicker_calls(cases: list[Case]) -> dict[str, Case]:
-    """Label -> the quickest label of the same lines with another caller, where the GPU does the same
-    in both for as long, and the label takes longer all the same."""
+    """Return label -> the quickest other label that measured the same lines from another caller.
+
+    Only where the GPU does the same work for as long in both, and yet the label takes longer.
+    """
     alike: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)
@@ -230,7 +234,7 @@ def _without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
 
 
 def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
-    """The finding of a label whose numbers mean what they say."""
+    """Return (rule, finding) of a label whose numbers mean what they say."""
     label, numbers = case.label, Numbers()
     cause = cause_of(case)
     rule, word = rule_of(case, cause), case.word
@@ -276,9 +280,11 @@ def _lasts(case: Case) -> int:
 
 
 def cause_of(case: Case) -> str:
-    """What takes most of the avoidable time, as `Case.avoidable` names it; '' where nothing does.
-    Where the CPU waits for the GPU between launches, that is the cause: nothing behind it can be
-    launched ahead."""
+    """Return what takes most of the avoidable time, as `Case.avoidable` names it, '' for nothing.
+
+    If the CPU waits for the GPU between launches, that is the cause: no launch behind the wait can
+    be made ahead of time.
+    """
     if not case.late:
         return ""
     parts = case.avoidable()
@@ -300,7 +306,10 @@ def cause_of(case: Case) -> str:
 
 
 def rule_of(case: Case, cause: str) -> str:
-    """The name of the finding."""
+    """Return the name of the rule that a label's finding belongs to.
+
+    cause: what takes most of the avoidable time (`cause_of`)
+    """
     if _first_call(case):
         return "module-load"
     if case.word == FLOOR:
@@ -349,7 +358,9 @@ def _first_call(case: Case) -> bool:
 
 
 def _waits_for_first_kernels(case: Case) -> bool:
-    """Whether that is most of what its GPU idled, while its thread was in CUDA calls."""
+    """Return whether the GPU idled mostly because kernels ran for the first time while the host
+    thread was in CUDA calls.
+    """
     if case.label.kind != "nvtx" or not case.group.of_cause("api"):
         return False
     row = case.facts.intervals.iloc[case.group.typical]
@@ -460,7 +471,7 @@ def _of_intervals(found: list[tuple[str, Finding]], count: int) -> pd.Series:
 
 
 def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
-    """A row of `frames.FINDINGS`; torch code suits only torch programs."""
+    """Return a row of `frames.FINDINGS`; advice in torch code goes to torch programs only."""
     measuring, better, code = finding.advice
     if not facts.torch and "torch" in measuring:
         measuring = _CODE.sub(".", measuring)

@@ -112,8 +112,11 @@ _BYTES = re.compile(r"[\d.,]+ [kMG]?B")
 
 
 def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = False) -> str:
-    """The number and why it is that: about the typical interval.  cause: what takes most of the
-    avoidable time (`Case.avoidable`), '' for nothing.  first: what was timed is a first call."""
+    """Return how long a label takes and why, in sentences about the typical interval of a group.
+
+    cause: what takes most of the avoidable time (`Case.avoidable`), '' for nothing
+    first: whether it is a first call that was timed
+    """
     typical, word = case.group.typical_ns, case.word
     reads = _reads(case, numbers)
     if first:
@@ -150,7 +153,7 @@ def _reads(case: Case, numbers: Numbers) -> str:
 
 
 def _works(case: Case, numbers: Numbers) -> str:
-    """How much of a GPU-bound timing is GPU work, and the kernel that takes most of that."""
+    """Return how much of a GPU-bound time is work of the GPU, and which kernel takes most of it."""
     kernels = case.kernels_ns
     what = "a CUDA graph" if case.ns("graph") > case.ns("kernel") else "kernels"
     share = numbers.share("typical_gpu", kernels, case.group.typical_ns)
@@ -177,7 +180,7 @@ def _works_elsewhere(case: Case, numbers: Numbers) -> str:
 
 
 def _takes(case: Case, numbers: Numbers) -> str:
-    """How long the GPU worked in the typical interval."""
+    """Return how long the GPU worked in the typical interval."""
     kernels = case.kernels_ns
     if case.on_host and kernels:
         ran = numbers.time("typical_gpu", kernels)
@@ -217,7 +220,7 @@ def _largest(case: Case, numbers: Numbers) -> str:
 
 
 def why(case: Case, cause: str, numbers: Numbers) -> str:
-    """Why the GPU did not work in the typical interval."""
+    """Return why the GPU did not work in the typical interval."""
     idler = "Its stream" if case.others else "The GPU"
     idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
     if case.on_host:
@@ -318,7 +321,7 @@ def _launches(case: Case, numbers: Numbers) -> str:
 
 
 def _copies(case: Case, numbers: Numbers) -> str:
-    """Share, direction, memory, bytes and speed of the copies of the typical interval."""
+    """Return share, direction, memory, bytes and speed of the copies in the typical interval."""
     ns = case.ns("memcpy", "memset")
     share = numbers.share("typical_copies", ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
@@ -358,7 +361,7 @@ def also_waited(case: Case, numbers: Numbers) -> str:
 
 
 def _waited_for(case: Case, numbers: Numbers) -> str:
-    """For what, with its stream and kernel, where the trace says so."""
+    """Return what was waited for, with its stream and kernel if the trace says so."""
     if not case.waited:
         return _behind_others(case, numbers)
     largest = case.waited[0]
@@ -394,8 +397,11 @@ def _behind_others(case: Case, numbers: Numbers) -> str:
 def of_several_groups(
     label: Label, lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
 ) -> str:
-    """How many, how much in all; the group that matters and its share; the others.  sums: of each
-    group by its number."""
+    """Return how many intervals a label has and what they take together, the group that matters
+    with its share, and the other groups.
+
+    sums: the number of a group -> its sums
+    """
     whole, group = label.steady_ns, lead.group
     count = sum(g.count for g in label.steady)
     timings = numbers.count("steady_timings", count, "timing")
@@ -505,8 +511,9 @@ def _part(numbers: Numbers, part: int, whole: int) -> str:
 
 
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
-    """What a group's time is, in a few words with a share: "97 % kernels", "CPU outside CUDA 99 %
-    (garbage collection)"."""
+    """Return in a few words what a group's time is, with a share: "97 % kernels", "CPU outside CUDA
+    99 % (garbage collection)".
+    """
     if group.empty == group.count:
         return "no GPU work in it"
     parts = {
@@ -605,7 +612,9 @@ def between_nodes_ns(kernels: pd.DataFrame, label: str, graph_ns: int) -> int:
 
 
 def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
-    """How long the GPU worked in a run, and with what; of one that did little, why it did not."""
+    """Return for how long the GPU worked in a run and on what, and why not if it worked for little
+    of it.
+    """
     whole = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
     worked = sum(parts[cause] for cause in OPERATION_KINDS)

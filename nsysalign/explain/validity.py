@@ -84,7 +84,7 @@ def _steady(case: Case, name: str) -> tuple[int, int]:
 
 
 def _nothing_inside(case: Case) -> Reason | None:
-    """Nothing was issued between the two readings, and nothing ran."""
+    """Return the reason that no work was issued between the two readings and none ran, if so."""
     empty, count = _steady(case, "empty")
     if not count or empty < TYPICAL_SHARE * count or not case.group.empty:
         return None
@@ -108,8 +108,9 @@ def _nothing_inside(case: Case) -> Reason | None:
 
 
 def _ended_later(case: Case) -> Reason | None:
-    """Most of what was issued inside ended after the second reading: that is not ordered behind the
-    work."""
+    """Return the reason that most of the work issued inside ended after the second reading, if so:
+    the reading is not ordered behind the work.
+    """
     late, count = _steady(case, "late")
     if case.label.kind == "nvtx" or not count:
         return None
@@ -139,8 +140,9 @@ def _escaped(case: Case) -> bool:
 
 
 def _not_ordered(case: Case) -> Reason | None:
-    """The timed stream ran nothing, and its end is not ordered behind the streams that did the
-    work: that it ended before was luck."""
+    """Return the reason that the timed stream ran nothing and its end is not ordered behind the
+    streams that did the work, if so: that the work ended before it was luck.
+    """
     facts, intervals = case.facts, case.group.intervals
     inferred = facts.column("method")[case.group.typical] == "inferred"
     if case.label.kind != "event" or inferred or case.sums.gpu or case.sums.copies:
@@ -160,8 +162,9 @@ def _not_ordered(case: Case) -> Reason | None:
 
 
 def _two_streams(case: Case) -> Reason | None:
-    """Start and end lie on different streams, and no wait joins them: their distance is not the
-    duration of the work on either."""
+    """Return the reason that start and end lie on different streams that no wait joins, if so: the
+    time between them is not the duration of the work on either stream.
+    """
     apart, count = _steady(case, "two_streams")
     if (
         case.label.kind != "event"
@@ -187,15 +190,17 @@ def _two_streams(case: Case) -> Reason | None:
 
 
 def _launch_blocking(case: Case) -> Reason | None:
-    """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
+    """Return the reason that CUDA_LAUNCH_BLOCKING=1 is set, if it shows: every launch call returns
+    only when its kernel has ended.
 
     host    [ launch k -------------) host [ launch k+1 -------
     GPU             [kernel k )                   [kernel k+1
                                ^ the rest of launch k, then host, then launch k+1: two launch calls
                                in one gap
 
-    Only long kernels tell: a short one also ends before a slow launch call returns (beside a thread
-    that holds the interpreter each launch begins with cold caches and takes 60 us)."""
+    Only long kernels show it: a short kernel also ends before a slow launch call returns (beside a
+    thread that holds the interpreter, each launch begins with cold caches and takes 60 us).
+    """
     if case.on_host or case.operations < 2 or not case.ns("api_launch"):
         return None
     gaps = [  # the last one before the end event launches nothing
@@ -285,8 +290,11 @@ def spread(case: Case) -> Reason | None:
 
 
 def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
-    """The GPU could not run as fast as requested (power, heat, hardware), and its kernels took
-    longer; or its clock changed between the intervals, and its kernels follow it."""
+    """Return the reason that the clock changed the measured time, if it did.
+
+    Either the GPU could not run as fast as requested (power, heat, hardware) and its kernels took
+    longer, or its clock changed between the intervals and its kernels follow it.
+    """
     steady = [g.intervals for g in case.label.steady if g.work == case.group.work]
     numbers = np.sort(np.concatenate(steady))
     kernel = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
@@ -340,8 +348,11 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
 
 
 def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
-    """(label, reason) where the same kernels, alone and steady, take longer in one label than in
-    another: a cold L2 against a warm one is the usual cause."""
+    """Yield (label, reason) where the same kernels, alone and steady, take longer in this label
+    than in another one.
+
+    The usual cause is a cold L2 cache in one label and a warm one in the other.
+    """
     sets: dict[tuple[Any, ...], list[tuple[float, np.ndarray, Case]]] = {}
     for case in cases:
         group = case.group
@@ -402,8 +413,11 @@ _ANOTHER = "an event was recorded again since, or was not seen"
 
 
 def without_result(facts: Facts) -> Iterator[tuple[str, str, Reason]]:
-    """(label, site, reason) of pairs that have no place: elapsed_time was called before the work was
-    done, an event was recorded again, or events were captured into a graph."""
+    """Yield (label, site, reason) for event pairs that have no result.
+
+    elapsed_time was called before the work was done, an event was recorded again, or events were
+    captured into a graph.
+    """
     table = facts.analysis.unaligned
     for rule, pattern, text in _NO_RESULT:
         rows = table[table["reason"].str.contains(pattern)]

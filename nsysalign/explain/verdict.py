@@ -85,8 +85,11 @@ class Sums:
 
 
 def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
-    """The sums of a group.  kind: of its label.  intervals: `frames.INTERVALS`, numbered by
-    position."""
+    """Return the sums of a group.
+
+    kind:      the kind of its label
+    intervals: `frames.INTERVALS`, numbered by position
+    """
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
     gpu = kernels - collectives
@@ -122,8 +125,13 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
 
 
 def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
-    """The same for one interval of the group: its parts, and how long kernels ran in it.  What is not
-    among the parts has the group's shares."""
+    """Return the sums of one interval of a group.
+
+    parts:  its nanoseconds by cause
+    gpu_ns: how long kernels ran in it
+
+    What the parts do not say is taken from the group, by its share.
+    """
     kernels = max(sums.gpu + sums.collectives, 1)
     collectives = gpu_ns * sums.collectives // kernels
     copied = max(sums.copies + sums.copies_on_device, 1)

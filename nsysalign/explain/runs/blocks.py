@@ -45,25 +45,31 @@ class SmallLaunches(NamedTuple):
 
 
 def small_launches_of(trace: Trace) -> list[SmallLaunches]:
-    """Those on the GPUs of the trace."""
+    """Return the small launches on the GPUs of the trace."""
     return small_launches(trace, trace.gpus)
 
 
 def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]:
-    """For how long a device ran kernels that leave most of it without work: fewer blocks than
-    multiprocessors, which take one each at least; blocks of fewer threads than a warp has.
+    """Return for how long each device ran kernels that left most of it without work.
+
+    Such kernels have fewer blocks than the GPU has multiprocessors (each takes at least one block),
+    or blocks of fewer threads than a warp has.
 
     stream 7     [ 1 block           ]  [ 528 blocks ]   [ 1 ]   [ 4,096 blocks of 1 thread ]
     stream 13          [ 200 blocks ]                              a GPU with 132 multiprocessors
     few blocks   ******              *                   *****
     few threads                                                  ****************************
 
-    `few_blocks` (`fewer_blocks`) and `few_threads`, per process and device: for how long at least
-    half (a third) of the multiprocessors had no block, and for how long what ran, with more blocks
-    than half, had blocks of less than a warp only; what of that time would remain if the work were shared out
-    (`unused_ns` is the rest); and of such kernels the one that ran longest.  CUDA graphs,
-    collectives and kernels of unknown size have enough; where the number of multiprocessors is not
-    known (0), one block is too few."""
+    There is at most one of each `lack` per process and device:
+
+    few_blocks:   at least half of the multiprocessors had no block
+    fewer_blocks: at least a third of them had none
+    few_threads:  more than half of them had blocks, but all blocks were smaller than a warp
+
+    `unused_ns` is the part of this time that would go away if the work were shared out.  CUDA
+    graphs, collectives and kernels of unknown size count as large enough.  Where the number of
+    multiprocessors is not known (0), a kernel of one block is too small.
+    """
     operations = trace.operations
     out = list[SmallLaunches]()
     count = int((operations["kind"] == KIND["kernel"]).sum())
@@ -128,8 +134,9 @@ def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]
 
 
 def few_blocks(run: Run) -> Findings:
-    """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
-    less than a warp: the rest of each warp has nothing to do."""
+    """Yield findings on kernels that leave half of the GPU or more without work, as they have too
+    few blocks or blocks of less than a warp.
+    """
     lacks = {few.lack: few for few in run.facts_by(SmallLaunches)}
     half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed
     for what, share, faster in (

@@ -9,7 +9,10 @@ from nsysalign.text import of, span
 
 
 def copying(run: Run, kernels: int) -> Finding:
-    """It did; `kernels`: how long its kernels and graphs took."""
+    """Return the finding of a run in which the GPU copied for much of the time.
+
+    kernels: how long (ns) its kernels and graphs took
+    """
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     staged = copies[copies["memory"] == "pageable"]
     what, besides, beside, slower = "copies", "", 0, 0
@@ -42,7 +45,7 @@ def copying(run: Run, kernels: int) -> Finding:
 
 
 def _count(run: Run) -> int:
-    """Copies of the run."""
+    """Return how many copies the run has."""
     ran = run.facts.analysis.kernels
     ran = ran[(ran["label"] == run.row.label) & (ran["kind"] == "memcpy")]
     return int(ran["count"].sum())

@@ -21,8 +21,10 @@ ERRORS = {
 
 
 def failed_calls(facts: Facts) -> Findings:
-    """Launches, copies and synchronisations that returned an error: what they should have done did
-    not happen."""
+    """Yield a finding on launches, copies and synchronisations that returned an error.
+
+    What such a call should have done did not happen.
+    """
     failed = sorted(facts.failed_calls, key=lambda row: -row[2])
     if not failed:
         return

@@ -102,8 +102,10 @@ class FirstWait(NamedTuple):
 
 
 def idle_times(ran: Ran) -> OfRuns:
-    """An `IdleTime` for every process and device, without what the tool made itself, its waits for first
-    kernels; and `frames.GAPS`."""
+    """Return an `IdleTime` for every process and device, and `frames.GAPS`.
+
+    Idle time that the tool itself caused is left out, such as its waits for first kernels.
+    """
     calls, names = ran.trace.calls, ran.trace.names
     loads = calls[calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])]
     syncs = calls[calls["kind"].isin([CALL[name] for name in SYNC_CALLS])]
@@ -156,8 +158,11 @@ def _name(ran: Ran, operation: int) -> str:
 
 
 def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
-    """The operations of a lane, by start, and its idle stretches; not those between nodes of a CUDA
-    graph, and not those of which the tool itself made half."""
+    """Return (the operations of a lane, sorted by start; its idle stretches).
+
+    Stretches between nodes of a CUDA graph are left out, and those of which the tool itself caused
+    half.
+    """
     operations, idle_ns = ran.of_lane(lane)
     there = np.flatnonzero(idle_ns)
     end, idle_ns = ran.start[operations[there]], idle_ns[there]
@@ -177,11 +182,14 @@ def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
 def _late(
     ran: Ran, operations: np.ndarray, gaps: Stretches, loaded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The stretches that ended in a kernel which had not run before, and how long it was waited for
-    because of that: all of it where code was loaded meanwhile, its launch took half of it or was slow
-    among other slow calls, else what is more than its later runs usually wait.
+    """Return (the stretches that ended in a kernel that ran for the first time, how long each was
+    therefore waited for in ns).
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time
+
+    All of a stretch counts if code was loaded during it, or if the kernel's launch took half of it
+    or was slow among other slow calls.  Otherwise what counts is the part beyond the kernel's usual
+    wait in later runs.
     """
     new = np.zeros(len(ran.name), dtype=bool)
     new[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
@@ -247,7 +255,7 @@ def _threads(ran: Ran, gaps: Stretches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
-    """Stretches in which the CPU works on a result or makes the next input.
+    """Return the stretches in which the CPU works on a result or makes the next input.
 
     device   D2H |------------------------| H2D
     thread       [ the CPU's own code  ][ call ]     one thread issued both, and was mostly outside of CUDA
@@ -269,8 +277,11 @@ def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
 
 
 def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
-    """Of the gaps that are not among the longest: those before one operation, if these hold half of
-    the time; else all."""
+    """Return a summary of the gaps that are not among the longest.
+
+    It holds the gaps before one and the same operation if these make up half of the time, and all
+    of them otherwise.
+    """
     rest = np.sort(np.argsort(-gaps.ns, kind="stable")[MOST_NAMED:])
     if not len(rest):
         return Crowd()
@@ -291,9 +302,11 @@ def _lower_median(values: np.ndarray) -> int:
 
 
 def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
-    """Rows of `frames.GAPS`: the longest stretches, with what ended each and the call (by name) of
-    the thread that issued this which covers most of it: '' where that thread was outside of CUDA,
-    NOT_KNOWN where it is not known."""
+    """Return rows of `frames.GAPS` for the longest stretches.
+
+    Each says which operation ended it, and which call covers most of it, of the thread that issued
+    this operation: '' if the thread was outside of CUDA, NOT_KNOWN if that is not known.
+    """
     explainer, rows = ran.explainer, []
     for place in np.argsort(-gaps.ns, kind="stable")[:MOST_GAPS].tolist():
         operation, low, high = gaps.operation[place], int(gaps.start[place]), int(gaps.end[place])

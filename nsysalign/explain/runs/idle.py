@@ -132,8 +132,12 @@ class Told:
 
 
 def whole_run(run: Run) -> Findings:
-    """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
-    for much of the time between its first and its last work, or copied."""
+    """Yield findings on a run of which the program measured less than half, by ranges or not at
+    all.
+
+    They say that the GPU was idle for much of the time between its first and its last work, or that
+    it copied.
+    """
     inside, measured_ns = _measured(run)
     if measured_ns > TYPICAL_SHARE * run.elapsed:
         return
@@ -149,9 +153,12 @@ def whole_run(run: Run) -> Findings:
 
 
 def _measured(run: Run) -> tuple[np.ndarray, int]:
-    """Numbers of the intervals that the program itself measured on the run's device, and how much of
-    it these cover.  A stream that ran nothing while others did, or one of several of a range, is not
-    the GPU."""
+    """Return (the intervals that the program itself measured on the run's device, how long (ns)
+    they last together).
+
+    A stream that ran nothing while others did does not stand for the GPU, and neither does one of
+    several streams of a range.
+    """
     facts = run.facts
     others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
     mine = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
@@ -173,8 +180,10 @@ def _times_different_things(facts: Facts, label: Label) -> bool:
 
 
 def _idle(run: Run, set_up: bool) -> Findings:
-    """The GPU ran nothing: which gaps these are.  That the CPU touched managed memory has a rule of
-    its own."""
+    """Yield findings that say in which gaps the GPU ran nothing, and why.
+
+    Managed memory that the CPU touched has a rule of its own.
+    """
     known = run.fact(IdleTime) or IdleTime(run.row.pid, run.row.device)
     told = _in_common(run, known) or _by_cause(run, known)
     if told.lost_ns <= WARN_SHARE * run.elapsed:
@@ -206,7 +215,7 @@ def _idle(run: Run, set_up: bool) -> Findings:
 
 
 def _in_common(run: Run, known: IdleTime) -> Told | None:
-    """What most of the gaps have in common; None where nothing is."""
+    """Return what most of the gaps have in common, None for nothing."""
     explained = run.idle - run.touched
     if explained <= 0:
         return None
@@ -299,8 +308,9 @@ def _main_cause(run: Run) -> Cause:
 
 
 def _by_cause(run: Run, known: IdleTime) -> Told:
-    """The cause of most of the idle time, in words, with its numbers, and what to do; and which gaps
-    these are."""
+    """Return the cause of most of the idle time in words, with its numbers, what to do about it,
+    and which gaps it caused.
+    """
     cause = _main_cause(run)
     lost = run.ns(*cause.causes)
     told = Told(

@@ -29,7 +29,7 @@ class CallsWithoutWork(NamedTuple):
 
 
 def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
-    """One, of a trace with calls and no GPU work; else none."""
+    """Return one record if the trace has CUDA calls but no work of a GPU, and none otherwise."""
     if len(trace.operations) or trace.calls.empty:
         return []
     calls = trace.calls[trace.outermost]
@@ -48,8 +48,10 @@ def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
 
 
 def no_gpu_work(facts: Facts) -> Findings:
-    """What the calls were, and why there is no row of their work: the reason that nsys itself
-    recorded comes first."""
+    """Yield a remark that says which calls the trace has, and why it has no row of their work.
+
+    If nsys itself recorded a reason, this reason comes first.
+    """
     info = facts.analysis.trace
     usual = _USUAL.get(info.recorder, _USUAL_OF_OTHERS.format(info.by.title))
     for known in facts.analysis.of_runs_by(CallsWithoutWork):
@@ -75,5 +77,5 @@ def no_gpu_work(facts: Facts) -> Findings:
 
 
 def _said(reasons: tuple[str, ...]) -> str:
-    """The first reason, as a sentence."""
+    """Return the first reason as a sentence."""
     return f"{safe_text(reasons[0]).rstrip('. ')}."

@@ -37,18 +37,16 @@ class PageMigrations(NamedTuple):
 
 
 def page_migrations_of(trace: Trace) -> list[PageMigrations]:
-    """Pages of managed memory that moved between host and device, and whether kernels ran
-    meanwhile.
+    """Return which pages of managed memory moved, for each process and device on which some did.
 
     Kernels:         KKKKKKKKKKKKKKKKKKKK
     Pages to the GPU:   mm mm mmm           to the host:   m m mm
 
-    Per process and device on which pages moved: how often the device had run nothing before one
-    moved to the host, and for how long (`touched_...`; the host asked for none in that time, it
-    touched them); how often pages moved each way, how long (`moving_ns`, a union), and for how long
-    of that no kernel ran (`alone_ns`).  How long faults take besides is not in a trace: between two
-    pages a kernel may work.  `asked`: the program itself asked for pages ahead of their use; such
-    rows look the same."""
+    The host touched a page if the page moved to the host after the device had run nothing and if
+    the host had not asked for it meanwhile.  How long page faults take besides is not in a trace:
+    between two pages a kernel may work.  Rows of pages that the program itself asked for (`asked`)
+    look the same.
+    """
     asking = [i for i, name in trace.names.items() if name.startswith(_ASKED)]
     asked = trace.calls[trace.calls["name_id"].isin(asking)]
     pages = trace.operations["copy_kind"].isin(MIGRATIONS)
@@ -86,8 +84,9 @@ def page_migrations_of(trace: Trace) -> list[PageMigrations]:
 
 
 def page_migrations(run: Run) -> Findings:
-    """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
-    the CPU."""
+    """Yield findings on managed memory that moved when it was touched: kernels wait for its pages,
+    and so does the CPU.
+    """
     moved = run.fact(PageMigrations)
     if moved is None:
         return

@@ -34,8 +34,11 @@ class InRange(NamedTuple):
 
 
 def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
-    """Of disjoint stretches (start, end: arrays, in time).  Ranges of libraries and of the tool
-    itself are not the program's."""
+    """Return how much of these stretches lies in ranges of the program itself, not of libraries or
+    of the tool.
+
+    start, end: ns, in order of time and disjoint
+    """
     ranges = trace.ranges[trace.program_ranges & (trace.ranges["process"] == process).to_numpy()]
     number, names = pd.factorize(ranges["text"], sort=True)
     of_program = np.array([not (n.startswith(OURS) or of_library(n)) for n in names], bool)
@@ -85,8 +88,10 @@ def _covered_ns(opened: np.ndarray, closed: np.ndarray, start: np.ndarray, end: 
 
 
 def ranges_without_work(facts: Facts) -> Findings:
-    """Of a name whose ranges give the GPU work: how many give it none.  What is said of the name is
-    said of the others."""
+    """Yield findings on names of which some ranges give the GPU work and others give it none.
+
+    They say how many give none; what else is reported under the name is about the other ranges.
+    """
     labels = {label.name: label for label in facts.labels if label.kind == "nvtx"}
     for row in facts.analysis.host_ranges.itertuples(index=False):
         without = row.count - row.with_work

@@ -30,15 +30,16 @@ class LostRecords(NamedTuple):
 
 
 def lost_records_of(trace: Trace) -> list[LostRecords]:
-    """One of each process, and of each thread, whose records are not whole.
+    """Return one record for each process, and for each thread, whose rows in the trace are not
+    complete.
 
     launches   [k1]  [k2]  [k3]              ranges   [step c ] [step c ] [step   ] [step   ]
     kernels      KK                          calls       c         c    ^ the last one
 
-    After `without_kernel` launches of kernels that succeeded, nearly all there are, no kernel
-    begins: in captures that is as it should be, and such processes are left out.
-    `after_last_call_ns`: for so long ranges of a name (`range`), whose earlier ones call CUDA, go on
-    without a call.
+    A process lacks kernels if nearly all of its successful launches have none (`without_kernel`). A
+    process that captures CUDA graphs is left out: its launches need not have kernels.  A thread
+    lacks calls if ranges of a name (`range`) go on for some time after its last call
+    (`after_last_call_ns`), and earlier ranges of that name call CUDA.
     """
     if trace.operations.empty:
         return []
@@ -76,7 +77,9 @@ def lost_records_of(trace: Trace) -> list[LostRecords]:
 
 
 def lost_records(facts: Facts) -> Findings:
-    """The trace is not whole: what it says of the GPU is less than what happened."""
+    """Yield findings that the trace is not complete, so that it shows less of the GPU's work than
+    there was.
+    """
     if facts.analysis.trace.thinned:
         yield _thinned(facts)
         return
@@ -97,7 +100,9 @@ def lost_records(facts: Facts) -> Findings:
 
 
 def _thinned(facts: Facts) -> Finding:
-    """Of a trace of which rows were taken out only how long kernels and copies ran that are left."""
+    """Return the finding of a trace from which rows were removed: it says only how long the kernels
+    and copies ran that are left.
+    """
     text = facts.analysis.trace.thinned
     title = f"{text[:1].upper()}{text[1:]}. How long its GPU idled, and what for, cannot be told; --kernels lists what is left."
     return Finding(

@@ -57,7 +57,7 @@ class SetUp(NamedTuple):
 
 
 def set_ups(trace: Trace) -> Iterator[SetUp]:
-    """One for each process that calls CUDA and gives work to a GPU."""
+    """Yield a `SetUp` for each process that calls CUDA and gives work to a GPU."""
     calls = trace.calls[["start_ns", "end_ns", "name_id", "process"]]
     calls = calls[trace.outermost]
     work = trace.operations[["process", "device", "start_ns", "end_ns"]]
@@ -83,7 +83,9 @@ def set_ups(trace: Trace) -> Iterator[SetUp]:
 
 
 def _open_ns(spans: pd.DataFrame) -> int:
-    """How long at least one of them is open: threads call at once."""
+    """Return for how long (ns) at least one of these spans is open, as several threads may call at
+    once.
+    """
     start, end = union(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
     return int((end - start).sum())
 
@@ -100,8 +102,12 @@ def _calls_between(trace: Trace, calls: pd.DataFrame, low: int, high: int) -> Ca
 
 
 def set_up(run: Run) -> Findings:
-    """CUDA calls before the GPU's first work, and after its last, are what the process did; where
-    they are not, what the CPU did outside of them may be as it should be."""
+    """Yield a finding if most of a process's time passed before the GPU's first work or after its
+    last.
+
+    If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the
+    time passed: what the CPU did outside of CUDA may be just what it should do.
+    """
     known = run.fact(SetUp)
     if known is None:
         return
