@@ -9,7 +9,7 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -58,6 +58,12 @@ def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray
     owner = np.repeat(np.arange(len(count)), count)
     begin = np.cumsum(count) - count
     return owner, np.arange(len(owner)) - begin[owner] + first[owner]
+
+
+def batches(count: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yield the positions of `count` in order, in batches whose counts add up to about `size`."""
+    number = np.cumsum(count) // size
+    yield from np.split(np.arange(len(count)), np.flatnonzero(np.diff(number)) + 1)
 
 
 def tile(

@@ -230,11 +230,7 @@ show/perfetto.py:_budgets
 show/perfetto.py:_around
 show/screen.py:_picture
 show/screen.py:_table
-split/groups.py:_kernels
-split/issued.py:issues_of
 split/issued.py:work_of
-split/issued.py:_spans
-split/labels.py:inside
 trace/kineto.py:_finish
 trace/kineto.py:_ranges
 """

@@ -31,7 +31,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.causes import CAUSE, CAUSES
-from nsysalign.intervals import covered, distinct, group, index_type, pick, tile
+from nsysalign.intervals import batches, covered, distinct, group, index_type, pick, tile
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     MOST_STREAMS,
@@ -441,8 +441,7 @@ def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> I
     cut = tile(start[with_tail], windows.end[with_tail], edges[:-1], edges[1:])
     spans = Spans(with_tail[cut.piece], cut.start, cut.end)
     held = np.searchsorted(calls, spans.end) - np.searchsorted(calls, spans.start)
-    batch = np.cumsum(held + 1) // _CALLS
-    for rows in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
+    for rows in batches(held + 1, _CALLS):
         yield _pieces_of(explainer, windows, spans.take(rows))
 
 

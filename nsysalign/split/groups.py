@@ -31,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import group, ragged
+from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import SplitTrace
@@ -788,15 +788,14 @@ def _executed_in(
         first = np.searchsorted(blocks.end, start[on_lane], side="right")
         stop = np.searchsorted(blocks.start, end[on_lane])
         count = np.maximum(stop - first, 0)
-        batch = np.cumsum(count) // _AT_ONCE
-        for rows in np.split(np.arange(len(on_lane)), np.flatnonzero(np.diff(batch)) + 1):
+        for rows in batches(count, _AT_ONCE):
             owner, block = ragged(first[rows], count[rows])
             window = on_lane[rows[owner]]
             begin = np.maximum(blocks.start[block], start[window])
             over = np.minimum(blocks.end[block], end[window])
             yield window, blocks.ref[block], over - begin
-    window, operation, ns = split.waited_for
-    yield window, operation, ns
+    waited_for = split.waited_for
+    yield waited_for[0], waited_for[1], waited_for[2]
 
 
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:

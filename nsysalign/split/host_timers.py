@@ -24,6 +24,7 @@ import pandas as pd
 from nsysalign.causes import CAUSE
 from nsysalign.intervals import (
     Columns,
+    batches,
     covered,
     disjoint,
     group,
@@ -80,8 +81,8 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
         staging=staging[waiting],
     )
     launches = _launches(explainer, with_lane.take(launching))
-    rest = with_plain_cause.take(~(waiting | launching))
-    return join([rest, launches, waits.explained()])
+    plain = with_plain_cause.take(~(waiting | launching))
+    return join([plain, launches, waits.explained()])
 
 
 def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
@@ -322,10 +323,8 @@ def kernels_issued_inside(
         start = operations["start_ns"].to_numpy()[issued]
         end = operations["end_ns"].to_numpy()[issued]
         first = np.searchsorted(issue, open_ns[windows])
-        count = np.searchsorted(issue, close_ns[windows]) - first
-        with_work = np.flatnonzero(count > 0)
-        batch = np.cumsum(count[with_work]) // _KERNELS_AT_ONCE
-        for rows in np.split(with_work, np.flatnonzero(np.diff(batch)) + 1):
+        count = np.maximum(np.searchsorted(issue, close_ns[windows]) - first, 0)
+        for rows in batches(count, _KERNELS_AT_ONCE):
             owner, unsorted = ragged(first[rows], count[rows])
             kernel = unsorted[np.lexsort((start[unsorted], owner))]  # by owner, then start
             begin, reach = _added_to_union(owner, start[kernel], end[kernel])

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, ragged, rising
+from nsysalign.intervals import batches, distinct, ragged, rising
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import Ran
 
@@ -236,9 +236,9 @@ def grids_of(
     All are 0 if the trace does not say, or if these windows hold too many kernels.
     """
     grids, blocks = np.zeros((2, len(alignment.windows)), np.int64)
-    batches = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
-    window = np.concatenate([batch.window for batch in batches])
-    issue = np.concatenate([batch.issue for batch in batches])
+    parts = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
+    window = np.concatenate([part.window for part in parts])
+    issue = np.concatenate([part.issue for part in parts])
     is_kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
     window, issue = window[is_kernel], issue[is_kernel]
     kernel = issues.first[issue]
@@ -277,8 +277,7 @@ def issued_in(
     for positions, windows, first, count in _spans(alignment, issues, which):
         if count.sum() > max(_MANY, _TIMES * len(positions)):
             continue
-        batch = np.cumsum(count) // _AT_ONCE
-        for rows in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(batch)) + 1):
+        for rows in batches(count, _AT_ONCE):
             owner, place = ragged(first[rows], count[rows])
             yield Inside(windows[rows[owner]], positions[place])
 
@@ -296,8 +295,7 @@ def _spans(
     which: the windows to look at; None for all but runs
     """
     table = alignment.windows
-    measured = np.flatnonzero((table["kind"] != "run").to_numpy())
-    windows = measured if which is None else which
+    windows = np.flatnonzero((table["kind"] != "run").to_numpy()) if which is None else which
     if not len(windows):  # pandas 2 finds no levels in none
         return
     opened = table["open_ns"].to_numpy()

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, group, ragged
+from nsysalign.intervals import FAR, batches, group, ragged
 from nsysalign.model import OPERATION_KINDS
 from nsysalign.split.gaps import Explainer
 from nsysalign.split.host_timers import issued_by
@@ -309,8 +309,7 @@ class Ran:
         count = np.maximum(stop - first, 0)
         if count.sum() > max(_MANY, _TIMES * len(time)):
             return
-        batch = np.cumsum(count) // _AT_ONCE
-        for rows in np.split(np.arange(len(windows)), np.flatnonzero(np.diff(batch)) + 1):
+        for rows in batches(count, _AT_ONCE):
             owner, place = ragged(first[rows], count[rows])
             window = windows[rows[owner]]
             operation = operations[place]

@@ -5,9 +5,13 @@ default stream, or because the host had seen the work end.
     stream 13            [A........] r13 - - - - - ^
     stream 14                  [B..................................]
 
-The *horizon* of a stream is a time of the host: what was issued to the stream before it ends before
-the end record does.  That of the record's own stream is its call; a wait before a stream's horizon
-carries it to the record that is waited for.
+issued    by when the host began the call that launches an operation
+horizon   of a stream, for one end record: a time of the host; all work that was issued to the
+          stream before this time ends before the end record
+
+The horizon of the end record's own stream is the start of the record's call.  If a stream waits for
+a record of another stream, by a wait that was issued before its own horizon, then the horizon of the
+other stream is at least the start of that record's call.
 """
 
 from __future__ import annotations
@@ -28,12 +32,12 @@ class StreamOrder:
 
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
-        #: Waiting stream -> stream waited for -> when the waits were issued, and the latest record
-        #: that all of them up to each wait for.
+        #: Waiting lane -> lane waited for -> (when each wait was issued, rising; when the latest
+        #: record was made that this wait or one before it waits for).
         self._waits: dict[int, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
-        #: Per waiting stream: when it was made to wait for something that the trace does not tell.
+        #: Waiting lane -> when waits were issued of which the trace does not say what for.
         self._untold: dict[int, np.ndarray] = {}
-        #: Per process, when synchronisations and successful queries returned.
+        #: Process -> when its synchronisations and successful queries returned, rising.
         self._returned: dict[int, np.ndarray] = {}
         for (lane, source), rows in self._known_waits().groupby(["lane", "source"]):
             issue = rows["issue"].to_numpy()
@@ -44,8 +48,14 @@ class StreamOrder:
                 self._waits.setdefault(int(lane), {})[int(source)] = issue, latest
 
     def _known_waits(self) -> pd.DataFrame:
-        """Waits of streams by when they were issued (`issue`); the stream of the record that they wait
-        for (`source`, -1: unknown), and when that was recorded (`recorded`)."""
+        """Return `alignment.wait_calls` with a known lane, sorted by time of issue.
+
+        These columns are added:
+
+        issue:    when the wait was issued (ns)
+        source:   the lane of the record that it waits for, -1 if that is not known
+        recorded: when the call began that made this record (ns), NEVER if that is not known
+        """
         explainer = self._explainer
         waits, records = explainer.alignment.wait_calls, explainer.alignment.records
         record = waits["record"].to_numpy()
@@ -58,8 +68,11 @@ class StreamOrder:
         return waits[waits["lane"] >= 0].sort_values("issue", kind="stable")
 
     def horizons(self, lane: int, close_ns: np.ndarray) -> dict[int, np.ndarray]:
-        """Per stream that a record on `lane` is ordered behind, the horizon for each record, whose
-        calls begin at `close_ns`."""
+        """Return lane -> its horizon (ns) for each end record, for all lanes that have one.
+
+        lane:     the lane of the end records
+        close_ns: when the call of each end record begins
+        """
         horizons = {lane: close_ns}
         changed = [lane]
         while changed:
@@ -72,10 +85,15 @@ class StreamOrder:
         return horizons
 
     def _one_step(self, waiting: int, horizon: np.ndarray) -> dict[int, np.ndarray]:
-        """Horizons of the streams that one stream itself waited for before its own."""
+        """Return lane -> its horizon, for the lanes that one lane is itself ordered behind.
+
+        waiting: this lane
+        horizon: its own horizon (ns), for each end record
+        """
         horizons = {}
         for source, (issue, recorded) in self._waits.get(waiting, {}).items():
-            horizons[source] = pick(recorded, np.searchsorted(issue, horizon) - 1, NEVER)
+            last_wait = np.searchsorted(issue, horizon) - 1
+            horizons[source] = pick(recorded, last_wait, NEVER)
         for rival in self._explainer.default_stream_rivals(waiting):
             horizons[rival] = horizon
         return horizons
@@ -83,39 +101,56 @@ class StreamOrder:
     def _is_behind(
         self, lane: int, close_ns: np.ndarray, stream: int, horizon: np.ndarray
     ) -> np.ndarray:
-        """Bool, per record on `lane`: whether it is ordered behind everything that was issued to
-        another stream before its call, or may be, as it waits for something untold."""
+        """Return, per end record, whether it is ordered behind all work that was issued to another
+        lane before it.  True, too, where it may be, as it waits for something that is not known.
+
+        lane:     the lane of the end records
+        close_ns: when the call of each end record begins
+        stream:   the other lane
+        horizon:  the horizon of the other lane (ns), for each end record
+        """
         explainer = self._explainer
         ops = explainer.per_lane[stream]
+        # the last operation that was issued to the other lane before the record
         last = np.searchsorted(ops.times.issue_ns, close_ns) - 1
-        issued = pick(ops.times.issue_ns, last, NEVER)
-        position = pick(ops.position, last, -1)
+        issue = pick(ops.times.issue_ns, last, NEVER)
+        operation = pick(ops.position, last, -1)
         untold = self._untold.get(lane, np.empty(0, np.int64))
-        waited = pick(untold, np.searchsorted(untold, close_ns) - 1, NEVER) > issued
-        # nodes of a graph may run on streams of its own: it was launched into this one
-        launch = pick(explainer.call, position, -1)
-        launches = explainer.call[explainer.streams.positions(lane)]
-        together = (launch >= 0) & np.isin(launch, launches)
-        seen = self._seen_to_end(lane, position, close_ns)
-        return (issued < horizon) | seen | waited | together
+        last_untold = np.searchsorted(untold, close_ns) - 1
+        may_wait = pick(untold, last_untold, NEVER) > issue
+        # the nodes of a graph may run on other streams than the one into which it was launched
+        call = pick(explainer.call, operation, -1)
+        calls_of_lane = explainer.call[explainer.streams.positions(lane)]
+        in_same_graph = (call >= 0) & np.isin(call, calls_of_lane)
+        seen = self._seen_to_end(lane, operation, close_ns)
+        return (issue < horizon) | seen | may_wait | in_same_graph
 
     def _seen_to_end(self, lane: int, operation: np.ndarray, close_ns: np.ndarray) -> np.ndarray:
-        """Bool, per operation: whether the host knew before `close_ns` that it had ended: a
-        synchronisation or successful query after it, or its own copy call, returned in between.  An
-        operation that happened to end by then is not ordered."""
+        """Return, per end record, whether the host knew before it that an operation had ended.
+
+        The host knows it if a synchronisation or a successful query returned in between, or the
+        operation's own copy call.  An operation that only happened to end by then does not count.
+
+        lane:      the lane of the end records
+        operation: the position of an operation for each end record, -1 for none
+        close_ns:  when the call of each end record begins
+        """
         explainer = self._explainer
         process = int(explainer.alignment.lanes["process"].iloc[lane])
         if process not in self._returned:
             self._returned[process] = self._returns(process)
         returned = self._returned[process]
         end = pick(explainer.op_end, operation, FAR)
-        called = pick(explainer.call_end, pick(explainer.call, operation, -1), FAR)
-        copied = (pick(explainer.kind, operation, -1) == KIND["memcpy"]) & (end <= called)
-        waited = np.searchsorted(returned, end) < np.searchsorted(returned, close_ns, side="right")
-        return (end <= close_ns) & (copied | waited)
+        call = pick(explainer.call, operation, -1)
+        call_end = pick(explainer.call_end, call, FAR)
+        is_copy = pick(explainer.kind, operation, -1) == KIND["memcpy"]
+        seen_by_own_call = is_copy & (end <= call_end)
+        before_end = np.searchsorted(returned, end)
+        before_close = np.searchsorted(returned, close_ns, side="right")
+        return (end <= close_ns) & (seen_by_own_call | (before_end < before_close))
 
     def _returns(self, process: int) -> np.ndarray:
-        """When calls of a process returned after which the host knew that work was done, sorted."""
+        """Return when calls of a process ended after which the host knows that work is done, rising."""
         calls = self._explainer.trace.calls
         knows = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in _KNOWING])
         knows &= (calls["return_value"] == 0).to_numpy()
@@ -123,14 +158,19 @@ class StreamOrder:
         return np.sort(self._explainer.call_end[knows])
 
     def ordered(self, lane: np.ndarray, close_ns: np.ndarray, stream: np.ndarray) -> np.ndarray:
-        """Bool, per row: whether a record on `lane`, whose call begins at `close_ns`, is ordered behind
-        what was issued to the other `stream` before."""
+        """Return, per row, whether an end record is ordered behind all work that was issued to another
+        lane before it.
+
+        lane:     the lane of each end record
+        close_ns: when its call begins
+        stream:   the other lane
+        """
         out = np.zeros(len(lane), dtype=bool)
-        for number, rows in group(lane, np.arange(len(lane))).items():
-            horizons = self.horizons(number, close_ns[rows])
-            never = np.full(len(rows), NEVER)
-            for source, places in group(stream[rows], np.arange(len(rows))).items():
-                horizon = horizons.get(source, never)[places]
-                asked = rows[places]
-                out[asked] = self._is_behind(number, close_ns[asked], source, horizon)
+        for record_lane, on_lane in group(lane, np.arange(len(lane))).items():
+            horizons = self.horizons(record_lane, close_ns[on_lane])
+            never = np.full(len(on_lane), NEVER)
+            for other_lane, places in group(stream[on_lane], np.arange(len(on_lane))).items():
+                horizon = horizons.get(other_lane, never)[places]
+                rows = on_lane[places]
+                out[rows] = self._is_behind(record_lane, close_ns[rows], other_lane, horizon)
         return out

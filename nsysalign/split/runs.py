@@ -39,19 +39,26 @@ def _in_longest_turns(trace: Trace) -> np.ndarray:
 
 
 class _Run(NamedTuple):
-    """The work of a process on a lane; words: what tells it apart from the others."""
+    """All work of a process on one lane."""
 
+    #: By which it differs from the other runs: `process 17`, `GPU 0`, `stream 7`.
     words: Sequence[str]
     lane: int
+    #: globalPid.
     process: int
+    #: The first start and the last end of the work.
     start_ns: int
     end_ns: int
 
 
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
-    """The alignment with windows of kind run appended."""
+    """Return the alignment with a window of kind run for each process and device, and for each stream
+    of a device that several streams used.
+
+    Such a device becomes a lane of its own, behind all other lanes.
+    """
     lanes = alignment.lanes
-    joint: list[tuple[int, int]] = []  # devices of several streams: they are lanes of their own
+    joint: list[tuple[int, int]] = []  # (process, device) of each new lane
     runs: list[_Run] = []
     used = _used_lanes(trace, alignment)
     for (process, device), streams in _busiest_first(used):
@@ -85,7 +92,8 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
 
 
 def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
-    """Lanes on which work ran, with its first start, its last end and the sum of its durations (ns)."""
+    """Return `alignment.lanes` on which work ran, with the columns start, end and ns: the first start,
+    the last end and the sum of the durations of its operations (ns)."""
     work, lane = trace.operations[["start_ns", "end_ns"]], alignment.operation_lane
     if len(trace.untraced):
         seen = _in_longest_turns(trace)
@@ -96,20 +104,23 @@ def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
 
 
 def _busiest_first(used: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:
-    """The lanes of each process and device; of a process the device that works most comes first."""
+    """Return ((process, device), its rows of `used`) by process, the device that worked most first.
+
+    used: the lanes on which work ran, as `_used_lanes` returns them
+    """
     devices = list(used.groupby(["process", "device"], sort=True))
     return sorted(devices, key=lambda item: (item[0][0], -item[1]["ns"].sum()))
 
 
 def _stream_name(stream: Any) -> str:
-    """Pages of managed memory migrate in no context, on a stream of that name only."""
-    if stream.context == stream.stream == 0:
+    """Return what a stream is called in the name of its run.  `stream`: a row of `alignment.lanes`."""
+    if stream.context == stream.stream == 0:  # pages of managed memory migrate without a context
         return "page migrations"
     return f"stream {stream.stream}"
 
 
 def _windows(runs: Sequence[_Run]) -> pd.DataFrame:
-    """`frames.WINDOWS`: a row per run."""
+    """Return `frames.WINDOWS` with a row per run."""
     names = [f"run ({', '.join(run.words)})" if run.words else "run" for run in runs]
     lane = np.array([run.lane for run in runs], np.int64)
     process = np.array([run.process for run in runs], np.int64)

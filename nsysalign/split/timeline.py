@@ -1,5 +1,12 @@
-"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations,
-records and waits."""
+"""What ran around the intervals that a report can draw: CUDA calls, NVTX ranges, operations, records
+and waits.
+
+picture   of one interval: a stretch of time of one process, with rows of `frames.TIMELINE`
+view      a picture that is still to be filled
+noun      which rows: "CUDA calls", "NVTX ranges", "operations", "records" or "waits"
+room      how many rows of one noun a picture holds; the longest fit
+block     in the picture of a run: neighbours that do not fit, drawn as one row
+"""
 
 from __future__ import annotations
 
@@ -17,23 +24,25 @@ from nsysalign.parts import roles
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.pieces import call_names, operation_names
 
-#: A page draws about this many intervals, and at most this many rows of each (the rest is counted,
-#: not hidden).
+#: A page draws about this many intervals.
 MAX_INTERVALS = 200
+#: A picture has at most this many rows of one noun, and all pictures together have at most _ALL_ROWS;
+#: the rest is counted, not hidden.
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
-#: A run as a whole has this many rows of each kind for themselves, the longest; the others are
-#: blocks of neighbours that are closer than this share of the run.  Runs of this many devices are
-#: drawn.
+#: The picture of a run draws the RUN_ROWS longest rows of each noun by themselves, and the others in
+#: blocks of neighbours that are closer than the run's length divided by _RUN_PIXELS.  Runs of
+#: MAX_RUNS devices are drawn.
 RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
+#: A picture shows this much time before and after its interval.
 _MARGIN_NS = 10_000
-#: What pictures show of a trace, by what its rows are called, and tables of `Trace`.
+#: Noun -> the table of `Trace` that has these rows.
 _SOURCES = {"CUDA calls": "calls", "NVTX ranges": "ranges", "operations": "operations"}
 _LANE = ("thread", "device", "stream")
 
 
 class _View(NamedTuple):
-    """A picture to fill: from `low` to `high`, with room for so many rows of one kind."""
+    """A picture that is still to be filled, from `low` to `high` (ns)."""
 
     interval: int
     process: int
@@ -46,21 +55,25 @@ class _View(NamedTuple):
 def chosen_intervals(
     evidence: Evidence, findings: pd.DataFrame, wanted: Sequence[int] = ()
 ) -> list[int]:
-    """The requested ones, then every label's median, each finding's example, the slowest and the
-    first of every label, at most MAX_INTERVALS."""
+    """Return the intervals to draw, in ascending order.
+
+    These are the wanted ones, then the median of every label, the example of each finding, the
+    slowest of every label and its first, up to MAX_INTERVALS.
+    """
     of_labels = roles(evidence).values()
-    order = [
+    by_importance = [
         *wanted,
         *(r.median for r in of_labels),
         *(number for number in findings["interval"].tolist() if number >= 0),
         *(r.slowest for r in of_labels),
         *(r.first for r in of_labels),
     ]
-    return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
+    distinct_intervals = list(dict.fromkeys(by_importance))
+    return sorted(distinct_intervals[: max(MAX_INTERVALS, len(wanted))])
 
 
 class _Rows(NamedTuple):
-    """Arrays of equal length; `fits`: what a picture has room for."""
+    """Rows of a picture: arrays of equal length; `fits`: whether the picture has room for the row."""
 
     start: np.ndarray
     end: np.ndarray
@@ -68,9 +81,13 @@ class _Rows(NamedTuple):
 
 
 def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence) -> pd.DataFrame:
-    """`frames.TIMELINE` of intervals, and of the run as a whole: whole devices, not their streams, the
-    longest first.  In a run, a row named "37 operations" is a block of that many neighbours; its
-    detail says for how long they ran."""
+    """Return `frames.TIMELINE` of intervals and of the runs of whole devices, the longest of these.
+
+    intervals: the numbers of the intervals to draw
+
+    In the picture of a run, a row named "37 operations" is a block of that many neighbours; its
+    detail says for how long they ran.
+    """
     windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
     runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
@@ -94,7 +111,7 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
 
 
 def everything(trace: Trace) -> pd.DataFrame:
-    """All calls, ranges and operations of a trace as one picture (interval -1), for exports."""
+    """Return all calls, ranges and operations of a trace as one picture (interval -1), for exports."""
     tables = (trace.calls, trace.operations, trace.ranges)
     processes = np.unique(np.concatenate([distinct(t["process"].to_numpy()) for t in tables[:2]]))
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
@@ -110,46 +127,56 @@ def everything(trace: Trace) -> pd.DataFrame:
 
 
 def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
-    """The rows of a table in every picture: the longest, of equal ones the first; and how many there are
-    besides.  `noun`: what the rows are; `table`: process, start_ns, end_ns and row, sorted by start, and
-    `thread` or device and stream."""
+    """Return `frames.TIMELINE` of the rows of one table in all pictures.
+
+    A picture draws the longest rows, of equally long ones the first.  Rows that do not fit become
+    blocks, or are counted.
+
+    noun:  what the rows are called
+    table: columns process, start_ns, end_ns and row, and thread or device and stream; sorted by
+           start
+    """
     start = table["start_ns"].to_numpy()
     end = table["end_ns"].to_numpy()
-    # rows that began before a picture may still reach into it
-    reach = np.maximum.accumulate(end)
+    latest_end = np.maximum.accumulate(end)
+    # `drawn` has the rows of a picture in each part; the first part gives an empty result its type
     blocks, counts, drawn = [], [], [np.empty(0, np.int64)]
     for view in views:
-        near = slice(np.searchsorted(reach, view.low), np.searchsorted(start, view.high))
-        row = _rows_in(view, table, near)
-        if len(row) > view.room:
+        # rows that began before a picture may still reach into it
+        near = slice(np.searchsorted(latest_end, view.low), np.searchsorted(start, view.high))
+        rows = _rows_in(view, table, near)
+        if len(rows) > view.room:
             # a slice takes no memory
-            contiguous = row[-1] - row[0] + 1 == len(row)
-            position = slice(row[0], row[-1] + 1) if contiguous else row
+            contiguous = rows[-1] - rows[0] + 1 == len(rows)
+            position = slice(rows[0], rows[-1] + 1) if contiguous else rows
             begin, over = start[position], end[position]
             fits = _longest(over - begin, view.room)
             if view.merge:
-                merged, row = _merged(trace, noun, table, view, row, _Rows(begin, over, fits))
+                merged, rows = _merged(trace, noun, table, view, rows, _Rows(begin, over, fits))
                 blocks.append(merged)
             else:
                 counts.append((view, _counted((over - begin)[~fits])))
-                row = row[fits]
-        drawn.append(row)
+                rows = rows[fits]
+        drawn.append(rows)
     if counts:
         blocks.append(_omitted(noun, counts))
     row = np.concatenate(drawn)
     numbers = [-1, *(view.interval for view in views)]
-    rows = _table(
+    drawn_rows = _table(
         interval=np.repeat(numbers, [len(part) for part in drawn]),
         start_ns=start[row],
         end_ns=end[row],
         ref_id=table["row"].to_numpy()[row],
         **_described(trace, noun, table, row),
     )
-    return pd.concat([*blocks, rows], ignore_index=True)
+    return pd.concat([*blocks, drawn_rows], ignore_index=True)
 
 
 def _rows_in(view: _View, table: pd.DataFrame, near: slice) -> np.ndarray:
-    """The rows of a table that lie in a picture, among those of a slice."""
+    """Return the positions of the rows of a table that lie in a picture.
+
+    near: the rows among which they are
+    """
     end = table["end_ns"].to_numpy()[near]
     process = table["process"].to_numpy()[near]
     row = np.flatnonzero((end >= view.low) & (process == view.process))
@@ -157,20 +184,22 @@ def _rows_in(view: _View, table: pd.DataFrame, near: slice) -> np.ndarray:
 
 
 def _longest(ns: np.ndarray, count: int) -> np.ndarray:
-    """Bool: the longest so many, of equal ones the first."""
-    least = np.partition(ns, -count)[-count]
-    longest = ns > least
-    longest[np.flatnonzero(ns == least)[: count - longest.sum()]] = True
+    """Return, per duration, whether it is one of the `count` longest; of equal ones the first count."""
+    shortest = np.partition(ns, -count)[-count]  # of the longest
+    longest = ns > shortest
+    as_short = np.flatnonzero(ns == shortest)
+    room = count - longest.sum()
+    longest[as_short[:room]] = True
     return longest
 
 
 def _counted(ns: np.ndarray) -> dict[str, int]:
-    """What is told of rows that are not drawn."""
+    """Return what a picture says of rows that it leaves out.  `ns`: their durations."""
     return {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
 
 
 def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.DataFrame:
-    """A row for each picture that leaves rows out."""
+    """Return `frames.TIMELINE` with a row for each picture that leaves rows out."""
     return _table(
         interval=[view.interval for view, _ in counts],
         start_ns=[view.low for view, _ in counts],
@@ -184,10 +213,14 @@ def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.Da
 def _merged(
     trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Blocks of neighbours of one lane among the rows that do not fit, and the rows outside of
-    them.  A row that fits ends a block.
+    """Return (`frames.TIMELINE` of the blocks of a picture, the rows that are in no block).
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
+
+    A block holds neighbours on one lane that do not fit; a row that fits ends it.
+
+    row:  positions in the table
+    rows: the same rows, with what fits
     """
     start, end, fits = rows
     lane = np.zeros(len(row), np.int8)
@@ -217,16 +250,22 @@ def _merged(
 
 
 def _table(**columns: Any) -> pd.DataFrame:
-    """`frames.TIMELINE` from arrays, or one value for all rows; the usual one where a column is left
-    out."""
-    usual = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
+    """Return `frames.TIMELINE` of these columns: arrays, or one value for all rows.
+
+    A column that is left out says that there is nothing: '', -1 or {}.
+    """
+    default = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
     detail = columns.pop("detail", [{}] * len(columns["interval"]))
-    table = pd.DataFrame(usual | columns | {"detail": pd.Series(detail, dtype=object)})
+    table = pd.DataFrame(default | columns | {"detail": pd.Series(detail, dtype=object)})
     return frames.check(table, frames.TIMELINE)
 
 
 def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
-    """Columns of `frames.TIMELINE` for rows of a table: where they are drawn, and in which words."""
+    """Return the columns of `frames.TIMELINE` that say where rows are drawn, and in which words.
+
+    noun: what the rows of the table are called
+    row:  their positions
+    """
     rows = table.iloc[row]
     if noun == "CUDA calls":
         kind = np.array(CALL_KINDS, object)[rows["kind"]]
@@ -250,7 +289,7 @@ def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) ->
 
 
 def _lanes(trace: Trace, rows: pd.DataFrame) -> list[str]:
-    """Where rows are drawn: their threads, or streams."""
+    """Return the lane in which each row is drawn: its thread or its stream, in words."""
     if "thread" in rows:
         return [f"thread {tid}" for tid in tid_of(rows["thread"].to_numpy()).tolist()]
     name_devices = len(distinct(trace.operations["device"].to_numpy())) > 1
@@ -261,6 +300,7 @@ def _lanes(trace: Trace, rows: pd.DataFrame) -> list[str]:
 
 
 def _described_records(records: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of `frames.TIMELINE` for event records, as `_events` makes them."""
     earlier = records["t_ns"] - records["lower_ns"]
     later = records["upper_ns"] - records["t_ns"]
     return {
@@ -276,6 +316,7 @@ def _described_records(records: pd.DataFrame) -> dict[str, Any]:
 
 
 def _described_waits(waits: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of `frames.TIMELINE` for event waits, as `_events` makes them."""
     records = [f"record {seq}" if seq >= 0 else "a record" for seq in waits["seq"]]
     streams = waits["recorded_on"].tolist()
     return {
@@ -292,7 +333,8 @@ def _described_waits(waits: pd.DataFrame) -> dict[str, Any]:
 
 
 def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str, Any]]:
-    """Grid, block, registers and shared memory of kernels, bytes and bandwidth of copies."""
+    """Return, per operation, its details by name: grid, block, registers and shared memory of a
+    kernel, bytes and bandwidth of a copy."""
     shapes = np.zeros((len(operations), 9), np.int64)
     kernels = np.flatnonzero(operations["kind"] == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
@@ -314,8 +356,10 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
 
 
 def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
-    """Records where they were placed (start = end = likeliest place), and event waits on the stream
-    that waits, from when it reaches the wait to when the record releases it.
+    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start.
+
+    A record is drawn as a point at its likeliest place.  A wait is drawn on the stream that waits,
+    from when the stream reaches it to when the record releases it.
 
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
@@ -332,11 +376,12 @@ def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
     lane = waits["lane"].to_numpy()
     issue = calls["start_ns"].to_numpy()[call]
     reached = calls["end_ns"].to_numpy()[call]
-    # when the last operation that was issued to the lane before the wait's call ends
+    # a stream reaches a wait when all operations have ended that were issued to it before the wait
     for number, waiting in group(lane, np.arange(len(lane))).items():
         if ops := split.explainer.per_lane.get(number):
-            before = np.searchsorted(ops.times.issue_ns, issue[waiting]) - 1
-            reached[waiting] = np.maximum(reached[waiting], pick(ops.times.reach_ns, before, 0))
+            last = np.searchsorted(ops.times.issue_ns, issue[waiting]) - 1
+            all_ended = pick(ops.times.reach_ns, last, 0)
+            reached[waiting] = np.maximum(reached[waiting], all_ended)
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
     table = table.assign(
         start_ns=reached,
