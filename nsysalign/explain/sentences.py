@@ -453,9 +453,11 @@ def _many_times_as_long(label: Label) -> list[Group]:
     usual = label.usual
     slow = [g for g in label.steady if g.typical_ns >= _MANY_TIMES * usual.typical_ns]
     rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
-    most = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
-    several = len({g.kind for g in slow}) > 1 and rare and most and not label.overlapping
-    return sorted(slow, key=lambda g: g.typical_ns) if several else []
+    costly = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
+    kind_count = len({g.kind for g in slow})
+    if kind_count < 2 or not rare or not costly or label.overlapping:
+        return []
+    return sorted(slow, key=lambda g: g.typical_ns)
 
 
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
