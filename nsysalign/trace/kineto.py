@@ -664,6 +664,8 @@ def _nanoseconds(value: Any) -> int:
         digits = ((part or "") + "0000")[:4]
         ns = int(whole) * 1000 + int(digits[:3]) + (digits[3] >= "5")
         return -ns if sign else ns
+    if type(value) is int:  # of any number of digits, which a float cannot hold
+        return min(max(value, -(1 << 52)), 1 << 52) * 1000
     try:
         return round(min(max(float(value), -(2.0**52)), 2.0**52) * 1000)
     except (TypeError, ValueError):

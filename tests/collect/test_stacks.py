@@ -108,7 +108,9 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
     for name in seconds:
         assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.3)
     assert "other" not in innermost
-    assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}
-    assert not any(f.own for s in stacks.frames for f in s if f.file.endswith("threading.py"))
+    assert {f.of_program for s in stacks.frames for f in s if f.file == "program.py"} == {True}
+    assert not any(
+        f.of_program for s in stacks.frames for f in s if f.file.endswith("threading.py")
+    )
     assert (np.diff(stacks.t_ns) >= 0).all()
     assert not list((tmp_path / "run").glob("*partial*"))

@@ -94,6 +94,18 @@ def test_work_of_other_streams_counts_if_it_was_issued_inside(export, log):
     assert others["stream"].tolist() == [13] and others["ns"].tolist() == [22 * US]
 
 
+def test_streams_that_two_contexts_number_alike_share_a_row(export, log):
+    tables = tiny()
+    for number, context in ((21, 1), (22, 2)):
+        tables[P + "RUNTIME"].append(call(number, 2, 44 + number - 21, 45 + number - 21))
+        extra = {"demangledName": 7, "shortName": 7, "graphNodeId": None, "streamId": 13}
+        ran = work(number, 142 + 4 * (context - 1), 144 + 4 * (context - 1)) | extra
+        tables[P + "KERNEL"].append(ran | {"contextId": context})
+    analysis = nsysalign.analyze(export(tables), [log])
+    assert analysis.other_streams["stream"].tolist() == [13]
+    assert analysis.other_streams["ns"].tolist() == [4 * US]
+
+
 def test_grids_of_kernels_that_lie_far_apart_in_the_table(export):
     """More stretches than an expression may have levels: EfficientNet's overview on an H200."""
     path = export(tiny())

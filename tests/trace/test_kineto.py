@@ -129,6 +129,7 @@ def test_times_keep_their_last_digit():
     ]
     assert nanoseconds([1419116104994.671, 2, 0.0005]).tolist() == [1419116104994671, 2000, 0]
     assert nanoseconds([1, 2]).tolist() == [1000, 2000]
+    assert nanoseconds([2, 10**400, -(10**400)]).tolist() == [2000, 1000 << 52, -1000 << 52]
     assert nanoseconds([float("nan"), 1e300, None]).tolist()[0] == 0
 
 
