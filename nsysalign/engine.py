@@ -195,7 +195,10 @@ def _read(request: Request) -> Recorded:
         logs = pool.submit(read_event_logs, inputs.events) if inputs.events else None
         trace = read_trace(inputs.trace)
         log = logs.result() if logs is not None else None
-    if log is not None and any(header.get("baseline") for header in log.headers):
+    # a program that profiles itself is recorded in its run without nsys
+    profiled_itself = trace.info.recorder == "kineto"
+    unprofiled = log is not None and any(header.get("baseline") for header in log.headers)
+    if unprofiled and not profiled_itself:
         raise EventLogError(
             "this is the event log of a run without nsys, so it belongs to no trace",
             "name the profiled run's log with --events, and this one with --baseline",
