@@ -201,7 +201,9 @@ def _places_of_pairs(
     places: where the event clock places each record
     on_clock: bool, per pair: whether the event clock places it
     likely: where the neighbours make each record likely
-    bounds: (earliest, latest) possible place of each record, in ns
+    bounded: what is known of each record alone
+    bounds: (earliest, latest) possible place of each record, in ns: those of `bounded`, but within the
+        clock's error where the event clock places the record
     stamp: per record, CUPTI's time stamp in ns, 0 for none
     """
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
@@ -209,6 +211,7 @@ def _places_of_pairs(
     start_stamped = bounded.stamped[start]
     end_stamped = bounded.stamped[end]
     lower, upper = bounds
+    # the earliest and latest start of each window; those that follow from start and end may cross
     low, high = np.sort(of_starts(lower, upper, pairs), axis=0)
     low = np.where(start_stamped, lower[start], low)
     high = np.where(start_stamped, upper[start], high)
@@ -229,6 +232,7 @@ def _places_of_pairs(
         [clock_error + (np.abs(surplus) + 1) // 2, TICK_NS, _BY_END_NS],
         np.minimum(bar, farthest).astype(np.int64),
     )
+    # A place by the event clock is not bounded by time stamps of CUPTI: these may be late.
     low_on_clock, high_on_clock = of_starts(
         np.where(bounded.stamped, 0, bounded.lower),
         np.where(bounded.stamped, FAR, bounded.upper),

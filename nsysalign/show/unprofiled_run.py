@@ -55,8 +55,11 @@ def sentences(run: UnprofiledRun) -> list[str]:
 
 
 def sentence(label: pd.Series, paces: Sequence[Pace] = ()) -> str:
-    """What is known of a label (a row of `frames.TIMED_LABELS`): where it has several paces how much
-    each is in all, then of the usual one."""
+    """Return who limits the timings of a label, as far as a log without a trace can prove it.
+
+    label: a row of `frames.TIMED_LABELS`
+    paces: its paces; if there are several, the sentence first says how much time each takes in all
+    """
     reads = f"{label['label']} measured {duration(label['steady_median_ns'])}"
     if len(paces) > 1:
         reads = f"{_shares(paces)} The usual one measured {duration(label['steady_median_ns'])}"

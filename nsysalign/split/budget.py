@@ -45,7 +45,7 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.lag import compared_pairs
-from nsysalign.split.gaps import NEVER, Explainer, Windows, launch_latency, stream_pieces
+from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
     busy_inside,
     host_timer_pieces,
@@ -414,15 +414,15 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     """
     blocks = explainer.streams.blocks(lane)
     call = explainer.call[blocks.ref]
-    issue = pick(explainer.call_start, call, NEVER)
+    issue = pick(explainer.call_start, call, BEFORE_ALL)
     latest_issue = np.maximum.accumulate(issue)
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
     begun = np.searchsorted(blocks.start, windows.end)
     count = np.minimum(issued, begun)  # how many blocks lie before the tail
     behind = np.where(begun < len(issue), begun, -1)  # the first block behind the window
-    issue_behind = pick(issue, behind, NEVER)
-    no_tail = (count == begun) & (issue_behind > NEVER) & (issue_behind < windows.close_ns)
-    last_end = pick(blocks.end, count - 1, NEVER)
+    issue_behind = pick(issue, behind, BEFORE_ALL)
+    no_tail = (count == begun) & (issue_behind > BEFORE_ALL) & (issue_behind < windows.close_ns)
+    last_end = pick(blocks.end, count - 1, BEFORE_ALL)
     start = np.clip(last_end, windows.start, windows.end)
     return np.where(no_tail, windows.end, start)
 

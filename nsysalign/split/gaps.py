@@ -11,7 +11,7 @@ window    a measured interval on the timeline: a row of `alignment.windows`
 lane      a stream of one process, by its number; some stand for several (`Streams.members`)
 issued    by when the host began the call that launches an operation, not by when it executes
 position  the row of an operation, call or record in its table; -1 for none
-NEVER     a time before all others; FAR is one after all others
+BEFORE_ALL     a time before all others; FAR is one after all others
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Blocks, Streams, Threa
 from nsysalign.split.pieces import DETAIL, REF, Pieces, Spans, host_side, join, make
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
-NEVER = -FAR  # a time before all others
+BEFORE_ALL = -FAR  # a time before all others
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
@@ -225,7 +225,7 @@ class _Tiling:
 class _Behind(Columns):
     """Behind which other work something is ordered, and until when: arrays of equal length.
 
-    until:                       ns, NEVER for what is ordered behind nothing
+    until:                       ns, BEFORE_ALL for what is ordered behind nothing
     ref_kind, ref, detail, lane: the other work, as in `Pieces`
     """
 
@@ -239,7 +239,7 @@ class _Behind(Columns):
     def nobody(cls, size: int) -> _Behind:
         """Return `size` rows that are ordered behind nothing."""
         return cls(
-            until=np.full(size, NEVER),
+            until=np.full(size, BEFORE_ALL),
             ref_kind=np.zeros(size, np.int64),
             ref=np.full(size, -1),
             detail=np.zeros(size, np.int64),
@@ -337,10 +337,10 @@ class Explainer:
             ops = self.per_lane.get(number)
             if ops is None:
                 continue
-            recorded = pick(self.call_start, call[rows], NEVER)
+            recorded = pick(self.call_start, call[rows], BEFORE_ALL)
             # when all work that was issued before the record has ended, and what ends last
             issued = np.searchsorted(ops.times.issue_ns, recorded)
-            reach = pick(ops.times.reach_ns, issued - 1, NEVER)
+            reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)
             farthest = np.searchsorted(ops.times.reach_ns, reach)
             farthest = np.minimum(farthest, len(ops.position) - 1)
             last = ops.position[farthest]
@@ -356,7 +356,7 @@ class Explainer:
         tiling = _Tiling(gaps)
         self._give_staging_of_previous(tiling)  # rule 5, P's side
         # rule 16: it is not known when N was issued, and so nothing about its gap is
-        unknown = np.where(gaps.known, NEVER, FAR)
+        unknown = np.where(gaps.known, BEFORE_ALL, FAR)
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
         tiling.give(unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
@@ -364,7 +364,7 @@ class Explainer:
         # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
         behind = self._dependency(gaps)
         staging = pick(self.pageable, gaps.next, False)
-        held_up = np.where(staging, np.minimum(behind.until, gaps.issue_end), NEVER)
+        held_up = np.where(staging, np.minimum(behind.until, gaps.issue_end), BEFORE_ALL)
         tiling.give(held_up, CAUSE["queued"], **behind.reference())
         # rules 9 and 5 (N's side): inside the call that issues N
         is_operation = gaps.next >= 0
@@ -377,7 +377,7 @@ class Explainer:
             detail=np.where(staging, DETAIL["staging"], 0),
         )
         # N has been issued, and waits for something that the trace does not show
-        hidden = np.where(self._behind_host_function(gaps), FAR, NEVER)
+        hidden = np.where(self._behind_host_function(gaps), FAR, BEFORE_ALL)
         tiling.give(hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"])
         # rule 6: N has been issued, and waits for other work
         tiling.give(behind.until, CAUSE["queued"], **behind.reference())
@@ -397,7 +397,7 @@ class Explainer:
         """
         gaps = tiling.gaps
         is_operation = gaps.next >= 0
-        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
+        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, BEFORE_ALL))
         kind = pick(self.kind, gaps.next, -1)
         usual_start = ready + pick(self.launch_latency, kind, 0)
         node_start = np.maximum(usual_start, gaps.start + NODE_GAP_NS)
@@ -423,7 +423,7 @@ class Explainer:
         call = pick(self.call, previous, -1)
         staged = pick(self.pageable, previous, False)
         staged &= pick(self.call_start, call, FAR) <= tiling.since
-        until = np.where(staged, pick(self.call_end, call, NEVER), NEVER)
+        until = np.where(staged, pick(self.call_end, call, BEFORE_ALL), BEFORE_ALL)
         detail = DETAIL["staging"]
         tiling.give(until, CAUSE["memcpy"], ref_kind=REF["memcpy"], ref=previous, detail=detail)
 
@@ -500,7 +500,7 @@ class Explainer:
             before = gaps.before[rows]
             call_before = pick(self.call, before, -1)
             by_same_thread = pick(self.call_thread, call_before, -1) == number
-            issued_before = pick(self.call_start, call_before, NEVER)
+            issued_before = pick(self.call_start, call_before, BEFORE_ALL)
             first = np.searchsorted(hidden_work, issued_before)
             stop = np.searchsorted(hidden_work, gaps.issue_start[rows])
             out[rows] = (stop > first) & (by_same_thread | (before < 0))
@@ -526,7 +526,7 @@ class Explainer:
         """
         issue, behind = self._waits[stream]
         previous_call = pick(self.call, gaps.before[rows], -1)
-        previous_issue = pick(self.call_start, previous_call, NEVER)
+        previous_issue = pick(self.call_start, previous_call, BEFORE_ALL)
         first = np.searchsorted(issue, previous_issue, side="right")
         stop = np.searchsorted(issue, gaps.issue_start[rows], side="left")
         owner, wait = ragged(first, np.maximum(stop - first, 0))
@@ -548,7 +548,7 @@ class Explainer:
         """
         ops = self.per_lane[rival]
         issued = np.searchsorted(ops.times.issue_ns, gaps.issue_start[rows])
-        reach = pick(ops.times.reach_ns, issued - 1, NEVER)  # when all of these have ended
+        reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have ended
         later = reach > latest.until[rows]
         until = reach[later]
         ends_last = np.searchsorted(ops.times.reach_ns, until)
@@ -658,11 +658,10 @@ def _block_after(blocks: Blocks, time: np.ndarray) -> np.ndarray:
 
 
 def faulting_threads(trace: Trace) -> np.ndarray:
-    """Return, per operation that no call issued, the thread for which the GPU waits before it.
+    """Return, per operation, the thread that touched a page of managed memory and so moved it.
 
-    A page of managed memory migrates because a kernel or the host touched it.  While nothing ran,
-    it was the host that had not touched it yet.  -1 for all other operations, and where a process
-    has several threads that may have done it.
+    No call issues such a move.  While the GPU runs nothing, only the host can touch a page; the thread
+    is known if its process has only one.  -1 for all other operations.
     """
     operations = trace.operations
     out = np.full(len(operations), -1, np.int64)

@@ -45,7 +45,7 @@ from nsysalign.model import (
 )
 from nsysalign.place.streams import stream_lane
 from nsysalign.split.busy import Blocks, first_of
-from nsysalign.split.gaps import NEVER, Explainer, Windows, host_pieces
+from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, host_pieces
 from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 
 #: A launch was blocked by a full queue if it took this many times longer than the median of its
@@ -238,7 +238,7 @@ class _Waits:
         """
         executions = self._executions()
         operation = executions.operation
-        issue = pick(self.explainer.call_start, self.explainer.call[operation], NEVER)
+        issue = pick(self.explainer.call_start, self.explainer.call[operation], BEFORE_ALL)
         window = self.pieces.window[executions.piece]
         inside = issue >= self.windows.start[window]
         rank = np.where(inside, self.explainer.kind[operation], WORK)
@@ -264,7 +264,7 @@ class _Waits:
             operation = pick(blocks.ref, cut.block, -1)
             piece = waiting[cut.piece]
             issuing_call = pick(explainer.call, operation, -1)
-            issue = pick(explainer.call_start, issuing_call, NEVER)
+            issue = pick(explainer.call_start, issuing_call, BEFORE_ALL)
             waiting_call = pieces.ref[piece]
             issued_before = issue <= explainer.call_start[waiting_call]
             executions = _Executions(piece, cut.start, cut.end, operation)
@@ -462,12 +462,12 @@ def _without_work(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
         ended = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[issued])
         before_start = np.searchsorted(issue, start[rows]) - 1
         before_stop = np.searchsorted(issue, stop[rows]) - 1
-        idle[rows] = start[rows] >= pick(ended, before_start, NEVER)
+        idle[rows] = start[rows] >= pick(ended, before_start, BEFORE_ALL)
         silent[rows] = before_start == before_stop
     return idle, silent & (busy_inside(trace, process, start, stop) == 0)
 
 
 def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:
-    """Return, per time of `until`, the latest of the sorted `times` that is not later, or NEVER."""
+    """Return, per time of `until`, the latest of the sorted `times` that is not later, or BEFORE_ALL."""
     count = np.searchsorted(times, until, side="right")
-    return np.append(NEVER, times)[count]
+    return np.append(BEFORE_ALL, times)[count]

@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign.intervals import FAR, group, pick
 from nsysalign.model import CALL, KIND, SYNC_CALLS
-from nsysalign.split.gaps import NEVER, Explainer
+from nsysalign.split.gaps import BEFORE_ALL, Explainer
 
 #: Calls after which the host knows that work is done, if they succeed.
 _KNOWING = (*SYNC_CALLS, "query_event", "query_stream")
@@ -36,13 +36,13 @@ class StreamOrder:
         #: record was made that this wait or one before it waits for).
         self._waits: dict[int, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
         #: Waiting lane -> when waits were issued of which the trace does not say what for.
-        self._untold: dict[int, np.ndarray] = {}
+        self._unknown_waits: dict[int, np.ndarray] = {}
         #: Process -> when its synchronisations and successful queries returned, rising.
         self._returned: dict[int, np.ndarray] = {}
         for (lane, source), rows in self._known_waits().groupby(["lane", "source"]):
             issue = rows["issue"].to_numpy()
             if source < 0:
-                self._untold[int(lane)] = issue
+                self._unknown_waits[int(lane)] = issue
             elif source != lane:
                 latest = np.maximum.accumulate(rows["recorded"].to_numpy())
                 self._waits.setdefault(int(lane), {})[int(source)] = issue, latest
@@ -54,7 +54,7 @@ class StreamOrder:
 
         issue:    when the wait was issued (ns)
         source:   the lane of the record that it waits for, -1 if that is not known
-        recorded: when the call began that made this record (ns), NEVER if that is not known
+        recorded: when the call began that made this record (ns), BEFORE_ALL if that is not known
         """
         explainer = self._explainer
         waits, records = explainer.alignment.wait_calls, explainer.alignment.records
@@ -63,7 +63,7 @@ class StreamOrder:
         waits = waits.assign(
             issue=explainer.call_start[waits["call"].to_numpy()],
             source=pick(records["lane"].to_numpy(), record, -1),
-            recorded=pick(explainer.call_start, record_call, NEVER),
+            recorded=pick(explainer.call_start, record_call, BEFORE_ALL),
         )
         return waits[waits["lane"] >= 0].sort_values("issue", kind="stable")
 
@@ -78,7 +78,7 @@ class StreamOrder:
         while changed:
             waiting = changed.pop()
             for source, reached in self._one_step(waiting, horizons[waiting]).items():
-                before = horizons.get(source, np.full(len(close_ns), NEVER))
+                before = horizons.get(source, np.full(len(close_ns), BEFORE_ALL))
                 if (reached > before).any():
                     horizons[source] = np.maximum(reached, before)
                     changed.append(source)
@@ -93,7 +93,7 @@ class StreamOrder:
         horizons = {}
         for source, (issue, recorded) in self._waits.get(waiting, {}).items():
             last_wait = np.searchsorted(issue, horizon) - 1
-            horizons[source] = pick(recorded, last_wait, NEVER)
+            horizons[source] = pick(recorded, last_wait, BEFORE_ALL)
         for rival in self._explainer.default_stream_rivals(waiting):
             horizons[rival] = horizon
         return horizons
@@ -101,24 +101,26 @@ class StreamOrder:
     def _is_behind(
         self, lane: int, close_ns: np.ndarray, stream: int, horizon: np.ndarray
     ) -> np.ndarray:
-        """Return, per end record, whether it is ordered behind all work that was issued to another
-        lane before it.  True, too, where it may be, as it waits for something that is not known.
+        """Return, per end record, whether all work that was issued to another lane before the record
+        ends before it.  True also where that may be so: its lane waits for something unknown.
 
         lane:     the lane of the end records
         close_ns: when the call of each end record begins
         stream:   the other lane
-        horizon:  the horizon of the other lane (ns), for each end record
+        horizon:  for each end record, a time of the host (ns); work that was issued to the other lane
+                  before this time ends before the record.  BEFORE_ALL: no work does
         """
         explainer = self._explainer
         ops = explainer.per_lane[stream]
         # the last operation that was issued to the other lane before the record
         last = np.searchsorted(ops.times.issue_ns, close_ns) - 1
-        issue = pick(ops.times.issue_ns, last, NEVER)
+        issue = pick(ops.times.issue_ns, last, BEFORE_ALL)
         operation = pick(ops.position, last, -1)
-        untold = self._untold.get(lane, np.empty(0, np.int64))
-        last_untold = np.searchsorted(untold, close_ns) - 1
-        may_wait = pick(untold, last_untold, NEVER) > issue
-        # the nodes of a graph may run on other streams than the one into which it was launched
+        waits = self._unknown_waits.get(lane, np.empty(0, np.int64))
+        last_wait = np.searchsorted(waits, close_ns) - 1
+        may_wait = pick(waits, last_wait, BEFORE_ALL) > issue
+        # The nodes of a graph may run on several streams, and the graph ends when all of them have
+        # ended: an operation is behind its graph if the same call launched work on this lane.
         call = pick(explainer.call, operation, -1)
         calls_of_lane = explainer.call[explainer.streams.positions(lane)]
         in_same_graph = (call >= 0) & np.isin(call, calls_of_lane)
@@ -168,7 +170,7 @@ class StreamOrder:
         out = np.zeros(len(lane), dtype=bool)
         for record_lane, on_lane in group(lane, np.arange(len(lane))).items():
             horizons = self.horizons(record_lane, close_ns[on_lane])
-            never = np.full(len(on_lane), NEVER)
+            never = np.full(len(on_lane), BEFORE_ALL)
             for other_lane, places in group(stream[on_lane], np.arange(len(on_lane))).items():
                 horizon = horizons.get(other_lane, never)[places]
                 rows = on_lane[places]
