@@ -92,9 +92,10 @@ class Store:
             Files.close(fd)
 
     def line(self, value: dict) -> None:
-        """Append one JSON line to the text file."""
+        """Append one JSON line to the text file.  It begins with a line end, too: of the one before
+        only a part may be there, if an exception of the program's came at the end of a chunk."""
         with Untraced():
-            data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+            data = b"\n" + json.dumps(value, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             while data:
                 begin, room = self._text_used, TEXT_CHUNK - self._text_used

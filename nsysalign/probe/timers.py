@@ -299,7 +299,13 @@ class Timers:
 
 
 def _may_use_cuda() -> bool:
-    return any(name in sys.modules for name in _LIBRARIES)
+    return _is_imported(_LIBRARIES)
+
+
+def _is_imported(names: tuple[str, ...]) -> bool:
+    """Whether one of these modules is.  No generator that ends early: what a handler of the program
+    throws while it is being closed would be lost (Python 3.12)."""
+    return bool([name for name in names if name in sys.modules])
 
 
 def _uses_cuda(driver: object) -> bool:
@@ -308,7 +314,7 @@ def _uses_cuda(driver: object) -> bool:
     torch = sys.modules.get("torch.cuda")
     if torch is not None and getattr(torch, "_initialized", False):
         return True
-    return any(name in sys.modules for name in _LIBRARIES[1:]) and driver.has_context()
+    return _is_imported(_LIBRARIES[1:]) and driver.has_context()
 
 
 def _current_device(driver: object) -> int:

@@ -59,7 +59,8 @@ class Leaders:
             inside = {leader: count for leader, count in came.items() if count}
             repeated = (self.level[n] for n, count in inside.items() if count > 1)
             level = max(repeated, default=-1) + 1
-            if all(self.level[n] < level for n in inside) and len(self.level) < _MOST_LEADERS:
+            highest = max([self.level[n] for n in inside], default=-1)
+            if highest < level and len(self.level) < _MOST_LEADERS:
                 self.level[mark], self.count[mark] = level, 1
                 del self._seen[mark]
                 return
@@ -118,8 +119,9 @@ class Turns:
         level = leaders.level.get(mark, -1)
         if level < 0 or self._switching or rt.captures or rt.aside:
             return False
-        if any(state.stack for state in list(rt.states.values())):
-            return False
+        for state in list(rt.states.values()):
+            if state.stack:
+                return False
         if now < self._late_ns:  # else the outermost may not come for long
             came = (n for n, c in leaders.count.items() if c > self._before.get(n, 0))
             if level < max((leaders.level[n] for n in came), default=0):

@@ -84,6 +84,38 @@ print(a.elapsed_time(b) > 0)
     assert [e["end"] is None for e in run.lines("elapsed")] == [False, True, False]
 
 
+def test_a_line_that_was_cut_at_the_end_of_a_chunk_costs_only_itself(probed):
+    """The limit comes between its two parts."""
+    run = probed("""
+import signal, sys, torch, nsysalign
+torch.cuda.init()
+event = torch.cuda.Event()
+event.record()
+def handler(number, frame):
+    raise TimeoutError("limit")
+signal.signal(signal.SIGUSR1, handler)
+stores, store = sys.modules["_nsysalign_probe.store"], sys.modules["_nsysalign_probe"].running().store
+while stores.TEXT_CHUNK - store._text_used > 60:
+    with nsysalign.region(f"filling {store._text_used}"):
+        pass
+def limited(part):
+    if store._text_used == 0:
+        del stores.len
+        signal.raise_signal(signal.SIGUSR1)
+    return len(part)
+stores.len = limited
+try:
+    with nsysalign.region("cut " * 20):
+        event.record()
+except TimeoutError as error:
+    print(error)
+with nsysalign.region("after"):
+    event.record()
+""")
+    assert run.out.split() == ["limit"], run.err
+    assert [r["region"] for r in run.lines("record") if "region" in r] == ["after#0"]
+
+
 EVERYWHERE = """
 import sys, time
 import torch, nsysalign
