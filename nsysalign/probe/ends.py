@@ -43,6 +43,8 @@ _PATIENCE_S, _NOTICE_S = 5.0, 1.0
 #: A program that closes all descriptors opens its next files under low numbers: not under those of
 #: the pipe that Python writes the numbers of signals to.
 _HIGH = 900
+#: Written there by us: no number of a signal.
+_FINISH = b"\0"
 
 
 class Ends:
@@ -50,8 +52,11 @@ class Ends:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._armed = self._watching = False
+        self._armed = False
         self._write: Any = None
+        #: The thread of `_watch`, where its pipe is written to, and what it is to call then.
+        self._watcher: int | None = None
+        self._waking, self._finish = -1, None
         self._masks: dict[int, Any] = {}
         self._sockets: set[str] = set()  # open once nsys listened, its connection among them
         self._leaving = allocate_lock()
@@ -179,6 +184,13 @@ class Ends:
             reader, writer = os.pipe()
         except (OSError, ImportError):  # no descriptors are left
             return last()
+
+        def finish() -> None:
+            select.select([reader], [], [], _PATIENCE_S)
+            last()
+
+        if not self._in_thread(finish):
+            return last()
         libc = ctypes.CDLL(None)
         size = 1 << 17
         content = ctypes.create_string_buffer(size)
@@ -190,13 +202,19 @@ class Ends:
             libc["__fpurge"](ctypes.c_void_p.in_dll(libc, name))
         for number in _CRASHES:  # whoever crashes in exit() stands still, and `last` is in time
             libc.signal(number, libc.pause)
-
-        def finish() -> None:
-            select.select([reader], [], [], _PATIENCE_S)
-            last()
-
-        start_thread(finish)
         libc.exit(status)
+
+    def _in_thread(self, finish: Any) -> bool:
+        """Call this in another thread; False: there is none.  Python 3.12.0 to 3.12.2 start none
+        once the main thread has come to its end: the one of `_watch` takes it over."""
+        try:
+            start_thread(finish)
+        except RuntimeError:
+            if self._watcher in (None, get_ident()):
+                return False
+            self._finish = finish
+            os.write(self._waking, _FINISH)
+        return True
 
     def _note(self, how: str) -> None:
         if self._write is not None:
@@ -214,18 +232,19 @@ class Ends:
         if before != -1:  # the program's own
             _signal.set_wakeup_fd(before)
             return
-        self._watching = True
         on_signal, now = self._on_signal, self._getsignal
 
         def watch() -> None:
             with contextlib.suppress(OSError):  # the program closed it
                 while number := os.read(reader, 1):
-                    if now(number[0]) == on_signal:
+                    if number == _FINISH:
+                        self._finish()
+                    elif now(number[0]) == on_signal:
                         select.select([], [], [], _NOTICE_S)
                         if not self._leaving.locked():
                             on_signal(number[0], None)
 
-        start_thread(watch)
+        self._waking, self._watcher = writer, start_thread(watch)
 
     def _before_fork(self) -> None:
         """A signal for the child must not reach the thread above through the pipe that both
@@ -243,8 +262,9 @@ class Ends:
             self._pid, self._write = os.getpid(), None
         if self._sockets:
             self._sockets = _sockets()  # nsys connects anew
-        if self._watching:
+        if self._watcher is not None:
             _signal.set_wakeup_fd(-1)
+            self._watcher = None
         for number in _HELD:
             if self._getsignal(number) == self._on_signal:
                 self._signal(number, _signal.SIG_DFL)
@@ -270,10 +290,10 @@ def _sockets() -> set[str]:
     return {link for link in links if link.startswith("socket:")}
 
 
-def start_thread(function: Any) -> None:
-    """In a thread that takes no signal which another one blocks."""
+def start_thread(function: Any) -> int:
+    """In a thread that takes no signal which another one blocks; its identifier."""
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     try:
-        start_new_thread(function, ())
+        return start_new_thread(function, ())
     finally:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
