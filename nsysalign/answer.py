@@ -454,10 +454,7 @@ class _Rows:
     def _of_group(self, label: Label, group: Group, name: str) -> Row:
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
-        beside = 0.0
-        if label.kind == "event" and sums.waiting and self._others:
-            others_ns = sum(self._others.get(n, 0) for n in group.intervals.tolist())
-            beside = elsewhere(group, sums, others_ns)
+        beside = elsewhere(group)
         sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
         verdict, text = word_of(sums, beside), sentences.words(group, sums, elsewhere=beside)
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):

@@ -493,6 +493,8 @@ groups: intervals of a label that did the same kind of work at the same pace
     late         int64  intervals of which over half of the issued work ended after the second reading
     empty        int64  intervals in which nothing was issued and nothing ran
     two_streams  int64  intervals that begin on one stream and end on another
+    elsewhere_ns int64  of the typical one: how long other streams ran kernels that it launched and its
+                        end waits for, while its own ran nothing
 
 ledger: what a group's time consists of; of each group ns adds up to groups.total_ns
     link: group -> groups

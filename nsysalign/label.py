@@ -105,6 +105,8 @@ class Group:
     late: intervals of which over half of the issued work ended after the second reading.
     empty: intervals in which nothing was issued and nothing ran.
     two_streams: intervals that begin on one stream and end on another.
+    elsewhere_ns: of the typical interval, how long other streams ran kernels that it launched itself and
+    that its end waits for, while its own stream ran nothing.
     """
 
     number: int
@@ -126,6 +128,7 @@ class Group:
     late: int
     empty: int
     two_streams: int
+    elsewhere_ns: int
 
     @cached_property
     def causes(self) -> Mapping[str, int]:
@@ -253,6 +256,7 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
             late=row.late,
             empty=row.empty,
             two_streams=row.two_streams,
+            elsewhere_ns=row.elsewhere_ns,
         )
         groups.setdefault(group.label, []).append(group)
     return tuple(

@@ -174,13 +174,12 @@ class Evidence:
         deep = self.steady(label) / max(self.open_ns(label)[0], 1)
         return deep - 1e-3, deep + 1e-3
 
-    def for_it(self, number: int, group: list[int]) -> tuple[float, float]:
-        """From what to what share the GPU worked for an interval, on its stream and on those that it
-        waits for."""
-        waited = sum(self.total(k, "queued") for k in group)
-        waited /= max(sum(self.rows[k]["elapsed_ns"] for k in group), 1)
-        on_it = self.gpu(number) / max(self.rows[number]["elapsed_ns"], 1)
-        return 0.8, waited + on_it + 1e-3
+    def for_it(self, number: int) -> Any:
+        """For which share of an interval the GPU worked for it, on its stream and on those that it waits
+        for."""
+        if self.work is None:
+            return NOT_GIVEN
+        return self.work.worked(self.rows[number]) / max(self.rows[number]["elapsed_ns"], 1)
 
     def queued_by_reason(self, number: int) -> set[int]:
         """How long an interval waited for each kind of thing."""
@@ -755,7 +754,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "range_lasts_ns": lambda: {r["median_ns"] for r in e.host_ranges if r["label"] == f.label},
         "shared_out_ns": lambda: int(e.open_ns(f.label)[0] / e.open_ns(f.label)[1]),
         "timings_at_a_time": lambda: e.at_a_time(f.label),
-        "gpu_elsewhere_share": lambda: e.for_it(n, marked),
+        "gpu_elsewhere_share": lambda: e.for_it(n),
         "start_stream": lambda: row["start_stream"],
         "end_stream": lambda: row["end_stream"],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(

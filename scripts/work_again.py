@@ -310,6 +310,19 @@ class Work:
                     out[one.stream] += inside
         return out
 
+    def worked(self, row: dict[str, Any]) -> int:
+        """How long (ns) inside it any kernel or graph ran that it issued, on whatever stream."""
+        out, reach = 0, int(row["start_ns"])
+        ran = [one for _, some in self.of_interval(row) or () for one in some]
+        for one in sorted(ran):
+            if one.table in ("KERNEL", "GRAPH_TRACE") and "nccl" not in str(
+                self.texts.get(one.name)
+            ):
+                end = min(one.end, int(row["end_ns"]))
+                out += max(end - max(one.start, reach), 0)
+                reach = max(reach, end)
+        return out
+
 
 def _lines(log: Path) -> Iterator[dict[str, Any]]:
     opened = gzip.open if log.suffix == ".gz" else open

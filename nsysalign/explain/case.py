@@ -111,12 +111,10 @@ class Case:
     def word(self) -> str:
         return word_of(self.one, self.elsewhere)
 
-    @cached_property
+    @property
     def elsewhere(self) -> float:
         """As `verdict.elsewhere`."""
-        if not self.sums.waiting or self.on_host:
-            return 0.0
-        return elsewhere(self.group, self.sums, sum(self.others.values()))
+        return elsewhere(self.group)
 
     @property
     def on_host(self) -> bool:

@@ -28,8 +28,6 @@ SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
 GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
 #: A pair of events and a launch cost about this much, whatever is timed.
 FLOOR_NS = 5_000
-#: How what is waited for is called where it is no kernel.
-_NO_KERNELS = ("copy", "memcpy", "memset", "page")
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 
@@ -160,18 +158,10 @@ def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
     )
 
 
-def elsewhere(group: Group, sums: Sums, others_ns: int) -> float:
-    """Which part of a group's time it waited for kernels that it launched itself on other streams: time
-    in which the GPU works for it, 0 to 1.  others_ns: how long these streams worked for it."""
-    if 2 * others_ns < sums.waiting:
-        return 0.0
-    waits = [entry for entry in group.of_cause("queued") if entry.why.startswith("dependency")]
-    kernels = sum(
-        entry.ns
-        for entry in waits
-        if not entry.what.startswith(_NO_KERNELS) and not NCCL.search(entry.what)
-    )
-    return sums.share(min(kernels, others_ns))
+def elsewhere(group: Group) -> float:
+    """Which part of a group's typical interval the GPU worked for it on other streams, for which its end
+    waits, while its own ran nothing: 0 to 1."""
+    return group.elsewhere_ns / max(group.typical_ns, 1)
 
 
 def word_of(sums: Sums, elsewhere: float = 0.0) -> str:

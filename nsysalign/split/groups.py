@@ -35,6 +35,7 @@ from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import SplitTrace
+from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
 from nsysalign.split.labels import Ran
 from nsysalign.split.pieces import DETAILS
@@ -493,7 +494,10 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
     work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
-    table = table.assign(work=_names_of_kinds(table, work, issues.names))
+    table = table.assign(
+        work=_names_of_kinds(table, work, issues.names),
+        elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
+    )
     parts = _parts(split.parts, of_interval, len(table))
     with_names = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
     ledger = _ledger(pd.concat(with_names, ignore_index=True), parts)
@@ -553,7 +557,7 @@ def group_table(
                 "role": part.role, "work": "", "pid": part.pid, "count": len(members),
                 **_lengths(elapsed, members, part.role), **_usual_work(work, members),
                 "late": int(work.late[members].sum()), "empty": int(empty[members].sum()),
-                "two_streams": int(two_streams[members].sum()),
+                "two_streams": int(two_streams[members].sum()), "elsewhere_ns": 0,
             })  # fmt: skip
     if not rows:
         return of_interval, frames.empty(frames.GROUPS)

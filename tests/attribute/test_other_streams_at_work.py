@@ -117,6 +117,45 @@ def test_a_host_function_between_two_operations(tmp_path, at, unknown):
     assert next(steps).get("unknown", 0) == unknown
 
 
+# --- for the interval, whatever the CPU did
+
+
+@pytest.mark.parametrize(
+    ("waits", "copied", "before", "expected"),
+    [
+        ((13, 14), False, False, 62),  # 13's 8-40 and 14's 30-70, once where both ran
+        ((13,), False, False, 32),  # the end does not wait for 14
+        ((), False, False, 0),
+        ((13, 14), True, False, 40),  # a copy on 13 does not compute
+        ((13, 14), False, True, 40),  # what 13 runs was launched before
+    ],
+)
+def test_how_long_the_gpu_worked_for_it_on_other_streams(waits, copied, before, expected, tmp_path):
+    """
+    H    r0 s3-5 s6-7                                             s30-34 still launches        r36-38
+    7      |6                                                                    #74-80       |90
+    13          #8-----------------40  (42|)
+    14                           #30------------------70 (72|)
+    """
+    w = world()
+    call = (-5, -3) if before else (3, 5)
+    if copied:
+        w.copy(8, 40, w.call("memcpy", *call), 13, pageable=False)
+    else:
+        kernel(w, call, (8, 40), 13)
+    start = w.record(6, 0, 2)
+    kernel(w, (6, 7), (30, 70), 14)
+    for number, stream in enumerate((13, 14)):
+        record = w.record(42 + 30 * number, 20 + 2 * number, 21 + 2 * number, stream)
+        if stream in waits:
+            w.wait(record, 25 + 2 * number, 26 + 2 * number, 7)
+    kernel(w, (30, 34), (74, 80))
+    w.pair(start, w.record(90, 36, 38))
+    w.sync(100, 110)
+    (group,) = analysed(w, tmp_path).groups.itertuples()
+    assert group.elsewhere_ns == 1_000 * expected
+
+
 # --- the run as a whole
 # ------------------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ def piece(cause: str, us: float, what: str | None = None, **more: Any) -> dict[s
 
 
 def interval(label: str, *pieces: Any, **more: Any) -> dict[str, Any]:
-    """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, outside
-    (us), issued (us), operations, flags, error (us)."""
+    """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, elsewhere (us),
+    outside (us), issued (us), operations, flags, error (us)."""
     return {
         "label": label,
         "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces],
@@ -106,6 +106,8 @@ def analysis(
     intervals = _table(rows, frames.INTERVALS)
     parts, details = _table(parts, frames.PARTS), _table(details, frames.DETAILS)
     groups = without_trace(intervals, parts, details)
+    beside = [round(1_000 * flat[n].get("elsewhere", 0)) for n in groups.groups["typical"]]
+    groups = groups._replace(groups=groups.groups.assign(elsewhere_ns=np.array(beside, np.int64)))
     intervals = intervals.assign(group=groups.of_interval)
     return Analysis(
         trace=TraceInfo(
