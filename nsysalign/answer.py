@@ -12,6 +12,7 @@ sites are as the trace has them.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -302,11 +303,7 @@ def answer(analysis: Analysis) -> Answer:
     notes += _told_with(inside)
     own = [row for row in labels if not row.library] or labels
     return Answer(
-        verdict=about.verdict or (lead.verdict if lead else CANNOT_TELL)
-        if about
-        else lead.verdict
-        if lead
-        else CANNOT_TELL,
+        verdict=_verdict(analysis, about, lead),
         sentence=sentence,
         proof=_proof(analysis, lead) if lead else None,
         fixes=about.advice if about else (),
@@ -326,6 +323,12 @@ def answer(analysis: Analysis) -> Answer:
             for site, text in analysis.source_lines.itertuples(index=False)
         },
     )
+
+
+def _verdict(analysis: Analysis, about: Finding | None, lead: LabelRow | None) -> str:
+    if failed_early(analysis):
+        return CANNOT_TELL
+    return (about.verdict if about else "") or (lead.verdict if lead else CANNOT_TELL)
 
 
 def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
@@ -656,6 +659,8 @@ def _sentence(
     if lost := first.get("lost-records"):
         # then nothing that is said of the GPU is the whole of it
         return lost.title, lost
+    if failed_early(analysis) and "failed-calls" not in first:
+        return f"The script {_ended(analysis)} before it launched a kernel.", None
     if leading is None:
         nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
         sentence, about = next(nothing, _nothing_measured(analysis)), None
@@ -677,6 +682,21 @@ def _sentence(
         sentence = failed.title if sentence == failed.title else f"{failed.title} {sentence}"
         about = failed
     return sentence, about
+
+
+def failed_early(analysis: Analysis) -> bool:
+    """Whether the script failed before its GPU computed anything: what it did until then is not what is
+    asked for."""
+    computed = analysis.kernels["kind"].isin(["kernel", "graph"]).any()
+    return bool(analysis.known.exit_status) and not computed
+
+
+def _ended(analysis: Analysis) -> str:
+    """How the script ended, where it did not end well: "ended with status 143 (SIGTERM)"."""
+    status = analysis.known.exit_status
+    signals = {int(number): number.name for number in signal.Signals}
+    name = signals.get(status - 128 if status > 128 else -status, "")
+    return f"ended with status {status}" + (f" ({name})" if name else "")
 
 
 def _of_run(
@@ -837,6 +857,9 @@ def _remarks(
         part = f", {percent(share)} of all that was timed" if of_all else ""
         where = where if several[1:] else ""
         remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
+    if analysis.known.exit_status and not failed_early(analysis):
+        unread = ", before a timing was read" if _none_was_read(analysis) else ""
+        remarks.insert(0, f"the script {_ended(analysis)}{unread}")
     logged = analysis.known.torch or analysis.known.python
     if analysis.trace.recorder == "cupti" and not logged:  # its own recorder, and no log beside it
         remarks.append("no events or clock readings: they are logged once torch.cuda is imported")
@@ -845,6 +868,13 @@ def _remarks(
     elif len(analysis.baseline):
         remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
     return tuple(remarks)
+
+
+def _none_was_read(analysis: Analysis) -> bool:
+    """Whether the probe was in the program and saw no timing of its own."""
+    timed = analysis.measured
+    timed = timed[(timed["kind"] != "nvtx") & (timed["method"] != "inferred")]
+    return bool(analysis.known.torch) and timed.empty and analysis.unaligned.empty
 
 
 def _turns(analysis: Analysis, short: Callable[[str], str]) -> list[str]:

@@ -168,7 +168,7 @@ class Beside(NamedTuple):
     """What else was recorded in the run, and of the same program without nsys; None and () for none.
 
     not_compared: why its run without nsys cannot be compared with this one.  conditions: what was set up
-    around the run.  apart: what ran untraced in it, once that is set apart."""
+    around the run.  exit_status: of the script.  apart: what ran untraced in it, once that is set apart."""
 
     clock_samples: pd.DataFrame
     clock_notes: Sequence[str]
@@ -177,6 +177,7 @@ class Beside(NamedTuple):
     baseline: EventLog | None
     not_compared: str
     conditions: tuple[str, ...]
+    exit_status: int = 0
     apart: SetApart | None = None
 
 
@@ -220,9 +221,10 @@ def _read_beside(inputs: Inputs) -> Beside:
         except EventLogError as error:  # the profiled run does not depend on it
             reason = without_paths(error.message)
             not_compared = f"the run without nsys cannot be compared with this one: {reason}"
-    conditions = RunDirectory(inputs.home).conditions() if inputs.home else ()
+    run = RunDirectory(inputs.home) if inputs.home else None
+    conditions, exit_status = (run.conditions(), run.exit_status()) if run else ((), 0)
     return Beside(
-        samples, clock_notes, stacks, stack_notes, baseline, not_compared, conditions
+        samples, clock_notes, stacks, stack_notes, baseline, not_compared, conditions, exit_status
     )  # fmt: skip
 
 
@@ -360,7 +362,7 @@ def _explain(measured: Measured) -> Explained:
         baseline=compared.table,
         notes=tuple(dict.fromkeys(notes)),
         of_runs=of_runs.records,
-        known=_known(log, of_runs.records, measured.beside.apart),
+        known=_known(log, of_runs.records, measured.beside),
     )
     evidence = evidence.with_tables({**groups.tables, **of_runs.tables})
     return Explained(measured.request, measured.beside, split, evidence, compared.predicted)
@@ -443,15 +445,16 @@ def _with_labels(unaligned: pd.DataFrame) -> pd.DataFrame:
     return frames.check(unaligned.assign(label=labels), frames.UNALIGNED)
 
 
-def _known(log: EventLog | None, of_runs: Sequence[Any], apart: SetApart | None) -> Known:
+def _known(log: EventLog | None, of_runs: Sequence[Any], beside: Beside) -> Known:
     without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
     return Known(
         calls_without_work=sum(fact.calls for fact in without_work),
         issuing_without_work=sum(fact.issuing for fact in without_work),
         torch=named_by_probe(log, "torch"),
         python=named_by_probe(log, "python"),
-        in_turns=apart is not None,
-        left_out=apart.left_out if apart is not None else 0,
+        in_turns=beside.apart is not None,
+        left_out=beside.apart.left_out if beside.apart is not None else 0,
+        exit_status=beside.exit_status,
     )
 
 

@@ -142,6 +142,11 @@ class RunDirectory:
         listed = self.manifest().get("conditions")
         return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
+    def exit_status(self) -> int:
+        """The script's, according to run.json; 0 if it names none."""
+        status = self.manifest().get("exit_status")
+        return status if type(status) is int else 0
+
     def inputs(
         self,
         trace: Path,

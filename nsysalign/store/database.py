@@ -233,4 +233,5 @@ def _holds_what_was_written(analysis: Analysis) -> bool:
         and 0 <= begin_ns < 1 << 62
         and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
         and {type(known.calls_without_work), type(known.issuing_without_work)} == {int}
+        and type(known.exit_status) is int
     )

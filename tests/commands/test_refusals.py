@@ -132,6 +132,16 @@ def test_a_script_that_failed_is_one_line(run, tmp_path, capsys, recorded, said)
     assert line.startswith("the script ended with status 5") and said in line
 
 
+@pytest.mark.parametrize(
+    ("written", "status"), [('{"exit_status": 143}', 143), ('{"exit_status": "1"}', 0), ("[", 0)]
+)
+def test_an_analysis_knows_how_the_script_ended(run, written, status):
+    (run / "run.json").write_text(written)
+    done = invoked("analyze", run)
+    assert nsysalign.load(run).known.exit_status == status
+    assert ("SIGTERM" in done.output) == (status == 143)
+
+
 def test_brief_of_all_commands_is_valid(run, tmp_path, monkeypatch):
     """One line, at most 2,000 bytes, by the schema; its next command runs."""
     monkeypatch.chdir(tmp_path)

@@ -734,3 +734,24 @@ def test_a_program_of_which_nothing_was_logged_is_told_so(recorder, torch, told)
     drawn = replace(drawn, trace=trace, known=Known(torch=torch))
     remarks = answer(diagnose(drawn)).remarks
     assert any("once torch.cuda is imported" in text for text in remarks) is told
+
+
+KERNELS = pd.DataFrame({"label": ["x"], "kernel": ["gemm"], "kind": ["kernel"]})
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"), [(1, "status 1."), (143, "status 143 (SIGTERM)"), (-9, "(SIGKILL)")]
+)
+def test_a_script_that_failed_is_told_of_before_all_else(status, ended):
+    """Advice to copy less was given where a script had failed before it launched anything."""
+    copied = interval(
+        "x", piece("memcpy", 2_500, direction="H2D", memory="pageable", bytes=1 << 24)
+    )
+    launched = interval("x", ("host", 100), ("kernel", 2_500))
+    early, late = (
+        answer(replace(diagnose(drawn), kernels=ran, known=Known(exit_status=status)))
+        for drawn, ran in ((analysis(copied), KERNELS[:0]), (analysis(launched), KERNELS))
+    )
+    assert early.verdict == "cannot_tell" and not early.fixes
+    assert ended.rstrip(".") in early.sentence and "before it launched" in early.sentence
+    assert ended.rstrip(".") in late.remarks[0] and late.verdict == "gpu_bound"
