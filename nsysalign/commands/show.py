@@ -32,8 +32,8 @@ def show(
     markdown: bool,
     quiet: bool,
 ) -> None:
-    """Draw one interval of RUN (a run directory, analysis.db), of a label the median: what happened
-    when, piece by piece.
+    """Draw one interval of RUN (a run directory, analysis.db), of a label the one that its sentence
+    is about: what happened when, piece by piece.
 
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --interval forward#3

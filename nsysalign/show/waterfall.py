@@ -48,7 +48,7 @@ def find(analysis: Analysis, *, label: str | None = None, name: str | None = Non
     """Return the number of an interval.  Raises UsageError, which suggests similar names, if there is none.
 
     name: the name of the interval
-    label: the label whose row shows the interval
+    label: the label whose sentence is about the interval
     With neither it is the interval that the first screen shows.
     """
     intervals = analysis.intervals
@@ -68,8 +68,8 @@ def find(analysis: Analysis, *, label: str | None = None, name: str | None = Non
         similar = difflib.get_close_matches(wanted, names[:5000], n=4, cutoff=0.3) or names[:4]
         listed = safe_text(", ".join(similar)) + (", …" if len(names) > len(similar) else "")
         raise UsageError(f"no {sought} {safe_text(wanted)}", f"there are: {listed}")
-    row = analysis.labels.loc[analysis.labels["label"] == label, "row_interval"]
-    return int(numbers.iloc[0] if row.empty else row.iloc[0])
+    of_label = {row.label: row.interval for row in answer(analysis).labels}
+    return of_label.get(label, int(numbers.iloc[0]))
 
 
 def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:

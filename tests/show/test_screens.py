@@ -24,7 +24,7 @@ from nsysalign import brief
 from nsysalign.answer import Answer, answer
 from nsysalign.engine import analyze
 from nsysalign.model import Analysis
-from nsysalign.show import screen
+from nsysalign.show import screen, waterfall
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))  # for who runs this file
@@ -94,6 +94,8 @@ def test_screen(name, tmp_path):
         assert " ".join(said.sentence.split()) in whole or width == 40
         rows_add_up(lines)
     assert sum(p.end_ns - p.start_ns for p in said.proof.pieces) == said.proof.elapsed_ns
+    if said.proof.kind != "run":  # what `next` tells to type draws what the sentence is about
+        assert waterfall.find(analysis, label=said.proof.label) == said.proof.interval
     for width in (60, 140):
         rows_add_up(everything(analysis, said, width).splitlines())
 
