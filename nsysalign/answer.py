@@ -22,6 +22,7 @@ import numpy as np
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
+from nsysalign.explain.facts import nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.verdict import (
@@ -81,6 +82,9 @@ _WORTH_NAMING, _MATTERS = 0.02, 0.1
 _WORTH_SAMPLING_NS = 5_000_000
 #: First calls that take so much of what was timed, and so long, are told with their share.
 _MOST_OF_ALL, _LONG_NS = 0.5, 100_000_000
+#: Where no timing was seen: why, and what to do.
+_UNSEEN = "no timing was seen; what is: torch's events, and readings of the clock in Python that imports torch, JAX, CuPy or numba"
+_UNSEEN_BY_TORCH = "no timing of the program's own was seen, and a library's (torch.utils.benchmark, timeit) is not: read the clock around the call"
 #: `file.py:12 (file.py:3-5)` and `file.py:3-5`: what is left where all labels are of one file.
 _PLACES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
 
@@ -860,9 +864,8 @@ def _remarks(
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.insert(0, f"the script {_ended(analysis)}{unread}")
-    logged = analysis.known.torch or analysis.known.python
-    if analysis.trace.recorder == "cupti" and not logged:  # its own recorder, and no log beside it
-        remarks.append("no events or clock readings: they are logged once torch.cuda is imported")
+    if nothing_timed_is_seen(analysis):
+        remarks.append(_UNSEEN_BY_TORCH if ran_torch(analysis) else _UNSEEN)
     if analysis.known.in_turns:
         remarks = [*_turns(analysis, short), *remarks]
     elif len(analysis.baseline):

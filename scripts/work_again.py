@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 SYNC = re.compile(
     r"cuda(Device|Thread)Synchronize|cuCtxSynchronize|cu(da)?(Stream|Event)Synchronize"
 )
+#: Calls that load code.
+LOADS = re.compile(r"cu(da)?(LibraryLoad|ModuleLoad|Link)")
 #: A record's call begins this close to where the log has it.
 NEAR_NS = 20_000
 _TABLES = {
@@ -321,6 +323,15 @@ class Work:
                 end = min(one.end, int(row["end_ns"]))
                 out += max(end - max(one.start, reach), 0)
                 reach = max(reach, end)
+        return out
+
+    def loading(self, row: dict[str, Any]) -> int:
+        """How long (ns) between the first and the last work of a run a call was open that loads code."""
+        out, reach = 0, int(row["start_ns"])
+        for call in self.processes[int(row["pid"])].calls:
+            if LOADS.match(call.name) and call.start < row["end_ns"]:
+                out += max(call.end - max(call.start, reach), 0)
+                reach = max(reach, call.end)
         return out
 
 

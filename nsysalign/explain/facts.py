@@ -47,6 +47,19 @@ _OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
 _SHUT_DOWN, _NO_CONTEXT = 4, 201
 
 
+def nothing_timed_is_seen(evidence: Evidence) -> bool:
+    """Whether our own recorder was in the program and no log is beside it: what the program timed, if it did,
+    is not known."""
+    return evidence.trace.recorder == "cupti" and not (
+        evidence.known.torch or evidence.known.python
+    )
+
+
+def ran_torch(evidence: Evidence) -> bool:
+    """Whether kernels ran that only torch has."""
+    return any(map(_TORCH.search, pd.unique(evidence.kernels["kernel"].astype(str)).tolist()))
+
+
 class Segment(NamedTuple):
     """A piece of an interval with one cause."""
 

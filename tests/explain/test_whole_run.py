@@ -70,6 +70,9 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("host", {"back_ns": 790_000, "back_count": 39}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80}, [10],
          {"loading_gaps_ns": 640_000, "count": 16, "calls": 80}, "Warm up", 640_000),
+        # all along the run, for kernels that have run before: warming up ends nothing
+        ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "loading_late_ns": 300_000, "load_calls_ns": 9_000}, [10],
+         {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Keep shapes the same", 640_000),
         # the range says more than what lies before and behind the gap
         ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],
          {"in_data_loader_ns": 620_000}, "workers prepare", 620_000),
@@ -733,7 +736,25 @@ def test_a_program_of_which_nothing_was_logged_is_told_so(recorder, torch, told)
     trace = replace(drawn.trace, recorder=recorder)
     drawn = replace(drawn, trace=trace, known=Known(torch=torch))
     remarks = answer(diagnose(drawn)).remarks
-    assert any("once torch.cuda is imported" in text for text in remarks) is told
+    assert any("no timing was seen" in text for text in remarks) is told
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told", "warms_up"),
+    [
+        ("void at::native::reduce_kernel<512>()", "torch.utils.benchmark", False),
+        ("add", "CuPy", True),
+    ],
+)
+def test_what_a_library_of_torchs_times_is_not_seen_and_nothing_is_advised(kernel, told, warms_up):
+    """torch.utils.benchmark warms up by itself; "once torch.cuda is imported" was false: it was."""
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    kernels = KERNELS.assign(kernel=kernel, label="run", count=1, total_ns=250_000)
+    known = IDLE._replace(first_ns=500_000, first_kernels=3)
+    trace = replace(drawn.trace, recorder="cupti")
+    drawn = diagnose(replace(drawn, trace=trace, kernels=kernels, of_runs=(known,)))
+    assert any(told in text for text in answer(drawn).remarks)
+    assert bool(rules(drawn)["whole-run"].faster) == warms_up
 
 
 KERNELS = pd.DataFrame({"label": ["x"], "kernel": ["gemm"], "kind": ["kernel"]})

@@ -80,7 +80,9 @@ class IdleTime(NamedTuple):
     first_kernel_ns: int = 0
     loading_ns: int = 0  # code was loaded or linked meanwhile
     loading_count: int = 0
+    loading_late_ns: int = 0  # of loading_ns in the later half of the run
     loads: int = 0  # calls that did so
+    load_calls_ns: int = 0  # how long one of these was open
     back_ns: int = 0  # between a copy to the host and one to the device
     back_count: int = 0
     sync_call: str = ""  # the synchronisation that the process called most often
@@ -140,7 +142,11 @@ def idle_times(ran: Ran) -> OfRuns:
             first_kernel_ns=int(late_ns[most_late]) if len(late) else 0,
             loading_ns=int(gaps.ns[loaded].sum()),
             loading_count=int(loaded.sum()),
+            loading_late_ns=int(
+                gaps.ns[loaded & (2 * gaps.start >= gaps.start[0] + gaps.end[-1])].sum()
+            ),
             loads=len(loading),
+            load_calls_ns=_open_ns(loading),
             back_ns=int(gaps.ns[back].sum()),
             back_count=len(back),
             sync_call=names.get(int(called.index[0]), "") if len(called) else "",
@@ -151,6 +157,12 @@ def idle_times(ran: Ran) -> OfRuns:
             crowd=_crowd(ran, gaps),
         )
     return OfRuns((*known.values(), *waits), {"gaps": frames.of_rows(rows, frames.GAPS)})
+
+
+def _open_ns(calls: pd.DataFrame) -> int:
+    """For how long at least one of these calls is open: some are made inside others."""
+    begin, end = union(*(calls[c].to_numpy() for c in ("start_ns", "end_ns")))
+    return int((end - begin).sum())
 
 
 def _name(ran: Ran, operation: int) -> str:

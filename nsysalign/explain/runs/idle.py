@@ -20,6 +20,8 @@ from nsysalign.explain.facts import (
     TYPICAL_SHARE,
     WARN_SHARE,
     Facts,
+    nothing_timed_is_seen,
+    ran_torch,
 )
 from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.runs.copies import copying
@@ -38,6 +40,8 @@ FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
 LEAST_NS = 100_000
 #: A gap of this share of the longest is named beside it; so many of one kind are counted.
 _NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
+#: Code is loaded again and again where this share of it comes in the later half of the run.
+_AGAIN = 0.25
 #: Gaps that are named or counted beside a cause take this share of the idle time.
 _MANY = 0.3
 #: One of several things is named where it takes this share of them, and calls until they make that.
@@ -54,6 +58,11 @@ _WARM_UP = (
     "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
 )
+_SAME_SHAPES = (
+    "Keep shapes the same (pad, or allocate the largest size once), so that code is used again: new code comes "
+    "all along the run, and warming up does not end that"
+)
+_LOAD_ONCE = "Load each module once and keep it: code comes all along the run, and warming up does not end that"
 _PIPELINE = (
     "Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
     "and pinned buffers), or do what the CPU does there on the GPU"
@@ -222,17 +231,7 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
     if known.first_ns >= max(FIRST_SHARE * explained, LEAST_NS):
         return _first_launches(run, known)
     if known.loading_ns >= FIRST_SHARE * explained:
-        return Told(
-            f"{span(known.loading_ns)} of that lie in {plural(known.loading_count, 'gap')} in which code was linked or "
-            f"loaded ({times_over(known.loads)})",
-            known.loading_ns,
-            {
-                "loading_gaps_ns": known.loading_ns,
-                "count": known.loading_count,
-                "calls": known.loads,
-            },
-            (_WARM_UP,),
-        )
+        return _loading(run, known)
     if known.in_data_loader.ns >= max(FIRST_SHARE * explained, LEAST_NS):
         return _next_batch(known.in_data_loader)
     longest = _longest(run)
@@ -254,6 +253,29 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
     elif not several or (not one_pause and _main_cause(run).causes == ("unknown",)):
         return None
     return _pauses(run, known, longest)
+
+
+def _loading(run: Run, known: IdleTime) -> Told:
+    """Code that is loaded at the start can be loaded before; what is loaded again and again, for kernels
+    that have run before, cannot be warmed up."""
+    evidence = {
+        "loading_gaps_ns": known.loading_ns,
+        "count": known.loading_count,
+        "calls": known.loads,
+    }
+    lies = f"{span(known.loading_ns)} of that lie in {plural(known.loading_count, 'gap')} in which code was"
+    often = times_over(known.loads)
+    again = known.loading_late_ns >= _AGAIN * known.loading_ns
+    if not again or known.loading_count < _MANY_GAPS:
+        text = f"{lies} linked or loaded ({often})"
+        return Told(text, known.loading_ns, evidence, _warm_up(run))
+    evidence["load_calls_ns"] = known.load_calls_ns
+    text = (
+        f"{lies} compiled or loaded, all along the run ({often}; the loading calls themselves "
+        f"take {span(known.load_calls_ns)})"
+    )
+    faster = _SAME_SHAPES if run.facts.torch else _LOAD_ONCE
+    return Told(text, known.loading_ns, evidence, (faster,))
 
 
 def _next_batch(loader: InRange) -> Told:
@@ -287,7 +309,14 @@ def _first_launches(run: Run, known: IdleTime) -> Told:
     if _is_told(crowd) and 0.5 * idle_else <= crowd.ns <= idle_else >= 0.1 * run.elapsed:
         text += f", of which {_crowd(crowd)} {span(crowd.ns)}"
         evidence |= _crowd_evidence(crowd)
-    return Told(text, known.first_ns, evidence, (_WARM_UP,))
+    return Told(text, known.first_ns, evidence, _warm_up(run))
+
+
+def _warm_up(run: Run) -> tuple[str, ...]:
+    """None where something of torch's may have timed it, which warms up by itself (torch.utils.benchmark):
+    whether it lies in what was timed is not known then."""
+    seen = run.facts.analysis
+    return () if nothing_timed_is_seen(seen) and ran_torch(seen) else (_WARM_UP,)
 
 
 def _pauses(run: Run, known: IdleTime, pauses: list[Any]) -> Told:
