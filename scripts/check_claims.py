@@ -747,6 +747,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "one_by_one_ns": lambda: (
             e.total(n, "api_launch", "launch_latency"), e.total(n, "api_launch", "launch_latency", "host")
         ),
+        "recording_ns": lambda: (
+            0, 0.35 * max(row["elapsed_ns"] - e.total(n, *WORK), 0) + 1
+        ),
         "slow_timings": lambda: e.slow(f.label)[0],
         "slow_share": lambda: e.slow(f.label)[1],
         "least_slow_ns": lambda: e.slow(f.label)[2],

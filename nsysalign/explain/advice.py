@@ -110,7 +110,14 @@ def _compiles(case: Case) -> bool:
         and len(kinds) == 1
         and not case.group.work.waits
         and not case.graphs
+        and not case.of_library
     )
+
+
+def _library(case: Case) -> dict[str, str]:
+    kernel = case.of_library
+    assert kernel is not None
+    return {"kernel": kernel_name(kernel.name), "count": f"{kernel.count:,}"}
 
 
 def _long_stretch(case: Case) -> bool:
@@ -315,6 +322,14 @@ FASTER: tuple[Row, ...] = (
         lambda case: _torch(case) and not case.copies_back,
         "Wait only where something depends on it, and on the GPU rather than on the CPU",
         "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        lambda case: _torch(case) and case.of_library is not None,
+        "A library launches them itself, one after the other ({kernel} {count} times), out of torch.compile's reach: take a "
+        "routine that does the whole batch at once",
+        "",
+        _library,
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),

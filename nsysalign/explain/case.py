@@ -14,9 +14,17 @@ from typing import Any
 import numpy as np
 
 from nsysalign.causes import CAUSES
-from nsysalign.explain.facts import SMALL_NS, Facts, Stretch
-from nsysalign.explain.verdict import GPU_SHARE, Sums, elsewhere, sums_of, typical_of, word_of
-from nsysalign.label import SLOW, Entry, Group, Label
+from nsysalign.explain.facts import SMALL_NS, Facts, Stretch, of_torch
+from nsysalign.explain.verdict import (
+    GPU_SHARE,
+    MIXED,
+    Sums,
+    elsewhere,
+    sums_of,
+    typical_of,
+    word_of,
+)
+from nsysalign.label import SLOW, Entry, Group, Issued, Label
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -78,6 +86,9 @@ class Numbers:
 LONG_PIECE_NS = 1_000_000
 #: So many operations are launched one by one, whatever the CPU does between two of them.
 VERY_MANY = 100
+#: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
+#: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
+OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -203,6 +214,19 @@ class Case:
         return between + launching + self.ns("launch_latency")
 
     @property
+    def of_library(self) -> Issued | None:
+        """The kernel that a library launches most often, where it launches very many itself, one after the other:
+        nearly all are of no operator of torch's, and between two of them there is no time for one."""
+        kernels = self.group.work.of_kind("kernel")
+        count = sum(kernel.count for kernel in kernels)
+        foreign = [kernel for kernel in kernels if not of_torch(kernel.name)]
+        nearly_all = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * self.operations
+        between_ns = self.ns("host") / max(self.operations, 1)
+        if self.on_host or count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
+            return None
+        return max(foreign, key=lambda kernel: kernel.count)
+
+    @property
     def issued_elsewhere(self) -> bool:
         """Another thread than the timing one launched its work, such as autograd's: what the
         timing thread was in says nothing of the launching."""
@@ -267,5 +291,11 @@ class Case:
 
     @property
     def late(self) -> bool:
-        """Over a fifth of its typical interval is not GPU work."""
-        return self.one.share(self.one.busy) + self.elsewhere < GPU_SHARE
+        """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
+        busy = self.one.share(self.one.busy) + self.elsewhere >= GPU_SHARE
+        return not busy and not self.late_by_recording
+
+    @property
+    def late_by_recording(self) -> bool:
+        """Whether its GPU waits for the CPU because its launches are recorded, and for nothing else."""
+        return self.word == MIXED and self.one.late_by_recording

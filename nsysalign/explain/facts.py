@@ -55,6 +55,11 @@ def nothing_timed_is_seen(evidence: Evidence) -> bool:
     )
 
 
+def of_torch(kernel: str) -> bool:
+    """Whether only torch has this kernel."""
+    return bool(_TORCH.search(kernel))
+
+
 def ran_torch(evidence: Evidence) -> bool:
     """Whether kernels ran that only torch has."""
     return any(map(_TORCH.search, pd.unique(evidence.kernels["kernel"].astype(str)).tolist()))

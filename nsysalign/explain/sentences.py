@@ -131,7 +131,7 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     if word == GPU:
         return f"{reads}{_works(case, numbers)}"
     if word == MIXED and not cause:
-        return f"{reads}: {_largest(case, numbers)}."
+        return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
         return f"{reads}; {_copies(case, numbers)}"
     if word == WAITING:
@@ -217,6 +217,15 @@ def _largest(case: Case, numbers: Numbers) -> str:
         f"{name} {numbers.share(name.replace(' ', '_'), ns, whole)}" for name, ns in ordered if ns
     ]
     return ", ".join(texts)
+
+
+def _recording(case: Case, numbers: Numbers) -> str:
+    """What recording costs of it, where the GPU waits for the CPU because of that."""
+    if not case.late_by_recording:
+        return ""
+    cost = numbers.time("recording", case.one.recording)
+    launches = numbers.count("operations", case.operations)
+    return f" Recording its {launches} operations costs some {cost} of it: the CPU is hardly late without."
 
 
 def why(case: Case, cause: str, numbers: Numbers) -> str:

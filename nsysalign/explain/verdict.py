@@ -28,6 +28,9 @@ SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
 GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
 #: A pair of events and a launch cost about this much, whatever is timed.
 FLOOR_NS = 5_000
+#: Recording takes about this share of a launch call and of the CPU's time after it (fitted: `predict.replay`),
+#: and no more than this for each launch (docs/lab/figures.md).
+RECORDING_SHARE, RECORDING_NS = 0.35, 5_300
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 
@@ -45,7 +48,8 @@ class Sums:
 
     gpu: kernels and whole graphs that ran, without NCCL's; of host timers also those that ran while
     the CPU did something else (`beside`).  collectives: NCCL's kernels.  floor: launch latency and event
-    overhead up to FLOOR_NS for each interval, beyond: `latency`.
+    overhead up to FLOOR_NS for each interval, beyond: `latency`.  operations: that were issued with no wait
+    for the GPU between them.
     """
 
     beside: bool
@@ -64,6 +68,7 @@ class Sums:
     sync: int
     waiting: int
     unknown: int
+    operations: int = 0
 
     @property
     def busy(self) -> int:
@@ -77,6 +82,17 @@ class Sums:
         if self.beside:
             return max(self.whole - self.busy - self.waiting - self.copies - self.collectives, 0)
         return self.launches + self.latency + self.cpu + self.calls + self.sync
+
+    @property
+    def recording(self) -> int:
+        """How much of `late` recording its launches costs, about: no time of the program's."""
+        return min(int(RECORDING_SHARE * self.late), RECORDING_NS * self.operations)
+
+    @property
+    def late_by_recording(self) -> bool:
+        """Whether the GPU would not wait long for the CPU without that."""
+        late, whole = self.late - self.recording, self.whole - self.recording
+        return self.late >= LATE_SHARE * self.whole and late < LATE_SHARE * whole
 
     def share(self, ns: int) -> float:
         return ns / max(self.whole, 1)
@@ -119,6 +135,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         sync=group.ns("sync"),
         waiting=group.ns("queued") + waited,
         unknown=group.ns("unknown"),
+        operations=0 if group.work.waits else group.work.operations * group.count,
     )
 
 
@@ -155,6 +172,7 @@ def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
         sync=parts["sync"],
         waiting=parts["queued"] + waited,
         unknown=parts["unknown"],
+        operations=sums.operations // max(sums.count, 1),
     )
 
 
@@ -180,7 +198,7 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
     if share(sums.floor + sums.latency) >= 0.7 and share(sums.busy) < 0.5:
         return FLOOR if sums.floor > sums.latency else LAUNCH
     # launch latency beyond the floor is paid for each launch in a row
-    if share(late) >= LATE_SHARE:
+    if share(late) >= LATE_SHARE and not sums.late_by_recording:
         launching = sums.launches + sums.latency
         return LAUNCH if launching > sums.cpu + sums.calls else CPU
     if share(sums.unknown) >= 0.5:

@@ -42,7 +42,8 @@ def one(*drawn, **more):
     [
         (GOOD, {}, ("gpu-bound", "info", "gpu_bound")),
         ([("host", 18), ("kernel", 90)], {}, ("gpu-bound", "info", "gpu_bound")),
-        ([("host", 24), ("kernel", 90)], {}, ("host-gap", "warning", "cpu_bound")),
+        ([("host", 24), ("kernel", 90)], {}, ("mixed", "info", "mixed")),  # as much as recording it may cost
+        ([("host", 32), ("kernel", 90)], {}, ("host-gap", "warning", "cpu_bound")),
         (LATE, {}, ("host-gap", "warning", "cpu_bound")),
         ([("host", 2), ("api_launch", 30), ("kernel", 60)], {}, ("api-launch", "warning", "launch_bound")),
         (TINY, {}, ("many-tiny-kernels", "warning", "launch_bound")),
@@ -398,3 +399,49 @@ def test_first_passes_of_several_kinds_are_one_fact():
     (told,) = answer(diagnose(analysis(drawn))).labels
     assert "88 % of it is 6 of them, 71.2 ms to 89.8 ms each" in told.sentence
     assert "Most of the others take 1.60 ms" in told.sentence
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "waits", "expected"),
+    [
+        (7, 0, ("mixed", ("mixed",), 0)),  # a quarter; a third of that is recording
+        (
+            7,
+            1,
+            ("launch_bound", ("many-tiny-kernels",), 8 * 7_000),
+        ),  # held up by a wait, recorded or not
+        (
+            12,
+            0,
+            ("launch_bound", ("many-tiny-kernels",), 8 * 12_000),
+        ),  # a third of that is not enough
+    ],
+)
+def test_what_recording_costs_is_no_fault_of_the_programs(launch_us, waits, expected):
+    """A correct training step, 94 % kernels when it is not recorded, read 'CPU late, 25 %'."""
+    drawn = analysis(repeat(8, "x", *[("api_launch", launch_us), ("kernel", 21)] * 50))
+    drawn = replace(drawn, groups=drawn.groups.assign(waits=waits))
+    told = answer(diagnose(drawn))
+    (row,) = told.labels
+    assert (row.verdict, row.findings, row.saving_ns // 50) == expected
+    assert ("Recording its 50 operations" in told.sentence) == (row.verdict == "mixed")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "between_us", "compiles"),
+    [
+        ("void larft_T_32<float, 256>(int)", 2, False),
+        ("void larft_T_32<float, 256>(int)", 9, True),  # an operator of torch's each
+        ("void at::native::vectorized_elementwise_kernel<4>(int)", 2, True),
+    ],
+)
+def test_what_a_library_launches_itself_is_out_of_torchs_reach(kernel, between_us, compiles):
+    """5,406 launches by one call of cuSOLVER: torch.compile cannot fuse them."""
+    pieces = [("host", between_us), ("api_launch", 7), piece("kernel", 1.3, kernel)] * 600
+    drawn = analysis(repeat(8, "qr", *pieces))
+    issued = [(0, "kernel", kernel, 600, 0, 600)]
+    issued = frames.check(pd.DataFrame(issued, columns=frames.ISSUED.names), frames.ISSUED)
+    drawn = replace(drawn, issued=issued, known=Known(**TORCH))
+    (fix,) = [f for f in answer(diagnose(drawn)).fixes if f.purpose == "make it faster"]
+    assert ("torch.compile" in fix.code) == compiles
+    assert compiles or "larft_T_32 600 times" in fix.sentence
