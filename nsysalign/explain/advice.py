@@ -31,6 +31,8 @@ _FEW_READ = 4
 _LATE = 0.1
 
 _SYNC = "torch.cuda.synchronize()"
+#: torch warns at each call that waits for the GPU, with its line.
+_NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
@@ -218,7 +220,9 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("sync-inside",),
-        lambda case: _torch_events(case) and 0 < case.copies_back <= _FEW_READ,
+        lambda case: (
+            _torch_events(case) and 0 < case.copies_back <= _FEW_READ and not case.group.work.waits
+        ),
         "Take the read-back out of what is timed",
         "end.record(); value = result.item()",
     ),
@@ -310,6 +314,18 @@ FASTER: tuple[Row, ...] = (
         "Find the function that the CPU is in {where}, for {time} in one piece",
         "nsysalign run --sample-python SCRIPT.py",
         _stretch,
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _reads_back(case) and 0 < case.group.work.waits <= _FEW_READ,
+        "Keep the value on the GPU; where it decides the sizes of what follows, pass it in as a number. To find the line",
+        _NAMES_LINES,
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _reads_back(case) and case.group.work.waits > _FEW_READ,
+        "Leave numbers on the GPU: x * scale, not alpha=scale, .item() or float(scale). To find the lines",
+        _NAMES_LINES,
     ),
     Row(
         ("sync-inside",),

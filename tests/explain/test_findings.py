@@ -445,3 +445,22 @@ def test_what_a_library_launches_itself_is_out_of_torchs_reach(kernel, between_u
     (fix,) = [f for f in answer(diagnose(drawn)).fixes if f.purpose == "make it faster"]
     assert ("torch.compile" in fix.code) == compiles
     assert compiles or "larft_T_32 600 times" in fix.sentence
+
+
+@pytest.mark.parametrize(
+    ("back", "waits", "sizes", "lines"),
+    [(1, 1, True, 1), (200, 200, False, 1), (1, 0, False, 0)],
+)
+def test_a_read_back_with_work_behind_it_cannot_be_taken_out(back, waits, sizes, lines):
+    """`int(index.max())` decides the sizes of what follows: neither recipe could be used."""
+    pieces = [("host", 30), ("api_launch", 7), ("kernel", 5), ("sync", 6)]
+    read = piece("memcpy", 2, direction="D2H", memory="pinned", bytes=8)
+    drawn = analysis(repeat(8, "x", *pieces, read, *pieces))
+    row = (0, "memcpy", "D2H pinned", back, 8 * back, -1)
+    issued = frames.check(pd.DataFrame([row], columns=frames.ISSUED.names), frames.ISSUED)
+    drawn = replace(drawn, groups=drawn.groups.assign(waits=waits), issued=issued)
+    told = answer(diagnose(replace(drawn, known=Known(**TORCH))))
+    code = " ".join(fix.code for fix in told.fixes)
+    assert ("sizes" in " ".join(fix.sentence for fix in told.fixes)) == sizes
+    assert code.count("set_sync_debug_mode") == lines
+    assert lines == 0 or "item()" not in code
