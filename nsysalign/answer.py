@@ -24,9 +24,11 @@ from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
+from nsysalign.explain.preparing import loads_code, records_graph, searches
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
+    CPU,
     GPU,
     MIXED,
     SIGNS,
@@ -391,6 +393,9 @@ class _Rows:
         spent = {label.name: self._spent(label) for label in labels}
         self._host = _host_sentences(self._analysis, {n: warm for n, (warm, _) in spent.items()})
         rows = [self._of_label(label, spent[label.name], measured_ns) for label in labels]
+        if own_ns:
+            usual = {label.name: self._shown(label.kind, label.usual.typical) for label in labels}
+            rows = [_no_fault(row, usual[row.label]) if row.library else row for row in rows]
 
         def place(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
@@ -464,6 +469,8 @@ class _Rows:
         beside = elsewhere(group)
         sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
         verdict, text = word_of(sums, beside), sentences.words(group, sums, elsewhere=beside)
+        if verdict == CPU and (made := _made(label, group)):
+            text = made
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
             verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
         return Row(
@@ -568,6 +575,21 @@ class _Rows:
             saving_ns=saving_ns,
             saving=min(saving_ns / measured_ns, 1.0),
         )
+
+
+def _no_fault(row: LabelRow, usual: Mapping[str, Any]) -> LabelRow:
+    """What a library timed inside the program's own line, such as the autotuning of a compiler, is no timing of
+    the program's: one row of its usual interval, and no fault."""
+    return replace(row, verdict=MIXED, words="timed by a library", groups=(), **usual)
+
+
+def _made(label: Label, group: Group) -> str:
+    """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
+    if searches(label, group):
+        return "a search"
+    if group.count == 1 and loads_code(group):
+        return "first call"
+    return "records a CUDA graph" if records_graph(group) else ""
 
 
 def shorter(labels: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -45,7 +45,7 @@ CLOCKED = {
     "at_the_low_clock", "kernel_at_the_low_clock_ns", "kernel_at_the_high_clock_ns",
 }  # fmt: skip
 FROM_THE_TRACE = {
-    "waits", "copies_back", "operations", "without_work", "ended_later", "not_ordered", "working_stream",
+    "waits", "copies_back", "operations", "usual_operations", "without_work", "ended_later", "not_ordered", "working_stream",
     "working_stream_0", "working_stream_1", "working_stream_2",
     "stream_waited_for", "copied_bytes", "achieved_GB_per_s", "pairs", "largest_kernel_share", "filling_share",
     "failed_calls", "migrations", "migrations_to_the_host", "bytes_to_the_host", "moving_to_the_host_ns",
@@ -159,6 +159,15 @@ class Evidence:
         slow = [ns for ns in its.values() if ns[(len(ns) - 1) // 2] >= 5 * usual_ns]
         share = sum(map(sum, slow)) / max(self.steady(label), 1)
         return sum(map(len, slow)), share, min(map(min, slow)), max(map(max, slow))
+
+    def prepare(self, label: str, group: list[int]) -> list[int]:
+        """A label's first calls and this group, where they are the earliest."""
+        both = {
+            *group,
+            *(n for g in self.lengths[label] if g in self.first for n in self.groups[g]),
+        }
+        by_start = sorted(self.labels[label], key=lambda n: self.rows[n]["start_ns"])
+        return sorted(both) if both == {*by_start[: len(both)]} else []
 
     def open_ns(self, label: str) -> tuple[int, int]:
         """For how long at least one of a label's later calls was open, and how many there are."""
@@ -469,6 +478,10 @@ class Evidence:
         row = self.rows.get(number, {})
         if key in ("waits", "operations"):
             return self._usual(key, row, group)
+        if key == "usual_operations":
+            steady = [self.groups[g] for g in self.lengths[finding.label] if g not in self.first]
+            usual = max(steady, key=len)
+            return self._usual("operations", self.rows[usual[0]], usual)
         if key == "copies_back":
             return self._copies_back(row)
         if key in ("without_work", "ended_later"):
@@ -750,6 +763,14 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "recording_ns": lambda: (
             0, 0.35 * max(row["elapsed_ns"] - e.total(n, *WORK), 0) + 1
         ),
+        "all_timings": lambda: len(e.labels[f.label]),
+        "all_total_ns": lambda: sum(elapsed(e.labels[f.label])),
+        "first_ones": lambda: len(e.prepare(f.label, marked)),
+        "first_ones_share": lambda: (
+            sum(elapsed(e.prepare(f.label, marked))) / max(sum(elapsed(e.labels[f.label])), 1)
+        ),
+        "first_ones_longest_ns": lambda: (0, max(elapsed(e.prepare(f.label, marked)))),
+        "set_up_ns": lambda: row["elapsed_ns"] - e.gpu(n),
         "slow_timings": lambda: e.slow(f.label)[0],
         "slow_share": lambda: e.slow(f.label)[1],
         "least_slow_ns": lambda: e.slow(f.label)[2],

@@ -8,12 +8,14 @@ makes nothing faster, and what makes the program faster.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
+from nsysalign.explain.preparing import prepares, records_graph, searches
 from nsysalign.label import SLOW
 from nsysalign.model import LAUNCH_QUEUE
 from nsysalign.text import duration, kernel_name
@@ -35,6 +37,7 @@ _SYNC = "torch.cuda.synchronize()"
 _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
+_CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 
 
@@ -120,6 +123,13 @@ def _library(case: Case) -> dict[str, str]:
     kernel = case.of_library
     assert kernel is not None
     return {"kernel": kernel_name(kernel.name), "count": f"{kernel.count:,}"}
+
+
+def _search(case: Case) -> dict[str, str]:
+    names = [kernel.name for kernel in case.group.work.of_kind("kernel")]
+    if any(map(_CONVOLUTIONS.search, names)):
+        return {"code": "torch.backends.cudnn.benchmark = False"}
+    return {"code": "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"}
 
 
 def _long_stretch(case: Case) -> bool:
@@ -214,6 +224,12 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("enqueue-only",),
+        lambda case: _torch(case) and case.group.count == 1 and bool(prepares(case.group)),
+        "Run it once before, and synchronise before both readings of the clock",
+        f"f(x); {_SYNC}; t0 = time.perf_counter(); f(x); {_SYNC}; t1 = time.perf_counter()",
+    ),
+    Row(
+        ("enqueue-only",),
         _torch,
         "Synchronise before both readings of the clock",
         f"{_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
@@ -289,6 +305,13 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("module-load",),
+        lambda case: _torch(case) and case.first_ones > 0,
+        "Leave the first calls out of what is timed",
+        "[f(x) for _ in range({count})]; torch.cuda.synchronize()  # once, before",
+        lambda case: {"count": str(max(case.first_ones + 1, 3))},
+    ),
+    Row(
+        ("module-load",),
         _torch_events,
         "Run the code once before timing it",
         f"f(x); {_SYNC}; start.record()",
@@ -307,6 +330,19 @@ FASTER: tuple[Row, ...] = (
         _collects_garbage,
         "Collect garbage between the timings or steps, not inside them",
         "gc.collect(); gc.freeze(); gc.disable()  # and gc.collect() where a pause does not matter",
+    ),
+    Row(
+        ("host-gap", "sync-inside", "many-tiny-kernels"),
+        lambda case: searches(case.label, case.group) and _torch(case),
+        "Let nothing search in what is timed: fix the algorithm or the configuration, or pad to few shapes and run each once before",
+        "{code}",
+        _search,
+    ),
+    Row(
+        ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
+        lambda case: _torch(case) and case.group.count > 1 and records_graph(case.group),
+        "A CUDA graph is recorded anew in each of them, as for a new shape: pad to few shapes, and run each before what is timed",
+        "[f(pad(x, n)) for n in lengths for _ in range(3)]  # once, before",
     ),
     Row(
         ("host-gap",),
@@ -385,7 +421,7 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("module-load",),
-        lambda case: case.facts.python,
+        lambda case: case.facts.python and not records_graph(case.group),
         "Load the code when the program starts, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
     ),

@@ -15,6 +15,7 @@ import numpy as np
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import SMALL_NS, Facts, Stretch, of_torch
+from nsysalign.explain.preparing import earliest, prepares
 from nsysalign.explain.verdict import (
     GPU_SHARE,
     MIXED,
@@ -24,7 +25,7 @@ from nsysalign.explain.verdict import (
     typical_of,
     word_of,
 )
-from nsysalign.label import SLOW, Entry, Group, Issued, Label
+from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -225,6 +226,15 @@ class Case:
         if self.on_host or count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
             return None
         return max(foreign, key=lambda kernel: kernel.count)
+
+    @cached_property
+    def first_ones(self) -> int:
+        """How many of the label's first timings prepare for the others: its first calls and this group, where
+        these are the earliest and something is prepared in both; 0 for none."""
+        if self.group.role == FIRST or not prepares(self.group) or self.label.overlapping:
+            return 0
+        groups = [*(g for g in self.label.groups if g.role == FIRST), self.group]
+        return earliest(self.label, groups, self.facts.column("start_ns"))
 
     @property
     def issued_elsewhere(self) -> bool:

@@ -26,6 +26,7 @@ from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
+from nsysalign.explain.preparing import LOAD_NS, LOADS, prepares, searches
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -58,11 +59,8 @@ MATTERS = 0.1
 SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
-#: Calls that load or link code, and those that allocate or free memory.
-LOADS = re.compile(r"^cu(da)?(LibraryLoad|ModuleLoad|Link)")
+#: Calls that allocate or free memory.
 ALLOCATES = re.compile(ALLOCATION_CALLS)
-#: Loading code is named from this time on, and this share of a call that is timed once.
-LOAD_NS, LOAD_SHARE = 100_000, 0.05
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that follows a colon and three spaces is code.
@@ -186,6 +184,14 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
     severity = (
         "error" if reason.verdict == WRONG else "warning" if reason.verdict == DOUBTFUL else "info"
     )
+    if reason.rule == "enqueue-only" and case.group.count == 1 and prepares(case.group):
+        numbers = Numbers(dict(reason.evidence))
+        set_up = numbers.time("set_up", case.group.typical_ns - case.kernels_ns)
+        typical = numbers.time("typical", case.group.typical_ns)
+        title += (
+            f" {set_up} of its {typical} are the set-up of a first call: {prepares(case.group)}."
+        )
+        reason = replace(reason, evidence=numbers.evidence)
     # a doubt says what the number is besides
     if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
         numbers = Numbers(dict(reason.evidence))
@@ -257,7 +263,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
     if rule == "module-load":
-        words = "first call"
+        words = "first calls" if case.first_ones > 1 else "first call"
+    if searches(label, case.group):
+        words = "a search"
     loss_ns = _saved(case) if cause else 0
     severity = "warning" if loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR else "info"
     if rule == "module-load" and case.late:
@@ -310,7 +318,7 @@ def rule_of(case: Case, cause: str) -> str:
 
     cause: what takes most of the avoidable time (`cause_of`)
     """
-    if _first_call(case):
+    if _first_call(case) or case.first_ones:
         return "module-load"
     if case.word == FLOOR:
         return "launch-latency" if case.operations else "event-floor"

@@ -21,6 +21,7 @@ import pandas as pd
 
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
+from nsysalign.explain.preparing import earliest, prepares, searches
 from nsysalign.explain.validity import largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -418,6 +419,8 @@ def of_several_groups(
     says = f"{spoken(label.name)}: {timings}, {total}"
     if label.overlapping:
         says = f"{spoken(label.name)}: {timings} that overlap"
+    if lead.first_ones > len(group.intervals) and len(label.groups) > 2:
+        return _of_first_ones(lead, shown, sums, numbers)
     slow = _many_times_as_long(label)
     if group in slow:
         return f"{says}; {_of_slow_kinds(lead, slow, sums[group.number], numbers)}"
@@ -441,7 +444,9 @@ def of_several_groups(
     for g in shown:
         numbers.count(f"group_{g.number}_timings", g.count)
         numbers.time(f"group_{g.number}_typical", g.typical_ns)
-    what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}."
+    made = prepares(group)
+    made = f", {made} in {'it' if group.count == 1 else 'each'}" if made else ""
+    what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
     if not others:
         rest = [g for g in label.steady if g is not group]
         return (
@@ -454,6 +459,34 @@ def of_several_groups(
     numbers.evidence |= {"more_kinds": left} if left else {}
     more = f" and {left} more {'kind' if left == 1 else 'kinds'}" if left else ""
     return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def _of_first_ones(
+    lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
+) -> str:
+    """First calls and the next ones, which prepare as well, of all timings of a label."""
+    label, count = lead.label, lead.first_ones
+    early = [g for g in label.groups if g.role == FIRST] + [lead.group]
+    took_ns = sum(g.total_ns for g in early)
+    share = _most(numbers.share("first_ones", took_ns, label.total_ns), took_ns, label.total_ns)
+    timings = numbers.count("all_timings", label.count, "timing")
+    total = numbers.time("all_total", label.total_ns)
+    longest = numbers.time("first_ones_longest", max(g.high_ns for g in early))
+    made = " and ".join(dict.fromkeys(filter(None, map(prepares, early))))
+    made = "code is loaded and a CUDA graph is recorded" if "graph" in made else made
+    others = [
+        f"{g.count:,} x {duration(g.typical_ns)} ({describe(g, sums[g.number], numbers, brief=True)})"
+        for g in shown
+        if g not in early
+    ]
+    for g in shown:
+        numbers.count(f"group_{g.number}_timings", g.count)
+        numbers.time(f"group_{g.number}_typical", g.typical_ns)
+    then = f" The others: {', '.join(others[:2])}." if others else ""
+    return (
+        f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {numbers.count('first_ones', count)}, "
+        f"up to {longest} each: {made} in them.{then}"
+    )
 
 
 def _many_times_as_long(label: Label) -> list[Group]:
@@ -472,16 +505,29 @@ def _many_times_as_long(label: Label) -> list[Group]:
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
     """How many they are, from what to what they take, and what most of one's time is."""
     label = lead.label
-    share = numbers.share("slow", sum(g.total_ns for g in slow), label.steady_ns)
+    took_ns = sum(g.total_ns for g in slow)
+    share = _most(numbers.share("slow", took_ns, label.steady_ns), took_ns, label.steady_ns)
     count = numbers.count("slow_timings", sum(g.count for g in slow))
     elapsed = lead.facts.column("elapsed_ns")
+    which = _which(lead, slow, count)
     low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
     usual = numbers.time(f"group_{label.usual.number}_typical", label.usual.typical_ns)
+    what = f"of different work: {describe(lead.group, sums, numbers)}"
+    if all(searches(label, group) for group in slow):
+        operations = numbers.count("operations", lead.operations)
+        usually = numbers.count("usual_operations", label.usual.work.operations)
+        waits = numbers.count("waits", lead.group.work.waits)
+        what = f"in a search for the fastest way ({operations} operations instead of {usually}, {waits} waits)"
     return (
-        f"{share} of it is {count} of them, {low} to {high} each, of different work: "
-        f"{describe(lead.group, sums, numbers)}. Most of the others take {usual}."
+        f"{share} of it is {which}, {low} to {high} each, {what}. Most of the others take {usual}."
     )
+
+
+def _which(lead: Case, groups: list[Group], count: str) -> str:
+    """ "the first 6" of a label's timings, where they are, else "6 of them"."""
+    first = earliest(lead.label, groups, lead.facts.column("start_ns"))
+    return f"the first {count}" if first else f"{count} of them"
 
 
 def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
@@ -517,8 +563,13 @@ def _work(group: Group) -> str:
 
 def _part(numbers: Numbers, part: int, whole: int) -> str:
     """ "48 %", "half"."""
-    text = numbers.share("group", part, whole)
+    text = _most(numbers.share("group", part, whole), part, whole)
     return "half" if 0.475 <= part / max(whole, 1) <= 0.525 else text
+
+
+def _most(text: str, part: int, whole: int) -> str:
+    """ "100 %" is all of it."""
+    return "nearly all" if text == "100 %" and part < whole else text
 
 
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:

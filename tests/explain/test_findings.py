@@ -397,7 +397,7 @@ def test_first_passes_of_several_kinds_are_one_fact():
         ]
     drawn += repeat(40, "x", ("kernel", 1_500), ("host", 100))
     (told,) = answer(diagnose(analysis(drawn))).labels
-    assert "88 % of it is 6 of them, 71.2 ms to 89.8 ms each" in told.sentence
+    assert "88 % of it is the first 6, 71.2 ms to 89.8 ms each" in told.sentence
     assert "Most of the others take 1.60 ms" in told.sentence
 
 
@@ -464,3 +464,82 @@ def test_a_read_back_with_work_behind_it_cannot_be_taken_out(back, waits, sizes,
     assert ("sizes" in " ".join(fix.sentence for fix in told.fixes)) == sizes
     assert code.count("set_sync_debug_mode") == lines
     assert lines == 0 or "item()" not in code
+
+
+def prepared(first, *others, kind="host"):
+    """Answers for first timings with what they prepare, then usual ones."""
+    drawn = [interval("x", *pieces, kind=kind) for pieces in (first, *others)]
+    drawn += repeat(40, "x", ("host", 150), ("kernel", 20), kind=kind)
+    return answer(diagnose(replace(analysis(drawn), known=Known(**TORCH))))
+
+
+LOAD = piece("api", 13_000, "cuLibraryLoadData")
+GRAPH = piece("api", 114, "cudaGraphInstantiateWithFlags")
+
+
+def test_the_first_calls_are_told_together_and_left_out():
+    """Compiled code with CUDA graphs: the second call prepares as well, and no environment variable helps."""
+    compiled = [("host", 3_000_000), LOAD, *[("kernel", 2)] * 400]
+    told = prepared(compiled, [("host", 9_000), LOAD, GRAPH, ("kernel", 30), ("kernel", 2)])
+    assert "nearly all of it are the first 2" in told.sentence
+    assert "code is loaded and a CUDA graph is recorded" in told.sentence
+    (fix,) = told.fixes
+    assert "range(3)" in fix.code and "EAGER" not in fix.code
+    assert told.labels[0].words == "first calls" and told.labels[0].groups[0].words == "first call"
+
+
+def test_a_graph_that_is_recorded_in_each_of_them_is_told():
+    """Each new length: warm-up and recording; to find the function the CPU is in helps nobody."""
+    recorded = [("host", 3_400), GRAPH, ("kernel", 30), ("kernel", 5), ("kernel", 5)]
+    short = [[("host", 150), ("kernel", 20)]] * 3
+    told = prepared(*short, *[recorded] * 7, kind="event")
+    assert "a CUDA graph is recorded in each" in told.sentence
+    assert "recorded anew" in told.fixes[-1].sentence and "--sample" not in told.fixes[-1].code
+    (row,) = told.labels
+    assert [group.words for group in row.groups if group.count == 7] == ["records a CUDA graph"]
+
+
+def test_set_up_inside_a_wrong_timing_is_told_and_warmed_up():
+    """98.3 of 98.6 ms loaded code: synchronising alone gives 101 ms for a kernel of 2.7."""
+    more = {"kind": "host", "issued": 2_700, "outside": 2_500, "operations": 1}
+    loads = interval("x", ("host", 78_000), LOAD, **more)
+    drawn = analysis(loads)
+    drawn = replace(drawn, groups=drawn.groups.assign(late=1), known=Known(**TORCH))
+    told = answer(diagnose(drawn))
+    assert told.labels[0].verdict == "wrong"
+    assert "are the set-up of a first call: code is loaded" in told.sentence
+    (fix,) = told.fixes
+    assert fix.code.startswith("f(x); ")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "waits", "code"),
+    [
+        ("xmma_fprop_implicit_gemm", 41, "cudnn.benchmark = False"),
+        ("_matmul", 41, "triton.Config"),
+        ("_matmul", 2, ""),
+    ],
+)
+def test_a_search_for_the_fastest_way_is_told(kernel, waits, code):
+    """184 operations and 41 waits where the others of the same kernels issue 38."""
+    search = [("host", 80_000), *[piece("kernel", 30, kernel)] * 184]
+    usual = [("host", 80), *[piece("kernel", 30, kernel)] * 38]
+    drawn = analysis(repeat(6, "x", *search, kind="host"), repeat(48, "x", *usual, kind="host"))
+    rows = [(n, "kernel", kernel, 38, 0, 38) for n in drawn.groups["group"]]
+    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    groups = drawn.groups.assign(waits=[waits * (n > 100) for n in drawn.groups["operations"]])
+    told = answer(diagnose(replace(drawn, issued=issued, groups=groups, known=Known(**TORCH))))
+    assert code in told.fixes[-1].code
+    assert (told.labels[0].words == "a search") == bool(code)
+
+
+def test_what_a_library_timed_is_no_fault_of_the_programs():
+    """The benchmark of a compiler, inside the program's own line, read '! measures the CPU'."""
+    pieces = [("host", 230), ("api_launch", 20), ("kernel", 2)]
+    drawn = analysis(repeat(9, "x", *pieces), repeat(200, "by inductor", *pieces))
+    library = (drawn.intervals["label"] == "by inductor").to_numpy()
+    labels = drawn.labels.assign(library=drawn.labels["label"] == "by inductor")
+    drawn = replace(drawn, intervals=drawn.intervals.assign(library=library), labels=labels)
+    own, other = answer(diagnose(drawn)).labels
+    assert (own.label, own.verdict) == ("x", "cpu_bound")
+    assert (other.verdict, other.words, other.groups) == ("mixed", "timed by a library", ())
