@@ -16,6 +16,7 @@ from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import prepares, records_graph, searches
+from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.label import SLOW
 from nsysalign.model import LAUNCH_QUEUE
 from nsysalign.text import duration, kernel_name
@@ -29,6 +30,8 @@ LONGEST_DELAYED_NS = 5_000_000
 MANY_OPERATIONS = 10
 #: So many results are read back after the end event instead of inside.
 _FEW_READ = 4
+#: Conversions are worth advice from this share of the kernel time on.
+_MUCH = 0.3
 #: The CPU is late, and can be ahead, where it costs at least this share.
 _LATE = 0.1
 
@@ -37,6 +40,10 @@ _SYNC = "torch.cuda.synchronize()"
 _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
+#: Names of what fetches the next batch.
+_LOADING = re.compile(
+    r"data_?(time|load|wait)|load(er|ing)?_?time|(fetch|batch)_?wait", re.IGNORECASE
+)
 _CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 
@@ -125,6 +132,12 @@ def _library(case: Case) -> dict[str, str]:
     return {"kernel": kernel_name(kernel.name), "count": f"{kernel.count:,}"}
 
 
+def _converts(case: Case) -> bool:
+    """Much of its kernel time goes into converting to another type."""
+    name, share = largest_kernel(case)
+    return bool(converts_to(name)) and share >= _MUCH
+
+
 def _search(case: Case) -> dict[str, str]:
     names = [kernel.name for kernel in case.group.work.of_kind("kernel")]
     if any(map(_CONVOLUTIONS.search, names)):
@@ -205,6 +218,17 @@ def _stretch(case: Case) -> dict[str, str]:
     if longest and longest.then:
         then = f"before it launches {kernel_name(longest.then.text)}"
     return {"where": then if not case.on_host else "there", "time": duration(ns)}
+
+
+def of_label_inside(case: Case, place: str, source: str) -> Advice | None:
+    """What to do where most of a timing passes in another one (`place`, with its lines of code) that gives
+    the GPU no work; None if they do not say what that is."""
+    if not _torch(case) or not _LOADING.search(source):
+        return None
+    text = f"Give the loader more workers, or each of them less to do: the GPU waits for data in {place}"
+    return Advice(
+        "", text, "DataLoader(..., num_workers=2 * N, pin_memory=True, persistent_workers=True)"
+    )
 
 
 _ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
@@ -325,6 +349,12 @@ MEASURING: tuple[Row, ...] = (
 )
 
 FASTER: tuple[Row, ...] = (
+    Row(
+        ("gpu-bound",),
+        lambda case: _torch(case) and _converts(case),
+        "Convert once what does not change between the calls, such as weights, not in each of them",
+        "model = model.half()  # once, before the loop, and no autocast in it",
+    ),
     Row(
         ("host-gap",),
         _collects_garbage,

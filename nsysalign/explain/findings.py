@@ -127,6 +127,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
             reason = validity.spread(case)
         rule, finding = _because(case, reason) if reason else _story(case, matrix)
+        if not reason and rule == "host-gap" and case.on_host:
+            finding = _with_label_inside(case, finding)
         if not reason and label.name in quicker:
             finding = _compared(finding, quicker[label.name])
         in_turns = facts.analysis.known.in_turns
@@ -275,7 +277,10 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if word == WAITING and case.on_purpose:
         word = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    if not loss_ns and rule != "module-load":  # nothing to save: nothing makes it faster
+    if not loss_ns and rule not in (
+        "module-load",
+        "gpu-bound",
+    ):  # nothing to save: nothing makes it faster
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
 
@@ -405,6 +410,49 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
     numbers.evidence["elsewhere"] = f"line {line}"
     title = f"{finding.title} Line {line} does the same in {takes}."
     return replace(finding, title=title, evidence=numbers.evidence)
+
+
+def _with_label_inside(case: Case, finding: Finding) -> Finding:
+    """The same, with another host timing of the program inside the typical one, where that gives the GPU no
+    work and holds half of what the CPU did: the next batch, as meters of a training loop have it."""
+    facts, row = case.facts, case.facts.intervals.iloc[case.group.typical]
+    found: tuple[int, Label] | None = None
+    for label in facts.labels:
+        if label.kind != "host" or label.name == case.label.name:
+            continue
+        numbers = np.concatenate([group.intervals for group in label.groups])
+        inner = facts.intervals.iloc[numbers]
+        inner = inner[
+            (inner["tid"] == row["tid"])
+            & (inner["start_ns"] >= row["start_ns"])
+            & (inner["end_ns"] <= row["end_ns"])
+            & (inner["gpu_busy_ns"] == 0)
+            & (inner["operations"] == 0)
+        ]
+        held_ns = int(inner["elapsed_ns"].sum())
+        if 2 * held_ns >= case.ns("host") and (found is None or held_ns > found[0]):
+            found = held_ns, label
+    if found is None:
+        return finding
+    held_ns, inside = found
+    numbers = Numbers(dict(finding.evidence))
+    held = numbers.time("held_by_label", held_ns)
+    of_one = numbers.time("typical", case.group.typical_ns)
+    numbers.evidence["label_inside"] = inside.name
+    place = sentences.spoken(inside.name).removeprefix(f"{case.label.site.partition(':')[0]}:")
+    before, stop, behind = finding.title.partition(" The others:")
+    title = f"{before} {held} of the {of_one} pass in {place}, which gives the GPU no work.{stop}{behind}"
+    hints = advice.of_label_inside(case, place, _source(facts, inside))
+    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+
+
+def _source(facts: Facts, label: Label) -> str:
+    """The lines of the program at both ends of a label's timings."""
+    row = facts.intervals.iloc[label.usual.typical]
+    lines = facts.analysis.source_lines
+    return " ".join(
+        lines.loc[lines["site"].isin([row["site"], row["end_site"]]), "text"].astype(str)
+    )
 
 
 def _inflated(rule: str, finding: Finding, both: Any, in_turns: bool) -> tuple[str, Finding]:

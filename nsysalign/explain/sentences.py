@@ -22,7 +22,7 @@ import pandas as pd
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
 from nsysalign.explain.preparing import earliest, prepares, searches
-from nsysalign.explain.validity import largest_kernel
+from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
     CPU,
@@ -168,6 +168,8 @@ def _works(case: Case, numbers: Numbers) -> str:
     if len(name) > _KERNEL_LETTERS:
         name = name[: _KERNEL_LETTERS - 1] + "…"
     largest = numbers.share("largest_kernel", part, 1)
+    if dtype := converts_to(name):
+        return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
 
 

@@ -433,6 +433,16 @@ def without_result(facts: Facts) -> Iterator[tuple[str, str, Reason]]:
             )
 
 
+#: torch's kernels that only convert to another type, as `largest_kernel` names them.
+_CONVERTS = re.compile(r"^(b?float\d+)\w*_copy_kernel_cuda$")
+
+
+def converts_to(kernel: str) -> str:
+    """The type to which a kernel of torch's converts, '' where it does something else."""
+    found = _CONVERTS.match(kernel)
+    return found[1] if found else ""
+
+
 def largest_kernel(case: Case) -> tuple[str, float]:
     """The kernel with most of the typical interval's kernel time, shortened, and its share; ('', 0)
     where that is not known: never one that did not run in it."""

@@ -347,7 +347,7 @@ def test_a_kernel_is_named_by_what_it_does():
     )
     assert kernel_name(name) == "float16_copy_kernel_cuda"
     told = answer(diagnose(analysis(repeat(8, "x", piece("kernel", 400, name), ("event", 5)))))
-    assert "float16_copy_kernel_cuda is 100 %" in told.sentence
+    assert "(float16_copy_kernel_cuda)" in told.sentence
 
 
 def test_very_many_short_operations_are_launched_one_by_one():
@@ -543,3 +543,47 @@ def test_what_a_library_timed_is_no_fault_of_the_programs():
     own, other = answer(diagnose(drawn)).labels
     assert (own.label, own.verdict) == ("x", "cpu_bound")
     assert (other.verdict, other.words, other.groups) == ("mixed", "timed by a library", ())
+
+
+def loop(source, inner_us=16_000):
+    """A training loop's meters: the batch, and the wait for data at its begin."""
+    drawn = []
+    for k in range(20):
+        at = 30_000 * k
+        batch = (("host", 22_000), ("kernel", 1_600))
+        drawn.append(interval("t.py:46-45", *batch, kind="host", start=at))
+        drawn.append(
+            interval(
+                "t.py:46-37", ("host", inner_us), kind="host", start=at, flags=("no-gpu-work",)
+            )
+        )
+    lines = pd.DataFrame({"site": ["bench.py:7"], "text": [source]})
+    drawn = replace(analysis(drawn), known=Known(**TORCH), source_lines=lines)
+    return answer(diagnose(drawn))
+
+
+def test_the_wait_for_data_inside_a_batch_is_joined_to_it():
+    """Meters of a training example: the loader's workers are late, and 'find the function' was advised."""
+    told = loop("data_time.update(time.time() - end)")
+    assert "16.0 ms of the 23.6 ms pass in t.py:46-37" in told.sentence
+    assert "num_workers" in told.fixes[-1].code
+    other = loop("parse.update(time.time() - end)")
+    assert "16.0 ms of the 23.6 ms" in other.sentence and "num_workers" not in other.fixes[-1].code
+    assert "pass in" not in loop("data_time = 0", inner_us=3_000).sentence, "a part of it"
+
+
+@pytest.mark.parametrize(
+    ("name", "us", "advised"),
+    [
+        ("float16_copy_kernel_cuda", 360, True),
+        ("float16_copy_kernel_cuda", 85, False),
+        ("direct_copy_kernel_cuda", 360, False),
+    ],
+)
+def test_a_conversion_in_each_call_is_told(name, us, advised):
+    """Autocast of weights: 'look at it with ncu' was said of four casts a call."""
+    pieces = [piece("kernel", us, name), piece("kernel", 185, "gemm"), piece("kernel", 85, "relu")]
+    drawn = replace(analysis(repeat(8, "x", *pieces)), known=Known(**TORCH))
+    told = answer(diagnose(drawn))
+    assert told.verdict == "gpu_bound" and ("half()" in str(told.fixes)) == advised
+    assert ("converts to float16" in told.sentence) == advised
