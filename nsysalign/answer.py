@@ -24,7 +24,7 @@ from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
-from nsysalign.explain.preparing import loads_code, records_graph, searches
+from nsysalign.explain.preparing import GRAPH, loads_code, prepared, searches
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
@@ -395,7 +395,10 @@ class _Rows:
         rows = [self._of_label(label, spent[label.name], measured_ns) for label in labels]
         if own_ns:
             usual = {label.name: self._shown(label.kind, label.usual.typical) for label in labels}
-            rows = [_no_fault(row, usual[row.label]) if row.library else row for row in rows]
+            rows = [
+                _no_fault(row, usual[row.label]) if row.library and row.kind != "nvtx" else row
+                for row in rows
+            ]
 
         def place(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
@@ -469,7 +472,7 @@ class _Rows:
         beside = elsewhere(group)
         sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
         verdict, text = word_of(sums, beside), sentences.words(group, sums, elsewhere=beside)
-        if verdict == CPU and (made := _made(label, group)):
+        if verdict == CPU and (made := self._made(label, group)):
             text = made
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
             verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
@@ -481,6 +484,23 @@ class _Rows:
             words=text,
             **shown,
         )
+
+    def _made(self, label: Label, group: Group) -> str:
+        """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
+        if searches(label, group):
+            return "a search"
+        if group.count == 1 and loads_code(group):
+            return "first call"
+        count = prepared(group, self._details).get(GRAPH, 0)
+        return (
+            "records a CUDA graph"
+            if count == group.count
+            else f"{count:,} record a graph" * (count > 0)
+        )
+
+    def _details(self, numbers: np.ndarray, cause: str) -> pd.DataFrame:
+        table = self._analysis.details
+        return table[(table["cause"] == cause) & table["interval"].isin(numbers)]
 
     def of_runs(self) -> list[LabelRow]:
         """Of devices and streams as a whole: the longest first, whole devices before streams."""
@@ -581,15 +601,6 @@ def _no_fault(row: LabelRow, usual: Mapping[str, Any]) -> LabelRow:
     """What a library timed inside the program's own line, such as the autotuning of a compiler, is no timing of
     the program's: one row of its usual interval, and no fault."""
     return replace(row, verdict=MIXED, words="timed by a library", groups=(), **usual)
-
-
-def _made(label: Label, group: Group) -> str:
-    """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
-    if searches(label, group):
-        return "a search"
-    if group.count == 1 and loads_code(group):
-        return "first call"
-    return "records a CUDA graph" if records_graph(group) else ""
 
 
 def shorter(labels: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -763,6 +763,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "recording_ns": lambda: (
             0, 0.35 * max(row["elapsed_ns"] - e.total(n, *WORK), 0) + 1
         ),
+        "prepare": lambda: sum(
+            any(re.match(r"cu(da)?(GraphInst|LibraryLoad|ModuleLoad|Link)", s.detail) for s in e.segments[k])
+            for k in marked
+        ),
         "all_timings": lambda: len(e.labels[f.label]),
         "all_total_ns": lambda: sum(elapsed(e.labels[f.label])),
         "first_ones": lambda: len(e.prepare(f.label, marked)),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
-from nsysalign.explain.preparing import prepares, records_graph, searches
+from nsysalign.explain.preparing import GRAPH, searches
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.label import SLOW
 from nsysalign.model import LAUNCH_QUEUE
@@ -248,7 +248,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("enqueue-only",),
-        lambda case: _torch(case) and case.group.count == 1 and bool(prepares(case.group)),
+        lambda case: _torch(case) and case.group.count == 1 and bool(case.prepares),
         "Run it once before, and synchronise before both readings of the clock",
         f"f(x); {_SYNC}; t0 = time.perf_counter(); f(x); {_SYNC}; t1 = time.perf_counter()",
     ),
@@ -370,8 +370,8 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
-        lambda case: _torch(case) and case.group.count > 1 and records_graph(case.group),
-        "A CUDA graph is recorded anew in each of them, as for a new shape: pad to few shapes, and run each before what is timed",
+        lambda case: _torch(case) and case.group.count > 1 and GRAPH in case.prepares,
+        "A CUDA graph is recorded anew, as for a new shape: pad to few shapes, and run each before what is timed",
         "[f(pad(x, n)) for n in lengths for _ in range(3)]  # once, before",
     ),
     Row(
@@ -384,13 +384,13 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("sync-inside",),
         lambda case: _reads_back(case) and 0 < case.group.work.waits <= _FEW_READ,
-        "Keep the value on the GPU; where it decides the sizes of what follows, pass it in as a number. To find the line",
+        "Keep the value on the GPU; where it decides the sizes of what follows, pass the number in or keep sizes fixed (torch.where, not x[mask]). To find the line",
         _NAMES_LINES,
     ),
     Row(
         ("sync-inside",),
         lambda case: _reads_back(case) and case.group.work.waits > _FEW_READ,
-        "Leave numbers on the GPU: x * scale, not alpha=scale, .item() or float(scale). To find the lines",
+        "Leave numbers on the GPU (x * scale, not alpha=scale; no .item() or float()) and read a result back once. To find the lines",
         _NAMES_LINES,
     ),
     Row(
@@ -451,7 +451,7 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("module-load",),
-        lambda case: case.facts.python and not records_graph(case.group),
+        lambda case: case.facts.python and GRAPH not in case.prepares,
         "Load the code when the program starts, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
     ),

@@ -15,7 +15,7 @@ import numpy as np
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import SMALL_NS, Facts, Stretch, of_torch
-from nsysalign.explain.preparing import earliest, prepares
+from nsysalign.explain.preparing import earliest, prepared
 from nsysalign.explain.verdict import (
     GPU_SHARE,
     MIXED,
@@ -231,10 +231,17 @@ class Case:
     def first_ones(self) -> int:
         """How many of the label's first timings prepare for the others: its first calls and this group, where
         these are the earliest and something is prepared in both; 0 for none."""
-        if self.group.role == FIRST or not prepares(self.group) or self.label.overlapping:
+        if self.group.role == FIRST or self.label.overlapping or not self.prepares:
             return 0
         groups = [*(g for g in self.label.groups if g.role == FIRST), self.group]
+        if sum(group.count for group in groups) == self.label.count:
+            return 0  # nothing is behind them
         return earliest(self.label, groups, self.facts.column("start_ns"))
+
+    @cached_property
+    def prepares(self) -> dict[str, int]:
+        """What the timings of its group prepare, and how many (`preparing.prepared`)."""
+        return prepared(self.group, self.facts.details)
 
     @property
     def issued_elsewhere(self) -> bool:

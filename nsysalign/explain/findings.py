@@ -26,7 +26,7 @@ from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
-from nsysalign.explain.preparing import LOAD_NS, LOADS, prepares, searches
+from nsysalign.explain.preparing import LOAD_NS, LOADS, searches
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -186,13 +186,11 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
     severity = (
         "error" if reason.verdict == WRONG else "warning" if reason.verdict == DOUBTFUL else "info"
     )
-    if reason.rule == "enqueue-only" and case.group.count == 1 and prepares(case.group):
+    if reason.rule == "enqueue-only" and case.group.count == 1 and case.prepares:
         numbers = Numbers(dict(reason.evidence))
         set_up = numbers.time("set_up", case.group.typical_ns - case.kernels_ns)
         typical = numbers.time("typical", case.group.typical_ns)
-        title += (
-            f" {set_up} of its {typical} are the set-up of a first call: {prepares(case.group)}."
-        )
+        title += f" {set_up} of its {typical} are the set-up of a first call: {' and '.join(case.prepares)}."
         reason = replace(reason, evidence=numbers.evidence)
     # a doubt says what the number is besides
     if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":

@@ -7,9 +7,10 @@ timings of a label   [ compiles, loads code      ][ records a graph ][x][x][x][x
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.label import Entry, Group, Label
 
@@ -18,26 +19,40 @@ LOADS = re.compile(r"^cu(da)?(LibraryLoad|ModuleLoad|Link)")
 _GRAPHS = re.compile(r"^cu(da)?GraphInstantiate")
 #: Loading code, and recording a graph, are named from this time in each timing on.
 LOAD_NS, _GRAPH_NS = 100_000, 5_000
+#: What is prepared, in words.
+CODE, GRAPH = "code is loaded", "a CUDA graph is recorded"
 #: A search takes so many times as long as the usual timing, issues so many times its operations, and waits
 #: at least so often, as it times each way.
 _LONGER, _MORE, _LEAST_WAITS = 5, 3, 10
 
 
 def loads_code(group: Group) -> bool:
-    """Whether the timings of a group load code."""
+    """Whether the timings of a group load code, on average."""
     return _spent(group, LOADS) >= LOAD_NS * group.count
 
 
 def records_graph(group: Group) -> bool:
-    """Whether they make a CUDA graph of what they captured."""
+    """The same: whether they make a CUDA graph of what they captured."""
     return _spent(group, _GRAPHS) >= _GRAPH_NS * group.count
 
 
-def prepares(group: Group) -> str:
-    """What they prepare, in words; '' for nothing."""
-    texts = ["code is loaded"] * loads_code(group)
-    texts += ["a CUDA graph is recorded"] * records_graph(group)
-    return " and ".join(texts)
+def prepared(group: Group, details_of: Callable[[np.ndarray, str], pd.DataFrame]) -> dict[str, int]:
+    """What is prepared in at least half of them, in words, and in how many.
+
+    details_of: as `Facts.details`, asked only where the ledger says that it may be
+    """
+    counts = {}
+    for asked, calls, least_ns, text in (
+        (loads_code, LOADS, LOAD_NS, CODE),
+        (records_graph, _GRAPHS, _GRAPH_NS, GRAPH),
+    ):
+        if not asked(group):
+            continue
+        rows = details_of(group.intervals, "api")
+        rows = rows[rows["detail"].astype(str).str.match(calls)]
+        count = int((rows.groupby("interval")["ns"].sum() >= least_ns).sum())
+        counts |= {text: count} if 2 * count >= group.count else {}
+    return counts
 
 
 def searches(label: Label, group: Group) -> bool:

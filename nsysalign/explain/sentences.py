@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
-from nsysalign.explain.preparing import earliest, prepares, searches
+from nsysalign.explain.preparing import earliest, prepared, searches
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -446,8 +446,10 @@ def of_several_groups(
     for g in shown:
         numbers.count(f"group_{g.number}_timings", g.count)
         numbers.time(f"group_{g.number}_typical", g.typical_ns)
-    made = prepares(group)
-    made = f", {made} in {'it' if group.count == 1 else 'each'}" if made else ""
+    made = "".join(
+        f", {text} in {_in_how_many(count, group.count, numbers)}"
+        for text, count in lead.prepares.items()
+    )
     what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
     if not others:
         rest = [g for g in label.steady if g is not group]
@@ -474,8 +476,8 @@ def _of_first_ones(
     timings = numbers.count("all_timings", label.count, "timing")
     total = numbers.time("all_total", label.total_ns)
     longest = numbers.time("first_ones_longest", max(g.high_ns for g in early))
-    made = " and ".join(dict.fromkeys(filter(None, map(prepares, early))))
-    made = "code is loaded and a CUDA graph is recorded" if "graph" in made else made
+    texts = [text for g in early for text in prepared(g, lead.facts.details)]
+    made = " and ".join(sorted({*texts}, reverse=True))
     others = [
         f"{g.count:,} x {duration(g.typical_ns)} ({describe(g, sums[g.number], numbers, brief=True)})"
         for g in shown
@@ -489,6 +491,12 @@ def _of_first_ones(
         f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {numbers.count('first_ones', count)}, "
         f"up to {longest} each: {made} in them.{then}"
     )
+
+
+def _in_how_many(count: int, of_count: int, numbers: Numbers) -> str:
+    if count == of_count:
+        return "it" if count == 1 else "each"
+    return f"{numbers.count('prepare', count)} of them"
 
 
 def _many_times_as_long(label: Label) -> list[Group]:
