@@ -186,7 +186,7 @@ class Evidence:
     def for_it(self, number: int) -> Any:
         """For which share of an interval the GPU worked for it, on its stream and on those that it waits
         for."""
-        if self.work is None:
+        if self.work is None or self.work.of_interval(self.rows[number]) is None:
             return NOT_GIVEN
         return self.work.worked(self.rows[number]) / max(self.rows[number]["elapsed_ns"], 1)
 

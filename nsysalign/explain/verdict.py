@@ -30,7 +30,7 @@ GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
 FLOOR_NS = 5_000
 #: Recording takes about this share of a launch call and of the CPU's time after it (fitted: `predict.replay`),
 #: and no more than this for each launch (docs/lab/figures.md).
-RECORDING_SHARE, RECORDING_NS = 0.35, 5_300
+RECORDING_SHARE, RECORDING_NS, MANY_LAUNCHES = 0.35, 5_300, 10
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 
@@ -85,7 +85,10 @@ class Sums:
 
     @property
     def recording(self) -> int:
-        """How much of `late` recording its launches costs, about: no time of the program's."""
+        """How much of `late` recording its launches costs, about: no time of the program's.  Few launches
+        can be issued ahead, behind a delay: what they cost is not in question."""
+        if self.operations < MANY_LAUNCHES * self.count:
+            return 0
         return min(int(RECORDING_SHARE * self.late), RECORDING_NS * self.operations)
 
     @property

@@ -42,8 +42,7 @@ def one(*drawn, **more):
     [
         (GOOD, {}, ("gpu-bound", "info", "gpu_bound")),
         ([("host", 18), ("kernel", 90)], {}, ("gpu-bound", "info", "gpu_bound")),
-        ([("host", 24), ("kernel", 90)], {}, ("mixed", "info", "mixed")),  # as much as recording it may cost
-        ([("host", 32), ("kernel", 90)], {}, ("host-gap", "warning", "cpu_bound")),
+        ([("host", 24), ("kernel", 90)], {}, ("host-gap", "warning", "cpu_bound")),
         (LATE, {}, ("host-gap", "warning", "cpu_bound")),
         ([("host", 2), ("api_launch", 30), ("kernel", 60)], {}, ("api-launch", "warning", "launch_bound")),
         (TINY, {}, ("many-tiny-kernels", "warning", "launch_bound")),
