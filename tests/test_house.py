@@ -176,20 +176,15 @@ compare/label_changes.py: one other own same what
 compare/side_by_side.py: each found other own some what
 explain/advice.py: what
 explain/case.py: most
-explain/clocks.py: some
-explain/facts.py: rest
 explain/findings.py: both few found many one same
-explain/proof.py: every one same what
+explain/proof.py: what
 explain/rules/__init__.py: each
-explain/runs/blocks.py: each few most other own several what
-explain/runs/copies.py: what
+explain/runs/blocks.py: few
 explain/runs/failed.py: more
-explain/runs/gaps.py: most rest there
-explain/runs/idle.py: each few many most others rest several them what
+explain/runs/idle.py: each few rest them what
 explain/runs/no_work.py: most
-explain/runs/records.py: each own
 explain/runs/run.py: one
-explain/runs/set_up.py: most what
+explain/runs/set_up.py: most
 explain/sentences.py: each more one others rest what which
 explain/validity.py: found on one said same
 label.py: one what
@@ -199,16 +194,13 @@ registry.py: several
 show/baseline.py: both others there
 show/diff.py: both more most
 show/html.py: own said
-show/notebook.py: own rest said
+show/notebook.py: said
 show/payload.py: every few more rest said
-show/perfetto.py: more said what
-show/screen.py: both each most of other others own said several what
-show/table.py: others
-show/timeline_rows.py: found own said
-show/waterfall.py: found most own said what
-split/groups.py: each found nothing of other others rest same some
-split/issued.py: each nothing of some which whose
-split/labels.py: each found other others own same several some those which
+show/perfetto.py: what
+show/screen.py: both each most of other others said several what
+show/waterfall.py: most what
+split/groups.py: each nothing rest
+split/issued.py: nothing which
 stretch.py: found given
 trace/chrome.py: found more most rest what
 trace/cupti.py: found given more own rest said what
@@ -218,16 +210,10 @@ LOCALS_LEFT = """
 addons/check/checks.py:escaped
 addons/check/checks.py:_flushed
 answer.py:answer
-explain/clocks.py:interval_clocks
-explain/runs/blocks.py:small_launches
-explain/runs/pages.py:page_migrations_of
-explain/runs/records.py:lost_records_of
 explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
 show/payload.py:payload
-show/perfetto.py:_budgets
-show/perfetto.py:_around
 show/screen.py:_picture
 show/screen.py:_table
 split/issued.py:work_of

@@ -83,96 +83,133 @@ class Stretch(NamedTuple):
 
 
 class Facts:
-    """An analysis as its rules see it."""
+    """An analysis as its rules see it.
+
+    analysis:     the analysis
+    intervals:    `frames.INTERVALS` of its measured intervals, all but runs; their numbers are their positions
+    count:        how many these are
+    column(name): a column of these as an array
+    segments_of:  numbers of intervals, rising -> their segments
+    labels:       the labels; none if it is not known what ran in them, as the trace has no rows of GPU work
+    failed_calls: (name of the call, error code, how often it failed)
+    runs:         the runs of whole devices about which findings may say something
+    python:       whether the program is a Python program
+    torch:        whether it uses torch
+    """
 
     def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
-        """`segments_of`: segments of intervals (rising numbers)."""
-        self.analysis, self.intervals = evidence, evidence.measured
-        self.segments_of, self.count = segments_of, len(self.intervals)
+        """`segments_of`: numbers of intervals, rising -> their segments."""
+        self.analysis = evidence
+        self.intervals = evidence.measured
+        self.count = len(self.intervals)
         self.column = cache(lambda name: self.intervals[name].to_numpy())
-        # without rows of GPU work it is not known what ran in them
-        known = not evidence.known.issuing_without_work
-        self.labels: tuple[Label, ...] = evidence.grouped if known else ()
+        self.segments_of = segments_of
+        work_is_known = not evidence.known.issuing_without_work
+        self.labels: tuple[Label, ...] = evidence.grouped if work_is_known else ()
         self._segments: dict[int, list[Segment]] = {}
-        self.failed_calls = [  # (call, code, how often)
-            row
-            for row in evidence.trace.failed_calls
-            if row[1] != _SHUT_DOWN and not (row[1] == _NO_CONTEXT and "Synchronize" in row[0])
+        self.failed_calls = [
+            (call, code, count)
+            for call, code, count in evidence.trace.failed_calls
+            if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
         ]
-        # the program measured what it wanted to know, or its calls failed: nothing is said of runs
-        timed = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
-        silent = timed.any() or self.failed_calls or not evidence.unaligned.empty
-        silent = silent or bool(evidence.trace.thinned)
-        runs = evidence.runs.drop_duplicates(["pid", "device"])  # those of streams come behind
         #: Rows of `frames.INTERVALS`; `findings.diagnose` makes a `Run` of each.
-        self.runs: list[Any] = [] if silent else list(runs.itertuples())
-        by_torch = evidence.trace.recorder == "kineto"
-        self.python = bool(evidence.known.python or evidence.known.torch or by_torch)
-        # the program is torch's: its log says so, or kernels or ranges of torch's are there; of a
-        # trace with neither a log nor kernels it is assumed.  CuPy and numba have logs, too.
-        kernels, table = evidence.kernels, evidence.labels
-        names = pd.unique(pd.concat([kernels["kernel"], table["label"]]).astype(str)).tolist()
-        assumed = kernels.empty and not evidence.known.python
-        by_torch = by_torch or bool(evidence.known.torch) or assumed
-        by_others = any(map(_OF_OTHERS.search, names))
-        self.torch = any(map(_TORCH.search, names)) or (by_torch and not by_others)
+        self.runs: list[Any] = self._runs()
+        known, recorder = evidence.known, evidence.trace.recorder
+        self.python = bool(known.python or known.torch or recorder == "kineto")
+        self.torch = self._uses_torch()
+
+    def _runs(self) -> list[Any]:
+        """Return the runs of whole devices as rows of `frames.INTERVALS`; none if the program measured what it
+        wanted to know, if its calls failed, or if rows were removed from the trace."""
+        evidence = self.analysis
+        program_timed = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
+        if program_timed.any() or self.failed_calls:
+            return []
+        if len(evidence.unaligned) or evidence.trace.thinned:
+            return []
+        # the runs of a device's streams come behind that of the device
+        return list(evidence.runs.drop_duplicates(["pid", "device"]).itertuples())
+
+    def _uses_torch(self) -> bool:
+        """Return whether the program uses torch: its log says so, or the trace is torch.profiler's, or kernels or
+        ranges have names that only torch's code makes.
+
+        CuPy and numba have logs, too, and may import torch without using it.  Of a trace with neither a log of
+        Python nor kernels torch is assumed.
+        """
+        evidence = self.analysis
+        texts = pd.concat([evidence.kernels["kernel"], evidence.labels["label"]])
+        names = pd.unique(texts.astype(str)).tolist()
+        if any(map(_TORCH.search, names)):
+            return True
+        assumed = evidence.kernels.empty and not evidence.known.python
+        by_torch = evidence.trace.recorder == "kineto" or bool(evidence.known.torch) or assumed
+        return by_torch and not any(map(_OF_OTHERS.search, names))
 
     @property
     def label(self) -> np.ndarray:
-        """Which of `labels` each interval has."""
+        """Per interval, the position of its label in `labels`, -1 for one that is not among them."""
         names = pd.Index([label.name for label in self.labels], dtype=object)
         return names.get_indexer(pd.Index(self.column("label").astype(object)))
 
     def details(self, numbers: np.ndarray, cause: str) -> pd.DataFrame:
-        """Rows of `details` of a cause, of these intervals."""
+        """Return the rows of `frames.DETAILS` of one cause in these intervals."""
         table = self.analysis.details
         table = table[table["cause"] == cause]
         return table[table["interval"].isin(numbers)]
 
     def others(self, numbers: np.ndarray) -> Mapping[int, int]:
-        """How long (ns, over these intervals) other streams ran what was launched inside them, the
-        busiest first."""
+        """Return stream -> how long (ns) it worked, over these intervals, on what was launched inside them; for
+        streams other than their own, the busiest first."""
         table = self.analysis.other_streams
         sums = table[table["interval"].isin(numbers)].groupby("stream")["ns"].sum()
-        return {int(s): int(ns) for s, ns in sums.sort_values(ascending=False).items()}
+        by_time = sums.sort_values(ascending=False)
+        return {int(stream): int(ns) for stream, ns in by_time.items()}
 
     def flagged(self, numbers: np.ndarray, *flags: str) -> float:
-        """The share of these intervals that have one of the flags."""
-        wanted, column = set(flags), self.column("flags")
-        return sum(not wanted.isdisjoint(column[n]) for n in numbers.tolist()) / max(
-            len(numbers), 1
-        )
+        """Return the share (0 to 1) of these intervals that have at least one of the flags."""
+        flags_of = self.column("flags")
+        with_flag = sum(not set(flags).isdisjoint(flags_of[n]) for n in numbers.tolist())
+        return with_flag / max(len(numbers), 1)
 
     def read(self, groups: Iterator[Group]) -> None:
-        """Read the segments of the typical intervals of these groups, many at a time.
+        """Read the segments of the typical intervals of these groups, in batches, and keep them for `segments`.
 
-        One by one, a thousand labels would take longer than all other steps together.
+        One by one, a thousand labels would take longer than all other steps together.  Intervals with more
+        than MOST_OPERATIONS operations are not read: they keep an empty list.
         """
         numbers = np.unique(np.array([group.typical for group in groups], np.int64))
         self._segments |= {number: [] for number in numbers.tolist()}
         operations = self.column("operations")[numbers]
-        numbers, operations = (
-            numbers[operations <= MOST_OPERATIONS],
-            operations[operations <= MOST_OPERATIONS],
-        )
-        cuts = np.flatnonzero(np.diff(np.cumsum(operations + 1) // MOST_OPERATIONS)) + 1
-        for lot in np.split(numbers, cuts):
-            if not len(lot):
-                continue
-            read = self.segments_of(lot)
-            words = read.words(np.arange(len(read.ns)))
-            columns = (read.interval, read.cause, read.ns, read.ref_id, words)
-            for number, cause, *rest in zip(*(c.tolist() for c in columns), strict=True):
-                self._segments[number].append(Segment(CAUSES[cause], *rest))
+        is_small = operations <= MOST_OPERATIONS
+        numbers, operations = numbers[is_small], operations[is_small]
+        if not len(numbers):
+            return
+        # a batch holds about MOST_OPERATIONS operations
+        batch_of_interval = np.cumsum(operations + 1) // MOST_OPERATIONS
+        ends = np.flatnonzero(np.diff(batch_of_interval)) + 1
+        for batch in np.split(numbers, ends):
+            segments = self.segments_of(batch)
+            texts = segments.words(np.arange(len(segments.ns)))
+            rows = zip(
+                segments.interval.tolist(),
+                segments.cause.tolist(),
+                segments.ns.tolist(),
+                segments.ref_id.tolist(),
+                texts.tolist(),
+                strict=True,
+            )
+            for number, cause, ns, ref, text in rows:
+                self._segments[number].append(Segment(CAUSES[cause], ns, ref, text))
 
     def segments(self, group: Group) -> list[Segment]:
-        """Of a group's typical interval, in time."""
+        """Return the segments of a group's typical interval, in the order of time."""
         if group.typical not in self._segments:
             self.read(iter([group]))
         return self._segments[group.typical]
 
     def stretches(self, group: Group) -> list[Stretch]:
-        """Idle stretches of a group's typical interval, in time."""
+        """Return the idle stretches of a group's typical interval, in the order of time."""
         out, before, pieces = list[Stretch](), None, list[Segment]()
         for segment in [*self.segments(group), None]:
             if segment and segment.cause not in OPERATION_KINDS:
@@ -184,13 +221,23 @@ class Facts:
         return out
 
     def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
-        """The sum over intervals in which no time counts twice: of intervals of one process and
-        device that overlap (nested ranges, several streams), only the one with most is added."""
+        """Return the sum of a number over intervals, in which no time counts twice.
+
+        numbers: the intervals; ns: the number of each
+
+        interval 1   [ 10 ns         ]          [ 7 ns ]       10 + 7: of intervals that overlap on one device
+        interval 2       [ 4 ns  ]                             (nested ranges, several streams) the largest counts
+        """
         columns = ["pid", "device", "start_ns", "end_ns", "error_ns"]
+        on_device = ["pid", "device"]
         rows = self.intervals[columns].iloc[numbers].assign(ns=ns)
-        rows = rows.sort_values(columns[:3], kind="stable")
-        start, end, error = (rows[c] for c in columns[2:])
-        reach = rows.groupby(columns[:2], sort=False)["end_ns"].cummax().shift(fill_value=0)
-        slack = np.minimum(2 * error + 1_000, end - start)  # neighbours that share a record touch
-        apart = ~rows.duplicated(columns[:2]) | (start + slack >= reach)
-        return int(rows["ns"].groupby(apart.cumsum()).max().sum())
+        rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
+        latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
+        end_before = latest_end.shift(fill_value=0)
+        # neighbours that share a record touch
+        length = rows["end_ns"] - rows["start_ns"]
+        slack = np.minimum(2 * rows["error_ns"] + 1_000, length)
+        begins_apart = rows["start_ns"] + slack >= end_before
+        begins_apart |= ~rows.duplicated(on_device)  # the first of its device
+        number_of_heap = begins_apart.cumsum()
+        return int(rows["ns"].groupby(number_of_heap).max().sum())

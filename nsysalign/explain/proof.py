@@ -62,56 +62,99 @@ def proof_of(
     table: pd.DataFrame,
     busy_ns: tuple[int, int] = (0, 0),
 ) -> Proof:
-    """`table`: the interval's segments (`frames.SEGMENTS`); `busy_ns`: as the record has it.  Neighbours of one column are joined, and
-    named by the longest; of very many only the largest part of each thousandth is kept."""
+    """Return the picture of one interval, which proves what is said of its label.
+
+    label, interval, name, kind, elapsed_ns, busy_ns: as in `Proof`
+    table: the segments of the interval (`frames.SEGMENTS`), in any order
+
+    Segments that follow each other in one column become one piece, named by the longest of them.
+    """
+    segments = _segments(table)
+    pieces = []
+    for column, touching in groupby(segments, key=lambda segment: segment.column):
+        members = [*touching]
+        longest = max(members, key=_length_ns)
+        text = safe_text(longest.what)
+        pieces.append(Piece(members[0].start_ns, members[-1].end_ns, column, text))
+    launch = _launch_after_longest_idle(segments, kind)
+    return Proof(
+        label=label,
+        interval=interval,
+        name=name,
+        kind=kind,
+        elapsed_ns=elapsed_ns,
+        pieces=tuple(pieces),
+        launch=safe_text(launch.what),
+        launch_ns=launch.start_ns,
+        busy_ns=busy_ns,
+    )
+
+
+def _segments(table: pd.DataFrame) -> list[Piece]:
+    """Return the segments of an interval in the order of time, each as a piece with its column.
+
+    table: `frames.SEGMENTS` of the interval, in any order
+
+    Of very many segments the interval is cut into _MOST_PIECES equal pieces without names, each with the
+    column that takes most of it.
+    """
     table = table.sort_values("start_ns", kind="stable")
-    start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
-    columns, details = table["cause"].map(COLUMN_OF).tolist(), table["detail"].tolist()
-    first = int(start[0]) if len(start) else 0
-    start, end = start - first, end - first
+    begin_ns = int(table["start_ns"].iloc[0]) if len(table) else 0
+    start = table["start_ns"].to_numpy(np.int64) - begin_ns
+    end = table["end_ns"].to_numpy(np.int64) - begin_ns
+    columns = table["cause"].map(COLUMN_OF).tolist()
+    names = table["detail"].tolist()
     if len(start) > 20 * _MOST_PIECES:
         edges = np.linspace(0, end[-1], _MOST_PIECES + 1).astype(np.int64)
         numbers = np.array([COLUMNS.index(column) for column in columns])
         columns = [COLUMNS[number] for number in dominant(start, end, numbers, edges)]
-        start, end, details = edges[:-1], edges[1:], [""] * _MOST_PIECES
-    every = zip(start.tolist(), end.tolist(), columns, details, strict=True)
-    segments = [Piece(*one) for one in every if one[1] > one[0]]
-    pieces = []
-    for column, touching in groupby(segments, key=lambda piece: piece.column):
-        same = [*touching]
-        named = max(same, key=lambda piece: piece.end_ns - piece.start_ns)
-        pieces.append(Piece(same[0].start_ns, same[-1].end_ns, column, safe_text(named.what)))
-    longest_ns, launches = 0, list[Piece]()
-    for idle, touching in groupby(segments, key=lambda piece: piece.column in _IDLE):
-        same = [*touching]
-        if idle and same[-1].end_ns - same[0].start_ns > longest_ns:
-            longest_ns = same[-1].end_ns - same[0].start_ns
-            launches = [piece for piece in same if piece.column == "launch" and piece.what]
+        start, end = edges[:-1], edges[1:]
+        names = [""] * _MOST_PIECES
+    rows = zip(start.tolist(), end.tolist(), columns, names, strict=True)
+    segments = [Piece(*row) for row in rows]
+    return [segment for segment in segments if segment.end_ns > segment.start_ns]
+
+
+def _length_ns(piece: Piece) -> int:
+    return piece.end_ns - piece.start_ns
+
+
+def _launch_after_longest_idle(segments: list[Piece], kind: str) -> Piece:
+    """Return the launch call that ended the longest idle time of an interval; an empty piece if no launch
+    call with a name lies in that idle time.
+
+    segments: in the order of time
+    kind: the kind of the interval
+    """
+    longest_ns = 0
+    launches = list[Piece]()
+    for idle, touching in groupby(segments, key=lambda segment: segment.column in _IDLE):
+        members = [*touching]
+        length_ns = members[-1].end_ns - members[0].start_ns
+        if idle and length_ns > longest_ns:
+            longest_ns = length_ns
+            launches = [piece for piece in members if piece.column == "launch" and piece.what]
+    if not launches:
+        return Piece(0, 0, "launch", "")
     # A stream's idle time ends with the launch of its own next operation, the last one in it.
     # A host timer's calls go on while the GPU works: its GPU waits for the first of them only.
-    ending = 0 if kind == "host" else -1
-    launch = launches[ending] if launches else Piece(0, 0, "launch", "")
-    return Proof(
-        label,
-        interval,
-        name,
-        kind,
-        elapsed_ns,
-        tuple(pieces),
-        safe_text(launch.what),
-        launch.start_ns,
-        busy_ns,
-    )
+    return launches[0] if kind == "host" else launches[-1]
 
 
 def dominant(
     start: np.ndarray, end: np.ndarray, column: np.ndarray, edges: np.ndarray
 ) -> np.ndarray:
-    """Between each two edges the column with the most time, as its number."""
-    times = np.concatenate([start[:1], end])
-    inside = []
+    """Return, for each cell between two neighbouring edges, the number of the column with the most time.
+
+    start, end, column: per segment, its times (ns) and the number of its column; the segments are sorted
+        by time, and each begins where the one before it ended
+    edges: rising times (ns); n edges make n - 1 cells
+    """
+    times = np.append(start[:1], end)
+    ns_of_columns = []
     for number in range(len(COLUMNS)):
         length = np.where(column == number, end - start, 0)
-        total = np.concatenate([[0], np.cumsum(length)])
-        inside.append(np.diff(np.interp(edges, times, total)))
-    return np.array(inside).argmax(axis=0)
+        up_to_time = np.append(0, np.cumsum(length))  # of this column
+        up_to_edge = np.interp(edges, times, up_to_time)
+        ns_of_columns.append(np.diff(up_to_edge))
+    return np.array(ns_of_columns).argmax(axis=0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.explain.facts import SMALL_NS, TYPICAL_SHARE, WARN_SHARE
 from nsysalign.explain.finding import Findings
@@ -50,7 +51,11 @@ def small_launches_of(trace: Trace) -> list[SmallLaunches]:
 
 
 def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]:
-    """Return for how long each device ran kernels that left most of it without work.
+    """Return for how long each device ran kernels that left most of it without work: at most one record of
+    each `lack` per process and device.
+
+    trace: with the grids of its kernels; without them, or with more than _MOST kernels, nothing is returned
+    gpus: number of the device -> how many multiprocessors it has, 0 if that is not known
 
     Such kernels have fewer blocks than the GPU has multiprocessors (each takes at least one block),
     or blocks of fewer threads than a warp has.
@@ -60,91 +65,155 @@ def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]
     few blocks   ******              *                   *****
     few threads                                                  ****************************
 
-    There is at most one of each `lack` per process and device:
-
     few_blocks:   at least half of the multiprocessors had no block
     fewer_blocks: at least a third of them had none
     few_threads:  more than half of them had blocks, but all blocks were smaller than a warp
 
-    `unused_ns` is the part of this time that would go away if the work were shared out.  CUDA
-    graphs, collectives and kernels of unknown size count as large enough.  Where the number of
-    multiprocessors is not known (0), a kernel of one block is too small.
+    Where the number of multiprocessors is not known, a kernel of one block is too small.
     """
-    operations = trace.operations
-    out = list[SmallLaunches]()
-    count = int((operations["kind"] == KIND["kernel"]).sum())
+    count = int((trace.operations["kind"] == KIND["kernel"]).sum())
     if trace.shapes is None or not 0 < count <= _MOST:
-        return out
-    table = operations[operations["kind"].isin([KIND["kernel"], KIND["graph"]])]
-    kernel = (table["kind"] == KIND["kernel"]).to_numpy()
-    rows, place = np.unique(table["row"].to_numpy()[kernel], return_inverse=True)
-    shape = np.zeros((len(table), 6), np.int64)
-    shape[kernel] = np.asarray(trace.shapes(rows))[place, :6]
-    names = trace.names
-    other = [n for n, text in names.items() if _SLEEPS in text or NCCL_KERNEL.search(text)]
-    size = shape[:, :3].prod(axis=1)
-    known = (size > 0) & ~table["name_id"].isin(other).to_numpy()
-    table = table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
-        blocks=np.where(known, size, _ENOUGH),
-        threads=np.where(known, shape[:, 3:].prod(axis=1), WARP),
-        ns=table["end_ns"] - table["start_ns"],
-    )
-    for (process, device), own in table.groupby(["process", "device"]):
-        most = gpus[device].multiprocessors or 2
-        blocks, threads = own["blocks"].to_numpy(), own["threads"].to_numpy()
-        narrow = (threads > 0) & (threads < WARP)
-        time = np.concatenate([own["start_ns"], own["end_ns"]])
-        order = np.argsort(time, kind="stable")
-        ns = np.diff(time[order])
-        # at once, between one time and the next: all blocks, those of whole warps, and threads
-        each = (blocks, np.where(narrow, 0, blocks), blocks * np.where(narrow, threads, 0))
-        running, of_warps, of_narrow = (
-            np.cumsum(np.concatenate([count, -count])[order])[:-1] for count in each
-        )
-        few, fewer = ((running > 0) & (running <= share * most) for share in (1 / 2, 2 / 3))
-        small = ~few & (running > 0) & (of_warps == 0)
-        of_blocks, of_warp = running / most, of_narrow / np.maximum(WARP * running, 1)
-        for what, when, small_ones, used in (
-            ("few_blocks", few, 2 * blocks <= most, of_blocks),
-            ("fewer_blocks", fewer, 3 * blocks <= 2 * most, of_blocks),
-            ("few_threads", small, narrow, of_warp),
-        ):
-            if not ns[when].sum():
-                continue
-            groups = own[small_ones].groupby(["name_id", "blocks", "threads"])["ns"].sum()
-            longest, of_grid, of_block = map(int, groups.idxmax())
-            kinds_ns = own[small_ones].groupby("name_id")["ns"].sum()
-            several = int((kinds_ns > 0.05 * kinds_ns.sum()).sum())  # the others change no picture
-            out.append(
-                SmallLaunches(
-                    pid=int(pid_of(process)),
-                    device=device,
-                    lack=what,
-                    ns=int(ns[when].sum()),
-                    unused_ns=int((ns * (1 - used))[when].sum()),
-                    kernel=names.get(longest, "kernel"),
-                    kinds=several,
-                    longest_ns=int(groups.max()),
-                    blocks=of_grid,
-                    threads_per_block=of_block,
-                    multiprocessors=gpus[device].multiprocessors,
-                )
-            )
+        return []
+    out = list[SmallLaunches]()
+    by_device = _launches(trace).groupby(["process", "device"])
+    for (process, device), launches in by_device:
+        multiprocessors = gpus[device].multiprocessors
+        for lack in _lacks(launches, multiprocessors or 2):
+            if lack.ns:
+                out.append(_record(trace, int(pid_of(process)), device, multiprocessors, lack))
     return out
 
 
+def _launches(trace: Trace) -> pd.DataFrame:
+    """Return a row per kernel and graph of the trace, with the columns start_ns, end_ns, ns, name_id, process,
+    device, blocks (of its grid) and threads (of a block).
+
+    CUDA graphs, collectives, kernels that only sleep and kernels of unknown size count as large enough:
+    they have _ENOUGH blocks of a whole warp.
+    """
+    operations = trace.operations
+    table = operations[operations["kind"].isin([KIND["kernel"], KIND["graph"]])]
+    is_kernel = (table["kind"] == KIND["kernel"]).to_numpy()
+    rows, place = np.unique(table["row"].to_numpy()[is_kernel], return_inverse=True)
+    grid_and_block = np.zeros((len(table), 6), np.int64)  # x, y, z of each
+    grid_and_block[is_kernel] = np.asarray(trace.shapes(rows))[place, :6]
+    blocks = grid_and_block[:, :3].prod(axis=1)
+    threads = grid_and_block[:, 3:].prod(axis=1)
+    no_computation = [
+        name_id
+        for name_id, name in trace.names.items()
+        if _SLEEPS in name or NCCL_KERNEL.search(name)
+    ]
+    known = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
+    return table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
+        ns=table["end_ns"] - table["start_ns"],
+        blocks=np.where(known, blocks, _ENOUGH),
+        threads=np.where(known, threads, WARP),
+    )
+
+
+class _Lack(NamedTuple):
+    """How long one device lacked work in one way.
+
+    name:      few_blocks, fewer_blocks or few_threads
+    ns:        for how long
+    unused_ns: the part of this time that would go away if the work were shared out
+    launches:  the kernels that are too small in this way: rows of `_launches`
+    """
+
+    name: str
+    ns: int
+    unused_ns: int
+    launches: pd.DataFrame
+
+
+def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
+    """Return the three ways in which a device can lack work, each with its time, which may be 0.
+
+    launches: the rows of `_launches` of this device
+    multiprocessors: how many the device has
+
+    Starts and ends of all kernels, sorted, cut the time into stretches, in each of which the same kernels run.
+    """
+    blocks = launches["blocks"].to_numpy()
+    threads = launches["threads"].to_numpy()
+    is_narrow = (threads > 0) & (threads < WARP)
+    times = np.concatenate([launches["start_ns"], launches["end_ns"]])
+    order = np.argsort(times, kind="stable")
+    stretch_ns = np.diff(times[order])
+
+    def running(count: np.ndarray) -> np.ndarray:
+        """Return, per stretch, the sum of `count` (a number per kernel) over the kernels that run."""
+        change = np.concatenate([count, -count])[order]  # a start adds it, an end takes it away
+        return np.cumsum(change)[:-1]
+
+    blocks_at_once = running(blocks)
+    wide_blocks = running(np.where(is_narrow, 0, blocks))
+    narrow_threads = running(np.where(is_narrow, blocks * threads, 0))
+    works = blocks_at_once > 0
+    few = works & (blocks_at_once <= 1 / 2 * multiprocessors)
+    fewer = works & (blocks_at_once <= 2 / 3 * multiprocessors)
+    only_narrow = ~few & works & (wide_blocks == 0)
+    used_multiprocessors = blocks_at_once / multiprocessors
+    used_threads = narrow_threads / np.maximum(WARP * blocks_at_once, 1)
+
+    def lack(name: str, when: np.ndarray, used: np.ndarray, is_small: np.ndarray) -> _Lack:
+        """Return a lack of the stretches `when`, in which the device uses a share of what it has.
+
+        when, used: per stretch; is_small: per kernel
+        """
+        unused_ns = (stretch_ns * (1 - used))[when].sum()
+        return _Lack(name, int(stretch_ns[when].sum()), int(unused_ns), launches[is_small])
+
+    return [
+        lack("few_blocks", few, used_multiprocessors, 2 * blocks <= multiprocessors),
+        lack("fewer_blocks", fewer, used_multiprocessors, 3 * blocks <= 2 * multiprocessors),
+        lack("few_threads", only_narrow, used_threads, is_narrow),
+    ]
+
+
+def _record(
+    trace: Trace, pid: int, device: int, multiprocessors: int, lack: _Lack
+) -> SmallLaunches:
+    """Return the record of one lack; it names the kernel that ran longest among those that are too small.
+
+    multiprocessors: as it is reported, 0 if it is not known
+    """
+    small = lack.launches
+    ns_of_shape = small.groupby(["name_id", "blocks", "threads"])["ns"].sum()
+    name_id, blocks, threads = map(int, ns_of_shape.idxmax())
+    ns_of_name = small.groupby("name_id")["ns"].sum()
+    matters = ns_of_name > 0.05 * ns_of_name.sum()  # shorter kernels change no picture
+    return SmallLaunches(
+        pid=pid,
+        device=device,
+        lack=lack.name,
+        ns=lack.ns,
+        unused_ns=lack.unused_ns,
+        kernel=trace.names.get(name_id, "kernel"),
+        blocks=blocks,
+        threads_per_block=threads,
+        multiprocessors=multiprocessors,
+        kinds=int(matters.sum()),
+        longest_ns=int(ns_of_shape.max()),
+    )
+
+
 def few_blocks(run: Run) -> Findings:
-    """Yield findings on kernels that leave half of the GPU or more without work, as they have too
-    few blocks or blocks of less than a warp.
+    """Yield findings on a run whose kernels leave a third of the GPU or more without work, as they have too
+    few blocks, or blocks of fewer threads than a warp.
+
+    There is one for each lack (see `small_launches`) that lasts for a large enough share of the run: which
+    kernel lacks what, and what to change.
     """
     lacks = {few.lack: few for few in run.facts_by(SmallLaunches)}
     half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed
-    for what, share, faster in (
+    for lack, share, faster in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
         ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
         ("few_threads", WARN_SHARE, _MORE_THREADS),
     ):
-        few = lacks.get(what)
+        few = lacks.get(lack)
         if few is None or few.ns <= share * run.elapsed:
             continue
         ran = run.facts.analysis.kernels
@@ -152,7 +221,7 @@ def few_blocks(run: Run) -> Findings:
         if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
             continue  # its launch takes longer than it: more blocks gain nothing
         size, blocks, threads = few.multiprocessors, few.blocks, few.threads_per_block
-        evidence = {f"{what}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
+        evidence = {f"{lack}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
         name = kernel_name(few.kernel)
         if few.kinds > 1:  # it has only a part of the time
             name += (
@@ -162,11 +231,11 @@ def few_blocks(run: Run) -> Findings:
         launched = (
             f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
         )
-        if what == "few_threads":
+        if lack == "few_threads":
             title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
             evidence["threads_of_a_warp"] = WARP
         else:
-            part = "half" if what == "few_blocks" else "a third"
+            part = "half" if lack == "few_blocks" else "a third"
             title = f"at least {part} of the GPU had nothing to do: {launched}"
             title += f", and the GPU has {size:,} multiprocessors" if size else ""
             evidence["multiprocessors"] = size or None

@@ -7,39 +7,58 @@ from nsysalign.explain.finding import Finding
 from nsysalign.explain.runs.run import Run
 from nsysalign.text import of, span
 
+#: (whether most memory is pageable, whether kernels run) -> what makes the run faster.
+_ADVICE = {
+    (False, True): "Copy less, and on a stream of its own while kernels run",
+    (False, False): "Copy less",
+    (
+        True,
+        True,
+    ): "Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on",
+    (
+        True,
+        False,
+    ): "Copy less, from pinned memory, and on a stream of its own, while the CPU goes on",
+}
+
 
 def copying(run: Run, kernels: int) -> Finding:
     """Return the finding of a run in which the GPU copied for much of the time.
 
     kernels: how long (ns) its kernels and graphs took
+
+    It is a warning if the copies took longer than the kernels.  What could be saved is what kernels and the
+    CPU's own code could do beside the copies, and by how much copies of pageable memory are slower than the bus.
     """
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
-    staged = copies[copies["memory"] == "pageable"]
-    what, besides, beside, slower = "copies", "", 0, 0
-    faster = "Copy less, and on a stream of its own while kernels run"
-    if staged["ns"].sum() > run.copying / 2:
-        beside = run.parts["host"]
-        slower = int((staged["ns"] - staged["bytes"] / BUS_BYTES_PER_NS).clip(lower=0).sum())
-        what = "copies, most of the time of pageable memory,"
-        what = "copies of pageable memory" if len(staged) == len(copies) else what
-        faster = "Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
-    if beside:
-        besides = f", the CPU's own code before and between them {span(beside)}"
-    computing = f"its kernels take {span(kernels)}"
-    evidence = {"copying_ns": run.copying, "kernels_ns": kernels}
-    if not kernels:
+    pageable = copies[copies["memory"] == "pageable"]
+    mostly_pageable = pageable["ns"].sum() > run.copying / 2
+    name, cpu_ns, slower_ns = "copies", 0, 0
+    if mostly_pageable:
+        cpu_ns = run.parts["host"]
+        at_bus_speed_ns = pageable["bytes"] / BUS_BYTES_PER_NS
+        slower_ns = int((pageable["ns"] - at_bus_speed_ns).clip(lower=0).sum())
+        only_pageable = len(pageable) == len(copies)
+        name = (
+            "copies of pageable memory"
+            if only_pageable
+            else "copies, most of the time of pageable memory,"
+        )
+    if kernels:
+        computing = f"its kernels take {span(kernels)}"
+        evidence = {"copying_ns": run.copying, "kernels_ns": kernels}
+    else:
         count = _count(run)
         computing = f"no kernel was launched; {count:,} {'copy' if count == 1 else 'copies'}"
         evidence = {"copying_ns": run.copying, "copies": count}
-        faster = faster.replace(" while kernels run and the CPU goes on", " while the CPU goes on")
-        faster = faster.replace(", and on a stream of its own while kernels run", "")
+    beside = f", the CPU's own code before and between them {span(cpu_ns)}" if cpu_ns else ""
     return run.finding(
-        f"{what} take {of(run.copying, run.elapsed)} between the first and the last work of the GPU; "
-        f"{computing}{besides}.",
-        faster,
-        loss_ns=min(run.copying, slower + kernels + beside),
+        f"{name} take {of(run.copying, run.elapsed)} between the first and the last work of the GPU; "
+        f"{computing}{beside}.",
+        _ADVICE[mostly_pageable, kernels > 0],
+        loss_ns=min(run.copying, slower_ns + kernels + cpu_ns),
         severity="info" if run.copying < kernels else "warning",
-        outside_CUDA_ns=beside or None,
+        outside_CUDA_ns=cpu_ns or None,
         **evidence,
     )
 

@@ -41,20 +41,33 @@ _LOADS = re.compile(r"cu(da)?(LibraryLoad|ModuleLoad|Link)")
 
 
 class Stretches(NamedTuple):
-    """All idle stretches of a run: arrays of the same length, in time."""
+    """Idle stretches of a run, in the order of time: arrays of equal length.
 
-    after: np.ndarray  # the operation before
-    operation: np.ndarray  # the one that ended it
+    after:      the position of the operation before the stretch
+    operation:  the position of the operation that ended it
+    start, end: ns
+    ns:         how long it lasted
+    """
+
+    after: np.ndarray
+    operation: np.ndarray
     start: np.ndarray
     end: np.ndarray
     ns: np.ndarray
 
+    def take(self, index: np.ndarray) -> Stretches:
+        """Return the stretches that a mask or positions name."""
+        return Stretches(*(column[index] for column in self))
+
     def touched(self, table: pd.DataFrame) -> np.ndarray:
-        """Bool: in which of them something of a table lies."""
-        start, end = union(*(table[c].to_numpy() for c in ("start_ns", "end_ns")))
-        first, last = np.searchsorted(self.end, start, "right"), np.searchsorted(self.start, end)
+        """Return, per stretch, whether it overlaps a row of a table (columns start_ns and end_ns)."""
+        start, end = union(table["start_ns"].to_numpy(), table["end_ns"].to_numpy())
+        # each row overlaps the stretches from `first` to before `stop`
+        first = np.searchsorted(self.end, start, side="right")
+        stop = np.searchsorted(self.start, end)
+        _, overlapped = ragged(first, np.maximum(stop - first, 0))
         out = np.zeros(len(self.ns), dtype=bool)
-        out[ragged(first, np.maximum(last - first, 0))[1]] = True
+        out[overlapped] = True
         return out
 
 
@@ -104,64 +117,94 @@ class FirstWait(NamedTuple):
 
 
 def idle_times(ran: Ran) -> OfRuns:
-    """Return an `IdleTime` for every process and device, and `frames.GAPS`.
+    """Return what is known of the idle time of each process's devices.
 
-    Idle time that the tool itself caused is left out, such as its waits for first kernels.
+    The records are an `IdleTime` for each process and device that was ever idle, then all `FirstWait`s; the
+    table is `frames.GAPS`, with the longest gaps of each.  Idle time that the tool itself caused is left out.
     """
-    calls, names = ran.trace.calls, ran.trace.names
-    loads = calls[calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])]
-    syncs = calls[calls["kind"].isin([CALL[name] for name in SYNC_CALLS])]
-    known: dict[tuple[int, int], IdleTime] = {}
+    idle_of_device: dict[tuple[int, int], IdleTime] = {}
     rows: list[tuple[Any, ...]] = []
     waits: list[FirstWait] = []
+    device_of_lane = ran.explainer.alignment.lanes["device"]
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        key = run.process, int(ran.explainer.alignment.lanes["device"].iloc[run.end_lane])
+        process, device = run.process, int(device_of_lane.iloc[run.end_lane])
         operations, gaps = _stretches(ran, run.end_lane)
-        if key in known or not len(gaps.ns):  # streams come behind their device
+        # the runs of a device's streams come behind that of the device
+        if (process, device) in idle_of_device or not len(gaps.ns):
             continue
         rows += _longest(ran, run.Index, gaps)
-        of_process = [t[t["process"] == run.process] for t in (loads, syncs)]
-        loading, waiting = (
-            t[t["start_ns"].between(gaps.start[0] + 1, gaps.end[-1] - 1)] for t in of_process
-        )
-        loaded = gaps.touched(of_process[0])
+        loaded = gaps.touched(_loading_calls(ran.trace, process))
         late, late_ns = _late(ran, operations, gaps, loaded)
-        waits += [
-            FirstWait(int(pid_of(run.process)), key[1], int(start), int(end), int(ns))
-            for start, end, ns in zip(gaps.start[late], gaps.end[late], late_ns, strict=True)
-        ]
-        most_late = int(late_ns.argmax()) if len(late) else -1
-        back = _round_trips(ran, gaps)
-        called = waiting["name_id"].value_counts()
-        known[key] = IdleTime(
-            pid=int(pid_of(run.process)),
-            device=key[1],
-            first_ns=int(late_ns.sum()),
-            first_kernels=len(late),
-            first_kernel=_name(ran, gaps.operation[late[most_late]]) if len(late) else "",
-            first_kernel_ns=int(late_ns[most_late]) if len(late) else 0,
+        for stretch, ns in zip(late.tolist(), late_ns.tolist(), strict=True):
+            start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
+            waits.append(FirstWait(int(pid_of(process)), device, start_ns, end_ns, ns))
+        twice_middle_ns = gaps.start[0] + gaps.end[-1]  # the middle of the run
+        idle = IdleTime(
+            pid=int(pid_of(process)),
+            device=device,
             loading_ns=int(gaps.ns[loaded].sum()),
             loading_count=int(loaded.sum()),
-            loading_late_ns=int(
-                gaps.ns[loaded & (2 * gaps.start >= gaps.start[0] + gaps.end[-1])].sum()
-            ),
-            loads=len(loading),
-            load_calls_ns=_open_ns(loading),
-            back_ns=int(gaps.ns[back].sum()),
-            back_count=len(back),
-            sync_call=names.get(int(called.index[0]), "") if len(called) else "",
-            sync_count=int(called.iloc[0]) if len(called) else 0,
+            loading_late_ns=int(gaps.ns[loaded & (2 * gaps.start >= twice_middle_ns)].sum()),
             operations=len(operations),
-            in_ranges=in_ranges(ran.trace, run.process, gaps.start, gaps.end),
-            in_data_loader=in_data_loader(ran.trace, run.process, gaps.start, gaps.end),
+            in_ranges=in_ranges(ran.trace, process, gaps.start, gaps.end),
+            in_data_loader=in_data_loader(ran.trace, process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
         )
-    return OfRuns((*known.values(), *waits), {"gaps": frames.of_rows(rows, frames.GAPS)})
+        idle = _with_first_kernels(idle, ran, gaps, late, late_ns)
+        idle = _with_calls(idle, ran.trace, process, gaps)
+        back = _round_trips(ran, gaps)
+        idle = idle._replace(back_ns=int(gaps.ns[back].sum()), back_count=len(back))
+        idle_of_device[process, device] = idle
+    table = frames.of_rows(rows, frames.GAPS)
+    return OfRuns((*idle_of_device.values(), *waits), {"gaps": table})
+
+
+def _loading_calls(trace: Trace, process: int) -> pd.DataFrame:
+    """Return the calls of a process that load or link code."""
+    calls = trace.calls
+    loads = [number for number, name in trace.names.items() if _LOADS.match(name)]
+    return calls[calls["name_id"].isin(loads) & (calls["process"] == process)]
+
+
+def _with_first_kernels(
+    idle: IdleTime, ran: Ran, gaps: Stretches, late: np.ndarray, late_ns: np.ndarray
+) -> IdleTime:
+    """Return the record with what is known of kernels that ran for the first time.
+
+    late, late_ns: as `_late` returns them
+    """
+    if not len(late):
+        return idle
+    longest = int(late_ns.argmax())
+    return idle._replace(
+        first_ns=int(late_ns.sum()),
+        first_kernels=len(late),
+        first_kernel=_name(ran, gaps.operation[late[longest]]),
+        first_kernel_ns=int(late_ns[longest]),
+    )
+
+
+def _with_calls(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> IdleTime:
+    """Return the record with which calls loaded code, how many and for how long, and which synchronisation was
+    called most often, between the first and the last gap."""
+
+    def among_gaps(calls: pd.DataFrame) -> pd.DataFrame:
+        return calls[calls["start_ns"].between(gaps.start[0] + 1, gaps.end[-1] - 1)]
+
+    loading = among_gaps(_loading_calls(trace, process))
+    idle = idle._replace(loads=len(loading), load_calls_ns=_open_ns(loading))
+    is_sync = trace.calls["kind"].isin([CALL[kind] for kind in SYNC_CALLS])
+    syncs = among_gaps(trace.calls[is_sync & (trace.calls["process"] == process)])
+    count_of_name = syncs["name_id"].value_counts()  # the most frequent first
+    if not len(count_of_name):
+        return idle
+    name = trace.names.get(int(count_of_name.index[0]), "")
+    return idle._replace(sync_call=name, sync_count=int(count_of_name.iloc[0]))
 
 
 def _open_ns(calls: pd.DataFrame) -> int:
-    """For how long at least one of these calls is open: some are made inside others."""
-    begin, end = union(*(calls[c].to_numpy() for c in ("start_ns", "end_ns")))
+    """Return for how long (ns) at least one of these calls is open: some are made inside others."""
+    begin, end = union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
     return int((end - begin).sum())
 
 
@@ -170,70 +213,98 @@ def _name(ran: Ran, operation: int) -> str:
 
 
 def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
-    """Return (the operations of a lane, sorted by start; its idle stretches).
+    """Return (the operations of a lane, sorted by start; its idle stretches, in the order of time).
 
-    Stretches between nodes of a CUDA graph are left out, and those of which the tool itself caused
-    half.
+    operations  [A ]    [B ][C ]  [D ]        A, B, C and D are returned, and two stretches:
+    stretches       |--|        |-|           between A and B, and between C and D
+
+    Two kinds of stretches are left out: those between nodes of a CUDA graph, and those of which the
+    tool itself took half or more.
     """
-    operations, idle_ns = ran.of_lane(lane)
-    there = np.flatnonzero(idle_ns)
-    end, idle_ns = ran.start[operations[there]], idle_ns[there]
-    gaps = Stretches(operations[there - 1], operations[there], end - idle_ns, end, idle_ns)
-    within = ran.explainer.in_one_graph(gaps.after, gaps.operation) & (gaps.ns <= NODE_GAP_NS)
-    gaps = Stretches(*(column[~within] for column in gaps))
-    ours = own_ranges(ran.trace)
-    touched = np.flatnonzero(gaps.touched(ours))
-    blocks = union(*(ours[c].to_numpy() for c in ("start_ns", "end_ns")))
-    made = covered(*blocks, gaps.end[touched]) - covered(*blocks, gaps.start[touched])
-    dropped = touched[2 * made >= gaps.ns[touched]]
-    if len(dropped):
-        gaps = Stretches(*(np.delete(column, dropped) for column in gaps))
-    return operations, gaps
+    operations, idle_before_ns = ran.of_lane(lane)
+    place = np.flatnonzero(idle_before_ns)  # operations with idle time before them
+    ns = idle_before_ns[place]
+    end = ran.start[operations[place]]
+    gaps = Stretches(
+        after=operations[place - 1],
+        operation=operations[place],
+        start=end - ns,
+        end=end,
+        ns=ns,
+    )
+    in_graph = ran.explainer.in_one_graph(gaps.after, gaps.operation)
+    gaps = gaps.take(~(in_graph & (gaps.ns <= NODE_GAP_NS)))
+    by_tool = own_ranges(ran.trace)
+    tool = union(by_tool["start_ns"].to_numpy(), by_tool["end_ns"].to_numpy())
+    tool_ns = covered(*tool, gaps.end) - covered(*tool, gaps.start)
+    mostly_by_tool = (tool_ns > 0) & (2 * tool_ns >= gaps.ns)
+    return operations, gaps.take(~mostly_by_tool)
 
 
 def _late(
     ran: Ran, operations: np.ndarray, gaps: Stretches, loaded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (the stretches that ended in a kernel that ran for the first time, how long each was
-    therefore waited for in ns).
+    """Return (the positions of the stretches that lasted longer because a kernel then ran for the first time;
+    how much longer each did, in ns).
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time
 
-    All of a stretch counts if code was loaded during it, or if the kernel's launch took half of it
-    or was slow among other slow calls.  Otherwise what counts is the part beyond the kernel's usual
-    wait in later runs.
+    operations: those of the lane, sorted by start
+    gaps: its idle stretches
+    loaded: bool, per stretch, whether code was loaded during it
     """
-    new = np.zeros(len(ran.name), dtype=bool)
-    new[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
-    new &= ran.explainer.kind == KIND["kernel"]
-    name, fresh = ran.name[gaps.operation], new[gaps.operation]
-    later = np.flatnonzero(~fresh & np.isin(name, name[fresh]))
-    waits = group(name[later], gaps.ns[later])
-    runs = np.bincount(ran.name[operations])
-    late, late_ns = [], []
-    for stretch in np.flatnonzero(fresh).tolist():
-        ns = int(gaps.ns[stretch])
-        launch_ns = _launch_ns(ran, gaps, stretch)
-        waited = ns
-        if (
-            not loaded[stretch]
-            and 2 * launch_ns <= ns
-            and not _sets_up(ran, gaps, stretch, launch_ns)
-        ):
-            if runs[name[stretch]] <= 2:  # of fewer nothing is usual
-                continue
-            usual = waits.get(int(name[stretch]), gaps.ns[:0])
-            waited = ns - _usual_wait(usual, int(runs[name[stretch]]) - 1)
-            if waited <= _LATENCY_NS:
-                continue
-        late.append(stretch)
-        late_ns.append(waited)
+    is_first = np.zeros(len(ran.name), dtype=bool)  # per operation of the trace
+    is_first[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
+    is_first &= ran.explainer.kind == KIND["kernel"]
+    name = ran.name[gaps.operation]
+    before_first = is_first[gaps.operation]
+    later = np.flatnonzero(~before_first & np.isin(name, name[before_first]))
+    later_waits = group(name[later], gaps.ns[later])  # name -> the waits before its later runs
+    runs = np.bincount(ran.name[operations])  # how often each name ran
+    late = list[int]()
+    late_ns = list[int]()
+    for stretch in np.flatnonzero(before_first).tolist():
+        number = int(name[stretch])
+        waits = later_waits.get(number, gaps.ns[:0])
+        if loaded[stretch] or _mostly_launching(ran, gaps, stretch):
+            ns = int(gaps.ns[stretch])
+        else:
+            ns = _longer_than_usual(int(gaps.ns[stretch]), waits, int(runs[number]))
+        if ns:
+            late.append(stretch)
+            late_ns.append(ns)
     return np.array(late, np.int64), np.array(late_ns, np.int64)
 
 
+def _longer_than_usual(ns: int, later_waits: np.ndarray, runs: int) -> int:
+    """Return by how much (ns) a wait for a kernel's first run is longer than the usual wait for its later runs;
+    0 if that is no more than a launch takes, or if it ran too seldom to say what is usual.
+
+    later_waits: the waits (ns) before those of its later runs that were waited for
+    runs: how often the kernel ran in all
+    """
+    if runs <= 2:
+        return 0
+    longer = ns - _usual_wait(later_waits, runs - 1)
+    return longer if longer > _LATENCY_NS else 0
+
+
+def _mostly_launching(ran: Ran, gaps: Stretches, stretch: int) -> bool:
+    """Return whether the call that launched the kernel behind a stretch took over half of the stretch, or was
+    slow among other calls that did (`_sets_up`)."""
+    launch_ns = _launch_ns(ran, gaps, stretch)
+    return 2 * launch_ns > gaps.ns[stretch] or _sets_up(ran, gaps, stretch, launch_ns)
+
+
 def _sets_up(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
-    """Whether a launch took long though the GPU was idle (code is loaded in it), and with the calls
-    before it most of the stretch: handles and contexts are made in cudaFree, cudaMalloc and the like."""
+    """Return whether a launch took long though the GPU was idle, and took most of a stretch together with the
+    calls before it.
+
+    Code is loaded in such a launch; handles and contexts are made in cudaFree, cudaMalloc and the like.
+
+    stretch: the position of the stretch that the launched operation ended
+    launch_ns: how much of the stretch lies in the launch call
+    """
     if launch_ns < _SLOW_LAUNCH_NS:
         return False
     low, high = int(gaps.start[stretch]), int(gaps.end[stretch])
@@ -243,7 +314,8 @@ def _sets_up(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
 
 
 def _launch_ns(ran: Ran, gaps: Stretches, stretch: int) -> int:
-    """How much of a stretch lies in the call that launched what ended it."""
+    """Return how much (ns) of a stretch, given by its position, lies in the call that launched the operation
+    which ended it; 0 if that call is not known."""
     call = ran.explainer.call[gaps.operation[stretch]]
     if call < 0:
         return 0
@@ -252,60 +324,74 @@ def _launch_ns(ran: Ran, gaps: Stretches, stretch: int) -> int:
 
 
 def _usual_wait(waits: np.ndarray, runs: int) -> int:
-    """The lower median of so many runs, of which these waited; a damaged trace may know of fewer runs
-    than of waits."""
+    """Return the lower median (ns) of the waits before each run of a kernel.
+
+    waits: those of the runs that were waited for; the wait of all others is 0
+    runs: how many runs there are.  A damaged trace may know of fewer runs than of waits
+    """
     without = max(runs - len(waits), 0)
     place = (without + len(waits)) // 2 - without
     return int(np.sort(waits)[place]) if 0 <= place < len(waits) else 0
 
 
-def _threads(ran: Ran, gaps: Stretches) -> tuple[np.ndarray, np.ndarray]:
-    """Of every stretch the thread that issued what was before it, and what ended it; -1: not known."""
-    explainer = ran.explainer
-    before, behind = (explainer.call[side] for side in (gaps.after, gaps.operation))
-    return pick(explainer.call_thread, before, -1), pick(explainer.call_thread, behind, -1)
-
-
 def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
-    """Return the stretches in which the CPU works on a result or makes the next input.
+    """Return the positions of the stretches in which the CPU works on a result or makes the next input.
 
     device   D2H |------------------------| H2D
     thread       [ the CPU's own code  ][ call ]     one thread issued both, and was mostly outside of CUDA
+
+    gaps: all idle stretches of a run
     """
-    copy = ran.trace.operations["copy_kind"].to_numpy()
-    back = (copy[gaps.after] == _D2H) & (copy[gaps.operation] == _H2D)
-    back = np.flatnonzero(back & (gaps.ns >= _LATENCY_NS))
-    between = Stretches(*(column[back] for column in gaps))
-    before, behind = _threads(ran, between)
-    outside = np.zeros(len(back), dtype=bool)
-    for thread, places in group(behind, np.arange(len(back))).items():
+    copy_kind = ran.trace.operations["copy_kind"].to_numpy()
+    between_copies = (copy_kind[gaps.after] == _D2H) & (copy_kind[gaps.operation] == _H2D)
+    positions = np.flatnonzero(between_copies & (gaps.ns >= _LATENCY_NS))
+    pauses = gaps.take(positions)
+    thread_before = _issuing_threads(ran, pauses.after)
+    thread_behind = _issuing_threads(ran, pauses.operation)
+    mostly_outside = np.zeros(len(positions), dtype=bool)
+    for thread, rows in group(thread_behind, np.arange(len(positions))).items():
         if thread < 0:
             continue
-        low, high = between.start[places], between.end[places]
-        calls = ran.explainer.threads.calls(thread, int(low[0]), int(high[-1]))
-        called = covered(calls.start, calls.end, high) - covered(calls.start, calls.end, low)
-        outside[places] = 2 * called <= between.ns[places]
-    return back[outside & (before == behind)]
+        start, end = pauses.start[rows], pauses.end[rows]
+        calls = ran.explainer.threads.calls(thread, int(start[0]), int(end[-1]))
+        in_calls = covered(calls.start, calls.end, end) - covered(calls.start, calls.end, start)
+        mostly_outside[rows] = 2 * in_calls <= pauses.ns[rows]
+    return positions[mostly_outside & (thread_before == thread_behind)]
+
+
+def _issuing_threads(ran: Ran, operations: np.ndarray) -> np.ndarray:
+    """Return the thread (globalTid) that issued each operation, -1 where that is not known.
+
+    operations: positions
+    """
+    return pick(ran.explainer.call_thread, ran.explainer.call[operations], -1)
 
 
 def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
-    """Return a summary of the gaps that are not among the longest.
+    """Return a summary of the gaps that are not among the MOST_NAMED longest.
 
-    It holds the gaps before one and the same operation if these make up half of the time, and all
-    of them otherwise.
+    It holds those that one and the same operation ended if they make up half of the time, and all of
+    them otherwise.
     """
-    rest = np.sort(np.argsort(-gaps.ns, kind="stable")[MOST_NAMED:])
-    if not len(rest):
+    by_length = np.argsort(-gaps.ns, kind="stable")
+    shorter = gaps.take(np.sort(by_length[MOST_NAMED:]))
+    if not len(shorter.ns):
         return Crowd()
-    name, ns = ran.name[gaps.operation[rest]], gaps.ns[rest]
-    sums = np.bincount(name, weights=ns)  # exact: below 2 ** 53
-    most = int(sums.argmax())
-    text = ""
-    if 2 * sums[most] >= ns.sum():
-        text = str(ran.names["kernel"].iloc[most])
-        rest, ns = rest[name == most], ns[name == most]
-    ran_ns = ran.end[gaps.operation[rest]] - ran.start[gaps.operation[rest]]
-    return Crowd(len(ns), int(ns.sum()), _lower_median(ns), text, _lower_median(ran_ns))
+    name = ran.name[shorter.operation]
+    ns_of_name = np.bincount(name, weights=shorter.ns)  # exact: below 2 ** 53
+    largest = int(ns_of_name.argmax())
+    before = ""
+    if 2 * ns_of_name[largest] >= shorter.ns.sum():
+        before = str(ran.names["kernel"].iloc[largest])
+        shorter = shorter.take(name == largest)
+    operation_ns = ran.end[shorter.operation] - ran.start[shorter.operation]
+    return Crowd(
+        count=len(shorter.ns),
+        ns=int(shorter.ns.sum()),
+        gap_ns=_lower_median(shorter.ns),
+        before=before,
+        runs_ns=_lower_median(operation_ns),
+    )
 
 
 def _lower_median(values: np.ndarray) -> int:
@@ -314,27 +400,40 @@ def _lower_median(values: np.ndarray) -> int:
 
 
 def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
-    """Return rows of `frames.GAPS` for the longest stretches.
+    """Return rows of `frames.GAPS` for the longest stretches of a run, the longest first.
 
-    Each says which operation ended it, and which call covers most of it, of the thread that issued
-    this operation: '' if the thread was outside of CUDA, NOT_KNOWN if that is not known.
+    run: the number of its interval
+    gaps: all idle stretches of the run
+
+    A row has the operation that ended the stretch, and the call that covers most of it: one of the thread that
+    issued the operation, '' if this thread was outside of CUDA, NOT_KNOWN if the thread is not known.
     """
-    explainer, rows = ran.explainer, []
-    for place in np.argsort(-gaps.ns, kind="stable")[:MOST_GAPS].tolist():
-        operation, low, high = gaps.operation[place], int(gaps.start[place]), int(gaps.end[place])
-        issue = explainer.call[operation]
-        thread = explainer.call_thread[issue] if issue >= 0 else explainer.faulting[operation]
-        call, longest = NOT_KNOWN if thread < 0 else "", 0
-        spent = _calls_in(ran.trace, explainer.threads.calls(int(thread), low, high), low, high)
-        if len(spent):
-            call, longest = str(spent.idxmax()), int(spent.max())
-        rows.append((run, low, high - low, _name(ran, operation), call, longest))
+    explainer = ran.explainer
+    rows = []
+    for stretch in np.argsort(-gaps.ns, kind="stable")[:MOST_GAPS].tolist():
+        operation = gaps.operation[stretch]
+        start, end = int(gaps.start[stretch]), int(gaps.end[stretch])
+        issuing_call = explainer.call[operation]
+        if issuing_call >= 0:
+            thread = int(explainer.call_thread[issuing_call])
+        else:
+            thread = int(explainer.faulting[operation])  # -1: not known
+        call, call_ns = "" if thread >= 0 else NOT_KNOWN, 0
+        calls = explainer.threads.calls(thread, start, end)
+        ns_of_name = _calls_in(ran.trace, calls, start, end)
+        if len(ns_of_name):
+            call, call_ns = str(ns_of_name.idxmax()), int(ns_of_name.max())
+        rows.append((run, start, end - start, _name(ran, operation), call, call_ns))
     return rows
 
 
 def _calls_in(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:
-    """Nanoseconds of disjoint calls between two times, by name."""
-    inside = slice(np.searchsorted(calls.end, low, "right"), np.searchsorted(calls.start, high))
-    ns = np.minimum(calls.end[inside], high) - np.maximum(calls.start[inside], low)
-    names = call_names(trace, calls.ref[inside]) if len(ns) else []
+    """Return name -> how long (ns) calls of that name were open between two times (ns).
+
+    calls: sorted by time and disjoint
+    """
+    first = np.searchsorted(calls.end, low, side="right")
+    stop = np.searchsorted(calls.start, high)
+    ns = np.minimum(calls.end[first:stop], high) - np.maximum(calls.start[first:stop], low)
+    names = call_names(trace, calls.ref[first:stop]) if len(ns) else []
     return pd.Series(ns).groupby(np.asarray(names, dtype=object)).sum()

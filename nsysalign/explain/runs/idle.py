@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from nsysalign.explain.facts import (
     ALLOCATION_CALLS,
@@ -141,11 +140,9 @@ class Told:
 
 
 def whole_run(run: Run) -> Findings:
-    """Yield findings on a run of which the program measured less than half, by ranges or not at
-    all.
-
-    They say that the GPU was idle for much of the time between its first and its last work, or that
-    it copied.
+    """Yield at most two findings on a run of which the program measured less than half, by ranges or not at all:
+    that the GPU was idle for much of the time between its first and its last work, and that it copied for
+    much of it.
     """
     inside, measured_ns = _measured(run)
     if measured_ns > TYPICAL_SHARE * run.elapsed:
@@ -162,22 +159,27 @@ def whole_run(run: Run) -> Findings:
 
 
 def _measured(run: Run) -> tuple[np.ndarray, int]:
-    """Return (the intervals that the program itself measured on the run's device, how long (ns)
-    they last together).
+    """Return (the numbers of the intervals that the program itself measured on the run's device; for how long
+    (ns) at least one of them was open).
 
-    A stream that ran nothing while others did does not stand for the GPU, and neither does one of
-    several streams of a range.
+    Three sorts of intervals do not stand for the GPU and are left out: those of a stream that ran nothing
+    while others did, those of one of several streams of a range, and those of labels whose pairs were read
+    from the trace and time different things.
     """
     facts = run.facts
-    others = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
-    mine = ~(np.array(others, bool) & (facts.column("kernel_only_upper_ns") == 0))
-    mine &= ~np.array([bool(_OF_A_STREAM.search(n)) for n in facts.column("label")], bool)
-    mine &= (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
+    others_worked = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
+    ran_nothing = facts.column("kernel_only_upper_ns") == 0
+    one_stream_of_range = [bool(_OF_A_STREAM.search(name)) for name in facts.column("label")]
+    counts = ~(np.array(others_worked, bool) & ran_nothing)
+    counts &= ~np.array(one_stream_of_range, bool)
+    counts &= ~facts.column("library").astype(bool)
+    counts &= facts.column("pid") == run.row.pid
+    counts &= facts.column("device") == run.row.device
     for label in facts.labels:
-        if _times_different_things(run.facts, label):
+        if _times_different_things(facts, label):
             for group in label.groups:
-                mine[group.intervals] = False
-    inside = np.flatnonzero(mine & ~facts.column("library").astype(bool))
+                counts[group.intervals] = False
+    inside = np.flatnonzero(counts)
     return inside, facts.once(inside, facts.column("elapsed_ns")[inside])
 
 
@@ -189,9 +191,14 @@ def _times_different_things(facts: Facts, label: Label) -> bool:
 
 
 def _idle(run: Run, set_up: bool) -> Findings:
-    """Yield findings that say in which gaps the GPU ran nothing, and why.
+    """Yield at most one finding: how long the GPU ran nothing between its first and its last work, and why.
 
-    Managed memory that the CPU touched has a rule of its own.
+    set_up: whether what counts lies in the program's own intervals, so that all else is set-up: then it is told
+        as information, with no loss and no advice
+
+    The reason is what most gaps have in common (`_in_common`), else the cause of most idle time (`_by_cause`).
+    Idle time in which the CPU touched managed memory has a rule of its own.  Nothing is yielded where little
+    of the run is idle.
     """
     known = run.fact(IdleTime) or IdleTime(run.row.pid, run.row.device)
     told = _in_common(run, known) or _by_cause(run, known)
@@ -224,7 +231,14 @@ def _idle(run: Run, set_up: bool) -> Findings:
 
 
 def _in_common(run: Run, known: IdleTime) -> Told | None:
-    """Return what most of the gaps have in common, None for nothing."""
+    """Return what most of the run's gaps have in common, None if they have nothing in common.
+
+    It is the first of these that explains enough of the idle time: kernels that ran for the first time, code
+    that was loaded, a DataLoader's next batch, the CPU at work between two copies, and one to three pauses.
+
+    known: what is known of the idle time of the run's device
+    """
+    # idle time in which the CPU touched managed memory has a rule of its own
     explained = run.idle - run.touched
     if explained <= 0:
         return None
@@ -234,25 +248,30 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
         return _loading(run, known)
     if known.in_data_loader.ns >= max(FIRST_SHARE * explained, LEAST_NS):
         return _next_batch(known.in_data_loader)
-    longest = _longest(run)
-    one_pause = bool(longest) and longest[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
-    one_pause = one_pause and longest[0].call != NOT_KNOWN
+    pauses = _longest(run)
+    one_pause = (
+        bool(pauses)
+        and pauses[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
+        and pauses[0].call != NOT_KNOWN
+    )
     if known.back_ns >= PAUSES_SHARE * explained and not one_pause:
-        return Told(
-            f"{span(known.back_ns)} of that lie between a copy to the host and the next one to the device "
-            f"({times_over(known.back_count)}), the CPU outside of CUDA",
-            known.back_ns,
-            {"between_copies_ns": known.back_ns, "count": known.back_count},
-            (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else (),
-            sure=True,
-        )
-    pauses_ns = sum(gap.ns for gap in longest)
-    several = pauses_ns >= max(PAUSES_SHARE * explained, LEAST_NS)
-    if one_pause and not several:
-        longest = longest[:1]
-    elif not several or (not one_pause and _main_cause(run).causes == ("unknown",)):
-        return None
-    return _pauses(run, known, longest)
+        return _between_copies(run, known)
+    pauses_ns = sum(gap.ns for gap in pauses)
+    if pauses_ns >= max(PAUSES_SHARE * explained, LEAST_NS):
+        unexplained = not one_pause and _main_cause(run).causes == ("unknown",)
+        return None if unexplained else _pauses(run, known, pauses)
+    return _pauses(run, known, pauses[:1]) if one_pause else None
+
+
+def _between_copies(run: Run, known: IdleTime) -> Told:
+    """Return what is said of gaps between a copy to the host and one to the device."""
+    text = (
+        f"{span(known.back_ns)} of that lie between a copy to the host and the next one to the device "
+        f"({times_over(known.back_count)}), the CPU outside of CUDA"
+    )
+    evidence = {"between_copies_ns": known.back_ns, "count": known.back_count}
+    faster = (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else ()
+    return Told(text, known.back_ns, evidence, faster, sure=True)
 
 
 def _loading(run: Run, known: IdleTime) -> Told:
@@ -291,6 +310,9 @@ def _next_batch(loader: InRange) -> Told:
 
 
 def _first_launches(run: Run, known: IdleTime) -> Told:
+    """Return what is said of idle time before kernels that ran for the first time: how long, for how many
+    kernels, and how long the rest of the run takes.
+    """
     rest = run.elapsed - known.first_ns
     evidence: dict[str, Any] = {"before_first_launches_ns": known.first_ns, "without_it_ns": rest}
     evidence["kernels"] = known.first_kernels
@@ -320,6 +342,11 @@ def _warm_up(run: Run) -> tuple[str, ...]:
 
 
 def _pauses(run: Run, known: IdleTime, pauses: list[Any]) -> Told:
+    """Return what is said of one to three long pauses: how long they are together, where each lies, and how long the
+    GPU idles without them.
+
+    pauses: rows of `frames.GAPS`, the longest first
+    """
     lost, count = sum(gap.ns for gap in pauses), len(pauses)
     rest = run.idle - lost
     what, them = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
@@ -333,59 +360,71 @@ def _pauses(run: Run, known: IdleTime, pauses: list[Any]) -> Told:
 
 
 def _main_cause(run: Run) -> Cause:
-    return max(CAUSES_OF_IDLE, key=lambda each: run.ns(*each.causes))
+    return max(CAUSES_OF_IDLE, key=lambda cause: run.ns(*cause.causes))
 
 
 def _by_cause(run: Run, known: IdleTime) -> Told:
-    """Return the cause of most of the idle time in words, with its numbers, what to do about it,
-    and which gaps it caused.
+    """Return what is said of the cause of most idle time: how long it lasted, the calls that took most of it,
+    the gaps that stand out, and what to do about it.
+
+    known: what is known of the idle time of the run's device
     """
     cause = _main_cause(run)
-    lost = run.ns(*cause.causes)
-    told = Told(
-        f"for {span(lost)} of that {cause.text}", lost, {"idle_for_this_ns": lost}, cause.faster
-    )
+    lost_ns = run.ns(*cause.causes)
+    text = f"for {span(lost_ns)} of that {cause.text}"
+    told = Told(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
     if cause.causes == ("unknown",) and run.facts.analysis.trace.recorder == "nsys":
         told.faster = (cause.faster[0] + _PAGE_FAULTS,)
-    calls = run.details
-    calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
-    by_call = (
-        calls.groupby("detail", sort=False, observed=True)["ns"].sum().sort_values(ascending=False)
-    )
-    if len(by_call) and cause.causes[0] in ("api", "sync"):
-        _name_calls(told, by_call, known if cause.causes == ("sync",) else None)
+    if cause.causes[0] in ("api", "sync"):
+        _name_calls(told, run, cause, known)
     if cause.causes[0] == "api_launch":
-        small = run.ns("kernel", "memset") / max(known.operations, 1)
-        if run.ns("graph") or run.details["detail"].str.contains(GRAPH_LAUNCH).any():
-            told.faster = (IN_GRAPHS,)
-        elif known.operations and small > SMALL_NS:
-            told.faster = ()
-    longest, crowd = _longest(run), known.crowd
-    crowded = (
-        _is_told(crowd) and crowd.ns >= (_MOST_OF_IT if not _usual(crowd) else _MANY) * run.idle
-    )
-    if crowded:
-        told.text += f"; {_crowd(crowd)} {span(crowd.ns)}"
-        told.evidence |= _crowd_evidence(crowd)
-    if crowded or told.faster:  # beside these only one that matters by itself
-        longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle]
-    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle:
-        many = "s" if len(longest) > 1 else ""
-        told.text += f"; the longest gap{many}: {_gaps(run, longest)}"
-        told.gaps = longest
+        told.faster = _fewer_launches(run, known, cause)
+    _name_gaps(told, run, known.crowd)
     return told
 
 
-def _name_calls(told: Told, by_call: pd.Series, sync: IdleTime | None) -> None:
-    """The calls that take most of it, in words; those that allocate have an advice of their own."""
-    shares = by_call.cumsum() / max(by_call.sum(), 1)
-    named = by_call[: min(int((shares < _CALLS).sum()) + 1, MOST_NAMED)]
-    most = [str(name) for name in named.index]
-    told.text += f", most of it in {' and '.join(most)}"
-    if sync and most[0] == sync.sync_call:
-        told.text += f" (called {times_over(sync.sync_count)})"
-        told.evidence["calls"] = sync.sync_count
-    if all(re.match(ALLOCATION_CALLS, name) for name in most):
+def _fewer_launches(run: Run, known: IdleTime, cause: Cause) -> tuple[str, ...]:
+    """Return what to do about time in launch calls: nothing where the operations are not small."""
+    if run.ns("graph") or run.details["detail"].str.contains(GRAPH_LAUNCH).any():
+        return (IN_GRAPHS,)
+    mean_ns = run.ns("kernel", "memset") / max(known.operations, 1)
+    are_large = known.operations and mean_ns > SMALL_NS
+    return () if are_large else cause.faster
+
+
+def _name_gaps(told: Told, run: Run, crowd: Crowd) -> None:
+    """Add to `told` the gaps that stand out beside the cause: many alike, and the longest ones."""
+    share = _MANY if _usual(crowd) else _MOST_OF_IT
+    is_crowded = _is_told(crowd) and crowd.ns >= share * run.idle
+    if is_crowded:
+        told.text += f"; {_crowd(crowd)} {span(crowd.ns)}"
+        told.evidence |= _crowd_evidence(crowd)
+    longest = _longest(run)
+    if is_crowded or told.faster:  # beside these only one that matters by itself
+        longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle]
+    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle:
+        gaps = "gaps" if len(longest) > 1 else "gap"
+        told.text += f"; the longest {gaps}: {_gaps(run, longest)}"
+        told.gaps = longest
+
+
+def _name_calls(told: Told, run: Run, cause: Cause, known: IdleTime) -> None:
+    """Add to `told` which calls took most of the idle time of a cause; if all of them allocate or free memory,
+    replace its advice by that for allocations."""
+    calls = run.details
+    calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
+    ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
+    ns_of_call = ns_of_call.sort_values(ascending=False)
+    if not len(ns_of_call):
+        return
+    shares = ns_of_call.cumsum() / max(ns_of_call.sum(), 1)
+    count = int((shares < _CALLS).sum()) + 1  # so many calls make up that share
+    names = [str(name) for name in ns_of_call.index[: min(count, MOST_NAMED)]]
+    told.text += f", most of it in {' and '.join(names)}"
+    if cause.causes == ("sync",) and names[0] == known.sync_call:
+        told.text += f" (called {times_over(known.sync_count)})"
+        told.evidence["calls"] = known.sync_count
+    if all(re.match(ALLOCATION_CALLS, name) for name in names):
         told.faster = (_ALLOCATE_ONCE,)
 
 

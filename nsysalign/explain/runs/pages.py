@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.explain.facts import WARN_SHARE
 from nsysalign.explain.finding import Findings
@@ -37,55 +38,86 @@ class PageMigrations(NamedTuple):
 
 
 def page_migrations_of(trace: Trace) -> list[PageMigrations]:
-    """Return which pages of managed memory moved, for each process and device on which some did.
+    """Return which pages of managed memory moved: a record for each process and device on which some did.
 
     Kernels:         KKKKKKKKKKKKKKKKKKKK
     Pages to the GPU:   mm mm mmm           to the host:   m m mm
 
-    The host touched a page if the page moved to the host after the device had run nothing and if
-    the host had not asked for it meanwhile.  How long page faults take besides is not in a trace:
-    between two pages a kernel may work.  Rows of pages that the program itself asked for (`asked`)
-    look the same.
+    How long page faults take besides is not in a trace: between two pages a kernel may work.
     """
-    asking = [i for i, name in trace.names.items() if name.startswith(_ASKED)]
+    asking = [name_id for name_id, name in trace.names.items() if name.startswith(_ASKED)]
     asked = trace.calls[trace.calls["name_id"].isin(asking)]
-    pages = trace.operations["copy_kind"].isin(MIGRATIONS)
-    columns = ("copy_kind", "start_ns", "end_ns", "kind", "bytes")
     out = list[PageMigrations]()
     for (process, device), operations in trace.operations.groupby(["process", "device"]):
-        moved = pages[operations.index].to_numpy()
-        if not moved.any():
-            continue
-        copy, start, end, kind, size = (operations[c].to_numpy() for c in columns)
-        until, since = np.maximum.accumulate(end)[:-1], start[1:]
-        calls = asked.loc[asked["process"] == process, "start_ns"].to_numpy()
-        alone = np.searchsorted(calls, until) == np.searchsorted(calls, since)
-        to_host, kernels = copy == _TO_HOST, kind == KIND["kernel"]
-        back = to_host[1:] & (since > until) & alone
-        _, first, last = disjoint(start[moved], end[moved])
-        ran = disjoint(start[kernels], end[kernels])[1:]
-        moving = int((last - first).sum())
-        out.append(
-            PageMigrations(
-                pid=int(pid_of(process)),
-                device=int(device),
-                touched_count=int(back.sum()),
-                touched_ns=int((since - until)[back].sum()),
-                asked=bool(len(calls)),
-                to_device_count=int((copy == _TO_DEVICE).sum()),
-                to_host_count=int(to_host.sum()),
-                to_host_bytes=int(size[to_host].sum()),
-                to_host_ns=int((end - start)[to_host].sum()),
-                moving_ns=moving,
-                alone_ns=moving - int((covered(*ran, last) - covered(*ran, first)).sum()),
-            )
-        )
+        if operations["copy_kind"].isin(MIGRATIONS).any():
+            out.append(_of_device(process, device, operations, asked))
     return out
 
 
+def _of_device(
+    process: int, device: int, operations: pd.DataFrame, asked: pd.DataFrame
+) -> PageMigrations:
+    """Return which pages moved to and from one device.
+
+    operations: those of the process on the device, sorted by start
+    asked: the calls of all processes that ask for pages ahead of their use, sorted by start
+    """
+    start = operations["start_ns"].to_numpy()
+    end = operations["end_ns"].to_numpy()
+    size = operations["bytes"].to_numpy()
+    copy_kind = operations["copy_kind"].to_numpy()
+    is_kernel = operations["kind"].to_numpy() == KIND["kernel"]
+    to_host = copy_kind == _TO_HOST
+    moves = np.isin(copy_kind, MIGRATIONS)
+    asked_at = asked.loc[asked["process"] == process, "start_ns"].to_numpy()
+    idle_ns = _idle_before_touch(start, end, to_host, asked_at)
+    # stretches in which at least one page moves, and those in which at least one kernel runs
+    _, moving_start, moving_end = disjoint(start[moves], end[moves])
+    _, *kernels = disjoint(start[is_kernel], end[is_kernel])
+    moving_ns = int((moving_end - moving_start).sum())
+    beside_kernels = covered(*kernels, moving_end) - covered(*kernels, moving_start)
+    return PageMigrations(
+        pid=int(pid_of(process)),
+        device=int(device),
+        touched_count=int((idle_ns > 0).sum()),
+        touched_ns=int(idle_ns.sum()),
+        asked=bool(len(asked_at)),
+        to_device_count=int((copy_kind == _TO_DEVICE).sum()),
+        to_host_count=int(to_host.sum()),
+        to_host_bytes=int(size[to_host].sum()),
+        to_host_ns=int((end - start)[to_host].sum()),
+        moving_ns=moving_ns,
+        alone_ns=moving_ns - int(beside_kernels.sum()),
+    )
+
+
+def _idle_before_touch(
+    start: np.ndarray, end: np.ndarray, to_host: np.ndarray, asked_at: np.ndarray
+) -> np.ndarray:
+    """Return, per operation of a device, how long (ns) the device had run nothing before it, if the operation
+    moves a page that the host touched; 0 for all others.
+
+    The host touched a page if the page moves to the host after idle time in which the host asked for no
+    pages.  Pages for which the program itself had asked before (`PageMigrations.asked`) look the same.
+
+    start, end: the operations, sorted by start (ns)
+    to_host: per operation, whether it moves a page to the host
+    asked_at: when calls began that ask for pages, rising (ns)
+    """
+    idle_ns = np.zeros(len(start), np.int64)
+    all_ended = np.maximum.accumulate(end)[:-1]  # what ran before each operation but the first
+    begins = start[1:]
+    asked_for_none = np.searchsorted(asked_at, all_ended) == np.searchsorted(asked_at, begins)
+    touched = to_host[1:] & (begins > all_ended) & asked_for_none
+    idle_ns[1:] = np.where(touched, begins - all_ended, 0)
+    return idle_ns
+
+
 def page_migrations(run: Run) -> Findings:
-    """Yield findings on managed memory that moved when it was touched: kernels wait for its pages,
-    and so does the CPU.
+    """Yield up to two findings on a run whose managed memory moved when it was touched.
+
+    One is on the CPU, which touched memory on the GPU while the GPU ran nothing; the other is on kernels,
+    which wait for pages that they touch.
     """
     moved = run.fact(PageMigrations)
     if moved is None:

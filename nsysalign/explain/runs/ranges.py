@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Finding, Findings
-from nsysalign.intervals import covered, group, union
+from nsysalign.intervals import covered, union
 from nsysalign.model import OURS, Trace
 from nsysalign.place.ranges import of_library
 from nsysalign.text import plural, safe_text, subject
@@ -34,40 +34,41 @@ class InRange(NamedTuple):
 
 
 def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
-    """Return how much of these stretches lies in ranges of the program itself, not of libraries or
-    of the tool.
+    """Return how much of some stretches lies in ranges of the program itself, not of libraries or of the tool.
 
-    start, end: ns, in order of time and disjoint
+    start, end: the stretches (ns), in the order of time and disjoint
+
+    train       [                                        ]     named is the innermost name that holds about
+      load        [     ]          [     ]                     as much of the longest stretches as the best
+    stretches      |---|            |---|     |-|              name does: load
     """
-    ranges = trace.ranges[trace.program_ranges & (trace.ranges["process"] == process).to_numpy()]
-    number, names = pd.factorize(ranges["text"], sort=True)
-    of_program = np.array([not (n.startswith(OURS) or of_library(n)) for n in names], bool)
-    if not of_program.any() or not len(start):
+    of_process = trace.program_ranges & (trace.ranges["process"] == process).to_numpy()
+    ranges = trace.ranges[of_process]
+    names = pd.unique(ranges["text"]).tolist()
+    of_program = [name for name in names if not (name.startswith(OURS) or of_library(name))]
+    ranges = ranges[ranges["text"].isin(of_program)]
+    if ranges.empty or not len(start):
         return InRange()
-    kept = of_program[number]
-    number = number[kept]
-    opened, closed = (ranges[column].to_numpy()[kept] for column in ("start_ns", "end_ns"))
-    ns = _covered_ns(opened, closed, start, end)
-    lengths = np.zeros(len(names), np.int64)
-    np.add.at(lengths, number, closed - opened)
+    ns = _held_ns(ranges, start, end)
     longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
-    rows_of = group(number, np.arange(len(number)))
-    held = {}
-    for name in np.argsort(-lengths, kind="stable").tolist():
-        if name in rows_of and len(held) < _MOST_NAMES:
-            rows = rows_of[name]
-            held[name] = _covered_ns(opened[rows], closed[rows], start[longest], end[longest])
-    largest = max(held.values())
-    if not ns or not largest:
+    open_ns = (ranges["end_ns"] - ranges["start_ns"]).groupby(ranges["text"]).sum()  # by name
+    names = open_ns.sort_values(ascending=False, kind="stable").index[:_MOST_NAMES].tolist()
+    ranges_of = dict(iter(ranges[ranges["text"].isin(names)].groupby("text")))
+    held_ns = {name: _held_ns(ranges_of[name], start[longest], end[longest]) for name in names}
+    most_ns = max(held_ns.values())
+    if not ns or not most_ns:
         return InRange(ns)
-    alike = [name for name, held_ns in held.items() if held_ns >= _ALIKE * largest]
-    chosen = min(alike, key=lambda name: lengths[name])
-    rows = rows_of[chosen]
-    return InRange(ns, str(names[chosen]), _covered_ns(opened[rows], closed[rows], start, end))
+    holding_most = [name for name, held in held_ns.items() if held >= _ALIKE * most_ns]
+    innermost = min(holding_most, key=lambda name: open_ns[name])
+    return InRange(ns, str(innermost), _held_ns(ranges_of[innermost], start, end))
 
 
 def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
-    """The same of the ranges in which torch's DataLoader gets the next batch."""
+    """Return how much of some stretches lies in ranges in which torch's DataLoader gets the next batch, and
+    which of their names holds most.
+
+    start, end: the stretches (ns), in the order of time and disjoint
+    """
     ranges = trace.ranges[trace.ranges["process"] == process]
     ranges = ranges[ranges["text"].str.startswith(_NEXT_BATCH).to_numpy(dtype=bool)]
     if ranges.empty or not len(start):
@@ -78,19 +79,17 @@ def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarra
 
 
 def _held_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:
-    return _covered_ns(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy(), start, end)
-
-
-def _covered_ns(opened: np.ndarray, closed: np.ndarray, start: np.ndarray, end: np.ndarray) -> int:
-    """How long at least one of the ranges is open within the stretches."""
-    blocks = union(opened, closed)
-    return int((covered(*blocks, end) - covered(*blocks, start)).sum())
+    """Return how long (ns) at least one of the ranges is open within the stretches."""
+    opened, closed = union(ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy())
+    in_stretches = covered(opened, closed, end) - covered(opened, closed, start)
+    return int(in_stretches.sum())
 
 
 def ranges_without_work(facts: Facts) -> Findings:
-    """Yield findings on names of which some ranges give the GPU work and others give it none.
+    """Yield a finding on each name (label) of which at least three ranges exist and a fifth or more of them give
+    the GPU no work.
 
-    They say how many give none; what else is reported under the name is about the other ranges.
+    It says how many give none: everything else that is reported under the name is about the other ranges.
     """
     labels = {label.name: label for label in facts.labels if label.kind == "nvtx"}
     for row in facts.analysis.host_ranges.itertuples(index=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,50 +31,69 @@ class LostRecords(NamedTuple):
 
 
 def lost_records_of(trace: Trace) -> list[LostRecords]:
-    """Return one record for each process, and for each thread, whose rows in the trace are not
-    complete.
+    """Return a record for each process that lacks kernels, then one for each thread that lacks calls; none if
+    all rows of the trace are there.
 
     launches   [k1]  [k2]  [k3]              ranges   [step c ] [step c ] [step   ] [step   ]
     kernels      KK                          calls       c         c    ^ the last one
-
-    A process lacks kernels if nearly all of its successful launches have none (`without_kernel`). A
-    process that captures CUDA graphs is left out: its launches need not have kernels.  A thread
-    lacks calls if ranges of a name (`range`) go on for some time after its last call
-    (`after_last_call_ns`), and earlier ranges of that name call CUDA.
     """
     if trace.operations.empty:
         return []
-    calls, out = trace.calls, list[LostRecords]()
-    columns = ("process", "thread", "kind", "return_value", "name_id", "start_ns", "end_ns")
-    process, thread, kind, failed, name, start, end = (calls[c].to_numpy() for c in columns)
-    captures = [number for number, text in trace.names.items() if "BeginCapture" in text]
-    launches = (kind == CALL["launch"]) & (failed == 0) & trace.outermost & ~own_calls(trace)
-    with_kernel = np.zeros(len(calls), dtype=bool)
-    launched = trace.operations["call"].to_numpy()
-    with_kernel[launched[launched >= 0]] = True
-    capturing = np.unique(process[np.isin(name, captures)])
-    for number in np.setdiff1d(process[launches & ~with_kernel], capturing).tolist():
-        of_all = launches & (process == number)
-        count = int((of_all & ~with_kernel).sum())
-        if count >= _NEARLY_ALL * of_all.sum():
-            out.append(LostRecords(int(pid_of(number)), without_kernel=count))
-    named = trace.ranges[trace.program_ranges]
-    named = named[~named["text"].str.startswith(OURS).to_numpy(dtype=bool)]
-    for number, ranges in named.groupby("thread"):
-        own = np.flatnonzero(thread == number)
-        if not len(own):
+    return [*_without_kernels(trace), *_without_calls(trace)]
+
+
+def _without_kernels(trace: Trace) -> Iterator[LostRecords]:
+    """Yield a record for each process of which nearly all successful launches have no kernel.
+
+    A process that captures CUDA graphs is left out: its launches need not have kernels.
+    """
+    calls = trace.calls
+    process = calls["process"].to_numpy()
+    succeeded = calls["return_value"].to_numpy() == 0
+    is_launch = (calls["kind"].to_numpy() == CALL["launch"]) & succeeded & trace.outermost
+    is_launch &= ~own_calls(trace)
+    issuing_call = trace.operations["call"].to_numpy()  # -1: not known
+    has_work = np.zeros(len(calls), dtype=bool)
+    has_work[issuing_call[issuing_call >= 0]] = True
+    begins_capture = [number for number, name in trace.names.items() if "BeginCapture" in name]
+    captures = np.isin(calls["name_id"].to_numpy(), begins_capture)
+    lacking = np.setdiff1d(process[is_launch & ~has_work], process[captures])
+    for number in lacking.tolist():
+        launches = is_launch & (process == number)
+        without_kernel = int((launches & ~has_work).sum())
+        if without_kernel >= _NEARLY_ALL * launches.sum():
+            yield LostRecords(int(pid_of(number)), without_kernel=without_kernel)
+
+
+def _without_calls(trace: Trace) -> Iterator[LostRecords]:
+    """Yield a record for each thread whose ranges go on after its last call, although most earlier ranges of
+    the same name call CUDA."""
+    calls = trace.calls
+    call_thread = calls["thread"].to_numpy()
+    program_ranges = trace.ranges[trace.program_ranges]
+    of_tool = program_ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    for thread, ranges in program_ranges[~of_tool].groupby("thread"):
+        on_thread = np.flatnonzero(call_thread == thread)
+        if not len(on_thread):
             continue
-        last = int(end[own].max())
-        edges = [np.searchsorted(start[own], ranges[c]) for c in ("start_ns", "end_ns")]
-        after = ranges["start_ns"] > last
-        each = pd.DataFrame({"calls": edges[1] > edges[0], "after": after, "before": ~after})
-        cut = each.groupby(ranges["text"]).sum()
-        cut = cut[(cut["after"] >= _SOME_RANGES) & (cut["calls"] >= _SOME_RANGES)]
-        cut = cut[2 * cut["calls"] >= cut["before"]]
-        if len(cut):
-            after_ns, name_of = int(ranges["end_ns"].max()) - last, str(cut["after"].idxmax())
-            out.append(LostRecords(int(pid_of(number)), after_last_call_ns=after_ns, range=name_of))
-    return out
+        call_start = calls["start_ns"].to_numpy()[on_thread]
+        last_call_ns = int(calls["end_ns"].to_numpy()[on_thread].max())
+        # how many calls begin before each range begins, and before it ends
+        before = np.searchsorted(call_start, ranges["start_ns"])
+        up_to_end = np.searchsorted(call_start, ranges["end_ns"])
+        after_last_call = (ranges["start_ns"] > last_call_ns).to_numpy()
+        columns = {
+            "with_calls": up_to_end > before,
+            "earlier": ~after_last_call,
+            "later": after_last_call,
+        }
+        count = pd.DataFrame(columns).groupby(ranges["text"].to_numpy()).sum()  # by name
+        enough = (count["later"] >= _SOME_RANGES) & (count["with_calls"] >= _SOME_RANGES)
+        lacking = count[enough & (2 * count["with_calls"] >= count["earlier"])]
+        if len(lacking):
+            goes_on_ns = int(ranges["end_ns"].max()) - last_call_ns
+            name = str(lacking["later"].idxmax())
+            yield LostRecords(int(pid_of(thread)), after_last_call_ns=goes_on_ns, range=name)
 
 
 def lost_records(facts: Facts) -> Findings:

@@ -28,8 +28,12 @@ _AFTERWARDS = 0.1
 
 
 class Calls(NamedTuple):
-    """Calls between two times: how long one was open, the one that took most of it, and how long
-    that was open."""
+    """Calls between two times.
+
+    ns:      for how long at least one of them was open
+    most:    the name of those that were open longest
+    most_ns: for how long these were open
+    """
 
     ns: int
     most: str
@@ -49,10 +53,10 @@ class SetUp(NamedTuple):
     device: int
     whole_ns: int  # from the first call to the last call or work
     busy_ns: int  # how long the device worked
-    until_ns: int
-    since_ns: int
-    before: Calls
-    after: Calls
+    until_ns: int  # from the first call to the first work
+    since_ns: int  # from the last work to the last call
+    before: Calls  # in `until_ns`
+    after: Calls  # in `since_ns`
     before_in: InRange  # of `until_ns`, how much lies in the program's own ranges
 
 
@@ -91,6 +95,7 @@ def _open_ns(spans: pd.DataFrame) -> int:
 
 
 def _calls_between(trace: Trace, calls: pd.DataFrame, low: int, high: int) -> Calls:
+    """Return what these calls did between two times (ns)."""
     inside = calls[(calls["start_ns"] < high) & (calls["end_ns"] > low)]
     inside = inside.assign(**{c: inside[c].clip(low, high) for c in ("start_ns", "end_ns")})
     if inside.empty:
@@ -102,8 +107,7 @@ def _calls_between(trace: Trace, calls: pd.DataFrame, low: int, high: int) -> Ca
 
 
 def set_up(run: Run) -> Findings:
-    """Yield a finding if most of a process's time passed before the GPU's first work or after its
-    last.
+    """Yield a finding if most of a process's time passed before the GPU's first work or after its last.
 
     If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the
     time passed: what the CPU did outside of CUDA may be just what it should do.
@@ -111,40 +115,77 @@ def set_up(run: Run) -> Findings:
     known = run.fact(SetUp)
     if known is None:
         return
-    whole, least = known.whole_ns, SET_UP_SHARE * known.whole_ns
-    before, after = known.before, known.after
-    if known.busy_ns >= _BUSY * whole and before.ns < least:  # else it is most of what there is
+    whole, before, after = known.whole_ns, known.before, known.after
+    most = SET_UP_SHARE * whole
+    # a GPU that worked for long is not waited for, unless calls before its work took most of the time
+    if known.busy_ns >= _BUSY * whole and before.ns < most:
         return
-    worked = f"the GPU works for {span(known.busy_ns)}."
-    evidence = {"before_first_work_ns": before.ns, "gpu_works_ns": known.busy_ns}
-    if before.ns + after.ns >= least:
-        then = ""
-        evidence["before_call_ns"] = before.most_ns
-        if after.ns >= _AFTERWARDS * whole:
-            then = f", {span(after.ns)} after its last ({after.most} {span(after.most_ns)})"
-            evidence |= {"after_last_work_ns": after.ns, "after_call_ns": after.most_ns}
-        what = "set-up"
-        if 2 * known.before_in.ns > known.until_ns:  # the program itself counts it
-            what = f"in its own range {known.before_in.name}"
-        title = (
-            f"{of(before.ns, whole)} pass in CUDA calls before the GPU's first work "
-            f"({before.most} {span(before.most_ns)}){then}: {what}; {worked}"
-        )
-    elif known.until_ns + known.since_ns < least or known.busy_ns >= _BUSY_WITHOUT_CALLS * whole:
+    if before.ns + after.ns >= most:
+        title, evidence = _in_calls(known)
+    elif known.busy_ns >= _BUSY_WITHOUT_CALLS * whole:
         return
-    elif known.until_ns >= least:  # what creates a context need not be a recorded call
-        title = (
-            f"{of(known.until_ns, whole)} since the first CUDA call pass before the GPU's first work, "
-            f"{span(before.ns)} of them in CUDA calls; {worked}"
-        )
-        evidence["first_call_to_first_work_ns"] = known.until_ns
+    elif known.until_ns >= most:
+        title, evidence = _outside_calls(known)
+    elif known.until_ns + known.since_ns >= most:
+        title, evidence = _on_both_sides(known)
     else:
-        until, since = known.until_ns, known.since_ns
-        within = whole - until - since
-        title = (
-            f"All work on the GPU lies within {span(within)} of the {span(whole)} from the first CUDA call to the last: "
-            f"{span(until)} before it, {span(since)} after it."
-        )
-        evidence = {"first_call_to_first_work_ns": until, "last_work_to_last_call_ns": since}
-        evidence["work_within_ns"] = within
+        return
     yield run.finding(title, whole_ns=whole, **evidence)
+
+
+def _gpu_works(known: SetUp) -> str:
+    return f"the GPU works for {span(known.busy_ns)}."
+
+
+def _in_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+    """Return (title, evidence) where CUDA calls before the first work and after the last one took most of the
+    time."""
+    before, after = known.before, known.after
+    evidence = {
+        "before_first_work_ns": before.ns,
+        "gpu_works_ns": known.busy_ns,
+        "before_call_ns": before.most_ns,
+    }
+    afterwards = ""
+    if after.ns >= _AFTERWARDS * known.whole_ns:
+        afterwards = f", {span(after.ns)} after its last ({after.most} {span(after.most_ns)})"
+        evidence |= {"after_last_work_ns": after.ns, "after_call_ns": after.most_ns}
+    name = "set-up"
+    if 2 * known.before_in.ns > known.until_ns:  # the program itself counts it
+        name = f"in its own range {known.before_in.name}"
+    title = (
+        f"{of(before.ns, known.whole_ns)} pass in CUDA calls before the GPU's first work "
+        f"({before.most} {span(before.most_ns)}){afterwards}: {name}; {_gpu_works(known)}"
+    )
+    return title, evidence
+
+
+def _outside_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+    """Return (title, evidence) where most of the time passed before the first work, but not in recorded calls:
+    what creates a context need not be a recorded call."""
+    evidence = {
+        "before_first_work_ns": known.before.ns,
+        "gpu_works_ns": known.busy_ns,
+        "first_call_to_first_work_ns": known.until_ns,
+    }
+    title = (
+        f"{of(known.until_ns, known.whole_ns)} since the first CUDA call pass before the GPU's first work, "
+        f"{span(known.before.ns)} of them in CUDA calls; {_gpu_works(known)}"
+    )
+    return title, evidence
+
+
+def _on_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
+    """Return (title, evidence) where the times before the first work and after the last are most only
+    together."""
+    work_within_ns = known.whole_ns - known.until_ns - known.since_ns
+    evidence = {
+        "first_call_to_first_work_ns": known.until_ns,
+        "last_work_to_last_call_ns": known.since_ns,
+        "work_within_ns": work_within_ns,
+    }
+    title = (
+        f"All work on the GPU lies within {span(work_within_ns)} of the {span(known.whole_ns)} from the first CUDA call to "
+        f"the last: {span(known.until_ns)} before it, {span(known.since_ns)} after it."
+    )
+    return title, evidence
