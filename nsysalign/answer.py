@@ -283,7 +283,12 @@ class Answer:
 
 
 def answer(analysis: Analysis) -> Answer:
-    """The record of an analysis."""
+    """Return what every screen says of an analysis, as one record.
+
+    It makes a row for each label and each run (`_Rows`), chooses one of them to lead (`_leading`), takes the
+    sentence and the fixes from that row's finding (`_sentence`), and adds findings, remarks, notes and what the
+    numbers rest on.
+    """
     matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
     staged = staging(analysis.details).groupby("interval")["ns"].sum()
     staged = staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
@@ -361,7 +366,7 @@ def wrong_of(analysis: Analysis) -> list[Finding]:
 
 
 class _Rows:
-    """Rows of labels and runs, from the tables of an analysis."""
+    """Makes the rows of labels and runs from the tables of an analysis."""
 
     def __init__(
         self,
@@ -371,8 +376,9 @@ class _Rows:
         cold: np.ndarray,
         findings: Sequence[Finding],
     ) -> None:
-        """matrix: nanoseconds per interval and cause; busy: of these with GPU work; cold: first
-        calls."""
+        """`matrix`: ns by cause, int64 (intervals, causes); `busy`: per interval, how long (ns) the GPU worked in it;
+        `cold`: bool, per interval, whether it is a first call; `findings`: all findings, the most severe first.
+        """
         self._analysis, self._matrix, self._busy, self._cold = analysis, matrix, busy, cold
         self._predicted = {u.interval: u for u in analysis.unprofiled.itertuples(index=False)}
         self._others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
@@ -387,7 +393,9 @@ class _Rows:
         return self._short.get(label, sentences.spoken(label))
 
     def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
-        """In the order in which they are shown."""
+        """Return a row for each label in the order in which they are shown: the largest saving first, then the longest;
+        wrong timings and labels of libraries come last.
+        """
         own_ns = sum(label.steady_ns for label in labels if not label.library)
         measured_ns = own_ns or sum(label.steady_ns for label in labels) or 1
         spent = {label.name: self._spent(label) for label in labels}
@@ -407,7 +415,7 @@ class _Rows:
         return sorted(rows, key=place)
 
     def _spent(self, label: Label) -> tuple[Spent, Spent]:
-        """Over its intervals but for first calls, and over those."""
+        """Return (what the intervals of a label took without its first calls, what its first calls took)."""
         sums = []
         for first in (False, True):
             groups = [g for g in label.groups if (g not in label.steady) == first]
@@ -417,6 +425,14 @@ class _Rows:
         return sums[0], sums[1]
 
     def _of_label(self, label: Label, spent: tuple[Spent, Spent], measured_ns: int) -> LabelRow:
+        """Return the row of one label: its typical interval with its parts, and the verdict, words and sentence of its
+        finding.
+
+        spent: as `_spent` returns it
+        measured_ns: how long all labels together measured, of which savings are a share
+
+        The typical interval is that of the group that the finding is about, or else of the usual group.
+        """
         about = self._findings.get(label.name, [])
         finding = next((f for f in about if f.interval >= 0 and f.verdict), None)
         lead = next(
@@ -445,8 +461,13 @@ class _Rows:
         )
 
     def _of_groups(self, label: Label, about: Sequence[Finding]) -> tuple[Row, ...]:
-        """In the order of their totals, no two with one name.  Other timings' work earns no group its
-        sign."""
+        """Return a row for each group of a label that is shown, the one with the largest total first.
+
+        about: the findings of the label
+
+        The name of a row says in what the group differs from the others: "×100 two kernels slower".  If the label's
+        intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
+        """
         crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
         names = sentences.kind_names(groups, "")
@@ -467,6 +488,7 @@ class _Rows:
         return tuple(rows)
 
     def _of_group(self, label: Label, group: Group, name: str) -> Row:
+        """Return the row of one group, with the verdict and the words of its typical interval."""
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
         beside = elsewhere(group)
@@ -503,7 +525,9 @@ class _Rows:
         return table[(table["cause"] == cause) & table["interval"].isin(numbers)]
 
     def of_runs(self) -> list[LabelRow]:
-        """Of devices and streams as a whole: the longest first, whole devices before streams."""
+        """Return a row for each run: the longest device first, each before its streams.  Its sentence is the title of its
+        first finding that is a warning or an error; without one it says what the GPU did in the run.
+        """
         rows = []
         for run in self._analysis.runs.itertuples(index=False):
             about = self._findings.get(run.label, [])
@@ -538,7 +562,11 @@ class _Rows:
         return rows
 
     def _shown(self, kind: str, number: int) -> dict[str, Any]:
-        """What a row says of its interval."""
+        """Return the fields of `Row` that say what one interval consists of.
+
+        kind: the kind of its label
+        number: the interval
+        """
         interval = self._analysis.intervals.iloc[number]
         parts = dict(zip(CAUSES, self._matrix[number].tolist(), strict=True))
         gpu_ns = parts["kernel"] + parts["graph"]
@@ -566,6 +594,15 @@ class _Rows:
         spent: tuple[Spent, Spent],
         **same: Any,
     ) -> LabelRow:
+        """Return the row of a label or run.
+
+        interval: the number of the interval that the row shows
+        about: its findings
+        text: the verdict in words
+        saving_ns, measured_ns: what could be saved, and what was measured, of which that is a share
+        spent: as `_spent` returns it
+        same: the other fields of `LabelRow`, as they are there, and `kind`
+        """
         shown = self._shown(same.pop("kind"), interval)
         unprofiled_ns, no_prediction = None, ""
         if without := self._predicted.get(interval):
@@ -604,8 +641,12 @@ def _no_fault(row: LabelRow, usual: Mapping[str, Any]) -> LabelRow:
 
 
 def shorter(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """(file, label -> short name): where all labels are lines of one file its name is said once, and
-    they are `30-32`, `21 › 12-18`; no two are alike."""
+    """Return (file, label -> its short name).
+
+    If all labels are lines of one file, the file is said once, and the short names are the lines: `30-32`, or
+    `21 › 12-18` for lines 12 to 18 as called from line 21.  Otherwise the file is "", and the names are those that
+    sentences use.  No two short names are alike.
+    """
     spoken = {label: sentences.spoken(label) for label in labels}
     places = {label: _PLACES.match(safe_text(subject(label))) for label in labels}
     files = {place["file"] if place else "" for place in places.values()}
@@ -646,9 +687,18 @@ def _leading(
     wrong: Sequence[Finding],
     unknown: int,
 ) -> LabelRow | Finding | None:
-    """What the sentence is about: the label with the largest saving among valid ones; the run where
-    more can be saved of it, or where there is no label; a wrong timing where no valid label has
-    any saving.  of_runs: names of `runs_that_lead`."""
+    """Return what the sentence of the first screen is about: the row of a label, the row of the longest run, or the
+    finding of a wrong timing; None if nothing is known of any label.
+
+    labels, runs: their rows, in the order in which they are shown
+    of_runs: the names of the runs that may lead (`runs_that_lead`)
+    findings: all findings, the most severe first
+    wrong: the findings of wrong timings
+    unknown: how many calls issued work of which the trace has no row
+
+    Usually it is the valid label with the largest saving.  The run leads if more can be saved of it, if there is
+    no label, or if the labels are too small a part of it; a wrong timing leads if no label has any saving.
+    """
     if unknown:
         return None  # of no label it is known what ran in it
     own = [row for row in labels if not row.library]
@@ -691,7 +741,14 @@ def _sentence(
     row: LabelRow | None,
     findings: Sequence[Finding],
 ) -> tuple[str, Finding | None]:
-    """The sentence, and the finding whose fixes are shown with it.  row: whose interval is drawn."""
+    """Return (the sentence of the first screen, the finding whose fixes are shown with it or None).
+
+    leading: as `_leading` returns it
+    row: the row whose interval is drawn
+    findings: all findings, the most severe first
+
+    Lost records and failed calls come before everything else: what is said of the GPU is then not the whole of it.
+    """
     first = {finding.rule: finding for finding in reversed(findings)}
     if lost := first.get("lost-records"):
         # then nothing that is said of the GPU is the whole of it
@@ -757,7 +814,7 @@ def _of_run(
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:
-    """The row's interval with its pieces."""
+    """Return the interval of a row with its pieces."""
     table = analysis.segments  # sorted by interval
     bounds = np.searchsorted(table["interval"].to_numpy(), [row.interval, row.interval + 1])
     name, pieces = row.interval_name, table.iloc[slice(*bounds)]
@@ -768,7 +825,9 @@ def _proof(analysis: Analysis, row: LabelRow) -> Proof:
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:
-    """Which intervals are first calls, bool per interval; none of a label that has no others."""
+    """Return, per interval, whether it is a first call (bool).  If all intervals of a label are first calls, none of
+    them counts as one.
+    """
     first = analysis.groups[analysis.groups["role"] == FIRST]
     all_of = analysis.groups.groupby("label", sort=False)["role"].agg(lambda r: (r == FIRST).all())
     first = first[~first["label"].map(all_of).astype(bool)]
@@ -779,8 +838,13 @@ def cold_intervals(analysis: Analysis) -> np.ndarray:
 
 
 def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str, str]:
-    """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle
-    for long, first calls apart, how to record them."""
+    """Return label -> what its CPU did while the stream waited for it, in words: a text for each view (Python
+    functions, NVTX ranges, OS calls) that knows something.
+
+    spent: label -> what its intervals took without first calls
+
+    If nothing is known although the stream was idle for long, the text says how to record it.  The text may be "".
+    """
     sampled = bool(analysis.host_activity["samples"].any())
     sentences = {}
     for label, rows in analysis.host_activity.groupby("label", sort=False):
@@ -811,7 +875,9 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
 
 
 def _findings(analysis: Analysis) -> list[Finding]:
-    """All of them: the program's own first, the most severe first."""
+    """Return all findings as plain records whose texts are safe to print: the program's own before those about
+    libraries, and among these the most severe first.
+    """
     findings = []
     libraries = set(analysis.labels["label"][analysis.labels["library"].astype(bool)])
     table = analysis.findings.itertuples(index=False)
@@ -844,8 +910,11 @@ def _findings(analysis: Analysis) -> list[Finding]:
 
 
 def _fixes(rule: str, measuring: str, faster: str) -> Iterator[Fix]:
-    """A sentence and its whole code: "Do this:   code".  Two kinds of advice: what makes the number
-    the GPU's own makes nothing faster."""
+    """Yield a fix for each advice of a finding, as a sentence and its code: "Do this:   code" is split at the three
+    blanks.
+
+    measuring: how to measure right, "" for none; faster: what makes the program faster, "" for none
+    """
     right = rule in _MEASURED_RIGHT or not rule
     purposes = {"measure it right" if right else "measure the GPU only": measuring}
     purposes["make it faster"] = faster
@@ -856,8 +925,13 @@ def _fixes(rule: str, measuring: str, faster: str) -> Iterator[Fix]:
 
 
 def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
-    """What is said first comes first: errors, then warnings, then notes, by loss; about libraries
-    last; of equally severe ones those about the label `first`."""
+    """Return findings in groups, those of one rule with the same advice together.
+
+    first: the label that leads
+
+    Errors come first, then warnings, then information; those about libraries come last.  Of equally severe groups
+    the one about `first` leads, then the one that loses most.
+    """
     alike: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in findings:
         alike.setdefault((finding.rule, finding.advice), []).append(finding)
@@ -877,9 +951,12 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
 def _remarks(
     analysis: Analysis, labels: Sequence[Label], cold: np.ndarray, short: Callable[[str], str]
 ) -> tuple[str, ...]:
-    """What happened once, in a line: the time in which a first call was open, however nested, and in
-    which label most of it; why nothing that the program timed is there;
-    and whether there was a run without nsys."""
+    """Return the lines below the table of the first screen: how long first calls took, what the run says of itself
+    traced and untraced, and why nothing is there that the program timed.
+
+    cold: bool, per interval, whether it is a first call
+    short: label -> its short name
+    """
     first = cold & ~analysis.intervals["library"].to_numpy(dtype=bool)
     own = analysis.intervals[first]
     once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
@@ -914,8 +991,12 @@ def _none_was_read(analysis: Analysis) -> bool:
 
 
 def _turns(analysis: Analysis, short: Callable[[str], str]) -> list[str]:
-    """What the run says of itself traced and untraced: labels that another side limits untraced come
-    first, then those with most time; what is left out."""
+    """Return what a run says of itself that was traced only part of the time: labels that are limited by something
+    else while they are traced, then both times of the _MOST_TURNS longest labels, and how many intervals were
+    left out.
+
+    short: label -> its short name
+    """
     table = analysis.baseline[analysis.baseline["profiled_count"] > 0]
     table = table.assign(total=table["profiled_ns"] * table["profiled_count"])
     table = table.sort_values("total", ascending=False, kind="stable")
@@ -987,8 +1068,16 @@ def _nothing_measured(analysis: Analysis) -> str:
 
 
 def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.ndarray) -> Headline:
-    """Of the longest run, else of all intervals of the labels `own`: its parts, when the GPU worked,
-    and how much of it was timed: findings are not about the rest."""
+    """Return a sentence on the run as a whole, with its time and its parts: when the GPU worked, what the rest of the
+    time was, and how much of it the program's intervals cover.
+
+    own: the labels of the program itself
+    matrix: ns by cause, int64 (intervals, causes)
+    busy: per interval, how long (ns) the GPU worked in it
+
+    It is about the longest run, or about all intervals of `own` if there is no run, or if most of the run is
+    unknown because the trace was cut from a longer one.
+    """
     intervals = analysis.intervals
     start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
@@ -1029,9 +1118,12 @@ def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.nd
 
 
 def _shares(parts: dict[str, int], worked: int, between: int) -> str:
-    """How much of the time the GPU worked, and the largest parts of the rest, in words.
+    """Return how much of the time the GPU worked, and the largest parts of the rest, in words.
 
-    parts: ns by cause; worked: ns; between: ns between the nodes of graphs, in which it did not work."""
+    parts: ns by cause
+    worked: for how long (ns) the GPU worked
+    between: for how long (ns) it ran nothing between the nodes of CUDA graphs
+    """
     total = sum(parts.values())
     idle = {DISPLAY[cause]: ns for cause, ns in parts.items() if cause not in OPERATION_KINDS}
     idle["staging of copies"] = sum(parts[cause] for cause in OPERATION_KINDS) - worked - between
@@ -1045,7 +1137,9 @@ def _shares(parts: dict[str, int], worked: int, between: int) -> str:
 
 
 def _about(analysis: Analysis) -> dict[str, str]:
-    """What is known of it, by what it is called."""
+    """Return name -> what the numbers rest on, in words: GPU, driver, recorder, clock, how many intervals were
+    measured, and how exactly they were placed.  What is not known is left out.
+    """
     info, measured, clocks = analysis.trace, analysis.measured, analysis.gpu_clocks
     library = measured["library"].to_numpy(bool)
     if library.all():  # the program asked a library to time: these are its own

@@ -272,11 +272,12 @@ class Case:
         return 2 * sum(self.others.values()) >= self.sums.waiting > 0
 
     def avoidable(self) -> dict[str, int]:
-        """Return how long (ns), over the whole group, the time need not have been, by what took it.
+        """Return, by what took it, how long (ns) the intervals of the group need not have lasted: a dict with the keys
+        cpu, calls, sync, launches, copies and waiting.
 
-        All parts count but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, and waiting on purpose; together they are never more than the time in which the
-        GPU did not work.  Of a slow group only the excess counts.
+        All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
+        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work; of a slow
+        group none is more than the excess over the label's usual time.
         """
         sums = self.sums
         parts = {

@@ -73,11 +73,10 @@ _INFLATION = 0.05
 
 
 def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
-    """Return one finding per label, those of runs and add-ons, and remarks.
+    """Return everything that is found in an analysis: a finding for each label, those of rules about runs and of
+    add-ons, and remarks.  The most severe findings come first, then those that lose most.
 
-    Findings are sorted by severity and loss.
-
-    segments_of: interval numbers, ascending -> the segments of these intervals
+    segments_of: interval numbers, rising -> the segments of these intervals
     """
     facts = Facts(evidence, segments_of)
     facts.runs = [Run(facts, row) for row in facts.runs]
@@ -107,7 +106,12 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
 
 
 def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """Yield (rule, finding) for each label."""
+    """Yield (rule, finding) once for each label.
+
+    The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
+    takes most of the time that need not be (`_story`).  Two sentences may be added: what the same lines take where
+    they are called elsewhere, and what the label takes without nsys.
+    """
     matrix, clocks = parts_matrix(facts.analysis)[: facts.count], interval_clocks(facts)
     labels = [label for label in facts.labels if not label.inside]
     facts.read(group for label in labels for group in shown_groups(label)[:1])
@@ -152,9 +156,12 @@ def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
 
 
 def quicker_calls(cases: list[Case]) -> dict[str, Case]:
-    """Return label -> the quickest other label that measured the same lines from another caller.
+    """Return label -> the case of the quickest other label that measured the same lines of code from another caller.
 
-    Only where the GPU does the same work for as long in both, and yet the label takes longer.
+    cases: the leading case of each label
+
+    Only labels for which the GPU does the same work for about as long, and which yet take longer by QUICKER, are
+    in the result.
     """
     alike: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
@@ -181,6 +188,10 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
 
 
 def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
+    """Return (rule, finding) of a label whose number means something else.
+
+    reason: why that is so; the finding's severity and advice follow from it
+    """
     name = sentences.spoken(case.label.name)
     title = f"{name} {reason.text}."
     severity = (
@@ -240,7 +251,14 @@ def _without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
 
 
 def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
-    """Return (rule, finding) of a label whose numbers mean what they say."""
+    """Return (rule, finding) of a label whose numbers mean what they say: how long it takes, what takes most of the
+    time that need not be, and what to do about it.
+
+    case: the group that leads
+    matrix: ns by cause, int64 (intervals, causes)
+
+    The title tells of one group, or of several if the label has several kinds of timings.
+    """
     label, numbers = case.label, Numbers()
     cause = cause_of(case)
     rule, word = rule_of(case, cause), case.word
@@ -291,10 +309,12 @@ def _lasts(case: Case) -> int:
 
 
 def cause_of(case: Case) -> str:
-    """Return what takes most of the avoidable time, as `Case.avoidable` names it, '' for nothing.
+    """Return what takes most of the avoidable time of a group: cpu, calls, sync, launches, copies or waiting
+    (`Case.avoidable`), "" if nothing takes enough.
 
-    If the CPU waits for the GPU between launches, that is the cause: no launch behind the wait can
-    be made ahead of time.
+    If the CPU waits for the GPU between launches, the cause is sync: no launch behind the wait can be made
+    ahead of time.  If very many launches are made one by one, it is launches, though the CPU's own code lies
+    between them.
     """
     if not case.late:
         return ""
@@ -317,9 +337,9 @@ def cause_of(case: Case) -> str:
 
 
 def rule_of(case: Case, cause: str) -> str:
-    """Return the name of the rule that a label's finding belongs to.
+    """Return the name of the rule that a label's finding belongs to, one of `rules.OF_LABELS` or "host-timer".
 
-    cause: what takes most of the avoidable time (`cause_of`)
+    cause: what takes most of the avoidable time (`cause_of`), "" for nothing
     """
     if _first_call(case) or case.first_ones:
         return "module-load"
@@ -525,7 +545,9 @@ def _of_intervals(found: list[tuple[str, Finding]], count: int) -> pd.Series:
 
 
 def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
-    """Return a row of `frames.FINDINGS`; advice in torch code goes to torch programs only."""
+    """Return a finding as a row of `frames.FINDINGS`: numbers are rounded, empty evidence is left out, and advice in
+    torch code is left out for programs that do not use torch.
+    """
     measuring, better, code = finding.advice
     if not facts.torch and "torch" in measuring:
         measuring = _CODE.sub(".", measuring)

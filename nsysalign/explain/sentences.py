@@ -113,9 +113,10 @@ _BYTES = re.compile(r"[\d.,]+ [kMG]?B")
 
 
 def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = False) -> str:
-    """Return how long a label takes and why, in sentences about the typical interval of a group.
+    """Return sentences on one group of a label, by its typical interval: how long it takes, and why.
 
-    cause: what takes most of the avoidable time (`Case.avoidable`), '' for nothing
+    cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+    numbers: each number that the sentences print is noted in its evidence
     first: whether it is a first call that was timed
     """
     typical, word = case.group.typical_ns, case.word
@@ -232,7 +233,12 @@ def _recording(case: Case, numbers: Numbers) -> str:
 
 
 def why(case: Case, cause: str, numbers: Numbers) -> str:
-    """Return why the GPU did not work in the typical interval."""
+    """Return a sentence on why the GPU did not work in the typical interval: for how long it was idle, and what the
+    CPU did meanwhile.
+
+    cause: what takes most of the avoidable time, one of the keys of `Case.avoidable`
+    numbers: each number that the sentence prints is noted in its evidence
+    """
     idler = "Its stream" if case.others else "The GPU"
     idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
     if case.on_host:
@@ -333,7 +339,11 @@ def _launches(case: Case, numbers: Numbers) -> str:
 
 
 def _copies(case: Case, numbers: Numbers) -> str:
-    """Return share, direction, memory, bytes and speed of the copies in the typical interval."""
+    """Return a clause on the copies of the typical interval: their share of its time, and of the largest ones bytes,
+    direction, memory and speed (or, of pageable memory, for how much of the time the CPU stages them).
+
+    numbers: each number that the clause prints is noted in its evidence
+    """
     ns = case.ns("memcpy", "memset")
     share = numbers.share("typical_copies", ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
@@ -409,10 +419,13 @@ def _behind_others(case: Case, numbers: Numbers) -> str:
 def of_several_groups(
     label: Label, lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
 ) -> str:
-    """Return how many intervals a label has and what they take together, the group that matters
-    with its share, and the other groups.
+    """Return sentences on a label that has several kinds of timings: how many timings there are and what they take
+    together, the group that leads with its share of that, then the other groups, as many as there is room for.
 
-    sums: the number of a group -> its sums
+    lead: the case of the group that leads
+    shown: the groups that have a row each, the one that leads among them
+    sums: number of a group -> what its typical interval spent its time on
+    numbers: each number that the sentences print is noted in its evidence
     """
     whole, group = label.steady_ns, lead.group
     count = sum(g.count for g in label.steady)
@@ -583,8 +596,12 @@ def _most(text: str, part: int, whole: int) -> str:
 
 
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
-    """Return in a few words what a group's time is, with a share: "97 % kernels", "CPU outside CUDA
-    99 % (garbage collection)".
+    """Return in a few words what most of a group's time is, with its share: "97 % kernels", "CPU outside CUDA
+    99 % (garbage collection)".  The second largest part is added if it takes a quarter or more.
+
+    sums: what its typical interval spent its time on
+    numbers: each number that the words hold is noted in its evidence
+    brief: whether only the largest part is named
     """
     if group.empty == group.count:
         return "no GPU work in it"
@@ -684,8 +701,12 @@ def between_nodes_ns(kernels: pd.DataFrame, label: str, graph_ns: int) -> int:
 
 
 def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, int]) -> str:
-    """Return for how long the GPU worked in a run and on what, and why not if it worked for little
-    of it.
+    """Return sentences on a run as a whole: how long it takes, for how long the GPU worked in it, the three largest
+    reasons for its idle time, and its largest kernel.  The reasons are left out if it worked nearly all the time,
+    the kernel if it worked for less than half of it.
+
+    label, interval: the run's label and the number of its interval
+    parts: the run's ns by cause
     """
     whole = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
@@ -796,8 +817,12 @@ def _fits(behind: str, text: str) -> bool:
 
 
 def words(group: Group, sums: Sums, cause: str = "", elsewhere: float = 0.0) -> str:
-    """The verdict of a group in words with its number, at most 24 letters.  cause: as in `Case.avoidable`;
-    elsewhere: as `verdict.elsewhere`."""
+    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "CPU late, 34 %".
+
+    sums: what its typical interval spent its time on
+    cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+    elsewhere: which share of its time it waited for kernels of its own on other streams (`verdict.elsewhere`)
+    """
     word = word_of(sums, elsewhere)
     late = sums.share(sums.late)
     if group.empty == group.count:

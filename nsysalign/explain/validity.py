@@ -84,7 +84,10 @@ def _steady(case: Case, name: str) -> tuple[int, int]:
 
 
 def _nothing_inside(case: Case) -> Reason | None:
-    """Return the reason that no work was issued between the two readings and none ran, if so."""
+    """Return the reason that no work was issued between the two readings and none ran, None if that is not so.
+
+    By kind it is: an empty event pair (its own cost), CPU time without GPU work, or a wrong timing.
+    """
     empty, count = _steady(case, "empty")
     if not count or empty < TYPICAL_SHARE * count or not case.group.empty:
         return None
@@ -108,8 +111,8 @@ def _nothing_inside(case: Case) -> Reason | None:
 
 
 def _ended_later(case: Case) -> Reason | None:
-    """Return the reason that most of the work issued inside ended after the second reading, if so:
-    the reading is not ordered behind the work.
+    """Return the reason that most of the work which was issued inside ended after the second reading, None if that
+    is not so: the reading does not wait for the work.
     """
     late, count = _steady(case, "late")
     if case.label.kind == "nvtx" or not count:
@@ -140,8 +143,8 @@ def _escaped(case: Case) -> bool:
 
 
 def _not_ordered(case: Case) -> Reason | None:
-    """Return the reason that the timed stream ran nothing and its end is not ordered behind the
-    streams that did the work, if so: that the work ended before it was luck.
+    """Return the reason that the timed stream ran nothing, and that its end record does not wait for the streams
+    which did the work; None if that is not so.  That the work ended before the record was luck.
     """
     facts, intervals = case.facts, case.group.intervals
     inferred = facts.column("method")[case.group.typical] == "inferred"
@@ -162,8 +165,8 @@ def _not_ordered(case: Case) -> Reason | None:
 
 
 def _two_streams(case: Case) -> Reason | None:
-    """Return the reason that start and end lie on different streams that no wait joins, if so: the
-    time between them is not the duration of the work on either stream.
+    """Return the reason that start and end are recorded on different streams that no wait joins; None if that is not
+    so.  The time between them is not the duration of the work on either stream.
     """
     apart, count = _steady(case, "two_streams")
     if (
@@ -242,9 +245,10 @@ def _fill_inside(case: Case) -> Reason | None:
 
 
 def _overlapping(case: Case) -> Reason | None:
-    """Timings of one label that overlap on one stream: most of what runs in one of them runs in others,
-    too.  A stream runs one piece of work after the other: together they had no more than the time in
-    which at least one of them was open.
+    """Return the reason that the timings of a label overlap on one stream, None if they do not.
+
+    Most of what runs in one of them runs in others, too.  A stream runs one piece of work after the other, so that
+    together they had no more than the time in which at least one of them was open.
 
     timing 1   [ A1 | B1 | C1 | A2 )              shared out it is span / count each
     timing 2        [ B1 | C1 | A2 | B2 )
@@ -290,10 +294,12 @@ def spread(case: Case) -> Reason | None:
 
 
 def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
-    """Return the reason that the clock changed the measured time, if it did.
+    """Return the reason that the clock of the GPU changed the measured time, if it did; None if not.
 
-    Either the GPU could not run as fast as requested (power, heat, hardware) and its kernels took
-    longer, or its clock changed between the intervals and its kernels follow it.
+    clocks: what the clock samples say about each interval
+
+    There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
+    intervals or more, or its clock differed between intervals and the kernels' times follow it.
     """
     steady = [g.intervals for g in case.label.steady if g.work == case.group.work]
     numbers = np.sort(np.concatenate(steady))
@@ -348,9 +354,11 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
 
 
 def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
-    """Yield (label, reason) where the same kernels, alone and steady, take longer in this label
-    than in another one.
+    """Yield (label, reason) for each label whose kernels take longer than the same kernels in another label.
 
+    cases: the leading case of each label
+
+    Compared are labels of one kind of work, whose kernels run alone and take about the same time in all intervals.
     The usual cause is a cold L2 cache in one label and a warm one in the other.
     """
     sets: dict[tuple[Any, ...], list[tuple[float, np.ndarray, Case]]] = {}

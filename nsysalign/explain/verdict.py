@@ -102,10 +102,13 @@ class Sums:
 
 
 def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
-    """Return the sums of a group.
+    """Return what the intervals of a group spent their time on, added up (ns).
 
-    kind:      the kind of its label
+    kind:      the kind of its label: event, host or nvtx
     intervals: `frames.INTERVALS`, numbered by position
+
+    Launch latency and event overhead count as `floor` up to FLOOR_NS for each interval.  What exceeds it is
+    waiting, as far as the trace has no name for it, and else latency.
     """
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
@@ -143,12 +146,14 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
 
 
 def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
-    """Return the sums of one interval of a group.
+    """Return what one interval of a group spent its time on (ns).
 
-    parts:  its nanoseconds by cause
+    sums:   the sums of the whole group
+    parts:  the interval's ns by cause
     gpu_ns: how long kernels ran in it
 
-    What the parts do not say is taken from the group, by its share.
+    How its kernels, copies and overhead divide into collectives, copies on the device and waiting is not known of
+    one interval: they divide in it as they do in the group.
     """
     kernels = max(sums.gpu + sums.collectives, 1)
     collectives = gpu_ns * sums.collectives // kernels
@@ -186,8 +191,12 @@ def elsewhere(group: Group) -> float:
 
 
 def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
-    """The verdict of a group whose numbers mean what they say, from those of its typical interval, and
-    from what the function above says of it."""
+    """Return the verdict word of a group whose numbers mean what they say.
+
+    sums:      those of its typical interval
+    elsewhere: which share (0 to 1) of the time it waited for kernels that it launched on other streams: time in
+               which the GPU works for it
+    """
     share = sums.share
     late = sums.late
     if sums.whole <= 0:
