@@ -193,11 +193,9 @@ predict/unprofiled.py: here most of other own some
 registry.py: several
 show/baseline.py: both others there
 show/diff.py: both more most
-show/html.py: own said
-show/notebook.py: said
-show/payload.py: every few more rest said
+show/html.py: own
 show/perfetto.py: what
-show/screen.py: both each most of other others said several what
+show/screen.py: most of other others several
 show/waterfall.py: most what
 split/groups.py: each nothing rest
 split/issued.py: nothing which
@@ -213,9 +211,6 @@ answer.py:answer
 explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
-show/payload.py:payload
-show/screen.py:_picture
-show/screen.py:_table
 split/issued.py:work_of
 trace/kineto.py:_finish
 trace/kineto.py:_ranges

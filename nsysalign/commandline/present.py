@@ -246,7 +246,7 @@ def store(analysis: Analysis, output: Path, answer: Answer | None = None) -> Non
     database.write(analysis, output / DATABASE)
     head = {"format": "nsysalign-answer", "version": 3}
     write_text(output / ANSWER, to_json(head | asdict(answer)) + "\n")
-    html.write(analysis, output / PAGE, said=answer)
+    html.write(analysis, output / PAGE, answer=answer)
 
 
 def printed(

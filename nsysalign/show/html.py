@@ -46,18 +46,18 @@ def write(
     analysis: Analysis,
     path: str | os.PathLike[str],
     focus: int | None = None,
-    said: Answer | None = None,
+    answer: Answer | None = None,
 ) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens
-    with; `said`: the analysis' answer, if the caller has it."""
-    write_text(path, page(analysis, focus, run_name(path), said))
+    with; `answer`: the analysis' answer, if the caller has it."""
+    write_text(path, page(analysis, focus, run_name(path), answer))
 
 
 def page(
-    analysis: Analysis, focus: int | None = None, run: str = "", said: Answer | None = None
+    analysis: Analysis, focus: int | None = None, run: str = "", answer: Answer | None = None
 ) -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
-    data = payload(analysis, said, focus, run)
+    data = payload(analysis, answer, focus, run)
     markup = {"headline": data["screen"]["sentence"], "about": data["about"]}
     return assemble(ANALYSIS, data, {name: html.escape(text) for name, text in markup.items()})
 

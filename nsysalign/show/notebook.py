@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
-from nsysalign.answer import LabelRow, answer
+from nsysalign.answer import LabelRow
+from nsysalign.answer import answer as answer_of
 from nsysalign.causes import CAUSE_TABLE, CAUSES, COLUMNS, DISPLAY
 from nsysalign.errors import UsageError
 from nsysalign.explain.verdict import SIGNS
@@ -129,25 +130,25 @@ def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
 def fragment(analysis: model.Analysis) -> str:
     """Return the sentence, the fixes and the table of labels as HTML for notebooks.  Every value is escaped;
     there is no script, and style is inline."""
-    said = answer(analysis)
+    answer = answer_of(analysis)
 
     def text(value: str) -> str:
         return html.escape(safe_text(value))
 
-    columns = [column for column in COLUMNS if any(row.columns_ns[column] for row in said.labels)]
-    with_prediction = any(row.unprofiled_ns for row in said.labels)
+    columns = [column for column in COLUMNS if any(row.columns_ns[column] for row in answer.labels)]
+    with_prediction = any(row.unprofiled_ns for row in answer.labels)
     heads = ["label", "", "n", "event us", *(f"{column} us" for column in columns)]
     if with_prediction:
         heads.append("unprofiled us")
     heads.append("verdict")
-    lines = [f"<p><b>{text(said.sentence)}</b></p>"]
+    lines = [f"<p><b>{text(answer.sentence)}</b></p>"]
     lines += [
         f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text(fix.code)}</code></p>"
-        for fix in said.fixes
+        for fix in answer.fixes
     ]
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
     lines.append("</tr></thead><tbody>")
-    for row in said.labels:
+    for row in answer.labels:
         numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
         numbers += [fixed(row.columns_ns[column]) for column in columns]
         if with_prediction:
@@ -157,7 +158,7 @@ def fragment(analysis: model.Analysis) -> str:
         cells.append(("left", f"{SIGNS[row.verdict]} {text(row.words)}"))
         row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)
         lines.append(f'<tr title="{text(row.sentence)}">{row_html}</tr>')
-    about = f"{said.trust}; times of the median interval of each label"
+    about = f"{answer.trust}; times of the median interval of each label"
     return "\n".join([*lines, f"</tbody></table><p>{text(about)}</p>"])
 
 

@@ -17,10 +17,10 @@ from nsysalign.answer import (
     Answer,
     LabelRow,
     Row,
-    answer,
     cold_intervals,
     of_devices,
 )
+from nsysalign.answer import answer as answer_of
 from nsysalign.causes import CAUSE_TABLE, CAUSES, COLUMN_FILLS, COLUMNS, DISPLAY
 from nsysalign.explain.verdict import GPU, SIGNS
 from nsysalign.label import Label
@@ -54,110 +54,186 @@ _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
 
 
 def payload(
-    analysis: Analysis, said: Answer | None = None, focus: int | None = None, run: str = ""
+    analysis: Analysis, answer: Answer | None = None, focus: int | None = None, run: str = ""
 ) -> dict[str, Any]:
     """Return the page's data: plain objects with integer nanoseconds, and texts without control characters.
 
-    said: the answer of the analysis; None if the caller has not made it
+    answer: the answer of the analysis; None if the caller has not made it
     focus: the number of the interval that the page opens with; None for no certain one
     run: the name of the run, which is used if the path of the trace does not name it
+
+    Everything but the timelines is made first, because the timelines get the room that is left.
     """
-    said = said or answer(analysis)
-    matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
-    present = [c for c, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns]
-    first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
-    origin = clocks["origin"] if clocks else first
-    cold, of_labels = cold_intervals(analysis), roles(analysis)
-    positions_of = analysis.intervals.groupby("label", sort=False).indices
+    answer = answer or answer_of(analysis)
+    clocks = page_clocks(analysis)
+    fixes = advice(answer)
+    labels = _labels(analysis, answer, fixes)
+    intervals = analysis.intervals
+    first_start = int(intervals["start_ns"].min()) if len(intervals) else 0
+    origin = clocks["origin"] if clocks else first_start
+    matrix = parts_matrix(analysis)
+    present = [cause for cause, ns in zip(CAUSES, matrix.T, strict=True) if ns.any()] or ["kernel"]
+    runs = _runs(analysis, answer, matrix, present, origin)
+    room = MAX_BYTES - len(to_json([runs, clocks]))
+    wanted = _wanted_timelines(analysis, answer, focus)
+    held = timelines(analysis, wanted, max(LEAST_TIMELINES, room))
+    data = {
+        "title": title(analysis, run),
+        "about": described(analysis),
+        "recorder": analysis.trace.by.title,
+        "screen": _first_screen(answer),
+        "headline": {
+            "text": answer.headline.text,
+            "elapsed": answer.headline.elapsed_ns,
+            "parts": answer.headline.parts_ns,
+        },
+        "environment": [*answer.about.items()],
+        "notes": answer.notes,
+        "causes": cause_looks(present),
+        "columns": COLUMNS,
+        "cards": [
+            asdict(group) | {"lost": group.loss_ns, "library": group.library}
+            for group in answer.groups
+        ],
+        "next": answer.next,
+        "focus": focus,
+        "labels": labels,
+        "runs": runs,
+        "kernels": _kernels(analysis),
+        "everything": _everything(analysis, [row.label for row in answer.labels]),
+        "source": answer.source,
+        "answers": _answers(analysis),
+        "baseline": baseline.page_table(analysis),
+        "unaligned": [vars(unplaced) for unplaced in answer.unplaced],
+        "wholes": _wholes(analysis, answer, fixes, held, origin),
+        "clocks": clocks,
+        "holds": _holds(analysis, held),
+    }
+    of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
+    return plain_texts(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+
+
+def _first_screen(answer: Answer) -> dict[str, Any]:
+    """Return what stands at the top of the page: the sentence, its fixes, and what is wrong."""
+    proof = answer.proof
+    return {
+        "sentence": answer.sentence,
+        "fixes": [vars(fix) for fix in answer.fixes],
+        "label": proof.label if proof else "",
+        "interval": proof.interval if proof else None,
+        "remarks": [text for text in (*answer.remarks, answer.lost) if text],
+        "wrong": [vars(wrong) | {"sentence": wrong.sentence} for wrong in answer.wrong],
+        "warnings": sum(SIGNS[row.verdict] == "!" for row in answer.labels),
+        "right": sum(row.verdict == GPU for row in answer.labels),
+    }
+
+
+def _labels(
+    analysis: Analysis, answer: Answer, fixes: Mapping[str, list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return what the page shows of each label besides its intervals, in the order of the answer.
+
+    fixes: label -> its fixes, as `advice` returns them
+    """
+    cold = cold_intervals(analysis)
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
-    fixes, grouped = advice(said), {label.name: label for label in analysis.grouped}
-    reasons = {wrong.label: wrong.reason for wrong in said.wrong}
-    labels, runs = [], []
-    any_predicted = any(row.unprofiled_ns for row in said.labels)
-    for row in said.labels:
+    positions_of = analysis.intervals.groupby("label", sort=False).indices
+    groups_of = {label.name: label for label in analysis.grouped}
+    roles_of = roles(analysis)
+    reasons = {wrong.label: wrong.reason for wrong in answer.wrong}
+    any_predicted = any(row.unprofiled_ns for row in answer.labels)
+    labels = []
+    for row in answer.labels:
         positions = positions_of[row.label]
-        warm = elapsed[positions[~cold[positions]]]
-        kinds = _kinds(row, grouped[row.label])
-        about = _label(row, warm if len(warm) else elapsed[positions])
+        warm = positions[~cold[positions]]
+        kinds = _kinds(row, groups_of[row.label])
+        about = _label(row, elapsed[warm if len(warm) else positions])
         about |= {
-            "roles": of_labels[row.label]._asdict(),
+            "roles": roles_of[row.label]._asdict(),
             "fixes": fixes.get(row.label, []),
             "reason": reasons.get(row.label, ""),
             "kinds": [*dict.fromkeys(kinds.values())],
             "predicted": _predicted(row, any_predicted),
         }
         labels.append(about)
-        columns = _run(analysis, row.label, positions, matrix, present or ["kernel"], origin)
+    return labels
+
+
+def _runs(
+    analysis: Analysis, answer: Answer, matrix: np.ndarray, present: list[str], origin: int
+) -> list[dict[str, Any]]:
+    """Return the intervals of each label in columns, in the order of the answer's labels.
+
+    matrix, present, origin: as in `_run`
+    """
+    positions_of = analysis.intervals.groupby("label", sort=False).indices
+    groups_of = {label.name: label for label in analysis.grouped}
+    runs = []
+    for row in answer.labels:
+        positions = positions_of[row.label]
+        kinds = _kinds(row, groups_of[row.label])
+        columns = _run(analysis, row.label, positions, matrix, present, origin)
         runs.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
-    # The intervals whose timelines the page needs, by priority: the requested one; the one that proves the
-    # sentence; whole runs; those of findings; the median, slowest and first of each label; all others.
-    wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
-    wanted = [focus] if focus is not None else []
-    wanted += [said.proof.interval] if said.proof else []
-    wanted += wholes["interval"].tolist()
-    wanted += [finding.interval for group in said.groups for finding in group.findings]
-    wanted += [of_labels[row.label][role] for role in range(3) for row in said.labels]
-    few = [row.label for row in said.labels if row.count <= MOST_OPENED]
-    every = analysis.measured[analysis.measured["label"].isin(few)]["interval"]
-    wanted += every.head(MOST_PICTURES).tolist()
-    rest = MAX_BYTES - len(to_json([runs, clocks]))
-    held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
-    of_run = {row.interval: row for row in said.runs}
-    data = {
-        "title": title(analysis, run),
-        "about": described(analysis),
-        "recorder": analysis.trace.by.title,
-        "screen": {
-            "sentence": said.sentence,
-            "fixes": [vars(fix) for fix in said.fixes],
-            "label": said.proof.label if said.proof else "",
-            "interval": said.proof.interval if said.proof else None,
-            "remarks": [text for text in (*said.remarks, said.lost) if text],
-            "wrong": [vars(wrong) | {"sentence": wrong.sentence} for wrong in said.wrong],
-            "warnings": sum(SIGNS[row.verdict] == "!" for row in said.labels),
-            "right": sum(row.verdict == GPU for row in said.labels),
-        },
-        "headline": {
-            "text": said.headline.text,
-            "elapsed": said.headline.elapsed_ns,
-            "parts": said.headline.parts_ns,
-        },
-        "environment": [*said.about.items()],
-        "notes": said.notes,
-        "causes": cause_looks(present or ["kernel"]),
-        "columns": COLUMNS,
-        "cards": [
-            asdict(group) | {"lost": group.loss_ns, "library": group.library}
-            for group in said.groups
-        ],
-        "next": said.next,
-        "focus": focus,
-        "labels": labels,
-        "runs": runs,
-        "kernels": _kernels(analysis),
-        "everything": _everything(analysis, [row.label for row in said.labels]),
-        "source": said.source,
-        "answers": _answers(analysis),
-        "baseline": baseline.page_table(analysis),
-        "unaligned": [vars(unplaced) for unplaced in said.unplaced],
-        "wholes": [
-            {
-                "number": int(whole.interval),
-                "name": whole.label,
-                "elapsed": int(whole.elapsed_ns),
-                "start": (int(whole.start_ns) - origin) / 1e3,
-                "parts": of_run[int(whole.interval)].parts_ns,
-                "sentence": of_run[int(whole.interval)].sentence,
-                "fixes": fixes.get(whole.label, []),
-            }
-            for whole in wholes.itertuples(index=False)
-            if str(whole.interval) in held.intervals
-        ],
-        "clocks": clocks,
-        "holds": _holds(analysis, held),
-    }
-    of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
-    return plain_texts(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+    return runs
+
+
+def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> list[int]:
+    """Return the numbers of the intervals whose timelines the page needs, the most important first.
+
+    These are the requested one, the one that proves the sentence, whole runs (the longest first), those of
+    findings, the median, slowest and first of each label, and all intervals of labels that have few.
+
+    focus: the number of the requested interval, None for none
+    """
+    roles_of = roles(analysis)
+    findings = [finding for group in answer.groups for finding in group.findings]
+    with_few = [row.label for row in answer.labels if row.count <= MOST_OPENED]
+    others = analysis.measured[analysis.measured["label"].isin(with_few)]
+    return [
+        *([focus] if focus is not None else []),
+        *([answer.proof.interval] if answer.proof else []),
+        *_devices(analysis)["interval"].tolist(),
+        *(finding.interval for finding in findings),
+        *(roles_of[row.label].median for row in answer.labels),
+        *(roles_of[row.label].slowest for row in answer.labels),
+        *(roles_of[row.label].first for row in answer.labels),
+        *others["interval"].head(MOST_PICTURES).tolist(),
+    ]
+
+
+def _devices(analysis: Analysis) -> pd.DataFrame:
+    """Return the runs of whole devices (`frames.INTERVALS`), the longest first."""
+    return of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
+
+
+def _wholes(
+    analysis: Analysis,
+    answer: Answer,
+    fixes: Mapping[str, list[dict[str, Any]]],
+    held: Timelines,
+    origin: int,
+) -> list[dict[str, Any]]:
+    """Return what the page shows of the runs of whole devices, the longest first: those whose timeline it
+    holds.
+
+    fixes: run -> its fixes, as `advice` returns them
+    held: the timelines that the page holds
+    origin: the time from which starts count (ns)
+    """
+    row_of_interval = {row.interval: row for row in answer.runs}
+    return [
+        {
+            "number": int(run.interval),
+            "name": run.label,
+            "elapsed": int(run.elapsed_ns),
+            "start": (int(run.start_ns) - origin) / 1e3,
+            "parts": row_of_interval[int(run.interval)].parts_ns,
+            "sentence": row_of_interval[int(run.interval)].sentence,
+            "fixes": fixes.get(run.label, []),
+        }
+        for run in _devices(analysis).itertuples(index=False)
+        if str(run.interval) in held.intervals
+    ]
 
 
 def plain_texts(value: Any) -> Any:
@@ -208,10 +284,10 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     }
 
 
-def advice(said: Answer) -> dict[str, list[dict[str, Any]]]:
+def advice(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     """Return label or run -> the fixes of the finding whose title is its sentence."""
-    findings = [finding for group in said.groups for finding in group.findings]
-    sentence_of = {row.label: row.sentence for row in (*said.labels, *said.runs)}
+    findings = [finding for group in answer.groups for finding in group.findings]
+    sentence_of = {row.label: row.sentence for row in (*answer.labels, *answer.runs)}
     return {
         finding.label: [vars(fix) for fix in finding.advice]
         for finding in reversed(findings)  # of several for a label the first one stays
@@ -438,25 +514,27 @@ def described(analysis: Analysis) -> str:
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
-    """Return sentences on what the page holds and does not hold, so that nothing is dropped silently.
+    """Return sentences on what the page holds and does not hold, so that nothing is dropped silently; none for
+    an analysis in which nothing was measured.
 
     held: the timelines that the page holds
     """
-    if not len(analysis.measured):
+    count = len(analysis.measured)
+    if not count:
         return []
     runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
-    also = " and of the run as a whole" if runs else ""
-    said = [
+    and_runs = " and of the run as a whole" if runs else ""
+    sentences = [
         f"This page holds the timeline of {len(held.intervals) - runs:,} of "
-        f"{plural(len(analysis.measured), 'interval')}{also}: the median, the slowest and the first of each label, and "
+        f"{plural(count, 'interval')}{and_runs}: the median, the slowest and the first of each label, and "
         "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
-        more = plural(held.left_out, "more timeline")
-        said.append(f"{more} did not fit; they are in analysis.db.")
+        without_room = plural(held.left_out, "more timeline")
+        sentences.append(f"{without_room} did not fit; they are in analysis.db.")
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
-        said.append("Of the parts it holds kernel time; the others are in analysis.db.")
-    return said
+        sentences.append("Of the parts it holds kernel time; the others are in analysis.db.")
+    return sentences
 
 
 def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
@@ -475,10 +553,12 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
 
 
 def _of_device(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
-    """Return the clock samples of one GPU in columns, so many neighbouring rows joined ("joined") that at most
-    MOST_DRAWN are left.
+    """Return the clock samples of one GPU in columns that the page draws: in "x" and "end" the times of each stretch
+    (microseconds since `origin`), in "low" and "high" its clocks (MHz), in "why" the bits that say why the clock was
+    held down.
 
-    rows: of `frames.GPU_CLOCKS`
+    rows: of `frames.GPU_CLOCKS`, sorted by start; so many neighbours are joined to one stretch ("joined") that at
+        most MOST_DRAWN are left
     origin: the time from which times count (ns)
     """
     size = math.ceil(len(rows) / MOST_DRAWN)

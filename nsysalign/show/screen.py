@@ -18,7 +18,7 @@ is added as `Text`, never as rich markup.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from rich.text import Text
 
 from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices, runs_that_lead
 from nsysalign.causes import COLUMN_FILLS, COLUMNS
-from nsysalign.explain.proof import dominant
+from nsysalign.explain.proof import Proof, dominant
 from nsysalign.explain.verdict import SIGNS
 from nsysalign.model import Analysis
 from nsysalign.parts import apportion
@@ -61,112 +61,155 @@ _ENDS = {
 
 
 def render(
-    said: Answer,
+    answer: Answer,
     console: Console,
     page: str = "",
     *,
     listed: Sequence[str] = (),
     extra: Sequence[str] = (),
 ) -> None:
-    """Print the first screen.
+    """Print the first screen: at most LINES lines, if what cannot be left out has room in them.
 
     page: the path of the report, "" if there is none
     listed: lines in place of the labels, for an analysis in which nothing was timed
     extra: lines that stand above the last one (commands)
     """
-    width = console.width
-    sentence, picture = _sentence(said, width), _picture(said, width)
-    told = min(MOST_WRONG, len(said.wrong))
-    wrong = _wrong(said, width, told)
-    lost = _wrapped(said.lost, width, "yellow")[:MOST_WRAPPED]
-    fixes = _fixes(said, width)
-    remarks = [_wrapped(remark, width, "dim")[:MOST_WRAPPED] for remark in said.remarks]
-    below = [Text(line) for line in extra]  # never cut, because users copy commands
-    rows = min(len(said.labels) or len(listed), MOST_ROWS)
-    while True:
-        table = _table(said.labels[:rows], width, file=said.file)
-        if not said.labels:
-            table = [Text(cut(line, width)) for line in listed[:rows]]
-        advice = [line for fix in fixes for line in fix]
-        blocks = [[Text(), *block] for block in ([*wrong, *lost], advice, table) if block]
-        lines = [*sentence, *picture, *(line for block in blocks for line in block)]
-        lines += [*(line for remark in remarks for line in remark), *below]
-        lines += _closing(said, len(said.labels) - rows, page, width)
-        # while there are too many lines, leave out what matters least
-        if len(lines) <= LINES:
-            break
-        if rows > LEAST_ROWS:
-            rows -= 1
-        elif lost and wrong:
-            lost = []
-        elif remarks or len(fixes) > 1:
-            (remarks or fixes).pop()
-        elif lost:
-            lost = []
-        elif wrong and told > 1:
-            told -= 1
-            wrong = _wrong(said, width, told)
-        elif rows > 1:
-            rows -= 1
-        elif fixes:
-            fixes.pop()
-        elif picture:
-            picture = []
-        else:
-            break
+    screen = _FirstScreen(answer, console.width, page, listed, extra)
+    lines = screen.lines()
+    while len(lines) > LINES and screen.leave_out():
+        lines = screen.lines()
     _print(lines, console)
 
 
-def everything(analysis: Analysis, said: Answer, console: Console, page: str = "") -> None:
+class _FirstScreen:
+    """The parts of the first screen, of which the less important ones can be left out one by one."""
+
+    def __init__(
+        self, answer: Answer, width: int, page: str, listed: Sequence[str], extra: Sequence[str]
+    ) -> None:
+        self.answer = answer
+        self.width = width
+        self.page = page
+        self.listed = listed
+        self.picture = _picture(answer, width)
+        #: How many wrong timings have a line each.
+        self.told = min(MOST_WRONG, len(answer.wrong))
+        self.wrong = _wrong(answer, width, self.told)
+        self.lost = _wrapped(answer.lost, width, "yellow")[:MOST_WRAPPED]
+        self.fixes = _fixes(answer, width)
+        remarks = [_wrapped(remark, width, "dim") for remark in answer.remarks]
+        self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
+        self.commands = [Text(line) for line in extra]  # never cut, because users copy them
+        #: How many labels, or lines in their place, the table has.
+        self.rows = min(len(answer.labels) or len(listed), MOST_ROWS)
+
+    def lines(self) -> list[Text]:
+        """Return all lines: sentence, picture, what is wrong, fixes, table, remarks, commands, the last line."""
+        answer, width = self.answer, self.width
+        if answer.labels:
+            table = _table(answer.labels[: self.rows], width, file=answer.file)
+        else:
+            table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
+        lines = [*_sentence(answer, width), *self.picture]
+        for block in ([*self.wrong, *self.lost], _joined(self.fixes), table):
+            lines += [Text(), *block] if block else []
+        lines += [*_joined(self.remarks), *self.commands]
+        return lines + _closing(answer, len(answer.labels) - self.rows, self.page, width)
+
+    def leave_out(self) -> bool:
+        """Leave out what matters least of all that is still there, and return whether there was anything."""
+        if self.rows > LEAST_ROWS:
+            self.rows -= 1
+        elif self.lost and self.wrong:
+            self.lost = []
+        elif self.remarks:
+            self.remarks.pop()
+        elif len(self.fixes) > 1:
+            self.fixes.pop()
+        elif self.lost:
+            self.lost = []
+        elif self.wrong and self.told > 1:
+            self.told -= 1
+            self.wrong = _wrong(self.answer, self.width, self.told)
+        elif self.rows > 1:
+            self.rows -= 1
+        elif self.fixes:
+            self.fixes.pop()
+        elif self.picture:
+            self.picture = []
+        else:
+            return False
+        return True
+
+
+def _joined(blocks: Sequence[Sequence[Text]]) -> list[Text]:
+    """Return the lines of all blocks, one block after the other."""
+    return [line for block in blocks for line in block]
+
+
+def everything(analysis: Analysis, answer: Answer, console: Console, page: str = "") -> None:
     """Print the long form: first sentence and picture, fixes, all labels with a sentence each, remarks, the
     run as a whole, the findings, the run without nsys, what was not placed, and notes.
 
     page: the path of the report, "" if there is none
     """
     width = console.width
-    lines = [*_sentence(said, width), *_picture(said, width)]
-    advice = [line for fix in _fixes(said, width) for line in fix]
-    about = [*_wrong(said, width, len(said.wrong)), *_wrapped(said.lost, width, "yellow")]
-    table = _table(said.labels or said.runs, width, sentences=True, file=said.file)
-    for block in (about, advice, table):
+    lines = [*_sentence(answer, width), *_picture(answer, width)]
+    wrong = [*_wrong(answer, width, len(answer.wrong)), *_wrapped(answer.lost, width, "yellow")]
+    table = _table(answer.labels or answer.runs, width, sentences=True, file=answer.file)
+    for block in (wrong, _joined(_fixes(answer, width)), table):
         lines += [Text(), *block] if block else []
-    for remark in said.remarks:
+    for remark in answer.remarks:
         lines += _wrapped(remark, width, "dim")
-    lines += [Text(), *_wrapped(said.headline.text, width)]
-    for group in said.groups:
-        lines += [Text(), *_finding(said, group, width)]
-    if said.next:
-        lines += [Text(), Text("to test a finding:", "dim"), Text(f"  {said.next}", "cyan")]
+    lines += [Text(), *_wrapped(answer.headline.text, width)]
+    for group in answer.groups:
+        lines += [Text(), *_finding(answer, group, width)]
+    if answer.next:
+        lines += [Text(), Text("to test a finding:", "dim"), Text(f"  {answer.next}", "cyan")]
     _print(lines, console)
-    if both := baseline.rows(analysis):
-        console.print(Text("\nprofiled and unprofiled", "bold"))
-        baseline.draw(both, console)
-        console.print(Text(baseline.meaning(analysis), "dim"))
-        for label, *_, remark in both:
-            if remark:
-                console.print(Text(f"  {label}: {remark}", "yellow"))
-    lines = [Text()] if said.unplaced else []
-    for unplaced in said.unplaced:
+    _print_unprofiled(analysis, console)
+    lines = [Text()] if answer.unplaced else []
+    for unplaced in answer.unplaced:
         names = ", ".join(middle(name, 30) for name in unplaced.names)
         text = f"{unplaced.count:,}: {unplaced.reason} ({names})"
         lines += _hanging("not placed:", text, width, "yellow")
-    lines += [Text()] if said.notes else []
-    for note in said.notes:
+    lines += [Text()] if answer.notes else []
+    for note in answer.notes:
         lines += _hanging("note:", note, width, "dim")
-    heads = {
+    lines += [Text(), *_wrapped(_rests_on(answer), width, "dim")]
+    if page:  # a link if the terminal has links
+        link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
+        lines.append(Text("→ ") + Text(safe_text(page), link))
+    _print(lines, console)
+
+
+def _print_unprofiled(analysis: Analysis, console: Console) -> None:
+    """Print the profiled run beside the run without nsys, if there was one."""
+    rows = baseline.rows(analysis)
+    if not rows:
+        return
+    console.print(Text("\nprofiled and unprofiled", "bold"))
+    baseline.draw(rows, console)
+    console.print(Text(baseline.meaning(analysis), "dim"))
+    for label, *_, remark in rows:
+        if remark:
+            console.print(Text(f"  {label}: {remark}", "yellow"))
+
+
+def _rests_on(answer: Answer) -> str:
+    """Return what the numbers rest on, in one line: GPU, recorder, how much was measured, SM clock."""
+    words_before = {
         "GPU": "",
         "nsys": "nsys ",
         "recorder": "recorded by ",
         "measured": "",
         "timestamp uncertainty": "timestamp uncertainty ±",
+        "SM clock": "SM clock ",
     }
-    heads |= {"SM clock": "SM clock "}
-    rests = [head + said.about[name] for name, head in heads.items() if name in said.about]
-    lines += [Text(), *_wrapped(", ".join(rests), width, "dim")]
-    if page:  # a link if the terminal has links
-        link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
-        lines.append(Text("→ ") + Text(safe_text(page), link))
-    _print(lines, console)
+    texts = [
+        words + answer.about[name] for name, words in words_before.items() if name in answer.about
+    ]
+    return ", ".join(texts)
 
 
 def kernels(analysis: Analysis, console: Console) -> None:
@@ -186,28 +229,30 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
-    devices = devices[devices["label"].isin(runs_that_lead(analysis))]
-    label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
-    rows = analysis.kernels[analysis.kernels["label"] == label]
-    names = [safe_text(name) for name in rows["kernel"].head(most)]
+    leading = devices[devices["label"].isin(runs_that_lead(analysis))]
+    label = leading.sort_values("elapsed_ns")["label"].iloc[-1]
+    kernels = analysis.kernels[analysis.kernels["label"] == label]
     numbers = 38  # letters of the numbers before the name
+    idle_before = "  idle before  18.3 ms"
     if width > 2 * LONGEST:
-        letters = max(10, width - numbers - len("  idle before  18.3 ms"))
+        letters = max(10, width - numbers - len(idle_before))
     else:
         letters = max(10, min(LONGEST, width - numbers))
+    names = [safe_text(name) for name in kernels["kernel"].head(most)]
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
-    with_idle = width >= numbers + longest + len(", idle before 18.3 ms")
-    with_idle = with_idle and not analysis.trace.thinned
+    has_room = width >= numbers + longest + len(idle_before) - 1
+    with_idle = has_room and not analysis.trace.thinned
     lines = []
-    for kernel in rows.head(most).itertuples(index=False):
+    for kernel in kernels.head(most).itertuples(index=False):
+        mean_ns = kernel.total_ns / kernel.count
         line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
-        line += f"{duration(kernel.total_ns / kernel.count):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
+        line += f"{duration(mean_ns):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
         if with_idle:
             line += f"  idle before {duration(kernel.idle_before_ns):>8}"
         lines.append(line.rstrip())
-    if len(rows) > most:
-        lines.append(f"       … {len(rows) - most:,} more in the report")
+    if len(kernels) > most:
+        lines.append(f"       … {len(kernels) - most:,} more in the report")
     return lines
 
 
@@ -243,19 +288,19 @@ def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[T
     return [Text(line, style) for line in lines]
 
 
-def _sentence(said: Answer, width: int) -> list[Text]:
+def _sentence(answer: Answer, width: int) -> list[Text]:
     """Return the lines of the answer's sentence: its first sentence in bold, the second on a line of its
     own."""
-    head, stop, tail = said.sentence.partition(". ")
+    head, stop, tail = answer.sentence.partition(". ")
     return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
 
 
-def _wrong(said: Answer, width: int, most: int) -> list[Text]:
+def _wrong(answer: Answer, width: int, most: int) -> list[Text]:
     """Return a line for each wrong timing that the answer's sentence is not about, with its reason.
 
     most: how many have a line; a last line says how many more there are
     """
-    others = [wrong for wrong in said.wrong if wrong.sentence != said.sentence]
+    others = [wrong for wrong in answer.wrong if wrong.sentence != answer.sentence]
     shown = others[: max(most, 0)]
     texts = [
         _wrapped(f"✖ {wrong.short} {wrong.reason}", width, "bold red", "  ") for wrong in shown
@@ -266,10 +311,10 @@ def _wrong(said: Answer, width: int, most: int) -> list[Text]:
     return lines
 
 
-def _fixes(said: Answer, width: int) -> list[list[Text]]:
+def _fixes(answer: Answer, width: int) -> list[list[Text]]:
     """Return the lines of each fix: its sentence, then its code without omissions."""
-    room = max((len(fix.purpose) for fix in said.fixes), default=0) + 2
-    return [_fix(fix, room, width) for fix in said.fixes]
+    room = max((len(fix.purpose) for fix in answer.fixes), default=0) + 2
+    return [_fix(fix, room, width) for fix in answer.fixes]
 
 
 def _fix(fix: Fix, room: int, width: int) -> list[Text]:
@@ -297,70 +342,125 @@ def code_lines(code: str, width: int) -> list[str]:
 # --- the picture ---
 
 
-def _picture(said: Answer, width: int) -> list[Text]:
+def _picture(answer: Answer, width: int) -> list[Text]:
     """Return the picture of the proof, [] if there is none: an empty line, then times, the interval as a bar of
     blocks to scale, and marks below it for what begins and ends where.
 
          0     1.2 us                     5.6 us
         ▕event░░░░░░░░ CPU, GPU idle ░░██kernel█▏
          └ start.record()          └ launch end ┘
-
-    A block is a row of cells (letters) in which one column of causes has most of the time.
     """
-    proof = said.proof
+    proof = answer.proof
     cells = width - 2
     if proof is None or not proof.pieces or proof.elapsed_ns <= 0:
         return []
+    last_end_ns = proof.pieces[-1].end_ns
+    edges = np.linspace(0, max(proof.elapsed_ns, last_end_ns), cells + 1)
+    blocks = _blocks(proof, edges)
+    bar, named = _drawn_blocks(proof, blocks, cells)
+    ticks = {0: "0"} | _ticks(proof, blocks, edges)
+    first, last = _ENDS.get(proof.kind, _ENDS["event"])
+    marks = {0: f"└ {first}"}
+    if proof.launch and proof.launch_ns > 0:
+        marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
+    above = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
+    below = _placed({cells: f"{last} ┘"}, marks, width)
+    without_name = {block.column for block in blocks} - named
+    return [Text(), Text(above, "dim"), bar, Text(_with_legend(below, without_name), "dim")]
+
+
+class _Block(NamedTuple):
+    """Neighbouring cells (letters) of the bar in which the same column has most of the time."""
+
+    cell: int  # the first
+    length: int  # how many cells
+    column: str
+
+
+def _blocks(proof: Proof, edges: np.ndarray) -> list[_Block]:
+    """Return the blocks of the bar from left to right.
+
+    edges: where the cells begin and end: ns since the start of the interval, one more than there are cells
+    """
     start = np.array([piece.start_ns for piece in proof.pieces])
     end = np.array([piece.end_ns for piece in proof.pieces])
     column = np.array([COLUMNS.index(piece.column) for piece in proof.pieces])
-    edges = np.linspace(0, max(proof.elapsed_ns, int(end[-1])), cells + 1)
-    blocks, cell = [], 0
-    longest: dict[str, int] = {}
-    for number, run in groupby(dominant(start, end, column, edges).tolist()):
-        name, length = COLUMNS[number], len(list(run))
-        blocks.append((cell, length, name))
-        longest[name] = max(length, longest.get(name, 0))
+    blocks = []
+    cell = 0
+    for number, same in groupby(dominant(start, end, column, edges).tolist()):
+        length = len(list(same))
+        blocks.append(_Block(cell, length, COLUMNS[number]))
         cell += length
+    return blocks
+
+
+def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[Text, set[str]]:
+    """Return (the bar, the columns that need no name outside of it).
+
+    cells: how many cells the bar has
+
+    The longest block of a column has the column's name inside, if there is room.
+    """
+    longest: dict[str, int] = {}
+    for block in blocks:
+        longest[block.column] = max(block.length, longest.get(block.column, 0))
+    named = {"rest"}  # the rest is never named
     bar = Text("▕")
-    named = {"rest"}  # columns whose name stands inside the bar; the rest is never named
-    for _, length, name in blocks:
-        fill, style = COLUMN_FILLS[name]
-        gpu = proof.gpu_in(length * proof.elapsed_ns // cells) if name == "CPU" else ""
-        words = f"CPU, GPU {gpu}" if gpu and length >= 17 else name
-        inside = length == longest[name] and len(words) + 2 <= length
-        if inside:
-            named.add(name)
-        bar += Text(f"{f' {words} ':{fill}^{length}}" if inside else fill * length, style)
-    bar += Text("▏")
-    ticks = {0: "0"}
-    for cell, _, name in sorted(blocks, key=lambda block: (block[2] != "kernel", -block[1])):
-        begins = start[column == COLUMNS.index(name)]
-        if cell:  # the time is that of the piece that begins nearest to the edge of the cell
-            ticks[cell] = duration(begins[np.abs(begins - edges[cell]).argmin()])
-    begin, last = _ENDS.get(proof.kind, _ENDS["event"])
-    marks = {0: f"└ {begin}"}
-    if proof.launch and proof.launch_ns > 0:
-        marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
-    scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
-    below = _placed({cells: f"{last} ┘"}, marks, width)
-    # columns without their name in the bar are named in the widest gap of the line below, if they fit
-    legend = "  ".join(
-        f"{COLUMN_FILLS[n].letter} {n}" for n in COLUMNS if n in longest and n not in named
-    )
-    gap = max(re.finditer(" {2,}", below), key=lambda m: len(m.group()), default=None)
-    if legend and gap and len(gap.group()) >= len(legend) + 4:
-        place = gap.start() + 2
-        below = below[:place] + legend + below[place + len(legend) :]
-    return [Text(), Text(scale, "dim"), bar, Text(below, "dim")]
+    for block in blocks:
+        fill, style = COLUMN_FILLS[block.column]
+        block_ns = block.length * proof.elapsed_ns // cells
+        gpu = proof.gpu_in(block_ns) if block.column == "CPU" else ""
+        name = f"CPU, GPU {gpu}" if gpu and block.length >= 17 else block.column
+        if block.length == longest[block.column] and len(name) + 2 <= block.length:
+            named.add(block.column)
+            bar += Text(f"{f' {name} ':{fill}^{block.length}}", style)
+        else:
+            bar += Text(fill * block.length, style)
+    return bar + Text("▏"), named
+
+
+def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[int, str]:
+    """Return cell -> the time at which a block begins there, for all blocks but the first: those of kernels come
+    first, then the longest.
+
+    edges: as in `_blocks`
+
+    The time is that of the piece of the block's column that begins nearest to the cell.
+    """
+    ticks = {}
+    for block in sorted(blocks, key=lambda block: (block.column != "kernel", -block.length)):
+        if block.cell:
+            begins = [p.start_ns for p in proof.pieces if p.column == block.column]
+            nearest = min(begins, key=lambda ns, cell=block.cell: abs(ns - edges[cell]))
+            ticks[block.cell] = duration(nearest)
+    return ticks
+
+
+def _with_legend(line: str, without_name: Collection[str]) -> str:
+    """Return a line with the letters and names of these columns in its widest gap, if they fit there.
+
+    line: the marks below the bar
+    without_name: the columns whose name does not stand in the bar
+    """
+    names = [name for name in COLUMNS if name in without_name]
+    legend = "  ".join(f"{COLUMN_FILLS[name].letter} {name}" for name in names)
+    gap = max(re.finditer(" {2,}", line), key=lambda match: len(match.group()), default=None)
+    if not legend or gap is None or len(gap.group()) < len(legend) + 4:
+        return line
+    place = gap.start() + 2
+    return line[:place] + legend + line[place + len(legend) :]
 
 
 def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
-    """Return a line with texts at certain cells of the bar.  A text that would overlap another is left out; the
-    first ones have priority.
+    """Return a line of text, in which each text begins or ends at a certain cell of the bar.
 
     ends: cell -> the text that ends there; these come first
     texts: cell -> the text that begins there
+    width: letters of the line
+
+        _placed({12: "ns"}, {0: "0", 4: "5 ns"}, 14)   "0    5 ns  ns"
+
+    A text that would overlap one before it, or touch it, is left out.
     """
     line, taken = [" "] * width, [False] * (width + 2)
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
@@ -382,70 +482,119 @@ def _table(
     """Return the table: a head, then a line for each label, and beneath it a line for each of its groups if it
     has several.
 
+    rows: the labels, or runs
+    width: letters of a line
     sentences: whether a label's sentence stands below its lines
     file: the source file of all labels, which stands in the head; "" if there are several
 
-    Columns that are small in every row are added to the column `rest`.  So are further ones while labels have
-    too little room.
+    bench.py, times in us   time = kernel  + CPU                parts, to scale
+    30-32                  227.7     24.8  202.9  ! CPU late   ▕█████░░░░░░░░░▏
     """
     if not rows:
         return []
     lines = _lines_of(rows)
-    shown = [line.row for line in lines if line.row is not None]
-    unit, size, places = _unit(shown)
-    columns_ns = np.array([[*row.columns_ns.values()] for row in shown], np.int64)
-    whole = np.array([row.elapsed_ns for row in shown])
-    steps = size // 10**places  # ns of the last decimal
-    rounded = [round(ns / steps) for ns in whole.tolist()]
-    cells = np.array([apportion(*row) for row in zip(rounded, columns_ns, strict=True)])
-    texts_of = [line.words for line in lines]
-    longest = max(*(len(line.name) for line in lines), len(f"label, {unit}"))
-    longest = max(longest, min(len(f"{file}, {unit}"), 2 * _LABEL)) if file else longest
-    small = (columns_ns < _SMALL * np.maximum(whole, 1)[:, None]).all(axis=0)
-    joined = [number for number in range(1, _REST) if small[number]]
-    while True:
-        cells[:, _REST] += cells[:, joined].sum(axis=1)
-        cells[:, joined] = 0
-        texts = _cells(shown, cells, steps, places)
-        wide = sum(max(map(len, column)) + 1 for column in texts) + max(map(len, texts_of)) + 3
-        share = (cells / np.maximum(cells.sum(axis=1), 1)[:, None]).max(axis=0)
-        leaving = [number for number in range(1, _REST) if cells[:, number].any()]
-        if width - wide >= min(longest, _LABEL) or not leaving:
-            break
-        joined = [min(leaving, key=lambda number: share[number])]
-    if width - wide < 6:  # a very narrow terminal: names and verdicts
-        texts = texts[:1]
-        wide = max(map(len, texts[0])) + 1 + max(map(len, texts_of)) + 3
-    room, heading = _heading(file, unit, longest, width - wide)
-    spare = width - wide - room - 4  # a gap, and the ends of the bar
-    bar = min(spare, _BAR) if spare >= _BAR // 2 else 0
-    words = max(map(len, texts_of))
-    short = told_apart({line.name: shortened(line.name, room) for line in lines}, room)
-    head = Text(f"{heading:<{room}}", "dim")
-    for column in texts:
-        head.append(" " + column[0].rjust(max(map(len, column))))
-    head.append(f"{'':{words + 4}}parts, to scale" if bar else "", "dim")
-    drawn, number = [head], 0
+    numbers = _Numbers([line.row for line in lines if line.row is not None])
+    verdict_width = max(len(line.words) for line in lines)
+    longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
+    if file:
+        longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
+    columns = numbers.columns_for(width - verdict_width - 3 - min(longest, _LABEL))
+    room = width - verdict_width - 3 - _width_of(columns)  # for names
+    if room < 6:  # a very narrow terminal: names, times and verdicts
+        columns = columns[:1]
+        room = width - verdict_width - 3 - _width_of(columns)
+    name_width, head = _heading(file, numbers.unit, longest, room)
+    spare = room - name_width - 4  # a gap, and the ends of the bar
+    bar_width = min(spare, _BAR) if spare >= _BAR // 2 else 0
+    short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
+    drawn = [Text(f"{head:<{name_width}}", "dim")]
+    for column in columns:
+        drawn[0].append(" " + column.head.rjust(column.width))
+    drawn[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
+    place = 0  # of the line's row among the rows with numbers
     for line in lines:
-        name = line.name if len(line.name) <= room else short[line.name]
-        text = Text(f"{name:<{room}}")
+        name = line.name if len(line.name) <= name_width else short[line.name]
+        text = Text(f"{name:<{name_width}}")
         if line.row is None:
-            wide_cells = sum(max(map(len, column)) + 1 for column in texts)
-            text.append(f" {cut(line.instead, wide_cells - 1):<{wide_cells - 1}}", "dim")
+            without_numbers = _width_of(columns) - 1
+            text.append(f" {cut(line.instead, without_numbers):<{without_numbers}}", "dim")
         else:
-            number += 1
-            for column in texts:
-                text.append(" " + column[number].rjust(max(map(len, column))))
+            for column in columns:
+                text.append(" " + column.cells[place].rjust(column.width))
+            place += 1
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))
-        if bar and line.row is not None:
-            text.append(" " * (words - len(line.words) + 2)).append_text(_bar(line.row, bar))
+        if bar_width and line.row is not None:
+            gap = " " * (verdict_width - len(line.words) + 2)
+            text.append(gap).append_text(_bar(line.row, bar_width))
         text.truncate(width, overflow="ellipsis")
         drawn.append(text)
         if sentences and line.of is not None:
-            drawn += [Text("  ") + part for part in _wrapped(_more(line.of), width - 2, "dim")]
-    if any("(" in cell for column in texts[1:2] for cell in column):
+            wrapped = _wrapped(_more(line.of), width - 2, "dim")
+            drawn += [Text("  ") + part for part in wrapped]
+    if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
         drawn.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
     return drawn
+
+
+class _Column(NamedTuple):
+    """A column of numbers of the table, as texts."""
+
+    head: str
+    cells: list[str]  # one per row
+
+    @property
+    def width(self) -> int:
+        return max(map(len, (self.head, *self.cells)))
+
+
+def _width_of(columns: Sequence[_Column]) -> int:
+    """Return the letters that these columns take, with a blank before each."""
+    return sum(column.width + 1 for column in columns)
+
+
+class _Numbers:
+    """The numbers of the table: in each row the time and its columns, rounded so that they add up as printed.
+
+    rows:   the labels and groups that have numbers
+    unit:   us or ms
+    places: how many decimals are printed
+    step:   the ns of the last decimal
+    cells:  int64 (rows, COLUMNS), in steps
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.unit, unit_ns, self.places = _unit(rows)
+        self.step = unit_ns // 10**self.places
+        self._columns_ns = np.array([[*row.columns_ns.values()] for row in rows], np.int64)
+        self._whole_ns = np.array([row.elapsed_ns for row in rows])
+        whole = [round(ns / self.step) for ns in self._whole_ns.tolist()]
+        parts = zip(whole, self._columns_ns, strict=True)
+        self.cells = np.array([apportion(total, weights) for total, weights in parts])
+
+    def columns_for(self, room: int) -> list[_Column]:
+        """Return the columns as texts: the time, then one for each group of causes that has any.
+
+        room: letters that they should take at most
+
+        Columns that are small in every row are added to the column `rest`, and so are the smallest of the
+        others while there is too little room.
+        """
+        least_ns = _SMALL * np.maximum(self._whole_ns, 1)
+        is_small = (self._columns_ns < least_ns[:, None]).all(axis=0)
+        self._add_to_rest([number for number in range(1, _REST) if is_small[number]])
+        while True:
+            columns = _cells(self.rows, self.cells, self.step, self.places)
+            with_time = [number for number in range(1, _REST) if self.cells[:, number].any()]
+            if _width_of(columns) <= room or not with_time:
+                return columns
+            total = np.maximum(self.cells.sum(axis=1), 1)
+            largest_share = (self.cells / total[:, None]).max(axis=0)
+            self._add_to_rest([min(with_time, key=lambda number: largest_share[number])])
+
+    def _add_to_rest(self, columns: list[int]) -> None:
+        self.cells[:, _REST] += self.cells[:, columns].sum(axis=1)
+        self.cells[:, columns] = 0
 
 
 def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
@@ -459,14 +608,9 @@ def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
     if len(whole) <= most:
         return max(min(longest, most), len(whole)), whole
     room = max(min(longest, most), 6)
-    return room, next(
-        (
-            head
-            for head in (f"{file}, {unit}", f"label, times in {unit}")
-            if file and len(head) <= room
-        ),
-        f"label, {unit}",
-    )
+    heads = [f"{file}, {unit}", f"label, times in {unit}"] if file else []
+    with_room = [head for head in heads if len(head) <= room]
+    return room, with_room[0] if with_room else f"label, {unit}"
 
 
 def _bar(row: Row, cells: int) -> Text:
@@ -511,26 +655,32 @@ def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
     return lines
 
 
-def _cells(rows: Sequence[Row], cells: np.ndarray, steps: int, places: int) -> list[list[str]]:
-    """Return the columns that are not empty as texts: for each its head, then a cell per row.
+def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> list[_Column]:
+    """Return the columns that are not empty as texts: the time, the first of COLUMNS, and all others in which
+    any row has time.
 
-    cells: (rows, COLUMNS), in units of the last decimal
-    steps: ns of that unit
+    cells: int64 (rows, COLUMNS), in units of the last decimal
+    step: ns of that unit
     places: how many decimals are printed
+
+    The first of COLUMNS shows in brackets what ran on other streams, where a row has no time of its own there:
+    it is no part of the sum.
     """
 
     def printed(value: float) -> str:
         return f"{value / 10**places:,.{places}f}" if value else "·"
 
-    texts = [["time", *map(printed, cells.sum(axis=1).tolist())]]
+    columns = [_Column("time", [printed(value) for value in cells.sum(axis=1).tolist()])]
     for number, name in enumerate(COLUMNS):
-        if number == 0 or cells[:, number].any():
-            head = f"+ {name}" if number else f"= {name}"
-            texts.append([head, *map(printed, cells[:, number].tolist())])
-    for at, row in enumerate(rows, 1):  # what ran on other streams is no part of the sum
-        if texts[1][at] == "·" and row.others_ns:
-            texts[1][at] = f"({printed(row.others_ns / steps)})"
-    return texts
+        texts = [printed(value) for value in cells[:, number].tolist()]
+        if number == 0:
+            for place, row in enumerate(rows):
+                if texts[place] == "·" and row.others_ns:
+                    texts[place] = f"({printed(row.others_ns / step)})"
+            columns.append(_Column(f"= {name}", texts))
+        elif cells[:, number].any():
+            columns.append(_Column(f"+ {name}", texts))
+    return columns
 
 
 def _more(row: LabelRow) -> str:
@@ -573,7 +723,7 @@ def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:
     return "us", 1_000, 1
 
 
-def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
+def _closing(answer: Answer, left: int, page: str, width: int) -> list[Text]:
     """Return the last line, or two: how many more labels there are and how to see them, where the page is, and
     what the numbers rest on.
 
@@ -581,7 +731,7 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     """
     head = f"{plural(left, 'more label')}: -v" if left > 0 else "all of it: -v"
     where = f"   page: {safe_text(page)}" if page else ""
-    trust = f"({said.trust})"
+    trust = f"({answer.trust})"
     gap = width - len(head + where) - len(trust)
     if gap >= 2:
         return [Text(head + where + " " * gap) + Text(trust, "dim")]
@@ -592,36 +742,38 @@ def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
 # --- findings ---
 
 
-def _finding(said: Answer, group: Findings, width: int) -> list[Text]:
+def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
     """Return the lines of a group of findings, by its first one: title, line of code, saving, evidence, what
     the CPU did, advice, and the result of a second run.  A remark (information without a loss) has no
     evidence and no advice.
     """
     finding = group.findings[0]
     sign, style = _SEVERE[group.severity]
-    code = said.source.get(finding.site)
-    named = not finding.site or finding.site in finding.title or code is not None
-    where = "" if named else f" ({finding.site})"
+    code = answer.source.get(finding.site)
+    site_is_known = not finding.site or finding.site in finding.title or code is not None
+    where = "" if site_is_known else f" ({finding.site})"
     lines = _hanging(sign, finding.title + where, width, style)
-    also = [safe_text(other.label) for other in group.findings[1:]]
-    facts = {"code": f"{finding.site}: {code}" if code is not None else ""}
-    facts["also in"] = ", ".join(also[:MOST_NAMED]) + (", …" if len(also) > MOST_NAMED else "")
+    labels = [safe_text(other.label) for other in group.findings[1:]]
+    is_remark = group.severity == "info" and not finding.loss_ns
+    facts = {
+        "code": f"{finding.site}: {code}" if code is not None else "",
+        "also in": ", ".join(labels[:MOST_NAMED]) + (", …" if len(labels) > MOST_NAMED else ""),
+    }
     if finding.loss_ns:
         facts["could save"] = f"at most {duration(finding.loss_ns)} over the run"
-    remark = group.severity == "info" and not finding.loss_ns
-    if not remark:
-        facts["evidence"] = ", ".join(f"{what} {number}" for what, number in finding.evidence)
-        host = (row.host for row in said.labels if row.label == finding.label)
-        facts["CPU"] = next(host, "")
+    if not is_remark:
+        facts["evidence"] = ", ".join(f"{name} {number}" for name, number in finding.evidence)
+        of_label = (row.host for row in answer.labels if row.label == finding.label)
+        facts["CPU"] = next(of_label, "")
     for head, text in facts.items():
         if text:
             lines += _hanging(f"  {head + ':':11}", text, width, "dim")
-    if remark:
+    if is_remark:
         return lines
     for fix in finding.advice:
         advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
         lines += _hanging(" ", f"{advice}:" if fix.code else advice, width)
-        lines += [Text(f"      {each}", "cyan") for each in code_lines(fix.code, width - 6)]
+        lines += [Text(f"      {line}", "cyan") for line in code_lines(fix.code, width - 6)]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
         lines += _hanging(f"  {verdict}:", result, width, "dim")
