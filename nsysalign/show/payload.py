@@ -188,7 +188,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     roles_of = roles(analysis)
     findings = [finding for group in answer.groups for finding in group.findings]
     with_few = [row.label for row in answer.labels if row.count <= MOST_OPENED]
-    others = analysis.measured[analysis.measured["label"].isin(with_few)]
+    short_labels = analysis.measured[analysis.measured["label"].isin(with_few)]
     return [
         *([focus] if focus is not None else []),
         *([answer.proof.interval] if answer.proof else []),
@@ -197,7 +197,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
         *(roles_of[row.label].median for row in answer.labels),
         *(roles_of[row.label].slowest for row in answer.labels),
         *(roles_of[row.label].first for row in answer.labels),
-        *others["interval"].head(MOST_PICTURES).tolist(),
+        *short_labels["interval"].head(MOST_PICTURES).tolist(),
     ]
 
 

@@ -387,8 +387,8 @@ def _blocks(proof: Proof, edges: np.ndarray) -> list[_Block]:
     column = np.array([COLUMNS.index(piece.column) for piece in proof.pieces])
     blocks = []
     cell = 0
-    for number, same in groupby(dominant(start, end, column, edges).tolist()):
-        length = len(list(same))
+    for number, neighbours in groupby(dominant(start, end, column, edges).tolist()):
+        length = len(list(neighbours))
         blocks.append(_Block(cell, length, COLUMNS[number]))
         cell += length
     return blocks
