@@ -191,7 +191,7 @@ label.py: one what
 predict/replay.py: own
 predict/unprofiled.py: here most of other own some
 registry.py: several
-show/baseline.py: both others there
+show/baseline.py: both
 show/diff.py: both more most
 show/html.py: own
 show/perfetto.py: what

@@ -49,39 +49,71 @@ def rows(analysis: Analysis) -> list[list[str]]:
     return [_row(both, in_turns) for both in analysis.baseline.itertuples(index=False)]
 
 
-def _row(both: Any, in_turns: bool) -> list[str]:  # of frames.BASELINE
-    under, without = both.profiled_count, both.baseline_count
-    low, high = both.predicted_lower_ns, both.predicted_upper_ns
-    _, there, reason = str(both.remark).partition("no prediction: ")
-    predicted = in_a_word(reason) if there else "-"
-    if not math.isnan(both.predicted_ns):
-        predicted = within(both.predicted_ns, low, high)
-    error = "-"
-    if not math.isnan(both.error):
-        outside = both.baseline_ns < low or both.baseline_ns > high
-        error = f"{round(100 * both.error):+d} %" + (" !" if outside else "")
-    first, second = LIMITS.get(both.profiled_verdict), LIMITS.get(both.baseline_verdict)
-    under_it, without_it = ("traced", "untraced") if in_turns else ("profiled", "unprofiled")
-    limits = f"{under_it}: {first}; {without_it}: {second}" if first and second else ""
-    if limits and first == second:
-        limits = f"{first} in both" if in_turns else f"{first} in both runs"
+def _row(both: Any, in_turns: bool) -> list[str]:
+    """Return the cells of one label: one for each of HEADS, then its remark.
+
+    both: a row of `frames.BASELINE`: the label in the profiled run and in the run without nsys
+    in_turns: whether both are one run, which was traced only part of the time
+    """
+    same_count = both.profiled_count == both.baseline_count
+    counts = f"{both.profiled_count}/{both.baseline_count}"
     return [
         safe_text(both.label),
-        str(under) if under == without else f"{under}/{without}",
+        str(both.profiled_count) if same_count else counts,
         fixed(both.profiled_ns),
         fixed(both.baseline_ns),
         "-" if math.isnan(both.inflation) else f"{both.inflation:.2f}",
-        predicted,
-        error,
-        "; ".join(filter(None, (limits, safe_text(both.remark)))),
+        _estimate(both),
+        _error(both),
+        "; ".join(filter(None, (_limits(both, in_turns), safe_text(both.remark)))),
     ]
 
 
+def _estimate(both: Any) -> str:
+    """Return the time that was estimated for the run without nsys, with its error bar; if there is none, why in a
+    word.  `both`: a row of `frames.BASELINE`."""
+    if not math.isnan(both.predicted_ns):
+        return within(both.predicted_ns, both.predicted_lower_ns, both.predicted_upper_ns)
+    _, has_reason, reason = str(both.remark).partition("no prediction: ")
+    return in_a_word(reason) if has_reason else "-"
+
+
+def _error(both: Any) -> str:
+    """Return by how much the estimate differs from what was measured, in percent, and "!" if what was measured
+    lies outside of the estimate's bounds.  `both`: a row of `frames.BASELINE`."""
+    if math.isnan(both.error):
+        return "-"
+    low, high = both.predicted_lower_ns, both.predicted_upper_ns
+    outside = both.baseline_ns < low or both.baseline_ns > high
+    return f"{round(100 * both.error):+d} %" + (" !" if outside else "")
+
+
+def _limits(both: Any, in_turns: bool) -> str:
+    """Return what limits the label in either run, as the event log proves it; "" if it does not for both.
+
+    both, in_turns: as in `_row`
+    """
+    profiled = LIMITS.get(both.profiled_verdict)
+    unprofiled = LIMITS.get(both.baseline_verdict)
+    if not (profiled and unprofiled):
+        return ""
+    if profiled == unprofiled:
+        return f"{profiled} in both" if in_turns else f"{profiled} in both runs"
+    if in_turns:
+        return f"traced: {profiled}; untraced: {unprofiled}"
+    return f"profiled: {profiled}; unprofiled: {unprofiled}"
+
+
 def draw(rows: list[list[str]], console: Console) -> None:
-    """The table in the terminal."""
-    (_, labels), *others = zip(HEADS, [*zip(*rows, strict=True)][: len(HEADS)], strict=True)
-    columns = [table.Column(head, cells, leaves=HEADS[head]) for head, cells in others]
-    table.draw([table.text("label", labels), *columns], console)
+    """Print the table.  `rows`: as `rows` returns them."""
+    columns = []
+    for number, (head, leaves) in enumerate(HEADS.items()):
+        cells = [row[number] for row in rows]
+        if head == "label":
+            columns.append(table.text(head, cells))
+        else:
+            columns.append(table.Column(head, cells, leaves=leaves))
+    table.draw(columns, console)
 
 
 def page_table(analysis: Analysis) -> dict[str, Any]:

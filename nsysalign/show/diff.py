@@ -143,8 +143,10 @@ _MOST_NAMES = 12
 
 
 def render(comparison: Comparison, console: Console, page: str = "") -> None:
-    """Print the comparison: what makes the runs incomparable, then a row per label and below it
-    what changed.
+    """Print the comparison of two runs: what makes them incomparable, how many labels changed, a row per label with
+    what changed in it below, then labels that only one run has, remarks, and what the numbers mean.
+
+    page: the path of the page, "" if there is none
 
     label  times    A us   B us   change  verdict
     h2d_t1   6/6  227.71  52.10  -77.1 %  ▼ faster
@@ -174,22 +176,26 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
 
 
 def _table(comparison: Comparison, console: Console) -> None:
+    """Print a row for each label: how often it was timed, its times before and after, the change and a verdict.
+    Below it stand the bounds of the change and the causes that changed."""
     labels = ordered(comparison)
-    times: list[list[str]] = [[], []]
-    below = []
+    before, after, below = [], [], []
     for label in labels:
-        both = (label.total.before_ns, label.total.after_ns)
-        for cells, ns in zip(times, both, strict=True):
-            cells.append(fixed(ns, decimals=2 if max(both) < 1e7 else 1))
+        before_ns, after_ns = label.total.before_ns, label.total.after_ns
+        decimals = 2 if max(before_ns, after_ns) < 1e7 else 1
+        before.append(fixed(before_ns, decimals=decimals))
+        after.append(fixed(after_ns, decimals=decimals))
         below.append("; ".join(filter(None, (between(label), where(label)))))
     verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
+    styles = [_LOOKS[label.verdict][1] for label in labels]
+    counts = [f"{label.count_before}/{label.count_after}" for label in labels]
     columns = [
         text("label", [safe_text(name(label)) for label in labels]),
-        Column("times", [f"{la.count_before}/{la.count_after}" for la in labels], leaves=1),
-        Column("A us", times[0]),
-        Column("B us", times[1]),
+        Column("times", counts, leaves=1),
+        Column("A us", before),
+        Column("B us", after),
         Column("change", [changed(label) for label in labels]),
-        Column("verdict", verdicts, left=True, styles=[_LOOKS[la.verdict][1] for la in labels]),
+        Column("verdict", verdicts, left=True, styles=styles),
     ]
     dim = ["dim" if label.library else "" for label in labels]
     draw(columns, console, styles=dim, below=below)

@@ -31,7 +31,12 @@ MAX_BYTES = 400_000
 def write(
     comparison: Comparison, before: Analysis, after: Analysis, path: str | os.PathLike[str]
 ) -> None:
-    """Write the page, self-contained like the report; the file appears whole or not at all."""
+    """Write the page of a comparison: a self-contained HTML file, which appears whole or not at all.
+
+    comparison: the changes of each label
+    before, after: the two analyses, from which come the pictures of typical intervals
+    path: the file
+    """
     labels = screen.ordered(comparison)
     strings = Strings()
     first = _pictures(before, [label.typical_before for label in labels], strings)
@@ -62,14 +67,18 @@ def write(
 def _pictures(
     analysis: Analysis, numbers: Sequence[int], strings: Strings
 ) -> dict[str, dict[str, Any]]:
-    """The pictures of intervals by their numbers, of those that fit."""
+    """Return number of the interval -> its picture, for as many intervals as fit in MAX_BYTES, the first ones first.
+
+    numbers: the intervals
+    strings: the strings of the page, which grow
+    """
     drawn = analysis.timeline["interval"].isin(numbers)
     only = replace(analysis, timeline=analysis.timeline[drawn])
     return timelines(only, numbers, MAX_BYTES, strings).intervals
 
 
 def _row(label: LabelChange) -> dict[str, Any]:
-    """A label, or one of its kinds of work, as the page draws it."""
+    """Return what the page draws of one label, or of one of its kinds of work."""
     return {
         "label": screen.name(label),
         "after": label.label_after,

@@ -48,15 +48,22 @@ def write(
     focus: int | None = None,
     answer: Answer | None = None,
 ) -> None:
-    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens
-    with; `answer`: the analysis' answer, if the caller has it."""
+    """Write the page; the file appears whole or not at all.
+
+    focus: the number of the interval that it opens with, None for no certain one
+    answer: the answer of the analysis; None if the caller has not made it
+    """
     write_text(path, page(analysis, focus, run_name(path), answer))
 
 
 def page(
     analysis: Analysis, focus: int | None = None, run: str = "", answer: Answer | None = None
 ) -> str:
-    """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
+    """Return the page as text: style, data and scripts are inside, and it loads nothing.
+
+    focus, answer: as in `write`
+    run: the name of the run
+    """
     data = payload(analysis, answer, focus, run)
     markup = {"headline": data["screen"]["sentence"], "about": data["about"]}
     return assemble(ANALYSIS, data, {name: html.escape(text) for name, text in markup.items()})
@@ -70,8 +77,12 @@ def run_name(path: str | os.PathLike[str]) -> str:
 
 
 def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}) -> str:
-    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished
-    HTML for its placeholders."""
+    """Return a page as text, with everything inside it: style, data and scripts.
+
+    page: which kind of page
+    data: what its scripts draw, as plain data; it has a "title"
+    markup: name of a placeholder (`@@name@@`) in the page's template -> finished HTML for it
+    """
     names = [f"{name}.js" for name in page.scripts.split()]
     if page is ANALYSIS:
         names += [*(section.script for section, _ in registry.sections()), "main.js"]

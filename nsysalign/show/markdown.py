@@ -19,38 +19,60 @@ CELLS = 72
 
 
 def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> str:
-    """The text for an interval by its number.  `run`: the run's name if the trace's own says
-    nothing.  The table adds up to the nanosecond."""
+    """Return an interval as Markdown: a sentence, the interval to scale, a table of its parts, which add up to the
+    nanosecond, what to change, and which run it is of.
+
+    answer: the answer of the analysis
+    number: the number of the interval
+    run: the name of the run, which is used if the path of the trace does not name it
+
+    The sentence and the fixes are those of the first screen if it is about the interval's label, else those of
+    the label.
+    """
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
-    elapsed, label = int(row["elapsed_ns"]), row["label"]
-    table = analysis.parts[analysis.parts["interval"] == number]
-    parts = dict(zip(table["cause"].tolist(), table["ns"].tolist(), strict=True))
-    leads = answer.proof is not None and answer.proof.label == label
-    about = next((r for r in (*answer.labels, *answer.runs) if r.label == label), None)
-    sentence = answer.sentence if leads else about.sentence if about else ""
-    fixes = [vars(fix) for fix in answer.fixes] if leads else advice(answer).get(label, [])
+    elapsed_ns, label = int(row["elapsed_ns"]), row["label"]
+    if answer.proof is not None and answer.proof.label == label:
+        sentence = answer.sentence
+        fixes = [vars(fix) for fix in answer.fixes]
+    else:
+        sentences = {row.label: row.sentence for row in (*answer.runs, *answer.labels)}
+        sentence = sentences.get(label, "")
+        fixes = advice(answer).get(label, [])
     lines = [f"**{escaped(sentence or label)}**", ""]
-    if drawn := bar(analysis, number, elapsed):
-        end = f"{elapsed / 1e3:,.3f} us"
+    if drawn := bar(analysis, number, elapsed_ns):
+        end = f"{elapsed_ns / 1e3:,.3f} us"
         lines += [f"    {drawn}", f"    0{end:>{CELLS - 1}}", ""]
-    lines += ["| | part | us | share |", "|---|---|--:|--:|"]
-    present = sorted((cause for cause in CAUSE_TABLE if parts.get(cause)), key=lambda c: -parts[c])
-    for cause in present:
-        share = percent(parts[cause] / max(elapsed, 1))
-        mark = COLUMN_FILLS[CAUSE_TABLE[cause].column].letter
-        lines.append(f"| {mark.strip()} | {DISPLAY[cause]} | {parts[cause] / 1e3:,.3f} | {share} |")
-    lines += [f"| | **measured** | **{elapsed / 1e3:,.3f}** | |", ""]
+    lines += _table(analysis, number, elapsed_ns)
     for fix in fixes:
         lines += [f"**{fix['purpose']}:** {escaped(fix['sentence'])}", ""]
-        lines += [f"    {safe_text(fix['code'])}", ""] if fix["code"] else []
+        if fix["code"]:
+            lines += [f"    {safe_text(fix['code'])}", ""]
     name = label if row["kind"] == "run" else row["name"]
     lines.append(escaped(f"{name}; {title(analysis, run)}; {described(analysis)}"))
     return "\n".join(lines) + "\n"
 
 
+def _table(analysis: Analysis, number: int, elapsed_ns: int) -> list[str]:
+    """Return the lines of the table: a head, each part of the interval, the longest first, and their sum."""
+    rows = analysis.parts[analysis.parts["interval"] == number]
+    ns_of = dict(zip(rows["cause"].tolist(), rows["ns"].tolist(), strict=True))
+    causes = [cause for cause in CAUSE_TABLE if ns_of.get(cause)]
+    lines = ["| | part | us | share |", "|---|---|--:|--:|"]
+    for cause in sorted(causes, key=lambda cause: -ns_of[cause]):
+        mark = COLUMN_FILLS[CAUSE_TABLE[cause].column].letter.strip()
+        time = f"{ns_of[cause] / 1e3:,.3f}"
+        share = percent(ns_of[cause] / max(elapsed_ns, 1))
+        lines.append(f"| {mark} | {DISPLAY[cause]} | {time} | {share} |")
+    return [*lines, f"| | **measured** | **{elapsed_ns / 1e3:,.3f}** | |", ""]
+
+
 def bar(analysis: Analysis, number: int, elapsed: int) -> str:
-    """The interval to scale, in each cell the column with most of its time; '' where its pieces are
-    not stored."""
+    """Return the interval to scale: CELLS letters, each that of the column with most time in its cell; "" if the
+    interval's pieces are not stored.
+
+    number: the number of the interval
+    elapsed: its length (ns)
+    """
     pieces = analysis.segments[analysis.segments["interval"] == number].sort_values("start_ns")
     if pieces.empty or not elapsed:
         return ""

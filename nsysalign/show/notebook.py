@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -70,8 +71,13 @@ class Analysis(model.Analysis):
         name: the name of the interval, or of a label for its median interval
 
         Raises UsageError if there is no such interval or label, or no plotly.
+
+        measured   [                    ]
+        CPU                  [          ]        each bar ends where the one above it begins
+        launch         [     ]
+        kernel     [   ]
         """
-        chosen = self._number(name)
+        number = self._number(name)
         try:
             import plotly.graph_objects as go
         except ImportError as error:
@@ -80,23 +86,26 @@ class Analysis(model.Analysis):
                 "pip install 'nsysalign[notebook]' (or plotly); show() and breakdown need none",
             ) from None
 
-        position = int((self.intervals["interval"] == chosen).to_numpy().argmax())
+        position = int((self.intervals["interval"] == number).to_numpy().argmax())
         interval = self.intervals.iloc[position]
-        remaining = int(interval["elapsed_ns"])
-        steps = [("measured", 0, remaining, "#6d28d9")]  # (name, begin in ns, length in ns, colour)
-        parts = zip(CAUSES, parts_matrix(self)[position].tolist(), strict=True)
-        for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
-            if ns or cause == "kernel":
-                remaining -= ns
-                steps.append((DISPLAY[cause], remaining, ns, CAUSE_TABLE[cause].colour))
-        names, bases, lengths, colours = zip(*steps, strict=True)
+        remaining_ns = int(interval["elapsed_ns"])
+        names, begins_ns, lengths_ns, colours = ["measured"], [0], [remaining_ns], ["#6d28d9"]
+        ns_of = dict(zip(CAUSES, parts_matrix(self)[position].tolist(), strict=True))
+        # the longest first, kernels last
+        for cause in sorted(CAUSES, key=lambda cause: (cause == "kernel", -ns_of[cause])):
+            if ns_of[cause] or cause == "kernel":
+                remaining_ns -= ns_of[cause]
+                names.append(DISPLAY[cause])
+                begins_ns.append(remaining_ns)
+                lengths_ns.append(ns_of[cause])
+                colours.append(CAUSE_TABLE[cause].colour)
         bars = go.Bar(
             y=names,
-            x=[ns / 1e3 for ns in lengths],
-            base=[ns / 1e3 for ns in bases],
+            x=[ns / 1e3 for ns in lengths_ns],
+            base=[ns / 1e3 for ns in begins_ns],
             orientation="h",
             marker_color=colours,
-            text=[duration(ns) for ns in lengths],
+            text=[duration(ns) for ns in lengths_ns],
             hovertemplate="%{y} %{text}<extra></extra>",
         )
         layout = {
@@ -104,7 +113,7 @@ class Analysis(model.Analysis):
             "showlegend": False,
             "yaxis": {"autorange": "reversed"},
             "xaxis_title": "us, profiled",
-            "height": 110 + 28 * len(steps),
+            "height": 110 + 28 * len(names),
         }
         return go.Figure(bars, layout)
 
@@ -131,35 +140,46 @@ def fragment(analysis: model.Analysis) -> str:
     """Return the sentence, the fixes and the table of labels as HTML for notebooks.  Every value is escaped;
     there is no script, and style is inline."""
     answer = answer_of(analysis)
-
-    def text(value: str) -> str:
-        return html.escape(safe_text(value))
-
+    fixes = [
+        f"<p>{_html(fix.purpose)}: {_html(fix.sentence)} <code>{_html(fix.code)}</code></p>"
+        for fix in answer.fixes
+    ]
     columns = [column for column in COLUMNS if any(row.columns_ns[column] for row in answer.labels)]
     with_prediction = any(row.unprofiled_ns for row in answer.labels)
     heads = ["label", "", "n", "event us", *(f"{column} us" for column in columns)]
-    if with_prediction:
-        heads.append("unprofiled us")
+    heads += ["unprofiled us"] if with_prediction else []
     heads.append("verdict")
-    lines = [f"<p><b>{text(answer.sentence)}</b></p>"]
-    lines += [
-        f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text(fix.code)}</code></p>"
-        for fix in answer.fixes
-    ]
-    lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
-    lines.append("</tr></thead><tbody>")
-    for row in answer.labels:
-        numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
-        numbers += [fixed(row.columns_ns[column]) for column in columns]
-        if with_prediction:
-            numbers.append(row.without_nsys())
-        cells = [("left", text(row.label)), ("left", _bar(row))]
-        cells += [("right", text(cell)) for cell in numbers]
-        cells.append(("left", f"{SIGNS[row.verdict]} {text(row.words)}"))
-        row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)
-        lines.append(f'<tr title="{text(row.sentence)}">{row_html}</tr>')
     about = f"{answer.trust}; times of the median interval of each label"
-    return "\n".join([*lines, f"</tbody></table><p>{text(about)}</p>"])
+    return "\n".join(
+        [
+            f"<p><b>{_html(answer.sentence)}</b></p>",
+            *fixes,
+            "<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads),
+            "</tr></thead><tbody>",
+            *(_table_row(row, columns, with_prediction) for row in answer.labels),
+            f"</tbody></table><p>{_html(about)}</p>",
+        ]
+    )
+
+
+def _html(value: str) -> str:
+    return html.escape(safe_text(value))
+
+
+def _table_row(row: LabelRow, columns: Sequence[str], with_prediction: bool) -> str:
+    """Return one label as a row of the HTML table.
+
+    columns: the columns that have numbers
+    with_prediction: whether there is a cell for the time without nsys
+    """
+    numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
+    numbers += [fixed(row.columns_ns[column]) for column in columns]
+    numbers += [row.without_nsys()] if with_prediction else []
+    cells = [("left", _html(row.label)), ("left", _bar(row))]
+    cells += [("right", _html(number)) for number in numbers]
+    cells.append(("left", f"{SIGNS[row.verdict]} {_html(row.words)}"))
+    row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)
+    return f'<tr title="{_html(row.sentence)}">{row_html}</tr>'
 
 
 def _bar(row: LabelRow) -> str:

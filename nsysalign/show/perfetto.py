@@ -67,6 +67,7 @@ def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]
 def trace_events(analysis: Analysis, around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
     """Yield all events of the file: names of tracks, budgets, what ran around them, and arrows.
 
+    around: `frames.TIMELINE`
     notes: what is left out is added to this list
     """
     for order, (pid, name) in enumerate(GROUPS.values()):
@@ -109,26 +110,42 @@ def _safe(arguments: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _budgets(analysis: Analysis) -> Iterator[Event]:
-    """Yield the budgets: a track per label (more where its intervals overlap), on it a slice per interval, and
-    inside that a slice for each of its pieces."""
+    """Yield the budgets: for each label its tracks, on them a slice per interval, and inside that a slice for each
+    of its pieces.
+
+    A label has one track, or several where its intervals overlap.
+    """
     pid, _ = GROUPS["budget"]
-    tid = 0
-    pieces = dict(iter(analysis.segments.groupby("interval", sort=False)))
+    first_track = 0
+    pieces_of = dict(iter(analysis.segments.groupby("interval", sort=False)))
     numbers_of = _numbers_of_intervals(analysis)
     ordered = analysis.intervals.sort_values(["start_ns", "elapsed_ns"], ascending=[True, False])
-    for label, runs in ordered.groupby("label", sort=False):
-        rows = nested_rows(runs["start_ns"].tolist(), runs["end_ns"].tolist(), nest=False)
-        yield from _named(pid, tid, label, rows)
-        for row, run in zip(rows, runs.itertuples(index=False), strict=True):
-            track = (pid, tid + row)
-            arguments = {"interval": run.name} | {key: getattr(run, key) for key in _OF_INTERVAL}
-            arguments |= numbers_of.get(run.interval, {})
-            # all intervals of a label have one name, so that a viewer adds them up
-            span = (run.start_ns, run.end_ns)
-            yield _piece(track, safe_text(label), span, "interval", _safe(arguments))
-            if run.interval in pieces:
-                yield from _pieces_of_interval(pieces[run.interval], track)
-        tid += max(rows) + 1
+    for label, intervals in ordered.groupby("label", sort=False):
+        starts, ends = intervals["start_ns"].tolist(), intervals["end_ns"].tolist()
+        rows = nested_rows(starts, ends, nest=False)
+        yield from _named(pid, first_track, label, rows)
+        for row, interval in zip(rows, intervals.itertuples(index=False), strict=True):
+            track = (pid, first_track + row)
+            yield _interval_slice(interval, track, numbers_of.get(interval.interval, {}))
+            if interval.interval in pieces_of:
+                yield from _pieces_of_interval(pieces_of[interval.interval], track)
+        first_track += max(rows) + 1
+
+
+def _interval_slice(interval: Any, track: tuple[int, int], numbers: Mapping[str, int]) -> Event:
+    """Return the slice of an interval.
+
+    interval: a row of `frames.INTERVALS`
+    track: (pid, tid)
+    numbers: name -> ns, its parts and the like
+
+    All intervals of a label have the label as their name, so that a viewer adds them up.
+    """
+    arguments = {"interval": interval.name}
+    arguments |= {key: getattr(interval, key) for key in _OF_INTERVAL}
+    arguments |= numbers
+    span = (interval.start_ns, interval.end_ns)
+    return _piece(track, safe_text(interval.label), span, "interval", _safe(arguments))
 
 
 def _numbers_of_intervals(analysis: Analysis) -> dict[int, dict[str, int]]:
@@ -168,42 +185,57 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
 
 def _around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
     """Yield what ran around the intervals: a slice for each call, range and operation, a mark for each record,
-    and an arrow from each call to each operation that it issued.  An item that is in the pictures of several
-    intervals comes only once.  With more than MOST_ARROWS arrows there are none, and `notes` gets a note.
+    then an arrow from each call to each operation that it issued.
+
+    around: `frames.TIMELINE`; an item that is in the pictures of several intervals comes only once
+    notes: gets a note if there are no arrows, because there would be more than MOST_ARROWS
     """
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
-    calls: dict[int, Event] = {}
-    issued: list[tuple[int, Event]] = []
-    tid = 0
+    event_of_call: dict[int, Event] = {}
+    issued: list[tuple[int, Event]] = []  # (a call, an operation that it issued)
+    first_track = 0
     for (kind, lane), items in rows.groupby(["lane_kind", "lane"]):
         items = items.sort_values(["start_ns", "end_ns"], ascending=[True, False])
         pid, _ = GROUPS[kind]
         tracks = nested_rows(items["start_ns"].tolist(), items["end_ns"].tolist(), nest=True)
-        yield from _named(pid, tid, lane, tracks)
+        yield from _named(pid, first_track, lane, tracks)
         for row, item in zip(tracks, items.itertuples(index=False), strict=True):
-            detail = item.detail or {}
-            arguments = _safe(detail if isinstance(detail, Mapping) else {"detail": detail})
-            span = (item.start_ns, item.end_ns)
-            event = _piece((pid, tid + row), safe_text(item.name), span, kind, arguments)
+            event = _item_event(item, (pid, first_track + row), kind)
             if item.kind == "record":
-                del event["dur"]
-                event |= {"ph": "i", "s": "t"}
+                pass  # a mark, to which no arrow leads
             elif item.ref_kind == "api" and kind == "host":
-                calls[item.ref_id] = event
+                event_of_call[item.ref_id] = event
             elif item.link >= 0 and kind == "stream":
                 issued.append((item.link, event))
             yield event
-        tid += max(tracks, default=0) + 1
+        first_track += max(tracks, default=0) + 1
     if len(issued) > MOST_ARROWS:
         notes.append(
             f"the arrows from {len(issued):,} calls to their operations (more than {MOST_ARROWS:,})"
         )
         return
     for number, (call, operation) in enumerate(issued):
-        if call in calls:
-            yield _arrow_end({"ph": "s"}, number, calls[call])
+        if call in event_of_call:
+            yield _arrow_end({"ph": "s"}, number, event_of_call[call])
             yield _arrow_end({"ph": "f", "bp": "e"}, number, operation)
+
+
+def _item_event(item: Any, track: tuple[int, int], kind: str) -> Event:
+    """Return the slice of an item, or its mark if it is a record.
+
+    item: a row of `frames.TIMELINE`
+    track: (pid, tid)
+    kind: the kind of its lane
+    """
+    detail = item.detail or {}
+    arguments = _safe(detail if isinstance(detail, Mapping) else {"detail": detail})
+    span = (item.start_ns, item.end_ns)
+    event = _piece(track, safe_text(item.name), span, kind, arguments)
+    if item.kind == "record":
+        del event["dur"]
+        event |= {"ph": "i", "s": "t"}
+    return event
 
 
 def _arrow_end(phase: dict[str, str], number: int, place: Event) -> Event:

@@ -45,22 +45,28 @@ def text(head: str, cells: Sequence[str], leaves: float | None = None) -> Column
 
 
 def fitted(columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns for which there is room in `width` letters, with texts as short as they must be."""
+    """Return the columns for which there is room in `width` letters, with texts as short as they must be.
+
+    Columns that may leave (`Column.leaves`) are left out one by one while the texts would get too few letters;
+    then the texts share the letters that numbers leave.
+    """
     shown = list(columns)
     while True:
         texts = [column for column in shown if column.shortened]
         numbers = sum(column.width for column in shown if not column.shortened)
-        room = width - numbers - GAP * (len(shown) - 1)
-        longest = sum(column.width for column in texts)
+        room = width - numbers - GAP * (len(shown) - 1)  # for all texts
+        whole = sum(column.width for column in texts)
         leaving = [
-            c for c in shown
-            if c.leaves is not None and room < min(longest, LEAST if c.leaves >= 1 else COMFORT)
-        ]  # fmt: skip
+            column
+            for column in shown
+            if column.leaves is not None
+            and room < min(whole, LEAST if column.leaves >= 1 else COMFORT)
+        ]
         if not leaving:
             break
         shown.remove(min(leaving, key=lambda column: column.leaves))
     for column in texts:
-        least_of_others = sum(min(c.width, _SHORTEST) for c in texts if c is not column)
+        least_of_others = sum(min(text.width, _SHORTEST) for text in texts if text is not column)
         size = max(min(column.width, room - least_of_others), _SHORTEST)
         room -= size - _SHORTEST
         cells = [middle(cell, size) for cell in column.cells]
@@ -75,33 +81,49 @@ def draw(
     styles: Sequence[str] = (),
     below: Sequence[str] = (),
 ) -> None:
-    """Print the columns that fit into the console.
+    """Print the columns that fit into the console, with their heads.
 
     styles: a style for each row
     below: for each row, a text that stands dim below it, "" for none
     """
     shown = fitted(columns, console.width)
     widths = [column.width for column in shown]  # once: each looks at all rows
-    lines: list[Text] = []
-    for number in range(-1, len(columns[0].cells)):
-        line = Text()
-        for place, (column, width) in enumerate(zip(shown, widths, strict=True)):
-            cell = column.cells[number] if number >= 0 else column.head
-            # the dot of a zero recedes, so that the eye finds the numbers
-            style = "dim" if cell == ZERO else column.styles[number] if column.styles else ""
-            gap = " " * (width - cell_len(cell))
-            line.append(" " * GAP if place else "")
-            line.append("" if column.left else gap)
-            line.append(
-                set_cell_size(cell, min(width, cell_len(cell))), style if number >= 0 else ""
-            )
-            line.append(gap if column.left else "")
-        line.rstrip()
-        if number >= 0 and styles and styles[number]:
+    lines = [_line(shown, widths, [(column.head, "") for column in shown])]
+    for number in range(len(columns[0].cells)):
+        cells = [
+            (column.cells[number], column.styles[number] if column.styles else "")
+            for column in shown
+        ]
+        # the dot of a zero recedes, so that the eye finds the numbers
+        cells = [(text, "dim" if text == ZERO else style) for text, style in cells]
+        line = _line(shown, widths, cells)
+        if styles and styles[number]:
             line.stylize(styles[number])
-        line.no_wrap, line.overflow = True, "crop"
         lines.append(line)
-        if number >= 0 and below and below[number]:
+        if below and below[number]:
             wrapped = Text(below[number], "dim").wrap(console, console.width - 2)
             lines += [Text("  ") + part for part in wrapped]
     console.print(Group(*lines), crop=True)
+
+
+def _line(
+    columns: Sequence[Column], widths: Sequence[int], cells: Sequence[tuple[str, str]]
+) -> Text:
+    """Return one line of the table.
+
+    widths: letters of each column
+    cells: (text, style) of the line's cell in each column
+    """
+    line = Text()
+    for place, (column, width, (text, style)) in enumerate(
+        zip(columns, widths, cells, strict=True)
+    ):
+        gap = " " * (width - cell_len(text))
+        line.append(" " * GAP if place else "")
+        line.append("" if column.left else gap)
+        line.append(set_cell_size(text, min(width, cell_len(text))), style)
+        line.append(gap if column.left else "")
+    line.rstrip()
+    line.no_wrap = True
+    line.overflow = "crop"
+    return line

@@ -19,7 +19,11 @@ MOST_LABELS = 12
 
 
 def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
-    """Print the answer of a run without nsys: at most 24 lines."""
+    """Print what a run without nsys proves, in about 24 lines: sentences, a table of the MOST_LABELS labels with most
+    time, what the numbers rest on, and what to run next.
+
+    next_command: the command that the last line names
+    """
     labels = by_weight(run.labels, run.paces)
     for line in sentences(run):
         console.print(Text(safe_text(line)))
@@ -41,8 +45,11 @@ def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
 
 
 def sentences(run: UnprofiledRun) -> list[str]:
-    """The answer: about the label with the most time that the CPU can have cost and has cost
-    (`cpu_bound`), else with the most time; then that there is no breakdown."""
+    """Return two sentences: who limits one label, and that a run without nsys has no breakdown.
+
+    The label is the one with most time among those that the CPU can have slowed down and has slowed down
+    (`cpu_bound`), or among all if there is none of these.
+    """
     without = "Recorded without nsys: this says who limits a timing, not where its time went."
     if run.labels.empty:
         timers = " What host timers measure needs the trace." if run.host_timers else ""
@@ -55,10 +62,12 @@ def sentences(run: UnprofiledRun) -> list[str]:
 
 
 def sentence(label: pd.Series, paces: Sequence[Pace] = ()) -> str:
-    """Return who limits the timings of a label, as far as a log without a trace can prove it.
+    """Return who limits the timings of a label (GPU, CPU, or that nobody can tell), as far as a log without a trace can
+    prove it.
 
     label: a row of `frames.TIMED_LABELS`
-    paces: its paces; if there are several, the sentence first says how much time each takes in all
+    paces: its paces, which are groups of repetitions of about the same length; if there are several, the sentence
+        first says which share of the label's time the longest one takes
     """
     reads = f"{label['label']} measured {duration(label['steady_median_ns'])}"
     if len(paces) > 1:
@@ -83,7 +92,9 @@ def sentence(label: pd.Series, paces: Sequence[Pace] = ()) -> str:
 
 
 def _shares(paces: Sequence[Pace]) -> str:
-    """How many repetitions, how much in all, and which part of it goes into which."""
+    """Return a sentence on a label with several paces: how many timings it has, how long they took together, and which
+    share of that went to the pace that took most.
+    """
     total = sum(pace.total_ns for pace in paces)
     longest = max(paces, key=lambda pace: pace.total_ns)
     shorter = [f"{p.count:,} x {duration(p.typical_ns)}" for p in paces if p is not longest]
@@ -104,7 +115,12 @@ def words(label: pd.Series) -> str:
 
 
 def by_weight(labels: pd.DataFrame, paces: Sequence[Pace]) -> pd.DataFrame:
-    """The program's own first, then by the time of all their repetitions but the first."""
+    """Return labels in another order: the program's own before those of libraries, and among these the ones first whose
+    repetitions (without the first one) took most time.
+
+    labels: `frames.TIMED_LABELS`
+    paces: of all labels
+    """
     total = dict.fromkeys(labels["label"], 0)
     for pace in paces:
         total[pace.label] += pace.total_ns

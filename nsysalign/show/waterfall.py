@@ -54,22 +54,30 @@ def find(analysis: Analysis, *, label: str | None = None, name: str | None = Non
     intervals = analysis.intervals
     if intervals.empty:
         raise UsageError("no interval was placed in this analysis", "its report says why")
-    if label is None and name is None:
-        proof = answer(analysis).proof
-        return proof.interval if proof else int(intervals["interval"].iloc[0])
     if name is not None:
-        column, sought, table = "name", "interval is named", intervals
-    else:
-        column, sought, table = "label", "label is", analysis.labels
-    wanted = name if label is None else label
-    numbers = intervals.loc[intervals[column] == wanted, "interval"]
-    if numbers.empty:
-        names = table[column].tolist()
-        similar = difflib.get_close_matches(wanted, names[:5000], n=4, cutoff=0.3) or names[:4]
-        listed = safe_text(", ".join(similar)) + (", …" if len(names) > len(similar) else "")
-        raise UsageError(f"no {sought} {safe_text(wanted)}", f"there are: {listed}")
-    of_label = {row.label: row.interval for row in answer(analysis).labels}
-    return of_label.get(label, int(numbers.iloc[0]))
+        numbers = intervals.loc[intervals["name"] == name, "interval"]
+        if numbers.empty:
+            raise _not_there("no interval is named", name, intervals["name"].tolist())
+        return int(numbers.iloc[0])
+    if label is not None:
+        numbers = intervals.loc[intervals["label"] == label, "interval"]
+        if numbers.empty:
+            raise _not_there("no label is", label, analysis.labels["label"].tolist())
+        shown = {row.label: row.interval for row in answer(analysis).labels}
+        return shown.get(label, int(numbers.iloc[0]))
+    proof = answer(analysis).proof
+    return proof.interval if proof else int(intervals["interval"].iloc[0])
+
+
+def _not_there(sentence: str, wanted: str, names: list[str]) -> UsageError:
+    """Return the error that a name does not exist, with up to four similar ones.
+
+    sentence: what it says before the name
+    names: all names that exist
+    """
+    similar = difflib.get_close_matches(wanted, names[:5000], n=4, cutoff=0.3) or names[:4]
+    listed = safe_text(", ".join(similar)) + (", …" if len(names) > len(similar) else "")
+    return UsageError(f"{sentence} {safe_text(wanted)}", f"there are: {listed}")
 
 
 def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> list[Line]:
@@ -117,40 +125,52 @@ def _line(pieces: list[tuple[int, int, str, str]], begin_ns: int) -> Line:
 def render(
     analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES
 ) -> None:
-    """Print the waterfall of an interval, then its parts, which add up to the measured time.
+    """Print the waterfall of an interval: a head, its pieces in the order of time, and its parts, which add up to
+    the measured time.
 
     interval: its number
     most: how many pieces have a line each, None for no limit
     """
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
-    elapsed = int(row["elapsed_ns"])
-    head = f"{safe_text(row['name'])}  "
-    site = safe_text(row["site"])
-    if site and site not in row["name"]:
-        head += f"{site}  "
-    kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
-    placed = f"timestamp uncertainty ±{duration(int(row['error_ns']))} ({safe_text(row['method'])})"
-    console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, {placed}"))
-    if row["idle_at_most_ns"] is not pd.NA:
-        bound = duration(int(row["idle_at_most_ns"]))
-        console.print(Text(f"by the event log alone the CPU kept the GPU idle for at most {bound}"))
-    flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
-    if flags:
-        console.print(Text("! " + ", ".join(flags), "yellow"))
+    elapsed_ns = int(row["elapsed_ns"])
+    _print_head(row, console)
     shown = lines(analysis, interval, most)
     if shown:
-        _pieces(shown, elapsed, console)
+        _pieces(shown, elapsed_ns, console)
     else:
         missing = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
         console.print(Text(missing, "yellow"))
     parts = analysis.parts[analysis.parts["interval"] == interval]
     ns_of = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
     texts = [
-        f"{name} {duration(ns_of[cause])} ({percent(ns_of[cause] / max(elapsed, 1))})"
+        f"{name} {duration(ns_of[cause])} ({percent(ns_of[cause] / max(elapsed_ns, 1))})"
         for cause, name in DISPLAY.items()
         if ns_of.get(cause)
     ]
-    console.print(Text(f"= {duration(elapsed)}: " + " + ".join(texts)))
+    console.print(Text(f"= {duration(elapsed_ns)}: " + " + ".join(texts)))
+
+
+def _print_head(row: pd.Series, console: Console) -> None:
+    """Print what the head says of an interval: name, site, time, kernel time, how exactly it was placed, and its
+    flags.
+
+    row: of `frames.INTERVALS`
+    """
+    head = f"{safe_text(row['name'])}  "
+    site = safe_text(row["site"])
+    if site and site not in row["name"]:
+        head += f"{site}  "
+    elapsed = duration(int(row["elapsed_ns"]))
+    kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
+    error, method = duration(int(row["error_ns"])), safe_text(row["method"])
+    placed = f"timestamp uncertainty ±{error} ({method})"
+    console.print(Text(head, "bold"), Text(f"{elapsed}, kernel {kernel}, {placed}"))
+    if row["idle_at_most_ns"] is not pd.NA:
+        bound = duration(int(row["idle_at_most_ns"]))
+        console.print(Text(f"by the event log alone the CPU kept the GPU idle for at most {bound}"))
+    flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
+    if flags:
+        console.print(Text("! " + ", ".join(flags), "yellow"))
 
 
 def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
@@ -162,28 +182,38 @@ def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
     lengths = [f"{line.ns / unit_ns:,.{places}f}" for line in shown]
     causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
-    looks = [
+    styles = [
         CAUSE_TABLE[line.cause].terminal if line.cause in CAUSE_TABLE else "dim" for line in shown
     ]
-    columns = [Column(f"at {unit}", starts), Column(unit, lengths)]
-    columns.append(Column("part", causes, left=True, styles=looks))
+    columns = [
+        Column(f"at {unit}", starts),
+        Column(unit, lengths),
+        Column("part", causes, left=True, styles=styles),
+    ]
     free = console.width - sum(column.width + GAP for column in columns)
     # in a narrow terminal bars get a smaller share, because text says more
     bar_width = max(12, min(60, free // 2 if free > 90 else free // 3))
-    ns_per_cell = max(elapsed, 1) / bar_width
-    bars = []
-    for line in shown:
-        first = min(int(line.start_ns / ns_per_cell), bar_width - 1)
-        end = min(round((line.start_ns + line.ns) / ns_per_cell), bar_width)
-        bars.append(" " * first + "█" * max(end - first, 1))
-    columns.append(Column("", bars, left=True, styles=looks))
+    bars = [_bar(line, max(elapsed, 1) / bar_width, bar_width) for line in shown]
+    columns.append(Column("", bars, left=True, styles=styles))
     room = max(0, free - bar_width - GAP)
-    # a name is shortened in its middle, because both ends distinguish it; a list is cut at its end
-    details = [
-        middle(line.what, room)
-        if line.count == 1 or len(line.what) <= room
-        else line.what[: max(0, room - 1)] + "…"
-        for line in shown
-    ]
-    columns.append(Column("what", details, left=True))
+    columns.append(Column("what", [_shortened(line, room) for line in shown], left=True))
     draw(columns, console)
+
+
+def _bar(line: Line, ns_per_cell: float, width: int) -> str:
+    """Return the bar of a line, at least one cell long, with blanks before it.
+
+    ns_per_cell: how many ns a cell (letter) stands for
+    width: the cells of the whole interval
+    """
+    first = min(int(line.start_ns / ns_per_cell), width - 1)
+    end = min(round((line.start_ns + line.ns) / ns_per_cell), width)
+    return " " * first + "█" * max(end - first, 1)
+
+
+def _shortened(line: Line, room: int) -> str:
+    """Return the text of a line in at most `room` letters: a name is shortened in its middle, because both ends
+    distinguish it; a list of causes is cut at its end."""
+    if line.count == 1 or len(line.what) <= room:
+        return middle(line.what, room)
+    return line.what[: max(0, room - 1)] + "…"
