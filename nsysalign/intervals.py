@@ -43,10 +43,18 @@ class Columns:
 
 
 class Tiles(NamedTuple):
-    """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1
-    outside all blocks."""
+    """Spans cut at blocks: arrays with a value per tile.
 
-    piece: np.ndarray
+    span:       the position of the span that the tile is a part of
+    start, end: ns
+    block:      the position of the block that covers the tile, -1 for none
+
+    span 0    [----------------)
+    block 0       [---)
+    tiles     [--)[---)[-------)      span 0, 0, 0; block -1, 0, -1
+    """
+
+    span: np.ndarray
     start: np.ndarray
     end: np.ndarray
     block: np.ndarray
@@ -69,12 +77,17 @@ def batches(count: np.ndarray, size: int) -> Iterator[np.ndarray]:
 def tile(
     start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end: np.ndarray
 ) -> Tiles:
-    """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of
-    piece, then time."""
+    """Return spans cut at blocks: tiles, each inside a block or outside of all, in the order of spans, then time.
+
+    start, end: the spans, in any order; they may overlap
+    block_start, block_end: the blocks, sorted by time and disjoint
+
+    Empty tiles are left out.
+    """
     first = np.searchsorted(block_end, start, side="right")
     touched = np.maximum(np.searchsorted(block_start, end, side="left") - first, 0)
     owner, block = ragged(first, touched)
-    # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
+    # each span becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
     place = 2 * np.arange(len(owner)) + owner + 1
     count = 2 * touched + 1
     begin = np.cumsum(count) - count

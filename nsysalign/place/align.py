@@ -27,10 +27,15 @@ from nsysalign.place.streams import on_streams, streams_of
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:
-    """Place everything that was measured on the trace's clock: what was compared or timed ends in `windows`
-    or, with the reason, in `unaligned`.  Without a log NVTX ranges and compared pairs of the trace do."""
+    """Return everything that was measured, on the trace's clock: `windows`, and what could not be placed, with the
+    reason, in `unaligned`.
+
+    log: what the probe wrote in the program; None if there is no log.  Then the windows are those of NVTX ranges
+        and of the compared pairs that the trace itself shows
+    """
     known = log or EventLog.empty()
-    logged, clock = not known.untold, event_clock(known)
+    logged = not known.untold
+    clock = event_clock(known)
     streams = streams_of(trace)
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
@@ -42,11 +47,13 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     lanes = streams.lanes
     stream_sets: Mapping[int, np.ndarray] = {}
     if not logged:
-        ranges, deep, lanes, stream_sets = nvtx_windows(trace, streams.operation_lane, lanes)
-        regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
-        pairs, read = windows_of_pairs(trace, matched.records, bounded, placed)
-        windows += [pairs, ranges[~ranges["region"].isin(list(regions))]]
-        notes += deep + read
+        of_ranges = nvtx_windows(trace, streams.operation_lane, lanes)
+        lanes, stream_sets = of_ranges.lanes, of_ranges.stream_sets
+        pairs, notes_on_pairs = windows_of_pairs(trace, matched.records, bounded, placed)
+        timed_regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
+        is_timed = of_ranges.windows["region"].isin(list(timed_regions))
+        windows += [pairs, of_ranges.windows[~is_timed]]
+        notes += [*of_ranges.notes, *notes_on_pairs]
     refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
     unaligned = _joined([refused, timers.unplaced]).reset_index(drop=True)
     return Alignment(

@@ -67,6 +67,10 @@ def bound(
         not lower bounds
     logged: whether there is a log.  Without one, the order that CUDA keeps between the legacy default stream
         and blocking streams bounds records, too; with one, the lengths by elapsed_time make that needless
+
+    A record executes after its call began and after what was issued to its stream before it had ended;
+    and before what was issued after it started, before elapsed_time on it returned, and before a wait for
+    it returned.  A time stamp of CUPTI's says more than all of these.
     """
     records = matched.records
     pairs = matched.pairs
@@ -75,22 +79,23 @@ def bound(
     if not logged:
         per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
-    known = records["call"].to_numpy() >= 0
-    stamp = records["timestamp_ns"].to_numpy()
-    begun = records["call_start_ns"].to_numpy()
-    lower = np.maximum(begun, around["safe_previous_end_ns"].to_numpy())
-    lower = np.where(known, lower, 0)
+    has_call = records["call"].to_numpy() >= 0
+    call_start = records["call_start_ns"].to_numpy()
+    lower = np.maximum(call_start, around["safe_previous_end_ns"].to_numpy())
+    lower = np.where(has_call, lower, 0)
     upper = np.minimum(around["safe_next_start_ns"].to_numpy(), matched.asked_ns)
     upper = np.minimum(upper, waited_for(trace, streams.lanes, records))
-    upper = np.where(known, upper, FAR)
+    upper = np.where(has_call, upper, FAR)
+    stamp = records["timestamp_ns"].to_numpy()
     stamped = stamp > 0
     if not on_clock:
         lower = np.where(stamped, stamp - TICK_NS, lower)
     upper = np.where(stamped, stamp + TICK_NS, upper)
     reason = _reasons(records, pairs, lower, upper)
     placeable = frames.taken(pairs, reason == "")
-    told = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
-    refused = pd.concat([matched.unaligned, pairs[told].assign(reason=reason[told])])
+    of_program = ~pairs["calibration"].to_numpy(dtype=bool)
+    refused = pairs.assign(reason=reason)[(reason != "") & of_program]
+    refused = pd.concat([matched.unaligned, refused])
     return Bounded(around, lower, upper, stamped, placeable, _named(refused, records))
 
 
@@ -131,11 +136,15 @@ def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 def of_starts(
     lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (earliest, latest) possible start of each pair in ns, by the bounds of both its records.
+    """Return (earliest, latest) possible start of each pair in ns, by the bounds of both its records: the start lies
+    within the start record's bounds, and `elapsed_ns` before the end lies within the end record's.
 
     lower, upper: per record, its bounds in ns
+    pairs: columns start and end (positions of records) and elapsed_ns
     slack: per pair, by how many ns its length on the trace may differ from elapsed_time; if None, by one
         tick, the rounding of a float32 and the corrections and rates of the clocks
+
+    The earliest is later than the latest where the bounds of the two records contradict each other.
     """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
@@ -216,9 +225,8 @@ def _first_waits(
     waits = waits[[*columns, "call"]]
     joined = pd.merge_asof(asked[columns], waits, on="time", by=key, direction="forward")
     first = joined["call"].set_axis(asked.index).dropna().astype("int64")
-    if (
-        key == "event"
-    ):  # once the event is recorded again, a wait for it says nothing of this record
+    if key == "event":
+        # once the event is recorded again, a wait for it says nothing of this record
         recorded_again = asked.groupby("event")["time"].shift(-1, fill_value=FAR)
         first = first[begun[first] < recorded_again[first.index]]
     return first
@@ -254,10 +262,10 @@ def neighbours(
         rows = np.flatnonzero((lane == number) & (call >= 0))
         if len(rows):
             record_calls = call[rows]
-            begin = trace.calls["start_ns"].to_numpy()[record_calls]
-            end = trace.calls["end_ns"].to_numpy()[record_calls]
-            _put_issued_around(out, rows, ops, kind, begin)
-            _put_safe(out, rows, ops.times, begin, end)
+            call_start = trace.calls["start_ns"].to_numpy()[record_calls]
+            call_end = trace.calls["end_ns"].to_numpy()[record_calls]
+            _put_issued_around(out, rows, ops, kind, call_start)
+            _put_safe(out, rows, ops.times, call_start, call_end)
     lean = {name: frames.narrow(values, name) for name, values in out.items()}
     return pd.DataFrame(lean, index=range(len(records)), copy=False)
 
@@ -267,60 +275,69 @@ def _put_issued_around(
     rows: np.ndarray,
     ops: LaneOperations,
     kind: np.ndarray,
-    begin: np.ndarray,
+    record_call_start: np.ndarray,
 ) -> None:
     """Write into `out` what was issued to one lane before and after its records: all columns of `neighbours`
     but the safe ones.
+
+    calls            [A]   [B]   [record R]   [C]
+    lane     AAAAAAAAAAAAAAAAAAAAAA  BBB     R   CCC     before R: 2 operations, of which B ends last; after it: C
 
     out: the columns, an array per name; it is changed
     rows: the records of the lane, as positions in those arrays
     ops: the operations of the lane
     kind: the kind of every operation of the trace
-    begin: per record of `rows`, the start of its call in ns
+    record_call_start: per record of `rows`, when its call began (ns)
     """
     times = ops.times
-    before = np.searchsorted(times.issue_ns, begin)
+    before = np.searchsorted(times.call_start_ns, record_call_start)  # so many operations
     out["before"][rows] = before
+
     has_previous = before > 0
-    rows_with_previous = rows[has_previous]
-    last_before = before[has_previous] - 1
-    reach = times.reach_ns[last_before]
-    # the operation that ends last is the first one at which the prefix maximum has that value
-    ends_last = np.searchsorted(times.reach_ns, reach)
+    with_previous = rows[has_previous]
+    previous_end = times.reach_ns[before[has_previous] - 1]
+    # the operation that ends last is the first one whose `reach_ns` has that value
+    ends_last = np.searchsorted(times.reach_ns, previous_end)
     previous_position = ops.position[ends_last]
-    out["previous_end_ns"][rows_with_previous] = reach
-    out["previous_position"][rows_with_previous] = previous_position
-    out["previous_kind"][rows_with_previous] = kind[previous_position]
+    out["previous_end_ns"][with_previous] = previous_end
+    out["previous_position"][with_previous] = previous_position
+    out["previous_kind"][with_previous] = kind[previous_position]
+
     has_next = before < len(times.start_ns)
-    rows_with_next = rows[has_next]
-    following = before[has_next]
-    next_position = ops.position[following]
-    out["next_start_ns"][rows_with_next] = _earliest_from(times)[following]
-    out["next_issued_ns"][rows_with_next] = times.issued_ns[following]
-    out["next_kind"][rows_with_next] = kind[next_position]
+    with_next = rows[has_next]
+    following = before[has_next]  # the first operation that was issued after the record
+    out["next_start_ns"][with_next] = _earliest_from(times)[following]
+    out["next_issued_ns"][with_next] = times.call_end_ns[following]
+    out["next_kind"][with_next] = kind[ops.position[following]]
 
 
 def _put_safe(
     out: dict[str, np.ndarray],
     rows: np.ndarray,
     times: LaneTimes,
-    begin: np.ndarray,
-    end: np.ndarray,
+    record_call_start: np.ndarray,
+    record_call_end: np.ndarray,
 ) -> None:
-    """Write the safe columns of `neighbours` into `out`: only operations count whose calls do not overlap the
-    record's call.
+    """Write the safe columns of `neighbours` into `out`: those by operations whose order with the record is
+    certain, because their calls do not overlap the record's call.
 
-    rows: the records of the lane, as positions in the arrays of `out`
+    calls   [op A]  [op B   ]
+                       [record R]  [op C]      A is safely before R, C safely after it; B is neither
+
+    out: the columns, an array per name; it is changed
+    rows: the records of the lane, as positions in those arrays
     times: the times of the lane's operations
-    begin, end: per record of `rows`, the ends of its call in ns
+    record_call_start, record_call_end: per record of `rows`, when its call began and ended (ns)
     """
-    order = np.argsort(times.issued_ns, kind="stable")
-    before = np.searchsorted(times.issued_ns[order], begin, side="right")
-    reach = np.maximum.accumulate(times.end_ns[order])
-    with_previous = before > 0
-    previous_end = reach[before[with_previous] - 1]
+    # of the operations whose calls had ended before the record's call began, the latest end
+    by_call_end = np.argsort(times.call_end_ns, kind="stable")
+    count = np.searchsorted(times.call_end_ns[by_call_end], record_call_start, side="right")
+    latest_end = np.maximum.accumulate(times.end_ns[by_call_end])
+    with_previous = count > 0
+    previous_end = latest_end[count[with_previous] - 1]
     out["safe_previous_end_ns"][rows[with_previous]] = previous_end
-    following = np.searchsorted(times.issue_ns, end)
+    # of the operations whose calls began after the record's call had ended, the earliest start
+    following = np.searchsorted(times.call_start_ns, record_call_end)
     with_next = following < len(times.start_ns)
     next_start = _earliest_from(times)[following[with_next]]
     out["safe_next_start_ns"][rows[with_next]] = next_start
@@ -363,27 +380,25 @@ def surroundings(
     around: per record, its `neighbours`
     """
     records = matched.records
-    call_start = records["call_start_ns"].to_numpy()
     lane = records["lane"].to_numpy()
-    next_issued = around["next_issued_ns"].to_numpy()
+    call_start = records["call_start_ns"].to_numpy()
     previous = around["previous_position"].to_numpy()
     previous_kind = around["previous_kind"].to_numpy()
-    key = pd.DataFrame({"lane": lane, "before": around["before"], "issued": call_start})
-    places = key.sort_values([*key], kind="stable").groupby(["lane", "before"], sort=False)
-    behind = places.cumcount().reindex(key.index).to_numpy()
-    ahead = places.cumcount(ascending=False).reindex(key.index).to_numpy()
+    next_issued = around["next_issued_ns"].to_numpy()
+    behind, ahead = _records_beside(lane, around["before"].to_numpy(), call_start)
+    # stream waits and host functions may delay a record if they were issued since the previous operation
     issue = trace.calls["start_ns"].to_numpy()
     previous_call = pick(trace.operations["call"].to_numpy(), previous, -1)
-    since = pick(issue, previous_call, -1)
+    previous_issue = pick(issue, previous_call, -1)
     waits = matched.waits[matched.waits["lane"] >= 0]
-    waiting_lane = waits["lane"].to_numpy()
-    waiting = issue[waits["call"].to_numpy()]
+    wait_lane = waits["lane"].to_numpy()
+    wait_issue = issue[waits["call"].to_numpy()]
+    waited = any_between(wait_lane, wait_issue, lane, previous_issue, call_start)
     # the trace does not name the stream of a host function: it may delay any record of its process
-    hosted = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
-    hosting = trace.calls["process"].to_numpy()[hosted]
+    functions = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
+    function_process = trace.calls["process"].to_numpy()[functions]
     process = records["process"].to_numpy()
-    waited = any_between(waiting_lane, waiting, lane, since, call_start)
-    waited |= any_between(hosting, issue[hosted], process, since, call_start)
+    waited |= any_between(function_process, issue[functions], process, previous_issue, call_start)
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -392,15 +407,34 @@ def surroundings(
         previous_is_graph=previous_kind == KIND["graph"],
         previous_is_node=pick(trace.operations["graph_node"].to_numpy(), previous, -1) >= 0,
         copying=_copying(trace, streams, lane, call_start),
-        behind=np.where(lane >= 0, behind, 0),
+        behind=behind,
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
-        ahead=np.where(lane >= 0, ahead, 0),
+        ahead=ahead,
         waits=waited,
-        held=any_between(waiting_lane, waiting, lane, call_start, next_issued),
+        held=any_between(wait_lane, wait_issue, lane, call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
+
+
+def _records_beside(
+    lane: np.ndarray, before: np.ndarray, call_start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (behind, ahead): per record, how many records of its stream lie between the previous operation and
+    it, and how many between it and the next operation; 0 where its stream is not known.
+
+    operation A   R1  R2  R3   operation B        behind 0, 1, 2; ahead 2, 1, 0
+
+    lane, before, call_start: per record, its lane (-1: not known), how many operations were issued to it before
+        the record, and when the record's call began (ns)
+    """
+    table = pd.DataFrame({"lane": lane, "before": before, "issued": call_start})
+    ordered = table.sort_values(["lane", "before", "issued"], kind="stable")
+    neighbours_of_record = ordered.groupby(["lane", "before"], sort=False)
+    behind = neighbours_of_record.cumcount().reindex(table.index).to_numpy()
+    ahead = neighbours_of_record.cumcount(ascending=False).reindex(table.index).to_numpy()
+    return np.where(lane >= 0, behind, 0), np.where(lane >= 0, ahead, 0)
 
 
 def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:

@@ -78,14 +78,37 @@ ONE_CLOCK = ClockMap(np.zeros(1, np.int64), np.zeros(1, np.int64), 1)
 def clock_map(
     clocks: pd.DataFrame, marks: pd.DataFrame, session_start_utc_ns: int | None
 ) -> ClockMap | None:
-    """Return the map of one process; None if nothing connects the two clocks.
+    """Return the map of one process, by the best of three sources: marks, readings of both clocks, the start of
+    the session; None if nothing connects the two clocks.
 
     clocks: readings of the host's clocks: monotonic_ns, realtime_ns and trace_ns (-1: not read)
     marks: NVTX marks: each fell between the readings before_ns and after_ns (monotonic), at trace_ns
     session_start_utc_ns: CLOCK_REALTIME at the start of the trace; None or 0 if it is not known
     """
-    # each mark says that the offset lies between trace - after and trace - before.  The marks of a burst
-    # are combined; a burst during which the clock was set contradicts itself and is not used
+    by_marks = _map_by_marks(marks)
+    if by_marks is not None:
+        return by_marks
+    on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
+    if len(on_trace):
+        at_ns = on_trace["monotonic_ns"].to_numpy()
+        return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
+    with_realtime = clocks[clocks["realtime_ns"] >= 0]
+    if with_realtime.empty or not session_start_utc_ns:
+        return None
+    first = with_realtime.iloc[:1]
+    at_ns = first["monotonic_ns"].to_numpy()
+    realtime_ns = first["realtime_ns"].to_numpy()
+    return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
+
+
+def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
+    """Return the map that NVTX marks tell, with a point for each burst of marks; None without usable marks.
+
+    marks: as in `clock_map`
+
+    Each mark says that the offset lies between trace - after and trace - before.  The marks of a burst are
+    combined; a burst during which the clock was set contradicts itself and is not used.
+    """
     marks = marks.sort_values("before_ns")
     limits = pd.DataFrame(
         {
@@ -96,21 +119,14 @@ def clock_map(
     )
     burst = (marks["before_ns"].diff() > 1_000_000_000).cumsum()
     bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
-    at_ns, low, high = bursts[bursts["low"] <= bursts["high"] + 1_000].to_numpy(np.int64).T
-    if len(at_ns):
-        width = int((np.abs(high - low) // 2).max()) + 1
-        return ClockMap(at_ns, (low + high) // 2, width)
-    on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
-    if len(on_trace):
-        at_ns = on_trace["monotonic_ns"].to_numpy()
-        return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
-    known = clocks[clocks["realtime_ns"] >= 0]
-    if known.empty or not session_start_utc_ns:
+    bursts = bursts[bursts["low"] <= bursts["high"] + 1_000]
+    if bursts.empty:
         return None
-    first = known.iloc[:1]
-    at_ns = first["monotonic_ns"].to_numpy()
-    realtime_ns = first["realtime_ns"].to_numpy()
-    return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
+    at_ns = bursts["at"].to_numpy(np.int64)
+    low = bursts["low"].to_numpy(np.int64)
+    high = bursts["high"].to_numpy(np.int64)
+    width_ns = int((np.abs(high - low) // 2).max()) + 1
+    return ClockMap(at_ns, (low + high) // 2, width_ns)
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
@@ -123,13 +139,14 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     The search begins at the shift that the chunks before it lead one to expect.  If no chunk has a shift at
     which at least half of the calls contain one, the rough map is returned.
     """
-    begun = np.sort(np.concatenate([np.empty(0, np.int64), *(times[0] for times in threads)]))
+    starts = [times[0] for times in threads]
+    begun = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
     moments, shifts = list[int](), list[int]()
-    last = 0
-    while last < len(begun):
-        low = int(begun[last])
-        last = int(np.searchsorted(begun, low + _CHUNK_NS, side="right"))
-        high = int(begun[last - 1])
+    next_call = 0
+    while next_call < len(begun):
+        low = int(begun[next_call])
+        next_call = int(np.searchsorted(begun, low + _CHUNK_NS, side="right"))
+        high = int(begun[next_call - 1])
         middle = (low + high) // 2
         expected = _extrapolated(moments, shifts, middle)
         chunk = _chunk(rough, threads, low, high)
@@ -176,23 +193,37 @@ def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple
 
     chunk: as `_chunk` returns it
     centre, reach, step: shifts from centre - reach to centre + reach are tried, in steps (ns)
+
+    shift    -2   -1    0   +1   +2   +3
+    hits      3    9    9    9    4    9       the result is 0, with the share 9 / calls
     """
     shifts = np.arange(centre - reach, centre + reach + 1, step)
-    score = np.zeros(len(shifts), dtype=np.int64)
-    total = 0
-    for begin, end, start, over in chunk:
-        if len(start) and len(begin):
-            total += len(begin)
-            near = slice(*np.searchsorted(start, [begin[0] + shifts[0], end[-1] + shifts[-1]]))
-            start = start[near]
-            over = np.append(over[near], np.iinfo(np.int64).max)
-            for k, shift in enumerate(shifts.tolist()):
-                first = np.searchsorted(start, begin + shift)
-                score[k] += np.count_nonzero(over[first] <= end + shift)
-    best = np.flatnonzero(score == score.max())
-    groups = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)
-    widest = max(groups, key=lambda g: (len(g), -abs(int(shifts[g[len(g) // 2]]) - centre)))
-    return int(shifts[widest[0]] + shifts[widest[-1]]) // 2, score.max() / max(total, 1)
+    hits = np.zeros(len(shifts), dtype=np.int64)
+    calls = 0
+    for begin, end, record_start, record_end in chunk:
+        if len(record_start) and len(begin):
+            calls += len(begin)
+            # the record calls that any shift can put into the Python calls
+            ends = [begin[0] + shifts[0], end[-1] + shifts[-1]]
+            first, stop = np.searchsorted(record_start, ends)
+            starts = record_start[first:stop]
+            record_ends = np.append(
+                record_end[first:stop], np.iinfo(np.int64).max
+            )  # the last: none
+            for number, shift in enumerate(shifts.tolist()):
+                inside = np.searchsorted(starts, begin + shift)
+                hits[number] += np.count_nonzero(record_ends[inside] <= end + shift)
+    best = np.flatnonzero(hits == hits.max())
+    rows = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)
+
+    def rank(row: np.ndarray) -> tuple[int, int]:
+        """Return the length of a row of shifts, then how near its middle is to the centre."""
+        middle = int(shifts[row[len(row) // 2]])
+        return len(row), -abs(middle - centre)
+
+    longest = max(rows, key=rank)
+    shift = int(shifts[longest[0]] + shifts[longest[-1]]) // 2
+    return shift, hits.max() / max(calls, 1)
 
 
 def place_samples(
@@ -211,29 +242,21 @@ def place_samples(
     samples: readings of the GPU's clocks with their CLOCK_MONOTONIC
     maps: log process -> its map.  The most accurate one serves for all samples, because all processes of
         a machine have the same CLOCK_MONOTONIC; without any, the start of the session does
+    session_start_utc_ns: CLOCK_REALTIME at the start of the trace; None or 0 if it is not known
     shared: whether several processes worked on a device of the same number
     """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
-    known = sorted(maps.values(), key=lambda m: m.width_ns)
     no_marks = pd.DataFrame(columns=["before_ns", "after_ns", "trace_ns"], dtype="int64")
     by_session = clock_map(samples.assign(trace_ns=-1), no_marks, session_start_utc_ns)
-    clock = known[0] if known else by_session
+    clock = min(maps.values(), key=lambda clock: clock.width_ns, default=by_session)
     if clock is None:
         return frames.empty(frames.GPU_CLOCKS), [
             "the clock samples could not be used: nothing connects their clock to the trace's"
         ]
     placed = samples.assign(t_ns=clock.to_trace(samples["monotonic_ns"].to_numpy()))
     placed = placed[placed["sm_mhz"] >= 0].sort_values(["device", "t_ns"], ignore_index=True)
-    note = (
-        "several processes used a device of the same number: if each was given a GPU of its own "
-        "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"
-    )
-    changes = placed[["device", "sm_mhz", "mem_mhz", "reasons"]].diff().ne(0).any(axis=1)
-    changes |= placed["t_ns"].diff() > _GAP_NS
-    since = placed["t_ns"] - placed.groupby(changes.cumsum())["t_ns"].transform("first")
-    changes |= (since // _LONGEST_NS).diff() > 0  # cut what does not change, too
-    stretches = placed.groupby(changes.cumsum()).agg(
+    stretches = placed.groupby(_stretch_of_sample(placed)).agg(
         device=("device", "first"),
         start_ns=("t_ns", "first"),
         end_ns=("t_ns", "last"),
@@ -243,6 +266,26 @@ def place_samples(
         mem_mhz=("mem_mhz", "max"),
         reasons=("reasons", "first"),
     )
-    ambiguous = shared and placed["device"].nunique() > 1
     table = frames.check(stretches.reset_index(drop=True), frames.GPU_CLOCKS)
-    return table, [note] if ambiguous else []
+    notes = list[str]()
+    if shared and placed["device"].nunique() > 1:
+        notes.append(
+            "several processes used a device of the same number: if each was given a GPU of its own "
+            "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"
+        )
+    return table, notes
+
+
+def _stretch_of_sample(placed: pd.DataFrame) -> pd.Series:
+    """Return, for each sample, the number of the stretch that it belongs to.
+
+    placed: the samples, sorted by device, then by time `t_ns`
+
+    A stretch ends where a clock changes, where no sample comes for _GAP_NS, and after _LONGEST_NS.
+    """
+    begins = placed[["device", "sm_mhz", "mem_mhz", "reasons"]].diff().ne(0).any(axis=1)
+    begins |= placed["t_ns"].diff() > _GAP_NS
+    stretch = begins.cumsum()
+    since_begin = placed["t_ns"] - placed.groupby(stretch)["t_ns"].transform("first")
+    begins |= (since_begin // _LONGEST_NS).diff() > 0  # cut what does not change, too
+    return begins.cumsum()

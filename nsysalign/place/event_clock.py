@@ -229,34 +229,37 @@ def hanging_together(
     count: how many nodes there are
     start, end, ns: per edge, two nodes, of which `end` lies `ns` after `start`
 
+    hanging_together(4, [1, 3], [2, 1], [5, 7]): node 2 lies 5 ns behind 1, node 1 lies 7 ns behind 3
+        root 0, 1, 1, 1; behind the root 0, 0, 5, -7
+
     At first each node is a tree of its own.  In every round each tree is put below the lowest root that
     an edge connects it to, until no edge connects two trees.
     """
     root = np.arange(count)
-    offset = np.zeros(count, dtype=np.int64)
+    offset = np.zeros(count, dtype=np.int64)  # of each node behind its root
     while True:
-        apart = np.flatnonzero(root[start] != root[end])
-        if not len(apart):
+        between_trees = np.flatnonzero(root[start] != root[end])
+        if not len(between_trees):
             return root, offset
-        start, end, ns = start[apart], end[apart], ns[apart]
+        start, end, ns = start[between_trees], end[between_trees], ns[between_trees]
         start_root, end_root = root[start], root[end]
         end_root_behind = offset[start] + ns - offset[end]  # how far behind the start's root
         low = np.minimum(start_root, end_root)
         high = np.maximum(start_root, end_root)
         high_behind_low = np.where(start_root < end_root, end_root_behind, -end_root_behind)
-        # for each root that is the higher one of an edge, the edge whose other root is lowest
+        # each root that is the higher one of an edge goes below the lowest root it has an edge to
         order = np.lexsort((low, high))
         child, first = np.unique(high[order], return_index=True)
         edge = order[first]
         parent = np.arange(count)
-        step = np.zeros(count, dtype=np.int64)
         parent[child] = low[edge]
-        step[child] = high_behind_low[edge]
+        behind_parent = np.zeros(count, dtype=np.int64)
+        behind_parent[child] = high_behind_low[edge]
         # a parent may have a parent: climb until each node's parent is a root
         while (parent[parent] != parent).any():
-            step = step + step[parent]
+            behind_parent = behind_parent + behind_parent[parent]
             parent = parent[parent]
-        offset = offset + step[root]
+        offset = offset + behind_parent[root]
         root = parent[root]
 
 
@@ -360,7 +363,7 @@ def fit_line(
     frames: np.ndarray,
     origin_error_ns: np.ndarray,
 ) -> Line:
-    """Fit the line of one event clock to what surrounds its records.
+    """Return how one event clock converts to the trace's clock, fitted to what surrounds its records.
 
     s: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
@@ -368,6 +371,9 @@ def fit_line(
     tracing: whether CUPTI traced events (`placed.event_tracing`)
     frames: all frames of the line, sorted; a frame need not have one of the records
     origin_error_ns: per frame of the log, how many ns it may be off against the frame it was joined to
+
+    An observation says: a record's place by the line is a known time plus a latency.  The line and the latencies
+    are fitted together, several times: outliers count less each time.
 
     With more than _MOST_FRAMES frames the result has no shifts of frames.
     """
@@ -377,10 +383,10 @@ def fit_line(
     knots = _knots(at)
     prior = _prior(knots, frames, origin_error_ns)
     seen = model.observe(s)
+    # where the line usually lies: from there on the fit counts, as float64 cannot hold epoch nanoseconds
     offset = seen.known_ns - at[seen.record]
-    # float64 cannot hold epoch nanoseconds: the median is taken of differences
-    usual = np.median(offset - offset[0] + seen.x @ model.vector)
-    base = int(offset[0]) + int(usual)
+    latency = seen.x @ model.vector
+    base = int(offset[0]) + int(np.median(offset - offset[0] + latency))
     fit = _Fit.before(prior, model)
     for widen in _NARROWING:
         seen = fit.model.observe(s)
@@ -391,7 +397,7 @@ def fit_line(
     # the calls of a stretch between knots are slow together: their errors may not be independent
     stretch = np.searchsorted(knots, at[seen.record], side="right")
     covariance = fit.covariance + fit.common_scatter(seen, x, y, stretch)
-    size = fit.size
+    size = fit.size  # the unknowns of the line come first
     return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
 
 
@@ -461,17 +467,21 @@ class _Fit:
     def with_observations(
         self, seen: Observations, x: np.ndarray, y: np.ndarray, widen: float
     ) -> _Fit:
-        """Return the next fit.  An observation counts less the farther it lies from what this fit expects.
+        """Return the next fit: least squares over all observations, each with a weight, and the prior.  An
+        observation counts less the farther it lies from what this fit expects.
 
+        seen: the observations
         x: a row per observation, the coefficient of each unknown in its value
         y: per observation, its value in ns
         widen: how many times larger than usual the scatter of observations is taken to be
         """
         sigma = seen.scale_ns * widen
         z = (x @ self.solution - y) / sigma  # how far the record lies behind where it is expected
-        on_time = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
-        late = z * LATE[seen.class_] >= 0
-        weight = np.where(late, (_STUDENT + 1) / (_STUDENT + z**2), on_time)
+        # GPUs are late, never early: an outlier on the late side soon loses its weight
+        late_weight = (_STUDENT + 1) / (_STUDENT + z**2)
+        early_weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
+        is_late = z * LATE[seen.class_] >= 0
+        weight = np.where(is_late, late_weight, early_weight)
         weight *= seen.certain / sigma**2
         weighted = (x * weight[:, None]).T
         normal = weighted @ x + self.prior
@@ -521,11 +531,16 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Return what is assumed of a line before anything is observed, as the precision of its unknowns: the
-    two clocks' rates differ by a few ppm and change little, and each frame lies within the rounding of
-    the edge that joins it to the one before; the first frame is fixed.
+    """Return what is assumed of a line before anything is observed: the precision (inverse covariance) of its unknowns,
+    a square matrix over the offsets at the knots (ns), then the shifts of the frames (ns).
 
-    origin_error: per frame of the log, that rounding in ns (infinite: none joins it)
+    knots: ns on the event clock, evenly spaced
+    frames: the frames that have a shift, sorted; may be none
+    origin_error: per frame of the log, by how many ns it may be off against the frame it was joined to (infinite:
+        none joins it)
+
+    The two clocks' rates differ by a few ppm and change little.  Each frame lies within the rounding of the edge
+    that joins it to the one before; the first frame is fixed.
     """
     size = len(knots) + len(frames)
     step = float(knots[1] - knots[0])
@@ -576,17 +591,17 @@ def place_records(
     error = np.zeros(len(known), np.int64)
     if clock is None:
         return ClockPlaces(place, error, np.full(len(known), -1))
-    unlogged = len(known) - len(clock.at_ns)
-    at = np.pad(clock.at_ns, (0, unlogged))
-    frame = np.pad(clock.frame, (0, unlogged), constant_values=-1)
+    only_in_trace = len(known) - len(clock.at_ns)
+    at = np.pad(clock.at_ns, (0, only_in_trace))
+    frame = np.pad(clock.frame, (0, only_in_trace), constant_values=-1)
     line = pick(clock.line, frame, -1)
     # a line has all its frames, even those whose records have no known surroundings
     frames_of_line = group(clock.line, np.arange(len(clock.line)))
     on_line = np.flatnonzero(line >= 0)
-    for number, members in group(line[on_line], on_line).items():
-        evidence = _thinned(members[known[members]])
+    for number, records in group(line[on_line], on_line).items():
+        evidence = _thinned(records[known[records]])
         if not len(evidence):
-            line[members] = -1
+            line[records] = -1
             continue
         fitted = fit_line(
             s.take(evidence),
@@ -596,14 +611,13 @@ def place_records(
             frames_of_line[number],
             clock.origin_error_ns,
         )
-        frame_of_members = frame[members]
-        place[members], spread = fitted.place(at[members], frame_of_members)
+        place[records], spread = fitted.place(at[records], frame[records])
         if not len(fitted.frames):
             # too many frames to fit a shift for each: its origin's error adds to the spread.  The
             # first frame's is infinite; 1 s stands for it, because the result is an integer
-            origin_error = np.minimum(clock.origin_error_ns[frame_of_members], 1e9)
+            origin_error = np.minimum(clock.origin_error_ns[frame[records]], 1e9)
             spread = np.hypot(spread, origin_error)
-        error[members] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
+        error[records] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
     return ClockPlaces(place, error, line)
 
 

@@ -97,22 +97,22 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
 
     matched: the processes of the log in the trace, and their clocks
     """
-    matched = _with_processes_without_cuda(trace, log, matched)
-    on_trace = log.clock_readings["process"].isin([*matched.clocks])
-    readings = log.clock_readings[on_trace].reset_index(drop=True)
-    readings = _on_trace(readings, "t_ns", matched)
+    matched_processes = _with_processes_without_cuda(trace, log, matched)
+    has_clock = log.clock_readings["process"].isin([*matched_processes.clocks])
+    readings = log.clock_readings[has_clock].reset_index(drop=True)
+    readings = _on_trace(readings, "t_ns", matched_processes)
     readers = readings["thread"].unique()
     timers, unpaired = _timers(log, readings)
-    candidates = _on_trace(_candidates(log, timers), "t0_ns", matched)
+    candidates = _on_trace(_candidates(log, timers), "t0_ns", matched_processes)
     ends = candidates["start"] + candidates["lasted_ns"]
     with_work = _with_work(trace, readers, candidates["thread"], candidates["start"], ends)
-    reason = _reasons(log, matched, candidates)
-    is_interval = _is_interval(matched, candidates, with_work, reason)
+    reason = _reasons(log, matched_processes, candidates)
+    is_interval = _is_interval(matched_processes, candidates, with_work, reason)
     placed = candidates[is_interval & (reason == "")].reset_index(drop=True)
-    lost = candidates.assign(reason=reason)[is_interval & (reason != "")]
-    names = [row.region or row.site or "host timer" for row in lost.itertuples()]
+    unplaced = candidates.assign(reason=reason)[is_interval & (reason != "")]
+    names = [row.region or row.site or "host timer" for row in unplaced.itertuples()]
     notes = _notes_on_unpaired(trace, readings, readers, unpaired)
-    return HostTimers(_windows(placed), lost.assign(name=names), notes)
+    return HostTimers(_windows(placed), unplaced.assign(name=names), notes)
 
 
 def _notes_on_unpaired(
@@ -136,22 +136,26 @@ def _notes_on_unpaired(
 
 
 def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
-    """Return, for each candidate, why it cannot be a window; "" if it can.
+    """Return, for each candidate, why it cannot be a window: the first reason that holds; "" if it can.
 
-    rows: the candidates, with the columns of `_on_trace`
+    rows: the candidates, with the columns of `_on_trace`; `elapsed_ns` is the time by the clock that the program
+        read (which may be the wall clock), `lasted_ns` the same by CLOCK_MONOTONIC
     """
-    untied = ~rows["process"].isin([*matched.clocks])
-    drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
+    start = rows["start"].to_numpy()
+    elapsed_ns = rows["elapsed_ns"].to_numpy()
+    lasted_ns = rows["lasted_ns"].to_numpy()
+    process = rows["process"].to_numpy()
+    without_clock = ~np.isin(process, [*matched.clocks])
+    tolerance_ns = _STEP_NS + _STEP_SHARE * lasted_ns
+    clock_was_set = np.abs(elapsed_ns - lasted_ns) > tolerance_ns
     calibration = log.records[log.records["calibration"].to_numpy(dtype=bool)]
     calibration = _on_trace(calibration, "t0_ns", matched)
-    end = rows["start"] + rows["elapsed_ns"]
-    by_tool_ns = _work_of_tool_ns(
-        calibration, rows["process"].to_numpy(), rows["start"].to_numpy(), end.to_numpy()
-    )
-    disturbed = by_tool_ns > _OWN_SHARE * rows["elapsed_ns"].to_numpy()
-    disturbed = disturbed & (rows["origin"] != ORIGIN["host"])
+    by_tool_ns = _work_of_tool_ns(calibration, process, start, start + elapsed_ns)
+    holds_calibration = by_tool_ns > _OWN_SHARE * elapsed_ns
+    # only timers and regions are refused for it; a host line that was asked for is shown all the same
+    holds_calibration &= (rows["origin"] != ORIGIN["host"]).to_numpy()
     return np.select(
-        [untied, drift > _STEP_NS, rows["elapsed_ns"] < 0, disturbed],
+        [without_clock, clock_was_set, elapsed_ns < 0, holds_calibration],
         [
             "the clock of its process could not be tied to the trace's",
             "the wall clock was set in between",
@@ -165,24 +169,30 @@ def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
 def _work_of_tool_ns(
     records: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
-    """Return how many ns (int64) the tool itself worked in each stretch.
+    """Return, for each stretch of time, how long (int64 ns) the tool itself worked in it.
 
-    records: the tool's own records, with their trace time in `start`
-    process, start, end: per stretch, its process in the log, and its ends in trace time (ns)
+    records: the tool's own records, with their trace time in the column `start`
+    process, start, end: per stretch, its process in the log, and when it begins and ends in trace time (ns)
 
-    records  |||||||||||          |             |          of calibration, later of a new reference
-    work     [---------]          -             -          one burst; a reference each
+    The tool calibrates by many records in quick succession, a burst; later it makes single records.  Each
+    record counts with the time to the next one in its burst; the last one of a burst and single ones, with
+    _REFERENCE_NS.
+
+    records  |||||||||||          |             |
+    work     [---------]-         -             -
+             a burst              single records
     """
     work_ns = np.zeros(len(start), np.int64)
     for number in np.unique(process):
-        recorded = np.sort(records.loc[records["process"] == number, "start"].to_numpy())
-        apart = np.diff(recorded, append=np.iinfo(np.int64).max)
-        work_of_record = np.where(apart < _BURST_NS, apart, _REFERENCE_NS)
-        work_before = np.append(0, np.cumsum(work_of_record))  # before each record, and in all
+        of_process = records["process"] == number
+        recorded = np.sort(records.loc[of_process, "start"].to_numpy())
+        to_next_ns = np.diff(recorded, append=np.iinfo(np.int64).max)
+        record_ns = np.where(to_next_ns < _BURST_NS, to_next_ns, _REFERENCE_NS)
+        up_to_record = np.append(0, np.cumsum(record_ns))  # [n]: of the first n records
         stretches = process == number
         first = np.searchsorted(recorded, start[stretches])
-        last = np.searchsorted(recorded, end[stretches])
-        work_ns[stretches] = work_before[last] - work_before[first]
+        stop = np.searchsorted(recorded, end[stretches])
+        work_ns[stretches] = up_to_record[stop] - up_to_record[first]
     return work_ns
 
 

@@ -98,34 +98,50 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     clock: the event clocks of the log, None if it has no references
     """
     records = log.records
-    at_least_ns = np.full(len(records), np.nan)
+    lag_ns = np.full(len(records), np.nan)
     caught_up = np.zeros(len(records), dtype=bool)
     if clock is None:
-        return at_least_ns, caught_up
+        return lag_ns, caught_up
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
-    # how far a place may be off against the first frame of its line: the errors of the joints up to it
-    # add up
-    step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
-    off_ns = pd.Series(step_ns).groupby(clock.line).cumsum().to_numpy()
+    frame_error_ns = _frame_errors(clock)
     placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
     line = np.where(placed, clock.line[clock.frame], -1)
     for members in group(line[placed], np.flatnonzero(placed)).values():
+        # CPU time and GPU time since the line's first record, and the difference between them
         since_ns = called_ns[members] - called_ns[members[0]]
-        apart_ns = clock.at_ns[members] - clock.at_ns[members[0]] - since_ns
-        error_ns = off_ns[clock.frame[members]] + clock.tick_ns
-        hull_ns = local_hull(since_ns, apart_ns + error_ns)
-        lag_ns = np.maximum(apart_ns - error_ns - hull_ns, 0)
-        at_least_ns[members] = lag_ns
-        of_probe = np.flatnonzero(by_probe[members])
-        if len(of_probe):
-            of_probe = of_probe[np.argsort(since_ns[of_probe], kind="stable")]
-            times_ns = since_ns[of_probe]
-            least_ns = np.interp(since_ns, times_ns, local_hull(times_ns, apart_ns[of_probe]))
-            near = (since_ns >= times_ns[0] - NEAR_NS) & (since_ns <= times_ns[-1] + NEAR_NS)
-            like_own = apart_ns - least_ns <= LIKE_OWN_NS
-            caught_up[members] = (lag_ns <= CAUGHT_UP_NS) & near & like_own
-    return at_least_ns, caught_up
+        gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]
+        apart_ns = gpu_since_ns - since_ns
+        error_ns = frame_error_ns[clock.frame[members]] + clock.tick_ns
+        least_ns = local_hull(since_ns, apart_ns + error_ns)
+        lag_ns[members] = np.maximum(apart_ns - error_ns - least_ns, 0)
+        like_probe = _like_probe(since_ns, apart_ns, by_probe[members])
+        caught_up[members] = (lag_ns[members] <= CAUGHT_UP_NS) & like_probe
+    return lag_ns, caught_up
+
+
+def _frame_errors(clock: EventClock) -> np.ndarray:
+    """Return, per frame, how far (ns) it may be off against the first frame of its line: the errors of the joints
+    up to it add up."""
+    of_joint = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
+    return pd.Series(of_joint).groupby(clock.line).cumsum().to_numpy()
+
+
+def _like_probe(since_ns: np.ndarray, apart_ns: np.ndarray, by_probe: np.ndarray) -> np.ndarray:
+    """Return, per record, whether it was executed about as early as the probe's own records around it.
+
+    since_ns, apart_ns: per record, its CPU time, and GPU time minus CPU time, in ns since the first record
+    by_probe: bool, per record, whether it is the probe's own
+    """
+    of_probe = np.flatnonzero(by_probe)
+    if not len(of_probe):
+        return np.zeros(len(since_ns), dtype=bool)
+    of_probe = of_probe[np.argsort(since_ns[of_probe], kind="stable")]
+    times_ns = since_ns[of_probe]
+    hull_ns = local_hull(times_ns, apart_ns[of_probe])
+    least_ns = np.interp(since_ns, times_ns, hull_ns)
+    near = (since_ns >= times_ns[0] - NEAR_NS) & (since_ns <= times_ns[-1] + NEAR_NS)
+    return near & (apart_ns - least_ns <= LIKE_OWN_NS)
 
 
 def local_hull(since_ns: np.ndarray, apart_ns: np.ndarray) -> np.ndarray:

@@ -138,13 +138,15 @@ class LatencyModel:
 
         A record is BUSY (it waited behind the previous operation) if that puts it later than its own call
         does, and IDLE otherwise.  It is AHEAD as well if a kernel was certainly queued behind it.
+
+        Of two records, the second with a kernel queued behind it and a time stamp, there are four observations:
+        (0, IDLE), (1, BUSY), (1, AHEAD), (1, STAMP).
         """
         count = len(s.call_start)
         took = s.call_end - s.call_start
         by_call = s.call_start + self._latency(_after_call(took))
         by_work = s.previous_end + self._latency(_after_work(s))
         is_busy = (s.previous_end > 0) & (by_work > by_call)
-        apart = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
         likely = np.where(is_busy, by_work, by_call)
         queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
         ahead = np.flatnonzero(queued & ~s.copying & ~s.held)
@@ -156,6 +158,10 @@ class LatencyModel:
                 np.full(len(stamped), STAMP),
             ]
         )
+        # the known times: the end of the work before or the call's start, the kernel's start, the stamp
+        since = np.where(is_busy, s.previous_end, s.call_start)
+        known_ns = np.concatenate([since, s.next_start[ahead], s.stamp[stamped]])
+        # how the latencies since these times follow from the parameters: a column for each
         x = np.zeros((len(class_), len(PARAMETERS)))
         for columns, rows in ((_after_call(took), ~is_busy), (_after_work(s), is_busy)):
             for name, column in columns.items():
@@ -164,13 +170,14 @@ class LatencyModel:
         x[class_ == AHEAD, PARAMETERS.index("spacing_ns")] = -s.ahead[ahead]
         scale = SCATTER_NS[class_]
         scale[:count] += _SLOW_SPREAD * ~is_busy * np.maximum(took - _KNEE_NS, 0)
+        # the class is certain if the other explanation puts the record far from there
+        is_clear = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
         certain = np.ones(len(class_), dtype=bool)
-        certain[:count] = apart & ~s.copying & ~s.waits
-        since = np.where(is_busy, s.previous_end, s.call_start)
+        certain[:count] = is_clear & ~s.copying & ~s.waits
         return Observations(
             record=np.concatenate([np.arange(count), ahead, stamped]),
             class_=class_,
-            known_ns=np.concatenate([since, s.next_start[ahead], s.stamp[stamped]]),
+            known_ns=known_ns,
             x=x,
             scale_ns=scale,
             certain=certain,
@@ -231,26 +238,32 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
     tracing: whether CUPTI traced events: "on", "off" or "unknown"
     s: the surroundings of the records
     spacing: the spacing of consecutive records (ns) if an event clock tells it; 0: it does not
+
+    All of it comes from `_TABLE`, but for the spacing if that shows in the trace, and what follows from it.
     """
     if spacing:
-        shown, sure = spacing, _TIED_NS
+        shown, deviation = spacing, _TIED_NS
     else:
-        shown, sure = spacing_of(s), _SHOWN_NS
-    traced = tracing == "on" or (tracing == "unknown" and not 0 < shown <= _TRACED_FROM_NS)
+        shown, deviation = spacing_of(s), _SHOWN_NS  # 0: it does not show
+    looks_traced = not 0 < shown <= _TRACED_FROM_NS
+    traced = tracing == "on" or (tracing == "unknown" and looks_traced)
     table = _TABLE | (_TRACED if traced else {})
     if shown:
-        table |= {"spacing_ns": (shown, sure), "busy_ns": (0.0, sure)}
-    usual = table["spacing_ns"][0]
-    table["busy_ns"] = (usual - _BUSY_LESS_NS, table["busy_ns"][1])
-    table["idle_ns"] = (_IDLE_NS + _IDLE_PER_SPACING * usual, table["idle_ns"][1])
-    precision = np.diag([table[p][1] ** -2 for p in PARAMETERS])
-    # busy_ns and spacing_ns differ by a constant
-    tied = np.zeros(len(PARAMETERS))
-    tied[PARAMETERS.index("busy_ns")] = 1.0
-    tied[PARAMETERS.index("spacing_ns")] = -1.0
-    precision += np.outer(tied, tied) / _TIED_NS**2
-    vector = np.array([table[p][0] for p in PARAMETERS])
-    return LatencyModel(vector, np.linalg.inv(precision), traced and not shown)
+        table |= {"spacing_ns": (shown, deviation), "busy_ns": (0.0, deviation)}
+    usual_spacing, _ = table["spacing_ns"]
+    _, busy_deviation = table["busy_ns"]
+    _, idle_deviation = table["idle_ns"]
+    table["busy_ns"] = (usual_spacing - _BUSY_LESS_NS, busy_deviation)
+    table["idle_ns"] = (_IDLE_NS + _IDLE_PER_SPACING * usual_spacing, idle_deviation)
+    means = [table[parameter][0] for parameter in PARAMETERS]
+    precision = np.diag([table[parameter][1] ** -2 for parameter in PARAMETERS])
+    # busy_ns and spacing_ns differ by a constant: their difference is known to _TIED_NS
+    difference = np.zeros(len(PARAMETERS))
+    difference[PARAMETERS.index("busy_ns")] = 1.0
+    difference[PARAMETERS.index("spacing_ns")] = -1.0
+    precision += np.outer(difference, difference) / _TIED_NS**2
+    unshown = traced and not shown
+    return LatencyModel(np.array(means), np.linalg.inv(precision), unshown)
 
 
 def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
@@ -260,7 +273,8 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
     likely: where the records are likely
 
     The record with the smaller error bar decides.  If the bars are equal, the record decides that puts the
-    pair later, because GPUs are late, never early.  A kernel queued behind a record limits how late it was.
+    pair later, because GPUs are late, never early.  If a kernel queued behind a record was there before that,
+    the start lies halfway between the two.
     """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
@@ -268,8 +282,12 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
     start_bar, end_bar = likely.bar[start], likely.bar[end]
     by_start = likely.place[start]
     by_end = likely.place[end] - elapsed
-    begin = np.where(start_bar < end_bar, by_start, np.maximum(by_start, by_end))
-    begin = np.where(end_bar < start_bar, by_end, begin)
-    latest = np.minimum(likely.ahead[start], np.minimum(likely.ahead[end], FAR) - elapsed)
+    begin = np.select(
+        [start_bar < end_bar, end_bar < start_bar],
+        [by_start, by_end],
+        np.maximum(by_start, by_end),
+    )
+    by_kernel_behind_end = np.minimum(likely.ahead[end], FAR) - elapsed
+    latest = np.minimum(likely.ahead[start], by_kernel_behind_end)
     begin = np.where(latest < begin, begin - (begin - latest) // 2, begin)
     return begin, np.ceil(np.minimum(start_bar, end_bar) + CLOCK_RATE * elapsed)

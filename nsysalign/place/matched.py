@@ -112,15 +112,18 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     """Return (log process -> globalPid, notes).  Processes are matched by their pid; a log without a pid
     belongs to the only process of the trace.
 
+    Notes say which processes of the log have no rows in the trace, and which processes of the trace recorded
+    events but have no log.
+
     `other_runs`, which this calls, raises EventLogError if the log belongs to another run.
     """
-    calls = trace.calls
-    with_rows = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
-    processes = np.unique(np.concatenate(with_rows)).tolist()
-    process_of_pid = {int(pid_of(process)): int(process) for process in processes}
-    timed = pd.concat([t[["process", "tid", "t0_ns"]] for t in (log.records, log.hosts)])
+    columns = (trace.calls["process"], trace.operations["process"])
+    processes = np.unique(np.concatenate([distinct(column.to_numpy()) for column in columns]))
+    process_of_pid = {int(pid_of(process)): process for process in processes.tolist()}
+    timed = pd.concat([table[["process", "tid", "t0_ns"]] for table in (log.records, log.hosts)])
     strangers = other_runs(trace, log, timed)
-    matched, notes = {}, []
+    matched = dict[int, int]()
+    notes = list[str]()
     for number, header in enumerate(log.headers):
         pid = header.get("pid")
         if number in strangers:
@@ -135,45 +138,59 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
             notes.append(
                 f"process {name} of the event log has no CUDA rows in the trace (it has: {pids})"
             )
-    recording = set[int]()
     if log.headers:  # without any log there is nothing to miss
-        threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
-        recording = {process_of(int(thread)) for thread in threads}
-    notes += [
+        notes += _notes_on_missing_logs(trace, set(matched.values()))
+    return matched, notes
+
+
+def _notes_on_missing_logs(trace: Trace, with_log: set[int]) -> list[str]:
+    """Return a note for each process that recorded CUDA events but has no event log.
+
+    with_log: the processes (globalPid) that have one
+    """
+    is_record = trace.calls["kind"].to_numpy() == CALL["record"]
+    threads = distinct(trace.calls["thread"].to_numpy()[is_record])
+    recording = {process_of(int(thread)) for thread in threads}
+    return [
         f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
         "(python -I, -E or -S, a cleaned environment, or not Python)"
-        for process in sorted(recording - set(matched.values()))
+        for process in sorted(recording - with_log)
     ]
-    return matched, notes
 
 
 def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, str]:
     """Return log process -> a message, for the processes that belong to another run: by the wall clock all
-    their records lie outside the trace.  (A pid proves nothing, because pids repeat.)  Raises EventLogError
-    if all processes of the log belong to another run.
+    their records lie outside the trace, by more than _CLOCK_SET_NS.  (A pid proves nothing, because pids
+    repeat.)  Raises EventLogError if all processes of the log belong to another run.
 
     timed: what the log timed, with columns process, tid and t0_ns
     """
-    session, calls = trace.info.session_start_utc_ns, trace.calls
-    if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
+    session_start, calls = trace.info.session_start_utc_ns, trace.calls
+    if session_start is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
     clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
-    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).set_axis(clocks["process"])
-    spans = timed[timed["process"].isin(offset.index)].groupby("process")["t0_ns"]
-    spans = spans.agg(["min", "max"]).add(offset, axis=0).dropna() - session
-    early = int(calls["start_ns"].min()) - spans["max"]
-    late = spans["min"] - int(calls["end_ns"].max())
+    clocks = clocks.sort_values("process")
+    wall_minus_monotonic = (clocks["realtime_ns"] - clocks["monotonic_ns"]).to_numpy()
     strangers = {}
-    for number, before, after in zip(spans.index.tolist(), early, late, strict=True):
-        if max(before, after) > _CLOCK_SET_NS:
+    compared = 0
+    for number, offset in zip(clocks["process"].tolist(), wall_minus_monotonic, strict=True):
+        of_process = timed.loc[timed["process"] == number, "t0_ns"]
+        if of_process.empty:
+            continue
+        compared += 1
+        to_trace = offset - session_start
+        before_ns = int(calls["start_ns"].min() - (of_process.max() + to_trace))
+        after_ns = int(of_process.min() + to_trace - calls["end_ns"].max())
+        apart_ns = max(before_ns, after_ns)
+        if apart_ns > _CLOCK_SET_NS:
             pid = log.headers[number].get("pid")
             process = f" of process {pid}" if isinstance(pid, int) else ""
-            when = "after the trace ends" if after > before else "before the trace begins"
+            when = "after the trace ends" if after_ns > before_ns else "before the trace begins"
             strangers[number] = (
                 f"the event log{process} belongs to another run: its records lie "
-                f"{duration(max(before, after))} {when}"
+                f"{duration(apart_ns)} {when}"
             )
-    if strangers and len(strangers) == len(spans) == len(log.headers):
+    if strangers and len(strangers) == compared == len(log.headers):
         hint = "use the events-PID.jsonl of the run that made this trace"
         raise EventLogError(next(iter(strangers.values())), hint)
     return strangers
@@ -198,6 +215,9 @@ def match_records(
     clocks: log process -> its clock
 
     processes: log process -> globalPid
+
+    With the clock of its process, each record of the log gets the record call of its thread that lies inside
+    it in time.  If the clock is not accurate, or too few calls lie inside, it is refined on the calls first.
     """
     call = np.full(len(log.records), -1, dtype=np.int64)
     thread = np.full(len(log.records), -1, dtype=np.int64)
@@ -216,23 +236,29 @@ def match_records(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
             )
-        inside = [clock.contained(*member.times) for member in threads]
-        hits = sum((position >= 0).sum() for position in inside)
+        inside = _calls_inside(clock, threads)
+        hits = sum(np.count_nonzero(position >= 0) for position in inside)
         if clock.width_ns > _SHARP_NS or hits < 0.9 * len(logged):
-            clock = refine(clock, [member.times for member in threads])
-            inside = [clock.contained(*member.times) for member in threads]
+            clock = refine(clock, [recorder.times for recorder in threads])
+            inside = _calls_inside(clock, threads)
         clocks[number] = clock
-        for member, position in zip(threads, inside, strict=True):
-            rows = member.records
-            call[rows] = pick(member.calls, position, -1)
+        for recorder, position in zip(threads, inside, strict=True):
+            rows = recorder.records
+            call[rows] = pick(recorder.calls, position, -1)
             by_tid = thread_of(process, tid[rows])
             by_call = pick(trace.calls["thread"].to_numpy(), call[rows], -1)
             thread[rows] = np.where(tid[rows] >= 0, by_tid, by_call)
     return call, thread, clocks, notes
 
 
+def _calls_inside(clock: ClockMap, threads: Sequence[_Thread]) -> list[np.ndarray]:
+    """Return, for each thread, an array that has for each of its records the position of the call among the
+    thread's record calls that lies inside the record in time; -1 for none."""
+    return [clock.contained(*thread.times) for thread in threads]
+
+
 def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> list[_Thread]:
-    """Return the threads of one process.
+    """Return the threads of one process that recorded events, by the log.
 
     logged: the records of the process, as positions in the log
     process: its globalPid
@@ -240,22 +266,22 @@ def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> l
     calls = trace.calls
     is_record = calls["kind"].to_numpy() == CALL["record"]
     record_calls = np.flatnonzero(is_record & trace.outermost)
-    callers = calls["thread"].to_numpy()[record_calls]
+    caller = calls["thread"].to_numpy()[record_calls]
     begin = log.records["t0_ns"].to_numpy(np.int64)
     end = log.records["t1_ns"].to_numpy(np.int64)
-    tids = log.records["tid"].to_numpy(np.int64)[logged]
+    tid_of_record = log.records["tid"].to_numpy(np.int64)[logged]
     threads = []
-    for tid in np.unique(tids).tolist():
-        records = logged[tids == tid]
+    for tid in np.unique(tid_of_record).tolist():
+        records = logged[tid_of_record == tid]
         records = records[np.argsort(begin[records], kind="stable")]
-        made = record_calls[of_thread(callers, process, tid)]
+        calls_of_thread = record_calls[of_thread(caller, process, tid)]
         times = (
             begin[records],
             end[records],
-            calls["start_ns"].to_numpy()[made],
-            calls["end_ns"].to_numpy()[made],
+            calls["start_ns"].to_numpy()[calls_of_thread],
+            calls["end_ns"].to_numpy()[calls_of_thread],
         )
-        threads.append(_Thread(records, made, times))
+        threads.append(_Thread(records, calls_of_thread, times))
     return threads
 
 
@@ -369,30 +395,44 @@ def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
 def match_waits(
     trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
 ) -> pd.DataFrame:
-    """Return a row per wait with what the trace and the log say about it: `Matched.waits` without the columns
-    record and inferred.
+    """Return a row per wait-event call of the trace (outermost calls only), with what the trace and the log say
+    about it: int64 columns, -1 where something is not known.
+
+    call         the position of the call in the trace's calls
+    sync         the position of its row in trace.syncs
+    process      its process (globalPid)
+    event, event_sync  the event that it waits for, as that row has it
+    stream_id    the stream that waits, as the log has it
+    log_process, seq   the record that it waits for, as the log has it: its process there and its number
 
     processes: log process -> globalPid
     clocks: log process -> its clock
     """
-    calls = trace.calls
-    syncs = trace.syncs
-    call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & trace.outermost)
-    sync = positions(call, syncs["call"].to_numpy())
-    stream_id, log_process, seq = np.full((3, len(call)), -1)
+    calls, syncs = trace.calls, trace.syncs
+    is_wait = calls["kind"].to_numpy() == CALL["wait_event"]
+    call = np.flatnonzero(is_wait & trace.outermost)
     thread = calls["thread"].to_numpy()[call]
-    begun = calls["start_ns"].to_numpy()[call]
-    ended = calls["end_ns"].to_numpy()[call]
+    call_start = calls["start_ns"].to_numpy()[call]
+    call_end = calls["end_ns"].to_numpy()[call]
+    stream_id = np.full(len(call), -1)
+    log_process = np.full(len(call), -1)
+    seq = np.full(len(call), -1)
+    # matched per thread: a call belongs to the log's wait inside which it lies in time
     logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
-    for (number, tid), rows in logged.groupby(["process", "tid"]):
-        made = of_thread(thread, processes[int(number)], int(tid))
-        t0, t1 = rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy()
-        position = clocks[int(number)].contained(t0, t1, begun[made], ended[made])
-        rows = rows[position >= 0]
-        wait = made[position[position >= 0]]
-        stream_id[wait] = rows["stream_id"]
-        seq[wait] = rows["record"]
-        log_process[wait] = number
+    for (number, tid), waits in logged.groupby(["process", "tid"]):
+        of_this_thread = of_thread(thread, processes[int(number)], int(tid))
+        inside = clocks[int(number)].contained(
+            waits["t0_ns"].to_numpy(),
+            waits["t1_ns"].to_numpy(),
+            call_start[of_this_thread],
+            call_end[of_this_thread],
+        )
+        waits = waits[inside >= 0]
+        row = of_this_thread[inside[inside >= 0]]  # of the result, for each of the log's waits
+        stream_id[row] = waits["stream_id"]
+        seq[row] = waits["record"]
+        log_process[row] = number
+    sync = positions(call, syncs["call"].to_numpy())
     columns = {
         "call": call,
         "sync": sync,
@@ -419,28 +459,39 @@ def awaited(
     for each), or else the latest record of the same thread that the wait can be for.
     """
     record = _named_records(waits, records)
-    unsure = record < 0
+    unnamed = record < 0
+    record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
     calls = waits["call"].to_numpy()
-    begun = trace.calls["start_ns"].to_numpy()[calls]
-    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=begun)
-    asked = asked.astype("int64").sort_values("time")
-    asked = asked[(asked["event"] >= 0) & unsure[asked["wait"].to_numpy()]]
-    made = records[["process", "event"]].assign(
-        record=np.arange(len(records)), time=records["call_start_ns"]
-    )
-    made = made[(records["call"] >= 0) & (made["event"] >= 0)].astype("int64").sort_values("time")
-    if len(asked):
-        joined = pd.merge_asof(asked, made, on="time", by=["process", "event"])
-        joined = joined.dropna(subset="record")
-        record[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
     thread = trace.calls["thread"].to_numpy()[calls]
+    call_start = trace.calls["start_ns"].to_numpy()[calls]
     for number, rows in group(thread, np.arange(len(waits))).items():
         without_record = rows[record[rows] < 0]
         on_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
         record[without_record] = _latest(
-            waits.iloc[without_record], begun[without_record], records.iloc[on_thread], on_thread
+            waits.iloc[without_record],
+            call_start[without_record],
+            records.iloc[on_thread],
+            on_thread,
         )
-    return record, unsure & (record >= 0)
+    return record, unnamed & (record >= 0)
+
+
+def _latest_of_event(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+    """Return, for each wait, the position of the latest record of its event before it; -1 if there is none, or if
+    the event is not known."""
+    call_start = trace.calls["start_ns"].to_numpy()[waits["call"].to_numpy()]
+    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=call_start)
+    asked = asked[asked["event"] >= 0].astype("int64").sort_values("time")
+    made = records[["process", "event"]].assign(
+        record=np.arange(len(records)), time=records["call_start_ns"]
+    )
+    made = made[(records["call"] >= 0) & (made["event"] >= 0)].astype("int64").sort_values("time")
+    record = np.full(len(waits), -1)
+    if len(asked):
+        latest = pd.merge_asof(asked, made, on="time", by=["process", "event"])
+        latest = latest.dropna(subset="record")
+        record[latest["wait"].to_numpy()] = latest["record"].to_numpy().astype(np.int64)
+    return record
 
 
 def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
@@ -463,27 +514,29 @@ def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
 
 
 def _latest(
-    waits: pd.DataFrame, begun: np.ndarray, records: pd.DataFrame, position: np.ndarray
+    waits: pd.DataFrame, call_start: np.ndarray, records: pd.DataFrame, position: np.ndarray
 ) -> np.ndarray:
     """Return, for each wait, the latest record before it that it can be for; -1 if there is none among the
     last `_LOOK_BACK`.  It can be neither for a record of another event, nor for a record on the stream that
     waits: then nothing would have to wait.
 
     waits, records: the waits and records of one thread
-    begun: per wait, when its call began (ns)
+    call_start: per wait, when its call began (ns)
     position: per record, the number that is returned for it
     """
     order = np.argsort(records["call_start_ns"].to_numpy(), kind="stable")
+    time = records["call_start_ns"].to_numpy()[order]
     event = records["event"].to_numpy()[order]
     lane = records["lane"].to_numpy()[order]
-    time = records["call_start_ns"].to_numpy()[order]
-    wanted, waiting = waits["event"].to_numpy(), waits["lane"].to_numpy()
-    place = np.searchsorted(time, begun, side="right") - 1
+    wait_event = waits["event"].to_numpy()
+    wait_lane = waits["lane"].to_numpy()
+    # for each wait, a place in the order of the records: first that of the latest record before it
+    place = np.searchsorted(time, call_start, side="right") - 1
     impossible = np.ones(len(place), dtype=bool)
     for _ in range(_LOOK_BACK):
         record_event, record_lane = pick(event, place, -1), pick(lane, place, -1)
-        impossible = (record_event >= 0) & (wanted >= 0) & (record_event != wanted)
-        impossible |= (record_lane >= 0) & (record_lane == waiting)
+        impossible = (record_event >= 0) & (wait_event >= 0) & (record_event != wait_event)
+        impossible |= (record_lane >= 0) & (record_lane == wait_lane)
         if not impossible.any():
             break
         place = np.where(impossible, place - 1, place)

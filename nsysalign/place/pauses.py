@@ -24,16 +24,21 @@ GARBAGE_COLLECTION = "garbage collection"
 def with_pauses(
     trace: Trace, log: EventLog | None, clocks: Mapping[int, ClockMap], processes: Mapping[int, int]
 ) -> Trace:
-    """The trace with the log's collections among its ranges, on the main thread of their process.
-    `clocks`, `processes`: by process of the log, its clock and globalPid."""
+    """Return the trace with the log's garbage collections among its ranges, on the main thread of their process.
+
+    clocks: log process -> its clock; collections of a process without one are left out
+    processes: log process -> globalPid
+    """
     if log is None or log.collections.empty:
         return trace
     parts = [trace.ranges]
-    for number, rows in log.collections.groupby("process"):
-        if (clock := clocks.get(int(number))) is None:
+    for number, collections in log.collections.groupby("process"):
+        clock = clocks.get(int(number))
+        if clock is None:
             continue
         process = processes[int(number)]
-        start, end = (clock.to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+        start = clock.to_trace(collections["t0_ns"].to_numpy())
+        end = clock.to_trace(collections["t1_ns"].to_numpy())
         columns = {
             "start_ns": start,
             "end_ns": np.maximum(end, start),

@@ -142,10 +142,11 @@ def _event_windows(
     likely: Likely,
     bounds: tuple[np.ndarray, np.ndarray],
 ) -> pd.DataFrame:
-    """Return the windows (`frames.WINDOWS`) of the pairs that the program itself compared; pairs of
-    nsysalign's calibration have none.
+    """Return the windows (`frames.WINDOWS`) of the pairs that the program itself compared, a row per pair, each from its
+    start record's place to `elapsed_ns` later.  Pairs of nsysalign's own calibration have no window.
 
-    records: all records, with their lanes and time stamps
+    records: all records, with their lanes and time stamps; those of the log come first
+    bounded: the bounds of the records, and the pairs
     places: where the event clock places each record
     on_clock: bool, per row of bounded.pairs: whether the event clock places the pair
     likely: where the neighbours make each record likely
@@ -194,14 +195,14 @@ def _places_of_pairs(
     bounds: tuple[np.ndarray, np.ndarray],
     stamp: np.ndarray,
 ) -> _EventPlaces:
-    """Return where the window of each pair begins: by the event clock, or else by CUPTI's time stamp of its
-    start, or else by that of its end, or else by the neighbours.
+    """Return where the window of each pair begins, with its error bar, its limits and what placed it: the event
+    clock, or else CUPTI's time stamp of its start, or else that of its end, or else the neighbours.
 
     pairs: the pairs, with positions of their records in start and end
+    bounded: what is known of each record alone
     places: where the event clock places each record
     on_clock: bool, per pair: whether the event clock places it
     likely: where the neighbours make each record likely
-    bounded: what is known of each record alone
     bounds: (earliest, latest) possible place of each record, in ns: those of `bounded`, but within the
         clock's error where the event clock places the record
     stamp: per record, CUPTI's time stamp in ns, 0 for none
@@ -210,45 +211,64 @@ def _places_of_pairs(
     elapsed = pairs["elapsed_ns"].to_numpy()
     start_stamped = bounded.stamped[start]
     end_stamped = bounded.stamped[end]
-    lower, upper = bounds
-    # the earliest and latest start of each window; those that follow from start and end may cross
-    low, high = np.sort(of_starts(lower, upper, pairs), axis=0)
-    low = np.where(start_stamped, lower[start], low)
-    high = np.where(start_stamped, upper[start], high)
-    usual, bar = place_pairs(pairs, likely)
+    low, high = _limits(pairs, bounds, start_stamped)
+
     # on the trace a long pair lasts longer or shorter than elapsed_time says, because the rates of the
     # clocks differ by parts per million: half of the difference goes to each end
     surplus = np.where(on_clock, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
-    clock_error = np.maximum(places.error_ns[start], places.error_ns[end])
-    ways = [on_clock, start_stamped, end_stamped]
+    begin_by_clock = places.at_ns[start] + surplus // 2
+    error_by_clock = np.maximum(places.error_ns[start], places.error_ns[end])
+    error_by_clock = error_by_clock + (np.abs(surplus) + 1) // 2
+
+    likely_begin, likely_error = place_pairs(pairs, likely)
+    likely_begin = np.clip(likely_begin, low, high)
+    farthest = np.maximum(likely_begin - low, high - likely_begin)  # no error is larger than that
+    likely_error = np.minimum(likely_error, np.maximum(farthest, 1)).astype(np.int64)
+
+    # the first of these that holds places the pair
+    conditions = [on_clock, start_stamped, end_stamped]
     begin = np.select(
-        ways,
-        [places.at_ns[start] + surplus // 2, stamp[start], stamp[end] - elapsed],
-        np.clip(usual, low, high),
+        conditions, [begin_by_clock, stamp[start], stamp[end] - elapsed], likely_begin
     )
-    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    error = np.select(
-        ways,
-        [clock_error + (np.abs(surplus) + 1) // 2, TICK_NS, _BY_END_NS],
-        np.minimum(bar, farthest).astype(np.int64),
-    )
-    # A place by the event clock is not bounded by time stamps of CUPTI: these may be late.
-    low_on_clock, high_on_clock = of_starts(
-        np.where(bounded.stamped, 0, bounded.lower),
-        np.where(bounded.stamped, FAR, bounded.upper),
-        pairs,
-        np.abs(surplus) + TICK_NS,
-    )
-    method = np.full(len(pairs), "bounds", dtype=object)
-    method[start_stamped | end_stamped] = "event-trace"
-    method[on_clock] = "clock"
+    error = np.select(conditions, [error_by_clock, TICK_NS, _BY_END_NS], likely_error)
+    method = np.select(conditions, ["clock", "event-trace", "event-trace"], "bounds")
+    low_by_clock, high_by_clock = _limits_on_clock(pairs, bounded, np.abs(surplus))
     return _EventPlaces(
         begin=begin,
         error=error,
-        low=np.where(on_clock, low_on_clock, low),
-        high=np.where(on_clock, high_on_clock, high),
-        method=method,
+        low=np.where(on_clock, low_by_clock, low),
+        high=np.where(on_clock, high_by_clock, high),
+        method=method.astype(object),
     )
+
+
+def _limits(
+    pairs: pd.DataFrame, bounds: tuple[np.ndarray, np.ndarray], start_stamped: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earliest, latest) possible start of each pair that no event clock places, in ns.
+
+    bounds: (earliest, latest) possible place of each record, in ns
+    start_stamped: bool, per pair: whether its start has a time stamp, which then says all
+    """
+    lower, upper = bounds
+    start = pairs["start"].to_numpy()
+    by_start_and_end = of_starts(lower, upper, pairs)
+    low = np.minimum(*by_start_and_end)  # these two may cross, within the clocks' disagreement
+    high = np.maximum(*by_start_and_end)
+    return np.where(start_stamped, lower[start], low), np.where(start_stamped, upper[start], high)
+
+
+def _limits_on_clock(
+    pairs: pd.DataFrame, bounded: Bounded, surplus: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (earliest, latest) possible start of each pair that the event clock places, in ns: what the
+    records' neighbours allow.  Time stamps of CUPTI may be late, so that a stamped record is not bounded.
+
+    surplus: per pair, by how much its length on the trace differs from elapsed_time (ns)
+    """
+    lower = np.where(bounded.stamped, 0, bounded.lower)
+    upper = np.where(bounded.stamped, FAR, bounded.upper)
+    return of_starts(lower, upper, pairs, surplus + TICK_NS)
 
 
 def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:

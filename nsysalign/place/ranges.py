@@ -57,37 +57,30 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     ran: from the start of the first to the end of the last operation, on any stream of the device.
 
     operation_lane: per operation of the trace, its lane
-    lanes: frames.LANES
+    lanes: frames.LANES; the result has them with a further one for each set of streams on which a range has work
 
-    A range inside MOST_NESTED others or more has no window.
+    A range that lies inside MOST_NESTED others or more has no window, and a note says how many do.
     """
-    ranges, notes = trace.ranges, list[str]()
+    ranges = trace.ranges
     spans = spans_of_ranges(trace, operation_lane)
-    with_work = np.unique(spans["range"])
-    nesting = ranges[["thread", "start_ns", "end_ns"]].iloc[with_work]
-    deep = too_deep(*(nesting[column].to_numpy() for column in nesting))
-    if deep.any():
-        notes.append(
-            f"{int(deep.sum()):,} {trace.info.by.ranges} lie inside {MOST_NESTED} others of their thread, or more, "
-            "and have no interval of their own"
-        )
-        spans = spans[~spans["range"].isin(with_work[deep])]
-    spans, lanes, stream_sets = _over_streams(spans, lanes)
-    number = spans["range"].to_numpy()
+    spans, notes = _without_deep(trace, spans)
+    spans, all_lanes, stream_sets = _over_streams(spans, lanes)  # now one per range and device
+    row = spans["range"].to_numpy()  # of the range
     lane = spans["lane"].to_numpy()
     start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
-    thread = ranges["thread"].to_numpy()[number]
-    closed = ranges["end_ns"].to_numpy()[number]
+    thread = ranges["thread"].to_numpy()[row]
+    closed = ranges["end_ns"].to_numpy()[row]
+    texts = ranges["text"].to_numpy()[row]
     columns = {
         "kind": "nvtx",
         "origin": ORIGIN["range"],
-        "source": ranges["row"].to_numpy()[number],
-        "process": ranges["process"].to_numpy()[number],
+        "source": ranges["row"].to_numpy()[row],
+        "process": ranges["process"].to_numpy()[row],
         "thread": thread,
         "end_thread": thread,
         "start_lane": lane,
         "end_lane": lane,
-        "open_ns": ranges["start_ns"].to_numpy()[number],
+        "open_ns": ranges["start_ns"].to_numpy()[row],
         "close_ns": closed,
         "close_end_ns": closed,
         "elapsed_ns": end - start,
@@ -97,12 +90,32 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
         "start_upper_ns": start,
         "error_ns": 0,
         "method": "exact",
+        "library": [of_library(text) for text in texts],
+        "region": _regions(texts, spans, all_lanes),
     }
-    texts = ranges["text"].to_numpy()[number]
-    columns["library"] = [of_library(text) for text in texts]
-    columns["region"] = _regions(texts, spans, lanes)
     windows = frames.lean(columns, frames.WINDOWS, len(spans))
-    return RangeWindows(windows, notes, lanes, stream_sets)
+    return RangeWindows(windows, notes, all_lanes, stream_sets)
+
+
+def _without_deep(trace: Trace, spans: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return (the spans without those of ranges inside MOST_NESTED other ranges of their thread, or more; a note
+    on these if there are any).
+
+    spans: a row per range and stream, as `spans_of_ranges` returns them
+    """
+    rows = np.unique(spans["range"])  # ranges with work
+    is_deep = too_deep(
+        owner=trace.ranges["thread"].to_numpy()[rows],
+        start=trace.ranges["start_ns"].to_numpy()[rows],
+        end=trace.ranges["end_ns"].to_numpy()[rows],
+    )
+    if not is_deep.any():
+        return spans, []
+    note = (
+        f"{int(is_deep.sum()):,} {trace.info.by.ranges} lie inside {MOST_NESTED} others of their thread, or more, "
+        "and have no interval of their own"
+    )
+    return spans[~spans["range"].isin(rows[is_deep])], [note]
 
 
 def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> list[str]:
@@ -123,39 +136,43 @@ def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> lis
 def _over_streams(
     spans: pd.DataFrame, lanes: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, np.ndarray]]:
-    """Return (spans, lanes, stream_sets): the spans of ranges joined over the streams of each device, and
-    `lanes` and `stream_sets` as in `RangeWindows`.
+    """Return (spans, lanes, stream_sets): a span for each range and device, and `lanes` and `stream_sets` as in
+    `RangeWindows`.
 
     spans: a row per range and stream, as `spans_of_ranges` returns them
 
-    A span over several streams lies on a lane that stands for their set.  Only the MOST_STREAMS most frequent
-    sets have such a lane; for a rarer set the lane of all streams stands on which ranges of the process had
-    work on that device.
+    range 5 on stream 7    [------)
+    range 5 on stream 13       [-------)
+    result                 [-----------)       on a lane that stands for the set {7, 13}
+
+    Only the MOST_STREAMS most frequent sets have such a lane.  For a rarer set stands a lane of all streams on
+    which ranges of the process had work on that device.
     """
     device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
     lane_of_span = spans["lane"].to_numpy()
     by_device = spans.assign(device=device[lane_of_span]).groupby(["range", "device"])
-    number = by_device.ngroup().to_numpy()
+    joined_of_span = by_device.ngroup().to_numpy()  # the row in `joined` of each span
     joined = by_device.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
     joined = joined.reset_index()
-    spread = np.flatnonzero(np.bincount(number, minlength=len(joined)) > 1)
+    stream_count = np.bincount(joined_of_span, minlength=len(joined))
+    spread = np.flatnonzero(stream_count > 1)  # rows of `joined` with several streams
     if not len(spread):
         return joined, lanes, {}
     # equal sets of streams are found by a number: the sum of a random weight for each stream
     weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
     code = np.zeros(len(joined), np.int64)
-    np.add.at(code, number, weight[lane_of_span])
-    place, examples = _common(code[spread])
-    members = [lane_of_span[number == spread[example]] for example in examples]
-    # the rarer sets: all streams on which ranges of the process worked
+    np.add.at(code, joined_of_span, weight[lane_of_span])
+    set_of_spread, examples = _common(code[spread])  # -1 for a rare set
+    members = [lane_of_span[joined_of_span == row] for row in spread[examples]]
+    # the rare sets: all streams of the process and device on which ranges worked
     worked_on = spans["lane"].unique()
     lane = joined["lane"].to_numpy().copy()
     first_lane = lane[spread]
-    rare = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})[place < 0]
-    for (owner, gpu), rows in rare.groupby(["process", "device"]):
-        place[rows.index] = len(members)
+    owners = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})
+    for (owner, gpu), rows in owners[set_of_spread < 0].groupby(["process", "device"]):
+        set_of_spread[rows.index] = len(members)
         members.append(worked_on[(process[worked_on] == owner) & (device[worked_on] == gpu)])
-    lane[spread] = len(lanes) + place
+    lane[spread] = len(lanes) + set_of_spread
     stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
 

@@ -35,13 +35,21 @@ _KEYS = ["process", "context", "stream"]
 
 
 class LaneTimes(NamedTuple):
-    """Times of each operation of a lane, in the order in which they were issued (ns, int64)."""
+    """Times of each operation of a lane (int64 ns), in the order in which their calls began.
 
-    issue_ns: np.ndarray  # start of the call that issued it
-    issued_ns: np.ndarray  # end of that call
+    operation                  A    B    C
+    call_start_ns              10   20   30      when the call began that issued it: rising
+    call_end_ns                14   26   33      when that call ended: not always rising
+    start_ns                   16   28   50      when it started on the GPU
+    end_ns                     45   40   60      when it ended there
+    reach_ns                   45   45   60      the latest `end_ns` of it and all operations before it
+    """
+
+    call_start_ns: np.ndarray
+    call_end_ns: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
-    reach_ns: np.ndarray  # the latest `end_ns` of this and all earlier operations
+    reach_ns: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -65,10 +73,13 @@ class LaneOperations:
         call = operations["call"].to_numpy()[self.position]
         start = operations["start_ns"].to_numpy()[self.position]
         end = operations["end_ns"].to_numpy()[self.position]
-        issue = calls["start_ns"].to_numpy()[call]
-        issued = calls["end_ns"].to_numpy()[call]
-        reach = end if rising(end) else np.maximum.accumulate(end)
-        return LaneTimes(issue, issued, start, end, reach)
+        return LaneTimes(
+            call_start_ns=calls["start_ns"].to_numpy()[call],
+            call_end_ns=calls["end_ns"].to_numpy()[call],
+            start_ns=start,
+            end_ns=end,
+            reach_ns=end if rising(end) else np.maximum.accumulate(end),
+        )
 
 
 def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneOperations]:
@@ -173,13 +184,13 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
     lane_of_wait = pick(lane_of_sync, matched.waits["sync"].to_numpy(), -1)
     waits = matched.waits.assign(lane=lane_of_wait)
     lane_of_event_row = stream_lane(streams.lanes, trace.event_rows)
-    lane = pick(lane_of_event_row, records["event_row"].to_numpy(), -1)
+    by_event_row = pick(lane_of_event_row, records["event_row"].to_numpy(), -1)
     notes: list[str] = []
     if logged:
-        likely, notes = _lane_of_log(streams, records, waits, lane >= 0)
+        likely, notes = _lane_of_log(streams, records, waits, by_event_row >= 0)
     else:
         likely = lane_of_thread(trace, streams.operation_lane, records)
-    lane = np.where(lane >= 0, lane, likely)
+    lane = np.where(by_event_row >= 0, by_event_row, likely)
     records = records.assign(lane=lane)
     record, inferred = awaited(trace, waits, records)
     waits = waits.assign(record=record, inferred=inferred)
@@ -195,29 +206,25 @@ def _lane_of_log(
     """Return the lane of each record by what the log says about its stream (-1 if it may be several or
     none), and notes.
 
+    records: `Matched.records`
+    waits: `Matched.waits` with the column lane
     settled: bool, per record: whether it has a lane from an event row, so that no note is needed
     """
     lane = np.full(len(records), -1)
-    notes = dict[str, None]()
+    notes = dict[str, None]()  # in the order in which they come, each once
     handle, stream_id = records["stream_handle"], records["stream_id"]
     default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
-    known = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
-    known = known[(known["process"] >= 0) & (known["log_process"] >= 0)]
-    for process, members in known.groupby("process"):
+    logged = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
+    logged = logged[(logged["process"] >= 0) & (logged["log_process"] >= 0)]
+    for process, of_process in logged.groupby("process"):
         lanes = streams.lanes[streams.lanes["process"] == process]
-        ids = members.loc[~members["default"] & (members["named"] >= 0), "named"].unique()
+        has_id = ~of_process["default"] & (of_process["named"] >= 0)
+        ids = of_process.loc[has_id, "named"].unique()
         shift = _stream_offset(lanes, ids, waits[waits["process"] == process])
-        groups = members.groupby(["default", "named", "device"]).groups
+        groups = of_process.groupby(["default", "named", "device"]).groups
         for (is_default, number, device), rows in groups.items():
             candidates = _candidates(streams, lanes, is_default, number, shift)
-            on_device = candidates[candidates["device"] == device]
-            if len(on_device):
-                candidates = on_device
-            if is_default:
-                # a log does not name the context: of several default streams it is the only one on
-                # which work ran
-                used = candidates[streams.busy[candidates.index]]
-                candidates = used if len(used) else candidates[:1]
+            candidates = _likeliest(streams, candidates, is_default, device)
             if len(candidates) == 1:
                 lane[rows] = candidates.index[0]
             elif is_default and not settled[rows].all():
@@ -230,6 +237,24 @@ def _lane_of_log(
                     "streams of the event log could not be told apart in the trace: their records are unaligned"
                 ] = None
     return lane, [*notes]
+
+
+def _likeliest(
+    streams: Streams, candidates: pd.DataFrame, is_default: bool, device: int
+) -> pd.DataFrame:
+    """Return those of the candidates (rows of `streams.lanes`) that are on the device which the log names, or
+    all if none is.
+
+    A log does not name the context.  Of several default streams it means the only one on which work ran; if
+    work ran on none, the first.
+    """
+    on_device = candidates[candidates["device"] == device]
+    if len(on_device):
+        candidates = on_device
+    if not is_default:
+        return candidates
+    with_work = candidates[streams.busy[candidates.index]]
+    return with_work if len(with_work) else candidates[:1]
 
 
 def _candidates(
@@ -266,10 +291,8 @@ def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) ->
     if len(usual) and abs(usual[0]) <= 2:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
-    hits = {o: int(np.isin(ids + o, lanes["stream"]).sum()) for o in STREAM_OFFSETS}
-    best = max(
-        STREAM_OFFSETS, key=lambda o: hits[o]
-    )  # if they are equal the first: under a profiler
+    hits = {offset: int(np.isin(ids + offset, lanes["stream"]).sum()) for offset in STREAM_OFFSETS}
+    best = max(STREAM_OFFSETS, key=lambda offset: hits[offset])  # if equal, as under a profiler
     return best if hits[best] else None
 
 
@@ -278,6 +301,9 @@ def _lane_before(
 ) -> np.ndarray:
     """Return, for each record, the lane of the operation that its thread issued last before it; -1 where
     this is not asked or not known.
+
+    thread    [launch on lane 3] [record R]           R has lane 3
+    lane 5                          wait for R        unless lane 3 itself waits for R
 
     operation_lane: per operation of the trace, its lane
     records: with the column lane
@@ -288,27 +314,27 @@ def _lane_before(
     If the lane were the one that waits, nothing would have to wait: then it is -1, too.  The result is an
     inference, just as the record that such a wait waits for is one.
     """
-    awaited_record = waits["record"].to_numpy()  # per wait
-    without_lane = pick(records["lane"].to_numpy(), awaited_record, -1) < 0
-    of_library = pick(records["log_process"].to_numpy(), awaited_record, 0) < 0
-    asked = waits["inferred"].to_numpy() & (awaited_record >= 0) & without_lane & of_library
-    waiting_lane = waits["lane"].to_numpy()[asked]
-    record = awaited_record[asked]
+    record_of_wait = waits["record"].to_numpy()
+    without_lane = pick(records["lane"].to_numpy(), record_of_wait, -1) < 0
+    of_library = pick(records["log_process"].to_numpy(), record_of_wait, 0) < 0
+    is_asked = waits["inferred"].to_numpy() & (record_of_wait >= 0) & without_lane & of_library
+    asked = record_of_wait[is_asked]  # records
+    waiting_lane = waits["lane"].to_numpy()[is_asked]
+    asked_thread = records["thread"].to_numpy()[asked]
+    asked_ns = records["call_start_ns"].to_numpy()[asked]
+    # the operations whose call is known, with its thread and start
     call = trace.operations["call"].to_numpy()
-    with_call = np.flatnonzero(call >= 0)
-    call = call[with_call]
-    issue_ns = trace.calls["start_ns"].to_numpy()[call]
-    issuer = trace.calls["thread"].to_numpy()[call]
-    record_ns = records["call_start_ns"].to_numpy()[record]
-    recorder = records["thread"].to_numpy()[record]
+    operations = np.flatnonzero(call >= 0)
+    issuing_thread = trace.calls["thread"].to_numpy()[call[operations]]
+    issue_ns = trace.calls["start_ns"].to_numpy()[call[operations]]
+    issued_lane = operation_lane[operations]
     lane_of_record = np.full(len(records), -1)
-    for thread, rows in group(recorder, np.arange(len(record))).items():
-        issued = np.flatnonzero(issuer == thread)
-        issued = issued[np.argsort(issue_ns[issued], kind="stable")]
-        last = np.searchsorted(issue_ns[issued], record_ns[rows]) - 1  # -1: none was issued before
-        lane_of_issued = operation_lane[with_call[issued]]
-        lane = pick(lane_of_issued, last, -1)
-        lane_of_record[record[rows]] = np.where(lane == waiting_lane[rows], -1, lane)
+    for thread, rows in group(asked_thread, np.arange(len(asked))).items():
+        by_thread = np.flatnonzero(issuing_thread == thread)
+        by_thread = by_thread[np.argsort(issue_ns[by_thread], kind="stable")]
+        last = np.searchsorted(issue_ns[by_thread], asked_ns[rows]) - 1  # -1: none before
+        lane = pick(issued_lane[by_thread], last, -1)
+        lane_of_record[asked[rows]] = np.where(lane == waiting_lane[rows], -1, lane)
     return lane_of_record
 
 

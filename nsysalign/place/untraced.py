@@ -35,81 +35,95 @@ class SetApart(NamedTuple):
 
 
 def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
-    """The log in two; None where the recorder was in the process all the time."""
+    """Return the log in two parts: what the recorder saw, and what ran while it was not in the process; None if it
+    was there all the time.
+
+    What ran partly in one and partly in the other is in neither part; `left_out` counts such pairs of the program.
+    """
     if log is None or trace.untraced.empty:
         return None
-    pids = [header.get("pid", -1) for header in log.headers]
-    pid = np.array(pids, np.int64)
+    pid_of_process = np.array([header.get("pid", -1) for header in log.headers], np.int64)
 
     def when(rows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        return when_of(trace, pid[rows["process"].to_numpy()], start, end)
+        """Return TRACED, UNTRACED or SWITCHED for each row of the log (`when_of`).
 
-    records, elapsed = log.records, log.elapsed
-    called = [rows[["t0_ns", "t1_ns"]].to_numpy() for rows in (records, log.waits, log.hosts)]
-    of_records, of_waits, of_hosts = (
-        when(rows, times[:, 0], times[:, 1])
-        for rows, times in zip((records, log.waits, log.hosts), called, strict=True)
-    )
-    of_pairs = when(elapsed, *_spans(log))
-    timers = timed(log)
-    begin = timers["order"].to_numpy(np.int64)
-    of_timers = when(timers, begin, begin + timers["lasted_ns"].to_numpy(np.int64))
-    of_program = ~elapsed["calibration"].to_numpy(bool)
+        start, end: per row, when it began and ended (CLOCK_MONOTONIC, ns)
+        """
+        return when_of(trace, pid_of_process[rows["process"].to_numpy()], start, end)
+
+    records = when(log.records, log.records["t0_ns"].to_numpy(), log.records["t1_ns"].to_numpy())
+    waits = when(log.waits, log.waits["t0_ns"].to_numpy(), log.waits["t1_ns"].to_numpy())
+    hosts = when(log.hosts, log.hosts["t0_ns"].to_numpy(), log.hosts["t1_ns"].to_numpy())
+    pairs = when(log.elapsed, *_spans(log))
+    timer_rows = timed(log)
+    begin = timer_rows["order"].to_numpy(np.int64)
+    end = begin + timer_rows["lasted_ns"].to_numpy(np.int64)
+    timers = when(timer_rows, begin, end)
+    of_program = ~log.elapsed["calibration"].to_numpy(bool)
     return SetApart(
         log=replace(
             log,
-            records=frames.taken(records, of_records == TRACED),
-            waits=frames.taken(log.waits, of_waits == TRACED),
-            elapsed=frames.taken(elapsed, of_pairs == TRACED),
+            records=frames.taken(log.records, records == TRACED),
+            waits=frames.taken(log.waits, waits == TRACED),
+            elapsed=frames.taken(log.elapsed, pairs == TRACED),
         ),
         untraced=replace(
             log,
-            records=frames.taken(records, of_records == UNTRACED),
-            waits=frames.taken(log.waits, of_waits == UNTRACED),
-            elapsed=frames.taken(elapsed, of_pairs == UNTRACED),
-            hosts=frames.taken(log.hosts, of_hosts == UNTRACED),
+            records=frames.taken(log.records, records == UNTRACED),
+            waits=frames.taken(log.waits, waits == UNTRACED),
+            elapsed=frames.taken(log.elapsed, pairs == UNTRACED),
+            hosts=frames.taken(log.hosts, hosts == UNTRACED),
         ),
-        timers=timers[of_timers == UNTRACED].reset_index(drop=True),
-        left_out=int((of_program & (of_pairs == SWITCHED)).sum()),
+        timers=timer_rows[timers == UNTRACED].reset_index(drop=True),
+        left_out=int((of_program & (pairs == SWITCHED)).sum()),
     )
 
 
 def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
-    """From the call of each compared pair's first record to the return of the last one's, in either
-    order; of a pair whose records the log does not hold both are 0."""
-    records, process = log.records, log.elapsed["process"].to_numpy()
+    """Return, for each compared pair of the log, (when the call of its first record began, when that of its last
+    one ended), whichever of the two is the start; (0, 0) for a pair whose records the log does not hold."""
+    records = log.records
+    process = log.elapsed["process"].to_numpy()
     logged = records["process"].to_numpy(), records["seq"].to_numpy()
-    start, end = (numbered(process, log.elapsed[c].to_numpy(), *logged) for c in ("start", "end"))
-    seen = (start >= 0) & (end >= 0)
-    first, last = (np.append(records[c].to_numpy(np.int64), 0) for c in ("t0_ns", "t1_ns"))
-    begin, over = np.minimum(first[start], first[end]), np.maximum(last[start], last[end])
-    return np.where(seen, begin, 0), np.where(seen, over, 0)
+    start = numbered(process, log.elapsed["start"].to_numpy(), *logged)
+    end = numbered(process, log.elapsed["end"].to_numpy(), *logged)
+    # a record that the log does not hold is -1: it takes the 0 at the end
+    call_start = np.append(records["t0_ns"].to_numpy(np.int64), 0)
+    call_end = np.append(records["t1_ns"].to_numpy(np.int64), 0)
+    both = (start >= 0) & (end >= 0)
+    begin = np.minimum(call_start[start], call_start[end])
+    over = np.maximum(call_end[start], call_end[end])
+    return np.where(both, begin, 0), np.where(both, over, 0)
 
 
 def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """TRACED, UNTRACED or SWITCHED for each stretch of time of a process: whether the recorder saw all
-    of it, or none of it and was not there, or neither."""
+    """Return, for each stretch of time of a process: TRACED if the recorder saw all of it, UNTRACED if the
+    recorder was not in the process all the time, SWITCHED if neither.
+
+    pid, start, end: per stretch, its process, and when it begins and ends (ns)
+    """
     out = np.full(len(start), TRACED)
-    owner = pid_of(trace.untraced["process"].to_numpy(np.int64))
-    for process in np.unique(owner).tolist():
-        without = trace.untraced[owner == process]
-        begins, ends, plain = (
-            without[c].to_numpy(np.int64) for c in ("start_ns", "end_ns", "plain")
-        )
-        mine = np.flatnonzero(pid == process)
-        # the first that ends behind the beginning
-        place = np.searchsorted(ends, start[mine], side="right")
-        begins, ends = np.append(begins, np.iinfo(np.int64).max), np.append(ends, 0)
-        inside = (begins[place] <= start[mine]) & (end[mine] <= ends[place])
-        touched = begins[place] < end[mine]
-        alone = inside & (np.append(plain, 0)[place] > 0)
-        out[mine] = np.select([alone, touched], [UNTRACED, SWITCHED], TRACED)
+    never = np.iinfo(np.int64).max
+    pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
+    for process in np.unique(pid_of_row).tolist():
+        rows = trace.untraced[pid_of_row == process]
+        # a last row that begins never, for stretches behind all others
+        begins = np.append(rows["start_ns"].to_numpy(np.int64), never)
+        ends = np.append(rows["end_ns"].to_numpy(np.int64), 0)
+        is_plain = np.append(rows["plain"].to_numpy(np.int64) > 0, False)
+        stretches = np.flatnonzero(pid == process)
+        first, last = start[stretches], end[stretches]
+        row = np.searchsorted(ends[:-1], first, side="right")  # the first that ends behind it
+        inside = (begins[row] <= first) & (last <= ends[row]) & is_plain[row]
+        touched = begins[row] < last
+        out[stretches] = np.select([inside, touched], [UNTRACED, SWITCHED], TRACED)
     return out
 
 
 def traced_windows(trace: Trace, alignment: Alignment) -> tuple[Alignment, int]:
-    """Without the windows of host timers and ranges of which the recorder did not see all, and how many
-    of them held a switch.  (Those of pairs were set apart in the log.)"""
+    """Return (the alignment without the windows of host timers and ranges of which the recorder did not see all, how many
+    of these windows hold a switch).  Windows of pairs stay: they were set apart in the log.
+    """
     windows = alignment.windows
     if trace.untraced.empty or windows.empty:
         return alignment, 0
@@ -125,7 +139,7 @@ def traced_windows(trace: Trace, alignment: Alignment) -> tuple[Alignment, int]:
 
 
 def longest_traced(trace: Trace, process: int, start: int, end: int) -> tuple[int, int]:
-    """The longest stretch of a process, between these times, of which the recorder saw all."""
+    """Return (begin, end) in ns of the longest stretch of a process, between two times, of which the recorder saw all."""
     without = trace.untraced[trace.untraced["process"] == process]
     begins = np.clip([start, *without["end_ns"]], start, end)
     ends = np.clip([*without["start_ns"], end], start, end)

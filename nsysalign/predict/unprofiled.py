@@ -140,9 +140,9 @@ class Predictor:
         kinds, late = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for ops in lanes.values():
             times = ops.times
-            some = np.append(True, times.reach_ns[:-1] <= times.issue_ns[1:])
+            some = np.append(True, times.reach_ns[:-1] <= times.call_start_ns[1:])
             kinds.append(self.op_kind[ops.position[some]])
-            late.append((times.start_ns - times.issued_ns)[some])
+            late.append((times.start_ns - times.call_end_ns)[some])
         kind, ns = np.concatenate(kinds), np.concatenate(late)
         self.latency = {k: int(np.median(ns[kind == k])) for k in np.unique(kind).tolist()}
         #: How long after the end of what it waited for a waiting call usually returns.
@@ -194,7 +194,7 @@ class Predictor:
         threads = {int(window.thread), int(window.end_thread)}
         for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
             ops = self.lanes[lane]
-            issued = slice(*np.searchsorted(ops.times.issue_ns, [begin, window.close_ns]))
+            issued = slice(*np.searchsorted(ops.times.call_start_ns, [begin, window.close_ns]))
             threads |= set(self.thread[self.op_call[ops.position[issued]]].tolist())
         parts = []
         for number in threads:
@@ -252,13 +252,13 @@ class Predictor:
         lanes = {w.lane for w in work}
         for lane, ops in self.lanes.items():
             times = ops.times
-            issued = slice(*np.searchsorted(times.issue_ns, edges))
+            issued = slice(*np.searchsorted(times.call_start_ns, edges))
             here = ops.position[issued]
             columns = (times.start_ns[issued], times.end_ns[issued], self.op_call[here], self.op_kind[here])  # fmt: skip
             rows = zip(*(column.tolist() for column in columns), strict=True)
             own = [_Work(lane, s, e, number[c], k) for s, e, c, k in rows if c in number]
             work += own
-            last = int(np.searchsorted(times.issue_ns, begin)) - 1
+            last = int(np.searchsorted(times.call_start_ns, begin)) - 1
             if (own or lane in lanes) and last >= 0 and times.reach_ns[last] > begin:
                 n = np.searchsorted(times.reach_ns, times.reach_ns[last])
                 kind = int(self.op_kind[ops.position[n]])

@@ -438,8 +438,8 @@ def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> I
     calls = explainer.call_start
     with_tail = np.flatnonzero(start < windows.end)
     edges = calls[::_CALLS]
-    cut = tile(start[with_tail], windows.end[with_tail], edges[:-1], edges[1:])
-    spans = Spans(with_tail[cut.piece], cut.start, cut.end)
+    tiles = tile(start[with_tail], windows.end[with_tail], edges[:-1], edges[1:])
+    spans = Spans(with_tail[tiles.span], tiles.start, tiles.end)
     held = np.searchsorted(calls, spans.end) - np.searchsorted(calls, spans.start)
     for rows in batches(held + 1, _CALLS):
         yield _pieces_of(explainer, windows, spans.take(rows))

@@ -72,13 +72,13 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     layer_of = np.zeros(len(covered.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
         # what of this layer lies outside of all before it
-        cut = tile(layer.start, layer.end, covered.start, covered.end)
-        free = np.flatnonzero(cut.block < 0)
+        tiles = tile(layer.start, layer.end, covered.start, covered.end)
+        free = np.flatnonzero(tiles.block < 0)
         if not len(free):
             continue
-        free_ref = layer.ref[cut.piece[free]]
-        start = np.concatenate([covered.start, cut.start[free]])
-        end = np.concatenate([covered.end, cut.end[free]])
+        free_ref = layer.ref[tiles.span[free]]
+        start = np.concatenate([covered.start, tiles.start[free]])
+        end = np.concatenate([covered.end, tiles.end[free]])
         ref = np.concatenate([covered.ref, free_ref])
         layer_of = np.append(layer_of, np.full(len(free), number, np.int8))
         order = np.argsort(start, kind="stable")

@@ -339,7 +339,7 @@ class Explainer:
                 continue
             recorded = pick(self.call_start, call[rows], BEFORE_ALL)
             # when all work that was issued before the record has ended, and what ends last
-            issued = np.searchsorted(ops.times.issue_ns, recorded)
+            issued = np.searchsorted(ops.times.call_start_ns, recorded)
             reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)
             farthest = np.searchsorted(ops.times.reach_ns, reach)
             farthest = np.minimum(farthest, len(ops.position) - 1)
@@ -457,10 +457,10 @@ class Explainer:
         for lane, on_lane in group(gaps.lane[left], left).items():
             for rivals, rows in group(rival_kind[on_lane], on_lane).items():
                 blocks = self.streams.rivals(lane, rivals)
-                cut = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
-                rival = pick(blocks.ref, cut.block, -1)
-                gap = rows[cut.piece]
-                spans = Spans(gaps.window[gap], cut.start, cut.end)
+                tiles = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
+                rival = pick(blocks.ref, tiles.block, -1)
+                gap = rows[tiles.span]
+                spans = Spans(gaps.window[gap], tiles.start, tiles.end)
                 pieces.append(self._behind_rivals(spans, rival, gaps.next[gap], in_graph[gap]))
         return pieces
 
@@ -547,7 +547,7 @@ class Explainer:
         rows:  positions of the gaps
         """
         ops = self.per_lane[rival]
-        issued = np.searchsorted(ops.times.issue_ns, gaps.issue_start[rows])
+        issued = np.searchsorted(ops.times.call_start_ns, gaps.issue_start[rows])
         reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have ended
         later = reach > latest.until[rows]
         until = reach[later]
@@ -584,15 +584,15 @@ def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Piece
     lane_of_span = windows.lane[spans.window]
     for lane, rows in group(lane_of_span, np.arange(len(lane_of_span))).items():
         blocks = explainer.streams.blocks(lane)
-        cut = tile(spans.start[rows], spans.end[rows], blocks.start, blocks.end)
-        span = rows[cut.piece]
-        tiles = Spans(spans.window[span], cut.start, cut.end)
-        busy = np.flatnonzero(cut.block >= 0)
-        idle = np.flatnonzero(cut.block < 0)
-        operation = blocks.ref[cut.block[busy]]
+        tiles = tile(spans.start[rows], spans.end[rows], blocks.start, blocks.end)
+        span = rows[tiles.span]
+        stretches = Spans(spans.window[span], tiles.start, tiles.end)
+        busy = np.flatnonzero(tiles.block >= 0)
+        idle = np.flatnonzero(tiles.block < 0)
+        operation = blocks.ref[tiles.block[busy]]
         kind = explainer.kind[operation]  # codes of causes begin with the kinds of operations
-        pieces.append(make(tiles.take(busy), kind, ref_kind=kind, ref=operation))
-        gaps.append(_gaps(explainer, windows, lane, tiles.take(idle)))
+        pieces.append(make(stretches.take(busy), kind, ref_kind=kind, ref=operation))
+        gaps.append(_gaps(explainer, windows, lane, stretches.take(idle)))
     return join([*pieces, *explainer.explain(Gaps.joined(gaps))] if gaps else [])
 
 
@@ -695,13 +695,13 @@ def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
     for ref_kind, blocks in (("api", calls), ("overhead", profiler), ("nvtx", ranges)):
         if not len(blocks.start):
             continue
-        cut = tile(unexplained.start, unexplained.end, blocks.start, blocks.end)
-        tiles = Spans(unexplained.window[cut.piece], cut.start, cut.end)
-        inside = np.flatnonzero(cut.block >= 0)
-        ref = blocks.ref[cut.block[inside]]
+        tiles = tile(unexplained.start, unexplained.end, blocks.start, blocks.end)
+        stretches = Spans(unexplained.window[tiles.span], tiles.start, tiles.end)
+        inside = np.flatnonzero(tiles.block >= 0)
+        ref = blocks.ref[tiles.block[inside]]
         cause = threads.cause[ref] if ref_kind == "api" else _CAUSE_BESIDE_CALLS[ref_kind]
-        pieces.append(make(tiles.take(inside), cause, ref_kind=REF[ref_kind], ref=ref))
-        unexplained = tiles.take(np.flatnonzero(cut.block < 0))
+        pieces.append(make(stretches.take(inside), cause, ref_kind=REF[ref_kind], ref=ref))
+        unexplained = stretches.take(np.flatnonzero(tiles.block < 0))
     return [*pieces, make(unexplained, CAUSE["host"])]
 
 

@@ -315,13 +315,13 @@ def _os_calls(gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, st
         )
         gap_start = on_thread["start_ns"].to_numpy()
         gap_end = on_thread["end_ns"].to_numpy()
-        cut = tile(gap_start, gap_end, call_start, call_end)
-        inside = np.flatnonzero(cut.block >= 0)
-        call_inside = call[cut.block[inside]]
+        tiles = tile(gap_start, gap_end, call_start, call_end)
+        inside = np.flatnonzero(tiles.block >= 0)
+        call_inside = call[tiles.block[inside]]
         name_id = calls["name_id"].iloc[call_inside]
         piece = {
-            "label": on_thread["label"].iloc[cut.piece[inside]].array,
-            "ns": (cut.end - cut.start)[inside],
+            "label": on_thread["label"].iloc[tiles.span[inside]].array,
+            "ns": (tiles.end - tiles.start)[inside],
         }
         parts.append(pd.DataFrame(piece).assign(name=[names.get(n, "OS call") for n in name_id]))
     return pd.concat(parts, ignore_index=True)

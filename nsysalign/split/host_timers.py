@@ -149,7 +149,7 @@ def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
         times = explainer.per_lane[lane].times
         rows = np.flatnonzero(lane_if_slow == lane)
         begin = explainer.call_start[call[rows]]
-        issued = np.searchsorted(times.issue_ns, begin)  # these are sorted
+        issued = np.searchsorted(times.call_start_ns, begin)  # these are sorted
         finished = np.searchsorted(np.sort(times.end_ns), begin, side="right")
         in_queue = issued - finished
         blocked[rows] = in_queue >= _QUEUE_DEPTH
@@ -204,26 +204,26 @@ class _Waits:
         base = np.cumsum(length) - length
         shift = base - pieces.start
         blocks, rank_of_block = first_of(self._layers(shift))
-        cut = tile(base, base + length, blocks.start, blocks.end)
-        operation = pick(blocks.ref, cut.block, -1)
-        rank = pick(rank_of_block, cut.block, -1)  # a kind of operation, WORK for earlier work
+        tiles = tile(base, base + length, blocks.start, blocks.end)
+        operation = pick(blocks.ref, tiles.block, -1)
+        rank = pick(rank_of_block, tiles.block, -1)  # a kind of operation, WORK for earlier work
         busy = rank >= 0
         earlier = rank == WORK
-        staging = self.staging[cut.piece]
-        copying = self.kind[cut.piece] == CALL["memcpy"]
+        staging = self.staging[tiles.span]
+        copying = self.kind[tiles.span] == CALL["memcpy"]
         calling = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
         idle = np.where(staging, CAUSE["memcpy"], calling)
         detail = np.where(staging & ~busy, DETAIL["staging"], 0)
         spans = Spans(
-            window=pieces.window[cut.piece],
-            start=cut.start - shift[cut.piece],
-            end=cut.end - shift[cut.piece],
+            window=pieces.window[tiles.span],
+            start=tiles.start - shift[tiles.span],
+            end=tiles.end - shift[tiles.span],
         )
         return make(
             spans,
             np.where(earlier, CAUSE["queued"], np.where(busy, rank, idle)),
             ref_kind=np.where(busy, pick(explainer.kind, operation, -1), REF["api"]),
-            ref=np.where(busy, operation, pieces.ref[cut.piece]),
+            ref=np.where(busy, operation, pieces.ref[tiles.span]),
             detail=np.where(earlier, DETAIL["earlier-work"], detail),
             lane=np.where(earlier, pick(explainer.alignment.operation_lane, operation, -1), -1),
         )
@@ -260,14 +260,14 @@ class _Waits:
         parts = [_Executions(empty, empty, empty, empty)]
         for lane, waiting in self._waiting_for_lanes():
             blocks = explainer.streams.blocks(lane)
-            cut = tile(pieces.start[waiting], pieces.end[waiting], blocks.start, blocks.end)
-            operation = pick(blocks.ref, cut.block, -1)
-            piece = waiting[cut.piece]
+            tiles = tile(pieces.start[waiting], pieces.end[waiting], blocks.start, blocks.end)
+            operation = pick(blocks.ref, tiles.block, -1)
+            piece = waiting[tiles.span]
             issuing_call = pick(explainer.call, operation, -1)
             issue = pick(explainer.call_start, issuing_call, BEFORE_ALL)
             waiting_call = pieces.ref[piece]
             issued_before = issue <= explainer.call_start[waiting_call]
-            executions = _Executions(piece, cut.start, cut.end, operation)
+            executions = _Executions(piece, tiles.start, tiles.end, operation)
             parts.append(executions.take((operation >= 0) & issued_before))
         return _Executions.joined(parts)
 

@@ -113,8 +113,8 @@ class StreamOrder:
         explainer = self._explainer
         ops = explainer.per_lane[stream]
         # the last operation that was issued to the other lane before the record
-        last = np.searchsorted(ops.times.issue_ns, close_ns) - 1
-        issue = pick(ops.times.issue_ns, last, BEFORE_ALL)
+        last = np.searchsorted(ops.times.call_start_ns, close_ns) - 1
+        issue = pick(ops.times.call_start_ns, last, BEFORE_ALL)
         operation = pick(ops.position, last, -1)
         waits = self._unknown_waits.get(lane, np.empty(0, np.int64))
         last_wait = np.searchsorted(waits, close_ns) - 1

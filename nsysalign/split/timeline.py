@@ -379,7 +379,7 @@ def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
     # a stream reaches a wait when all operations have ended that were issued to it before the wait
     for number, waiting in group(lane, np.arange(len(lane))).items():
         if ops := split.explainer.per_lane.get(number):
-            last = np.searchsorted(ops.times.issue_ns, issue[waiting]) - 1
+            last = np.searchsorted(ops.times.call_start_ns, issue[waiting]) - 1
             all_ended = pick(ops.times.reach_ns, last, 0)
             reached[waiting] = np.maximum(reached[waiting], all_ended)
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
