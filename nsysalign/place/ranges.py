@@ -154,8 +154,8 @@ def _over_streams(
     joined_of_span = by_device.ngroup().to_numpy()  # the row in `joined` of each span
     joined = by_device.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
     joined = joined.reset_index()
-    stream_count = np.bincount(joined_of_span, minlength=len(joined))
-    spread = np.flatnonzero(stream_count > 1)  # rows of `joined` with several streams
+    # the rows of `joined` with several streams
+    spread = np.flatnonzero(np.bincount(joined_of_span, minlength=len(joined)) > 1)
     if not len(spread):
         return joined, lanes, {}
     # equal sets of streams are found by a number: the sum of a random weight for each stream

@@ -90,10 +90,10 @@ def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
     # a record that the log does not hold is -1: it takes the 0 at the end
     call_start = np.append(records["t0_ns"].to_numpy(np.int64), 0)
     call_end = np.append(records["t1_ns"].to_numpy(np.int64), 0)
-    both = (start >= 0) & (end >= 0)
+    complete = (start >= 0) & (end >= 0)
     begin = np.minimum(call_start[start], call_start[end])
     over = np.maximum(call_end[start], call_end[end])
-    return np.where(both, begin, 0), np.where(both, over, 0)
+    return np.where(complete, begin, 0), np.where(complete, over, 0)
 
 
 def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -64,22 +64,26 @@ class Blocks(NamedTuple):
 
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
-    """Return (the blocks that the layers cover together, the number of each block's layer).
+    """Return (the blocks that the layers cover together, the number of each block's layer): where layers
+    overlap, the first one counts.
 
-    Where layers overlap, the first of them is the one that counts.
+    layers: at least one; each is sorted by time and disjoint, and so is the result
+
+    layer 0       [A  )          [B )
+    layer 1    [C        )    [D )
+    result     [C)[A  )[C)    [D)[B )      layers 1, 0, 1, 1, 0
     """
     covered = layers[0]
     layer_of = np.zeros(len(covered.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
-        # what of this layer lies outside of all before it
+        # the parts of this layer's blocks that no earlier layer covers
         tiles = tile(layer.start, layer.end, covered.start, covered.end)
         free = np.flatnonzero(tiles.block < 0)
         if not len(free):
             continue
-        free_ref = layer.ref[tiles.span[free]]
         start = np.concatenate([covered.start, tiles.start[free]])
         end = np.concatenate([covered.end, tiles.end[free]])
-        ref = np.concatenate([covered.ref, free_ref])
+        ref = np.concatenate([covered.ref, layer.ref[tiles.span[free]]])
         layer_of = np.append(layer_of, np.full(len(free), number, np.int8))
         order = np.argsort(start, kind="stable")
         covered = Blocks(start[order], end[order], ref[order])
@@ -102,24 +106,35 @@ def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
     return Blocks(block_start, block_end, rows[place])
 
 
+def _streams_of_devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
+    """Return, for each lane that stands for a process's whole device, the lanes of its streams.
+
+    lanes: `alignment.lanes`
+    """
+    process = lanes["process"].to_numpy()
+    device = lanes["device"].to_numpy()
+    stream = lanes["stream"].to_numpy()
+    is_device = (stream < 0) & (lanes["context"].to_numpy() == -1)
+    streams_of = {}
+    for lane in np.flatnonzero(is_device).tolist():
+        on_device = (process == process[lane]) & (device == device[lane])
+        streams_of[lane] = np.flatnonzero((stream >= 0) & on_device)
+    return streams_of
+
+
 class Streams:
     """The blocks that each lane executes, made when they are asked for the first time."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
+        """Group the operations of a trace by lane; blocks are made later."""
         self.operations = trace.operations
+        #: Per operation, its lane.
         self.lane_of = alignment.operation_lane
         lanes = alignment.lanes
-        process = lanes["process"].to_numpy()
-        stream = lanes["stream"].to_numpy()
+        #: Per lane, its device.
         self._device = lanes["device"].to_numpy()
-        is_device = (stream < 0) & (lanes["context"].to_numpy() == -1)
-
-        def streams_of(lane: int) -> np.ndarray:
-            on_device = (process == process[lane]) & (self._device == self._device[lane])
-            return np.flatnonzero((stream >= 0) & on_device)
-
         #: Each lane that stands for a process's whole device -> the lanes of its streams.
-        self.devices = {lane: streams_of(lane) for lane in np.flatnonzero(is_device).tolist()}
+        self.devices = _streams_of_devices(lanes)
         #: Each lane that stands for several streams -> the lanes of these: whole devices, and the
         #: sets of streams on which the work of ranges ran.
         self.members = {**self.devices, **alignment.stream_sets}
@@ -265,7 +280,7 @@ class Threads:
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
-    """Return disjoint blocks, each with the name of the open interval that began last.
+    """Return sorted, disjoint blocks, each with the name of the open interval that began last.
 
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->
@@ -278,21 +293,21 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     if not len(start):
         return Blocks(start, end, name)
     end = _hidden_ends(start, end)
-    # all ends and starts by time; where some fall together the ends come first
+    # the edges: all ends and starts by time; where some fall together the ends come first
     times = np.concatenate([end, start])
     order = np.argsort(times, kind="stable")
     time = times[order]
     begins = order >= len(end)
-    depth = np.cumsum(np.where(begins, 1, -1))  # how many intervals are open from here on
-    # edges by depth, then time: the innermost interval at an edge is the last that began before it
-    # at the edge's depth
+    depth = np.cumsum(np.where(begins, 1, -1))  # how many intervals are open from each edge on
+    # the innermost interval at an edge is the last one that began before it at the edge's depth: starts
+    # sorted by depth, then time, are searched for the edge's own depth and time
     rank = depth * (len(order) + 1) + np.arange(len(order))
-    openings = np.flatnonzero(begins)
-    openings = openings[np.argsort(rank[openings])]
+    starts = np.flatnonzero(begins)
+    starts = starts[np.argsort(rank[starts])]
     # a block reaches from one edge to the next where an interval is open in between
     edge = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0))
-    last = np.searchsorted(rank[openings], rank[edge], side="right") - 1
-    interval = order[openings[last]] - len(end)
+    last = np.searchsorted(rank[starts], rank[edge], side="right") - 1
+    interval = order[starts[last]] - len(end)
     return Blocks(time[edge], time[edge + 1], name[interval])
 
 

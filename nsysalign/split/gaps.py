@@ -610,12 +610,9 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
     following = _block_after(blocks, idle.start)
     call = pick(explainer.call, following, -1)
     issue = pick(explainer.call_start, call, FAR)
-    issued_in_time = issue < windows.close_ns[window]
-    # an operation that runs inside the window was issued before the end, even if the trace does not
-    # have its call
-    runs_inside = pick(explainer.op_start, following, FAR) < windows.end[window]
-    is_next = (following >= 0) & np.where(call >= 0, issued_in_time, runs_inside)
+    is_next = _is_issued_inside(explainer, windows, window, following)
     from_call = is_next & (call >= 0)
+    # what no call issues may be a page that a host thread touched
     faulting = np.where(is_next, pick(explainer.faulting, following, -1), -1)
     known_operation = from_call | (faulting >= 0)
     other_thread = np.where(faulting >= 0, faulting, windows.close_thread[window])
@@ -643,6 +640,23 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
         known=known_operation | (~is_next & (close_call >= 0)),
         ref=np.where(is_next, following, windows.record[window]),
     )
+
+
+def _is_issued_inside(
+    explainer: Explainer, windows: Windows, window: np.ndarray, operation: np.ndarray
+) -> np.ndarray:
+    """Return, per row, whether an operation was issued before the end of a window; False for no operation.
+
+    window:    the number of the window
+    operation: the position of the operation, -1 for none
+    """
+    call = pick(explainer.call, operation, -1)
+    issue = pick(explainer.call_start, call, FAR)
+    issued_in_time = issue < windows.close_ns[window]
+    # an operation that runs inside the window was issued before the end, even if the trace does not
+    # have its call
+    runs_inside = pick(explainer.op_start, operation, FAR) < windows.end[window]
+    return (operation >= 0) & np.where(call >= 0, issued_in_time, runs_inside)
 
 
 def _block_before(blocks: Blocks, time: np.ndarray) -> np.ndarray:
@@ -708,6 +722,9 @@ def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
 def launch_latency(trace: Trace) -> np.ndarray:
     """Return, by the code of a kind of operation, the median launch latency: int64 ns.
 
+    call     [ launch )
+    device             |--- latency ---[ operation )      idle since the call began
+
     The latency of an operation lies between the end of the call that issues it and its start on the
     GPU; it counts as 0 where the operation starts before its call returns.  Only operations count
     before which the whole device was idle.  A kind with fewer than _ENOUGH of them gets
@@ -715,22 +732,29 @@ def launch_latency(trace: Trace) -> np.ndarray:
     """
     operations = trace.operations
     start = operations["start_ns"].to_numpy()
-    end = operations["end_ns"].to_numpy()
     kind = operations["kind"].to_numpy()
     call = operations["call"].to_numpy()
-    device = operations["device"].to_numpy()
-    call_start = trace.calls["start_ns"].to_numpy()
-    call_end = trace.calls["end_ns"].to_numpy()
-    on_idle_device = np.zeros(len(start), dtype=bool)
-    for number in distinct(device).tolist():
-        rows = np.flatnonzero(device == number)
-        # nothing ran on the device from the moment the call began
-        latest_end = np.maximum.accumulate(end[rows])
-        end_before = np.append(np.iinfo(np.int64).min, latest_end[:-1])
-        issue = pick(call_start, call[rows], 0)
-        on_idle_device[rows] = (call[rows] >= 0) & (end_before <= issue)
-    counted = np.flatnonzero(on_idle_device)
-    latency = np.maximum(start[counted] - call_end[call[counted]], 0)
+    counted = np.flatnonzero(_launched_to_idle_device(trace))
+    call_end = trace.calls["end_ns"].to_numpy()[call[counted]]
+    latency = np.maximum(start[counted] - call_end, 0)
     by_kind = [latency[kind[counted] == code] for code in range(len(OPERATION_KINDS))]
     usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in by_kind]
     return np.array(usual, dtype=np.int64)
+
+
+def _launched_to_idle_device(trace: Trace) -> np.ndarray:
+    """Return, per operation, whether its device ran nothing from the moment the call began that issued it;
+    False where that call is not known."""
+    operations = trace.operations
+    end = operations["end_ns"].to_numpy()
+    call = operations["call"].to_numpy()
+    device = operations["device"].to_numpy()
+    call_start = trace.calls["start_ns"].to_numpy()
+    idle = np.zeros(len(end), dtype=bool)
+    for number in distinct(device).tolist():
+        rows = np.flatnonzero(device == number)  # sorted by start
+        latest_end = np.maximum.accumulate(end[rows])
+        all_ended = np.append(np.iinfo(np.int64).min, latest_end[:-1])  # before each of them
+        issue = pick(call_start, call[rows], 0)
+        idle[rows] = (call[rows] >= 0) & (all_ended <= issue)
+    return idle

@@ -196,24 +196,32 @@ class _Waits:
 
         Work that was issued inside the window comes first, by its kind, then work that was queued
         before the window, then the call itself.
+
+        sync      [ call waits                    )
+        earlier   [A    )
+        inside          [B       )   [C      )
+        result    [queued)[kernel)[sync)[kernel)[sync)      A names queued, B and C their kernels
         """
         explainer, pieces = self.explainer, self.pieces
         # pieces overlap in time; laid end to end on an axis of their own they do not, and blocks of
         # all of them are sorted and disjoint
         length = pieces.end - pieces.start
-        base = np.cumsum(length) - length
-        shift = base - pieces.start
+        axis_start = np.cumsum(length) - length
+        shift = axis_start - pieces.start
         blocks, rank_of_block = first_of(self._layers(shift))
-        tiles = tile(base, base + length, blocks.start, blocks.end)
+        tiles = tile(axis_start, axis_start + length, blocks.start, blocks.end)
         operation = pick(blocks.ref, tiles.block, -1)
         rank = pick(rank_of_block, tiles.block, -1)  # a kind of operation, WORK for earlier work
-        busy = rank >= 0
-        earlier = rank == WORK
+        is_busy = rank >= 0
+        is_earlier = rank == WORK
+        # the cause while nothing executes that the call waits for
         staging = self.staging[tiles.span]
         copying = self.kind[tiles.span] == CALL["memcpy"]
-        calling = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
-        idle = np.where(staging, CAUSE["memcpy"], calling)
-        detail = np.where(staging & ~busy, DETAIL["staging"], 0)
+        in_call = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
+        idle_cause = np.where(staging, CAUSE["memcpy"], in_call)
+        busy_cause = np.where(is_earlier, CAUSE["queued"], rank)
+        idle_detail = np.where(staging, DETAIL["staging"], 0)
+        busy_detail = np.where(is_earlier, DETAIL["earlier-work"], 0)
         spans = Spans(
             window=pieces.window[tiles.span],
             start=tiles.start - shift[tiles.span],
@@ -221,11 +229,11 @@ class _Waits:
         )
         return make(
             spans,
-            np.where(earlier, CAUSE["queued"], np.where(busy, rank, idle)),
-            ref_kind=np.where(busy, pick(explainer.kind, operation, -1), REF["api"]),
-            ref=np.where(busy, operation, pieces.ref[tiles.span]),
-            detail=np.where(earlier, DETAIL["earlier-work"], detail),
-            lane=np.where(earlier, pick(explainer.alignment.operation_lane, operation, -1), -1),
+            np.where(is_busy, busy_cause, idle_cause),
+            ref_kind=np.where(is_busy, pick(explainer.kind, operation, -1), REF["api"]),
+            ref=np.where(is_busy, operation, pieces.ref[tiles.span]),
+            detail=np.where(is_busy, busy_detail, idle_detail),
+            lane=np.where(is_earlier, pick(explainer.alignment.operation_lane, operation, -1), -1),
         )
 
     def _layers(self, shift: np.ndarray) -> list[Blocks]:
@@ -248,8 +256,8 @@ class _Waits:
         for number in range(WORK + 1):
             rows = np.flatnonzero(rank == number)
             rows = rows[np.argsort(start[rows], kind="stable")]
-            position, begin, over = disjoint(start[rows], end[rows])
-            layers.append(Blocks(begin, over, operation[rows[position]]))
+            place, begin, over = disjoint(start[rows], end[rows])
+            layers.append(Blocks(begin, over, operation[rows[place]]))
         return layers
 
     def _executions(self) -> _Executions:
@@ -325,8 +333,9 @@ def kernels_issued_inside(
         first = np.searchsorted(issue, open_ns[windows])
         count = np.maximum(np.searchsorted(issue, close_ns[windows]) - first, 0)
         for rows in batches(count, _KERNELS_AT_ONCE):
+            # pairs of a window (a place in `rows`) and a kernel issued inside it, the window's by start
             owner, unsorted = ragged(first[rows], count[rows])
-            kernel = unsorted[np.lexsort((start[unsorted], owner))]  # by owner, then start
+            kernel = unsorted[np.lexsort((start[unsorted], owner))]
             begin, reach = _added_to_union(owner, start[kernel], end[kernel])
             window = windows[rows[owner]]
             np.add.at(total, window, np.maximum(reach - begin, 0))

@@ -163,50 +163,57 @@ def _is_first_of_process(name: np.ndarray, process: np.ndarray) -> np.ndarray:
 
 
 def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
-    """Return what each window issued; `grids` and `blocks` are 0, `grids_of` returns them."""
-    windows, name_count = alignment.windows, max(len(issues.names), 1)
-    # `names` is a sum of random numbers, one for each name that occurs
+    """Return what each window issued, from sums over its issues; `grids` and `blocks` are 0, `grids_of` returns
+    them."""
+    windows = alignment.windows
+    name_count = max(len(issues.names), 1)
+    # `names` is a sum of random numbers, one for each name that occurs: equal for equal sets of names
     weight = np.random.default_rng(2).integers(1 << 62, size=name_count)
     latest_end = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    count, graphs, size, content, names, bits, busy, late = np.zeros((8, len(windows)), np.int64)
-    main, new = np.full(len(windows), -1, np.int64), np.zeros(len(windows), bool)
+    nothing = np.zeros(len(windows), np.int64)
+    sums = {
+        name: nothing.copy() for name in ("operations", "graphs", "size", "content", "busy", "late")
+    }
+    names, name_bits = nothing.copy(), nothing.copy()
+    main = np.full(len(windows), -1, np.int64)
+    new = np.zeros(len(windows), bool)
     is_graph = issues.kinds[issues.name] == KIND["graph"]
     for window, issue in issued_in(alignment, issues):
         ran_ns = issues.busy_ns[issue]
+        ends_late = issues.end_ns[issue] > latest_end[window]
+        values = {
+            "operations": np.ones(len(issue), np.int64),
+            "graphs": is_graph[issue],
+            "size": issues.size[issue],
+            "content": issues.content[issue],
+            "busy": ran_ns,
+            "late": np.where(ends_late, ran_ns, 0),
+        }
         # a window's issues come together: `begins` says where those of each window begin
         begins = np.flatnonzero(np.diff(window, prepend=-1))
         with_issues = window[begins]
-        count[with_issues] += np.diff(np.append(begins, len(window)))
-        for total, values in (
-            (graphs, is_graph[issue]),
-            (size, issues.size[issue]),
-            (content, issues.content[issue]),
-            (busy, ran_ns),
-            (late, np.where(issues.end_ns[issue] > latest_end[window], ran_ns, 0)),
-        ):
-            total[with_issues] += np.add.reduceat(values, begins, dtype=np.int64)
+        for name, column in values.items():
+            sums[name][with_issues] += np.add.reduceat(column, begins, dtype=np.int64)
         new[window[issues.new[issue]]] = True
         named_window, name, named_ns = _by_name(window, issues.name[issue], ran_ns, name_count)
         np.add.at(names, named_window, weight[name])
-        np.bitwise_or.at(bits, named_window, np.left_shift(1, name % 63))
-        bits[graphs > 0] = 0
+        np.bitwise_or.at(name_bits, named_window, np.left_shift(1, name % 63))
         # the name that ran longest is written last and stays
         order = np.argsort(named_ns, kind="stable")
         main[named_window[order]] = name[order]
-    nothing = np.zeros(len(windows), np.int64)
     return Work(
-        operations=count,
-        graphs=graphs,
-        size=size,
-        content=content,
+        operations=sums["operations"],
+        graphs=sums["graphs"],
+        size=sums["size"],
+        content=sums["content"],
         names=names,
-        name_bits=bits,
+        name_bits=np.where(sums["graphs"] > 0, 0, name_bits),
         grids=nothing,
         blocks=nothing,
         main=main,
-        busy_ns=busy,
+        busy_ns=sums["busy"],
         waits=_waits(trace, alignment, issues),
-        late=2 * late > np.maximum(busy, 1),
+        late=2 * sums["late"] > np.maximum(sums["busy"], 1),
         new=new,
     )
 
@@ -227,16 +234,17 @@ def _by_name(
 
 
 def grids_of(
-    trace: Trace, alignment: Alignment, issues: Issues, which: np.ndarray
+    trace: Trace, alignment: Alignment, issues: Issues, selected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Work.grids` and `Work.blocks`, with a value per window.
+    """Return `Work.grids` and `Work.blocks`: a value per window.
 
-    which: the windows that are asked for; all others get 0
+    selected: the windows that are asked for; all others get 0
 
     All are 0 if the trace does not say, or if these windows hold too many kernels.
     """
-    grids, blocks = np.zeros((2, len(alignment.windows)), np.int64)
-    parts = [Inside(which[:0], which[:0]), *issued_in(alignment, issues, which)]
+    grids = np.zeros(len(alignment.windows), np.int64)
+    blocks = np.zeros(len(alignment.windows), np.int64)
+    parts = [Inside(selected[:0], selected[:0]), *issued_in(alignment, issues, selected)]
     window = np.concatenate([part.window for part in parts])
     issue = np.concatenate([part.issue for part in parts])
     is_kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
@@ -266,15 +274,15 @@ def blocks_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
 
 
 def issued_in(
-    alignment: Alignment, issues: Issues, which: np.ndarray | None = None
+    alignment: Alignment, issues: Issues, selected: np.ndarray | None = None
 ) -> Iterator[Inside]:
     """Yield the issues in windows, in batches.
 
-    which: the windows; None for all but runs
+    selected: the windows; None for all but runs
 
     All issues of a window are in the same batch and come together.
     """
-    for positions, windows, first, count in _spans(alignment, issues, which):
+    for positions, windows, first, count in _spans(alignment, issues, selected):
         if count.sum() > max(_MANY, _TIMES * len(positions)):
             continue
         for rows in batches(count, _AT_ONCE):
@@ -283,7 +291,7 @@ def issued_in(
 
 
 def _spans(
-    alignment: Alignment, issues: Issues, which: np.ndarray | None = None
+    alignment: Alignment, issues: Issues, selected: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (positions, windows, first, count) for each process, thread and stream of windows.
 
@@ -292,27 +300,30 @@ def _spans(
     first:     per window, the place of its first issue among the positions
     count:     per window, how many issues it has
 
-    which: the windows to look at; None for all but runs
+    selected: the windows to look at; None for all but runs
+
+    The issues of window n are positions[first[n] : first[n] + count[n]].
     """
     table = alignment.windows
-    windows = np.flatnonzero((table["kind"] != "run").to_numpy()) if which is None else which
-    if not len(windows):  # pandas 2 finds no levels in none
+    if selected is None:
+        selected = np.flatnonzero((table["kind"] != "run").to_numpy())
+    if not len(selected):  # pandas 2 finds no levels in none
         return
     opened = table["open_ns"].to_numpy()
     closed = table["close_ns"].to_numpy()
-    owners = [table[c].to_numpy()[windows] for c in ("process", "thread", "start_lane")]
-    number, combinations = pd.factorize(pd.MultiIndex.from_arrays(owners))
-    for code, (process, thread, stream) in enumerate(combinations):
-        of_owner = windows[number == code]
+    owners = [table[name].to_numpy()[selected] for name in ("process", "thread", "start_lane")]
+    code, combinations = pd.factorize(pd.MultiIndex.from_arrays(owners))
+    for number, (process, thread, stream) in enumerate(combinations):
+        windows = selected[code == number]
         in_process = issues.process == process
         by_thread = in_process & (issues.thread == thread)
         streams = np.unique(issues.lane[by_thread]) if stream < 0 else stream
         for_streams = in_process & np.isin(issues.lane, streams)
         positions = np.flatnonzero(by_thread | for_streams)
-        at = issues.at_ns[positions]
-        first = np.searchsorted(at, opened[of_owner])
-        stop = np.searchsorted(at, closed[of_owner])
-        yield positions, of_owner, first, np.maximum(stop - first, 0)
+        issue_ns = issues.at_ns[positions]
+        first = np.searchsorted(issue_ns, opened[windows])
+        stop = np.searchsorted(issue_ns, closed[windows])
+        yield positions, windows, first, np.maximum(stop - first, 0)
 
 
 def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:

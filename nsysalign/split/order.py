@@ -99,33 +99,39 @@ class StreamOrder:
         return horizons
 
     def _is_behind(
-        self, lane: int, close_ns: np.ndarray, stream: int, horizon: np.ndarray
+        self, lane: int, close_ns: np.ndarray, other_lane: int, horizon: np.ndarray
     ) -> np.ndarray:
         """Return, per end record, whether all work that was issued to another lane before the record
         ends before it.  True also where that may be so: its lane waits for something unknown.
 
-        lane:     the lane of the end records
-        close_ns: when the call of each end record begins
-        stream:   the other lane
-        horizon:  for each end record, a time of the host (ns); work that was issued to the other lane
-                  before this time ends before the record.  BEFORE_ALL: no work does
+        lane:       the lane of the end records
+        close_ns:   when the call of each end record begins
+        other_lane: the other lane
+        horizon:    for each end record, a time of the host (ns); work that was issued to the other lane
+                    before this time ends before the record.  BEFORE_ALL: no work does
+
+        host     issue A    issue B             close          A is the last operation before the horizon,
+        horizon        ^                                       B the last one before the end record: the
+                                                               answer is whether the record is behind B
         """
         explainer = self._explainer
-        ops = explainer.per_lane[stream]
-        # the last operation that was issued to the other lane before the record
-        last = np.searchsorted(ops.times.call_start_ns, close_ns) - 1
-        issue = pick(ops.times.call_start_ns, last, BEFORE_ALL)
-        operation = pick(ops.position, last, -1)
-        waits = self._unknown_waits.get(lane, np.empty(0, np.int64))
-        last_wait = np.searchsorted(waits, close_ns) - 1
-        may_wait = pick(waits, last_wait, BEFORE_ALL) > issue
+        operations = explainer.per_lane[other_lane]
+        # the last operation that was issued to the other lane before the record, -1 for none
+        last = np.searchsorted(operations.times.call_start_ns, close_ns) - 1
+        issue = pick(operations.times.call_start_ns, last, BEFORE_ALL)
+        operation = pick(operations.position, last, -1)
+        before_horizon = issue < horizon
+        # the record's lane has waited since for something that the trace does not name
+        unknown_waits = self._unknown_waits.get(lane, np.empty(0, np.int64))
+        last_wait = np.searchsorted(unknown_waits, close_ns) - 1
+        may_wait = pick(unknown_waits, last_wait, BEFORE_ALL) > issue
         # The nodes of a graph may run on several streams, and the graph ends when all of them have
-        # ended: an operation is behind its graph if the same call launched work on this lane.
+        # ended: the record comes after its graph if the same call launched work on its lane.
         call = pick(explainer.call, operation, -1)
         calls_of_lane = explainer.call[explainer.streams.positions(lane)]
         in_same_graph = (call >= 0) & np.isin(call, calls_of_lane)
         seen = self._seen_to_end(lane, operation, close_ns)
-        return (issue < horizon) | seen | may_wait | in_same_graph
+        return before_horizon | seen | may_wait | in_same_graph
 
     def _seen_to_end(self, lane: int, operation: np.ndarray, close_ns: np.ndarray) -> np.ndarray:
         """Return, per end record, whether the host knew before it that an operation had ended.
