@@ -197,7 +197,7 @@ show/html.py: own
 show/perfetto.py: what
 show/screen.py: most of other others several
 show/waterfall.py: most what
-split/groups.py: each nothing rest
+split/groups.py: nothing rest
 split/issued.py: nothing
 stretch.py: found given
 trace/chrome.py: found more most rest what

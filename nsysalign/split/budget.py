@@ -411,11 +411,16 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     end record.  A window has no tail (its own end is returned) where the first block behind the
     window was issued before the end record too: then its last gap ends with that block, as the
     gap does for every other window.
+
+    window   [---------------------------)
+    lane       AAAA   BBBB                  CCC        C issued before the end record: no tail
+                          ^ the tail begins            C issued after it: a tail from B's end on
     """
     blocks = explainer.streams.blocks(lane)
     call = explainer.call[blocks.ref]
     issue = pick(explainer.call_start, call, BEFORE_ALL)
     latest_issue = np.maximum.accumulate(issue)
+    # how many blocks were issued before the end record, and how many begin before the window's end
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
     begun = np.searchsorted(blocks.start, windows.end)
     count = np.minimum(issued, begun)  # how many blocks lie before the tail

@@ -27,23 +27,21 @@ def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
     crowds = list(_crowds(alignment))
     if not crowds:
         return alignment
-    windows, notes = alignment.windows, list(alignment.notes)
-    busy = _busy_ns(trace, alignment, np.concatenate(crowds))
-    kept = np.ones(len(windows), dtype=bool)
+    windows = alignment.windows
+    notes = list(alignment.notes)
+    busy_ns = _busy_ns(trace, alignment, np.concatenate(crowds))
+    is_kept = np.ones(len(windows), dtype=bool)
     for crowd in crowds:
-        ranked = crowd[np.argsort(-busy[crowd], kind="stable")]
-        kept[ranked[MOST_STREAMS:]] = False
+        busiest_first = crowd[np.argsort(-busy_ns[crowd], kind="stable")]
+        is_kept[busiest_first[MOST_STREAMS:]] = False
         notes.append(
             f"of {len(crowd):,} streams that did work the {MOST_STREAMS} that worked longest have a run of their own; "
             "the run of their GPU holds all of them"
         )
-    windows = windows[kept]
-    columns = {c: windows[c].array for c in windows}
-    return replace(
-        alignment,
-        windows=frames.lean(columns, frames.WINDOWS, len(windows)),
-        notes=tuple(notes),
-    )
+    windows = windows[is_kept]
+    columns = {name: windows[name].array for name in windows}
+    windows = frames.lean(columns, frames.WINDOWS, len(windows))
+    return replace(alignment, windows=windows, notes=tuple(notes))
 
 
 def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:

@@ -140,8 +140,10 @@ class Groups(NamedTuple):
 
 
 def grouped(m: Measured) -> list[Part]:
-    """Return the groups of one label: of each kind of work its first calls, then its other intervals
-    by pace.
+    """Return the groups of one label, as sets of its intervals: of each kind of work its first calls, then its other
+    intervals by pace.
+
+    m: the label's intervals, sorted by start
 
     The ranks of a label are grouped apart if one of them is slower than another as a whole.
     """
@@ -400,22 +402,24 @@ def _best_cut(times: np.ndarray, total: int) -> int:
     faster, slower = length((c - 1) / 2), length((c + n - 1) / 2)
     # what deviates: by how much the slower side exceeds the faster one's median, or the faster side
     # falls short of the slower one's median, whichever is less
-    sums = np.cumsum(times)[:-1]
-    excess = np.minimum(times.sum() - sums - (n - c) * faster, c * slower - sums)
+    sum_before = np.cumsum(times)[:-1]
+    sum_behind = times.sum() - sum_before
+    deviates = np.minimum(sum_behind - (n - c) * faster, c * slower - sum_before)
     # by which ratio each side spreads where it faces the cut: from its 60 % (40 %) quantile on
     near = length(np.maximum(np.minimum(0.6 * (c - 1) - 0.5, c - 4), 0))
     far = length(np.minimum(np.maximum(c + 0.4 * (n - c - 1) + 0.5, c + 3), n - 1))
-    spread = np.maximum(
-        np.where(c >= RARE * n, low / near, 1), np.where(n - c >= RARE * n, far / high, 1)
-    )
-    apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
-    empty = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
-    good = apart & empty & (excess >= _least_share(np.minimum(c, n - c), n) * total)
+    spread_before = np.where(c >= RARE * n, low / near, 1)
+    spread_behind = np.where(n - c >= RARE * n, far / high, 1)
+    spread = np.maximum(spread_before, spread_behind)
+    far_apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
+    wide = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
+    enough = deviates >= _least_share(np.minimum(c, n - c), n) * total
+    good = far_apart & wide & enough
     if not good.any():
         return 0
-    # the widest gap that explains most
-    gaps = np.log(high / low) + np.log(times[c] / times[c - 1])
-    score = np.where(good, gaps + np.log(np.maximum(excess, 1)), -np.inf)
+    # the best cut has the widest gap that explains most
+    gap = np.log(high / low) + np.log(times[c] / times[c - 1])
+    score = np.where(good, gap + np.log(np.maximum(deviates, 1)), -np.inf)
     return int(c[np.argmax(score)])
 
 
@@ -443,11 +447,8 @@ def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
     labels:  the label of each window
     """
     is_range = windows["kind"] == "nvtx"
-    span = [
-        "end_lane",
-        "start_ns",
-        "end_ns",
-    ]  # a stream, the first start and last end of work on it
+    # a stream, the first start and last end of work on it: equal for ranges of the same work
+    span = ["end_lane", "start_ns", "end_ns"]
     ranges = windows.loc[is_range, [*span, "thread", "open_ns", "close_ns"]]
     ranges = ranges.assign(label=labels[is_range])
     # ranges of the same work come together, the outermost first
@@ -648,27 +649,28 @@ def _told_apart(
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
-    What a kind issues, by one of its intervals:
+    What a kind issues, by one of its intervals (arrays of equal length):
 
     size:   bytes
     count:  operations
     blocks: blocks of all kernels' grids, 0 if they are not known
     main:   the name of the operation that runs longest
+
+    Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
     short = {name: middle(short_name(name), _LONGEST) for name in main}
     short = told_apart(short, _LONGEST)
-    words = {
+    words_of = {
         "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
         "count": [plural(n, "operation") for n in count.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
         "main": [short[name] for name in main],
     }
-    words = {name: texts for name, texts in words.items() if len(set(texts)) > 1}
+    columns = [words for words in words_of.values() if len(set(words)) > 1]
     names = [""] * len(main)
-    for number in range(1, len(words) + 1):
-        for chosen in combinations(words, number):
-            columns = zip(*(words[column] for column in chosen), strict=True)
-            names = [", ".join(filter(None, texts)) for texts in columns]
+    for number in range(1, len(columns) + 1):
+        for chosen in combinations(columns, number):
+            names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
             if len(set(names)) == len(names) and all(names):
                 return names
     # all words together do not tell the kinds apart
@@ -683,23 +685,26 @@ def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _parts(parts: pd.DataFrame, of_interval: np.ndarray, count: int) -> pd.DataFrame:
-    """Return `frames.GROUP_PARTS`: the parts of all intervals of a group added up, by cause.
+    """Return `frames.GROUP_PARTS`: a row per group and cause that occurs in it, with the parts of all its
+    intervals added up.
 
-    parts:       `frames.PARTS`
-    of_interval: the group of each interval, -1 for none
+    parts:       `frames.PARTS`, a row per interval and cause
+    of_interval: per interval, its group, -1 for none
     count:       how many groups there are
     """
-    group_of = of_interval[parts["interval"].to_numpy()]
-    causes = parts["cause"].astype("category").cat
-    rows = np.flatnonzero(group_of >= 0)
-    slot = group_of[rows] * len(causes.categories) + causes.codes.to_numpy()[rows]
+    group_of_row = of_interval[parts["interval"].to_numpy()]
+    rows = np.flatnonzero(group_of_row >= 0)
+    cause_of_row = parts["cause"].astype("category").cat
+    causes = cause_of_row.categories
+    # sums in one array per column: the groups one after the other, each with a place per cause
+    place = group_of_row[rows] * len(causes) + cause_of_row.codes.to_numpy()[rows]
     sums = {}
     for column in ("ns", "lower_ns", "upper_ns"):
-        sums[column] = np.zeros(count * len(causes.categories), np.int64)
-        np.add.at(sums[column], slot, parts[column].to_numpy()[rows])
+        sums[column] = np.zeros(count * len(causes), np.int64)
+        np.add.at(sums[column], place, parts[column].to_numpy()[rows])
     occurs = np.flatnonzero(sums["upper_ns"])
-    number, cause = np.divmod(occurs, max(len(causes.categories), 1))
-    table = {"group": number, "cause": causes.categories.to_numpy(dtype=object)[cause]}
+    number, cause = np.divmod(occurs, max(len(causes), 1))
+    table = {"group": number, "cause": causes.to_numpy(dtype=object)[cause]}
     table |= {column: total[occurs] for column, total in sums.items()}
     return frames.check(pd.DataFrame(table), frames.GROUP_PARTS)
 
@@ -746,23 +751,26 @@ def _ledger(with_names: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFrame:
-    """Return how long kernels ran, by group and kernel name: columns `_KEY`, ns and bytes.
+    """Return how long kernels ran, a row per group and kernel name: columns `_KEY`, ns and bytes.
 
     A kernel counts where it ran on the stream of an interval's end, or while a host timer waited
     for it; kernels that overlap on a stream count once.
 
-    of_interval: the group of each interval, -1 for none
+    of_interval: per interval, its group, -1 for none
     """
     is_kernel = split.trace.operations["kind"].to_numpy() == KIND["kernel"]
-    keys, sums = list[np.ndarray](), list[np.ndarray]()
+    name_count = max(len(ran.names), 1)
+    pairs, sums = list[np.ndarray](), list[np.ndarray]()
     for window, operation, ns in _executed_in(split, of_interval):
         kernels = np.flatnonzero(is_kernel[operation])
-        key = of_interval[window[kernels]] * len(ran.names) + ran.name[operation[kernels]]
-        row, values = pd.factorize(key)
-        keys.append(values)
-        sums.append(np.zeros(len(values), np.int64))
-        np.add.at(sums[-1], row, ns[kernels])
-    number, name = np.divmod(np.concatenate(keys), max(len(ran.names), 1))
+        # a group and a name as one number
+        pair = of_interval[window[kernels]] * name_count + ran.name[operation[kernels]]
+        row, distinct_pairs = pd.factorize(pair)
+        ns_of_pair = np.zeros(len(distinct_pairs), np.int64)
+        np.add.at(ns_of_pair, row, ns[kernels])
+        pairs.append(distinct_pairs)
+        sums.append(ns_of_pair)
+    number, name = np.divmod(np.concatenate(pairs), name_count)
     kernel = ran.names["kernel"].to_numpy()[name]
     table = pd.DataFrame({"group": number, "cause": "kernel", "what": kernel})
     table = table.assign(ns=np.concatenate(sums))
@@ -803,32 +811,34 @@ def _executed_in(
 
 
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:
-    """Return `frames.ISSUED`: what the typical interval of each group issued, by name.
+    """Return `frames.ISSUED`: what the typical interval of each group issued: a row per name, the most frequent
+    first.
 
     groups: `frames.GROUPS`
     """
-    typical, tables = groups["typical"].to_numpy(), list[pd.DataFrame]()
-    row = split.trace.operations["row"].to_numpy()
+    typical = groups["typical"].to_numpy()
+    row_of_operation = split.trace.operations["row"].to_numpy()
+    tables = list[pd.DataFrame]()
     for window, issue in issued_in(split.alignment, issues, typical):
         name = issues.name[issue]
         kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
-        kernel = issues.first[issue[kernels]]
+        operation = issues.first[issue[kernels]]
         blocks = np.zeros(len(name), np.int64)
-        blocks[kernels] = blocks_of(split.trace, row[kernel])
-        each = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
-        sums = pd.DataFrame(each).groupby(["window", "name"], sort=False)
-        count = sums.size().rename("count")
-        tables.append(sums[["bytes", "blocks"]].sum().join(count).reset_index())
+        blocks[kernels] = blocks_of(split.trace, row_of_operation[operation])
+        columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+        by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
+        count = by_name.size().rename("count")
+        tables.append(by_name[["bytes", "blocks"]].sum().join(count).reset_index())
     if not tables:
         return frames.empty(frames.ISSUED)
-    whole = pd.concat(tables, ignore_index=True)
-    kind = issues.kinds[whole["name"]]
-    group_of = pd.Series(groups["group"].to_numpy(), index=typical)
-    whole = whole.assign(
-        group=group_of[whole["window"]].to_numpy(),
+    table = pd.concat(tables, ignore_index=True)
+    kind = issues.kinds[table["name"]]
+    group_of_window = pd.Series(groups["group"].to_numpy(), index=typical)
+    table = table.assign(
+        group=group_of_window[table["window"]].to_numpy(),
         kind=np.array(OPERATION_KINDS, dtype=object)[kind],
-        name=np.array(issues.names, dtype=object)[whole["name"]],
-        blocks=np.where(whole["blocks"] > 0, whole["blocks"], -1),
+        name=np.array(issues.names, dtype=object)[table["name"]],
+        blocks=np.where(table["blocks"] > 0, table["blocks"], -1),
     )
-    whole = whole.sort_values(["group", "count"], ascending=[True, False], kind="stable")
-    return frames.check(whole.reset_index(drop=True), frames.ISSUED)
+    table = table.sort_values(["group", "count"], ascending=[True, False], kind="stable")
+    return frames.check(table.reset_index(drop=True), frames.ISSUED)

@@ -127,21 +127,24 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     """Return the label of each window, from its region or its sites (see `name_intervals`)."""
     short = _short_sites(windows)
     # walked through twice, as a tuple for each window would take much memory
-    columns = [windows[c].tolist() for c in ("region", "site", "end_site", "callers", "kind")]
+    columns = [windows[name].tolist() for name in ("region", "site", "end_site", "callers", "kind")]
     labels = dict.fromkeys(zip(*columns, strict=True), "")
+    # the two sites of a pair as one text -> all lists of callers that they have
     callers_of: dict[str, set[tuple[str, ...]]] = {}
-    for region, start, end, calls, _ in labels:
+    for region, start, end, callers, _ in labels:
         if not region:
-            callers = tuple(short[call] for call in calls)
-            callers_of.setdefault(_sites(short[start], short[end]), set()).add(callers)
-    common = {site: _common_length(callers) for site, callers in callers_of.items()}
+            sites = _sites(short[start], short[end])
+            callers_of.setdefault(sites, set()).add(tuple(short[caller] for caller in callers))
+    common = {sites: _common_length(lists) for sites, lists in callers_of.items()}
     for row in labels:
-        region, start, end, calls, kind = row
-        site = "" if region else _sites(short[start], short[end])
-        label = plain_region(region) if region else site or f"{kind} interval"
-        if not region and len(calls) > common[site]:
-            first_different = calls[common[site]]
-            label = f"{short[first_different]} ({site})"
+        region, start, end, callers, kind = row
+        if region:
+            label = plain_region(region)
+        else:
+            sites = _sites(short[start], short[end])
+            label = sites or f"{kind} interval"
+            if len(callers) > common[sites]:  # the first caller that is not the same in all lists
+                label = f"{short[callers[common[sites]]]} ({sites})"
         labels[row] = sys.intern(label)  # one text per label, not per interval
     return [labels[row] for row in zip(*columns, strict=True)]
 
@@ -319,26 +322,17 @@ class Ran:
 
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
-    """Return `frames.KERNELS`: what ran in the intervals of each label, by name.
+    """Return `frames.KERNELS`: what ran in the intervals of each label: a row per label and name.
 
     Labels come in the order of their intervals, each with the name first that took most time.
 
     intervals: columns label and elapsed_ns, a row per window
     """
-    label, labels = pd.factorize(intervals["label"])  # in the order in which they appear
-    length, key = ran.end - ran.start, ["label", "name"]
-    parts = []
-    for inside in ran.inside(np.arange(len(label))):
-        # a batch may be large, as a run is a single window
-        for begin in range(0, len(inside.window), _AT_ONCE):
-            window, operation, idle = (c[begin : begin + _AT_ONCE] for c in inside)
-            columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
-            by_length = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
-            parts.append(by_length.agg(count="size", idle_before_ns="sum").reset_index())
-    if not parts:
+    label, labels = pd.factorize(intervals["label"])  # numbers, in the order in which they appear
+    table = _by_duration(ran, label)
+    if table.empty:
         return frames.empty(frames.KERNELS)
-    # a row for each duration of each name
-    table = pd.concat(parts, ignore_index=True).groupby([*key, "ns"], as_index=False).sum()
+    key = ["label", "name"]
     groups = table.assign(total_ns=table["ns"] * table["count"]).groupby(key)
     out = groups[["count", "total_ns", "idle_before_ns"]].sum()
     # the lower median is the shortest duration that at least half of them do not exceed
@@ -353,3 +347,28 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = out.sort_values(["label", "total_ns", "kernel"], ascending=[True, False, True])
     out["label"] = np.asarray(labels, dtype=object)[out["label"]]
     return frames.check(out.reset_index(drop=True), frames.KERNELS)
+
+
+def _by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
+    """Return how often operations of each label, name and duration ran: a row for each, sorted by these, with the
+    columns label, name, ns, count and idle_before_ns; no row if nothing ran.
+
+    label: per window, the number of its label
+    """
+    length = ran.end - ran.start
+    key = ["label", "name", "ns"]
+    parts = [pd.DataFrame(columns=[*key, "count", "idle_before_ns"], dtype=np.int64)]
+    for inside in ran.inside(np.arange(len(label))):
+        # a batch may be large, as a run is a single window
+        for begin in range(0, len(inside.window), _AT_ONCE):
+            window, operation, idle = (column[begin : begin + _AT_ONCE] for column in inside)
+            columns = {
+                "label": label[window],
+                "name": ran.name[operation],
+                "ns": length[operation],
+                "idle": idle,
+            }
+            by_duration = pd.DataFrame(columns).groupby(key)["idle"]
+            parts.append(by_duration.agg(count="size", idle_before_ns="sum").reset_index())
+    filled = [part for part in parts if len(part)] or parts[:1]  # pandas 2 warns of empty tables
+    return pd.concat(filled, ignore_index=True).groupby(key, as_index=False).sum()

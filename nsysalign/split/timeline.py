@@ -213,40 +213,49 @@ def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.Da
 def _merged(
     trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return (`frames.TIMELINE` of the blocks of a picture, the rows that are in no block).
+    """Return (`frames.TIMELINE` of the blocks of a picture, the positions of the rows that are in no block).
 
-    |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
+    |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|        A and C fit, b does not
 
     A block holds neighbours on one lane that do not fit; a row that fits ends it.
 
-    row:  positions in the table
+    noun: what the rows of the table are called
+    row:  positions in the table, sorted by start
     rows: the same rows, with what fits
     """
     start, end, fits = rows
-    lane = np.zeros(len(row), np.int8)
-    columns = [c for c in table if c in _LANE and any(table[c].to_numpy().strides)]
-    if columns:
-        lane = table[columns].iloc[row].groupby(columns).ngroup().to_numpy()
-        order = np.argsort(lane.astype(np.min_scalar_type(lane.max())), kind="stable")
-        lane, row = lane[order], row[order]
-        start, end, fits = start[order], end[order], fits[order]
-    joined = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
-    joined &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
-    first = np.flatnonzero(np.append(True, ~joined))
+    lane = _lane_numbers(table, row)
+    by_lane = np.argsort(lane, kind="stable")
+    lane, row = lane[by_lane], row[by_lane]
+    start, end, fits = start[by_lane], end[by_lane], fits[by_lane]
+    # rows that join the row before them
+    joins = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
+    joins &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
+    first = np.flatnonzero(np.append(True, ~joins))
     count = np.diff(first, append=len(row))
     is_block = count > 1
-    together = np.add.reduceat(end - start, first)[is_block]
+    ran_ns = np.add.reduceat(end - start, first)[is_block]
     words = _described(trace, noun, table, row[first[is_block]])
     words |= {"ref_kind": "", "link": -1}
-    words["detail"] = [{"together_ns": ns} for ns in together.tolist()]
+    words["detail"] = [{"together_ns": ns} for ns in ran_ns.tolist()]
     words["name"] = [f"{n:,} {noun}" for n in count[is_block].tolist()]
     blocks = _table(
         **words,
-        interval=np.full(len(together), view.interval),
+        interval=np.full(len(ran_ns), view.interval),
         start_ns=start[first[is_block]],
         end_ns=np.maximum.reduceat(end, first)[is_block],
     )
     return blocks, np.sort(row[first[~is_block]])
+
+
+def _lane_numbers(table: pd.DataFrame, row: np.ndarray) -> np.ndarray:
+    """Return, per row at these positions, a number that is equal for rows of the same lane, in the smallest
+    integer type."""
+    columns = [name for name in table if name in _LANE and any(table[name].to_numpy().strides)]
+    if not columns:  # all columns have one value: there is one lane
+        return np.zeros(len(row), np.int8)
+    lane = table[columns].iloc[row].groupby(columns).ngroup().to_numpy()
+    return lane.astype(np.min_scalar_type(lane.max()))
 
 
 def _table(**columns: Any) -> pd.DataFrame:
