@@ -22,7 +22,7 @@ NOT_CONFIRMED = "not confirmed"
 class Status(NamedTuple):
     """What is known about a finding beyond the trace in which it was found."""
 
-    #: confirmed, refuted, unclear, not confirmed; measured: the finding itself compares two runs.
+    #: confirmed, refuted, unclear, not confirmed.
     verdict: str
     text: str  # what was done and its result; the command to type if a re-run can decide; else ''
 

@@ -67,7 +67,7 @@ REGISTRY: tuple[Rule, ...] = (
 OF_LABELS: tuple[str, ...] = (
     "no-result", "captured-events", "wrong-stream", "enqueue-only", "nothing-inside",
     "different-streams", "launch-blocking", "fill-inside", "overlapping", "throttled", "clock-changed", "cold-l2", "high-variance",
-    "several-kinds", "event-floor", "no-gpu-work-inside", "profiler-inflation",
+    "several-kinds", "event-floor", "no-gpu-work-inside",
     "module-load", "host-gap", "many-tiny-kernels", "api-launch", "launch-latency", "allocation-inside", "other-calls",
     "sync-inside", "copy-inside", "queued", "graph-opaque", "unknown-time", "mixed", "gpu-bound",
 )  # fmt: skip
