@@ -38,8 +38,9 @@ STRAIGHT_NS = 10_000_000_000
 
 
 def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
-    """Return a row per pair that the program compared (`frames.TIMED`, without names and labels).  The index is
-    that of `log.elapsed`.  Columns that the log and the event clock prove:
+    """Return what the log and the event clock prove about each pair that the program compared: a row per pair of
+    uncaptured records, with the columns of `frames.TIMED` but names and labels.  The index is that of
+    `log.elapsed`.  Among the columns are:
 
     start, end                the positions of its records in the log
     idle_at_most_ns           how long the GPU can have been idle because of the CPU, NA: not known

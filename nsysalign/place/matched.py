@@ -324,10 +324,15 @@ def _all_records(
     call: np.ndarray,
     thread: np.ndarray,
 ) -> pd.DataFrame:
-    """Return `Matched.records`.
+    """Return `Matched.records`: a row for each record of the log, then one for each record call of the trace that is not
+    in the log.
 
     processes: log process -> globalPid
-    call, thread: per record of the log, its call (-1: not found) and its thread
+    call, thread: per record of the log, the position of its call (-1: not found) and its thread (globalTid)
+
+    row        0 .. n-1 of the log                 n .. of the trace alone
+    columns    seq, site, ... from the log         seq -1, site "", ...
+               call, event, ... from the trace, where the record's call was found
     """
     calls = trace.calls
     event_rows = trace.event_rows
@@ -366,9 +371,10 @@ def _all_records(
 
 
 def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return, for each record, why it has no place; "" if it may have one.
+    """Return, for each record, why it has no place: a text, "" if it may have one.  Of several reasons the most telling
+    one stays.
 
-    records: columns of `Matched.records`
+    records: columns of `Matched.records` by name
     """
     captured = records["captured"]
     absent = (records["process"] < 0) & ~captured
@@ -544,8 +550,9 @@ def _latest(
 
 
 def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (`Matched.pairs`, `Matched.unaligned`): the comparisons of the log that can be a pair, and those
-    that cannot.
+    """Return (pairs, unaligned), as in `Matched`: the comparisons of the log of which both records are known and
+    elapsed_time succeeded, with the positions of their records in start and end; and the other comparisons, with the
+    reason.
 
     records: `Matched.records`
     """

@@ -62,8 +62,9 @@ class KnownPair(NamedTuple):
 def windows_of_pairs(
     trace: Trace, records: pd.DataFrame, bounded: Bounded, placed: Placed
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the windows (`frames.WINDOWS`) of the pairs that only the trace shows, and notes.  The length of
-    such a window is an estimate, because the trace does not have what elapsed_time returned.
+    """Return the windows (`frames.WINDOWS`) of the pairs that only the trace shows, a row per pair, and notes.  The length
+    of such a window is an estimate, because the trace does not have what elapsed_time returned: it reaches from the
+    place of the start record to that of the end record.
 
     records: `Matched.records`
     bounded, placed: the bounds and places of these records

@@ -99,10 +99,13 @@ def event_tracing(trace: Trace) -> str:
 
 def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
     """Return (on_clock, notes).  `on_clock` is a bool per row of bounded.pairs: whether the event clock places
-    the pair.  It does not if the neighbours contradict it, as they do when another thread recorded the
-    event again while it was being measured.
+    the pair.
 
-    places: where the event clock places each record
+    places: where the event clock places each record, with its error
+
+    It does if both records lie on one line, as far apart as elapsed_time says, and within what their neighbours
+    allow.  Another thread may have recorded the event again while it was being measured: then they contradict each
+    other, and a note counts such pairs of the program.
     """
     pairs = bounded.pairs
     start = pairs["start"].to_numpy()

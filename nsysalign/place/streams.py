@@ -111,7 +111,9 @@ class Streams:
 
 
 def streams_of(trace: Trace) -> Streams:
-    """Return all streams that a trace names, and the legacy default stream of every process."""
+    """Return all streams that operations, event rows or the stream table of a trace name, and the legacy default stream
+    of every process, whether or not a row names it: each is a lane.
+    """
     columns = [*_KEYS, "device"]
     code = trace.operations.groupby(columns, sort=False).ngroup().to_numpy()
     _, first_of_code = np.unique(code, return_index=True)

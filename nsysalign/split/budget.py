@@ -119,7 +119,9 @@ class SplitTrace:
         return frames.check(pd.DataFrame(table), frames.SEGMENTS)
 
     def segment_arrays(self, windows: np.ndarray) -> Segments:
-        """Return the segments of these windows as arrays.
+        """Return the segments of these windows as arrays, sorted by window and time.
+
+        windows: their numbers, rising
 
         A segment joins neighbouring pieces that touch and say the same.  Its words are made only
         when they are asked for, as a page shows few of the rows.
@@ -158,10 +160,10 @@ def _pieces_of(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
 def split_trace(
     trace: Trace, alignment: Alignment, latency: np.ndarray | None = None
 ) -> SplitTrace:
-    """Split every window of the alignment by cause (docs/design.md) and return the result.
+    """Return the trace with every window of the alignment split by cause (the rules are in docs/design.md).
 
-    latency: the usual launch latencies (ns, by kind of operation) where they were measured on more
-             than this trace; None measures them in this trace (`launch_latency`)
+    latency: the usual launch latencies (int64 ns, by the code of a kind of operation) where they were measured on
+             more than this trace; None measures them in this trace (`launch_latency`)
 
     The parts of a window add up to its elapsed_ns exactly.  An AssertionError says that they do
     not: a bug here, never the trace's fault.
@@ -321,11 +323,14 @@ class RunningSums:
         self.before_batch = np.zeros(len(CAUSES), np.int64)
 
     def between(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Iterator[Pieces]:
-        """Add what lies between start and end to the totals, and yield the pieces of each batch.
+        """Add what lies between start and end of each window to the totals, and yield the pieces of each batch.
 
         Only one batch is in memory at a time.
 
-        starts, ends: by place, the times (ns) of all windows
+        starts, ends: by place, the times (ns) of all windows; only those of this lane's windows are read
+
+        The sum between two times is the running sum up to the end less that up to the start: each of them is read in the
+        batch in which it lies.
         """
         # subtract the running sum at the start, add the one at the end
         readings = []
@@ -466,7 +471,8 @@ def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator
 
 
 def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
-    """Return `frames.PARTS`: for every interval a row for each cause that occurs in any of them.
+    """Return `frames.PARTS`: a row for each interval and each cause that occurs in any interval, with its ns as measured
+    and the least and most ns over all places.
 
     totals: ns by place of the windows (the measured one first), each int64 (windows, causes); the
             list is emptied on the way to free its memory
@@ -634,7 +640,8 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of `frames.INTERVALS` that say how long (ns) work executed in each window.
+    """Return four columns of `frames.INTERVALS` (int64 ns, a value per window): for how long kernels executed in each
+    window, kernels and graphs, kernels after its end, and any work.
 
     total: ns by cause, int64 (windows, causes)
 

@@ -263,6 +263,10 @@ class Explainer:
     """
 
     def __init__(self, trace: Trace, alignment: Alignment, latency: np.ndarray) -> None:
+        """Take from the trace, as arrays, what the rules read of each operation and call, and group waits by lane.
+
+        latency: as `launch_latency` returns it
+        """
         self.trace = trace
         self.alignment = alignment
         self.launch_latency = latency
@@ -351,7 +355,10 @@ class Explainer:
     def explain(self, gaps: Gaps) -> list[Pieces]:
         """Return pieces that tile every gap exactly, in no order.
 
-        The rules follow each other, each from where the one before it ended.
+        The rules follow each other.  Each gives what lies before a certain time, and has no piece yet, to one cause:
+
+        gap      |--------------------------------------|N
+        pieces   [staging of P)[host      )[call)[queued)[launch latency)      rules 5, 10 to 15, 9, 6, 8
         """
         tiling = _Tiling(gaps)
         self._give_staging_of_previous(tiling)  # rule 5, P's side

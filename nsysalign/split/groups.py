@@ -187,7 +187,9 @@ def _ranks_differ(elapsed_ns: np.ndarray, of_ranks: Sequence[np.ndarray]) -> boo
 
 
 def kinds(m: Measured) -> list[np.ndarray]:
-    """Return the positions of the intervals of each kind of work.
+    """Return the kinds of work of a label: for each kind the positions of its intervals, rising.
+
+    m: the label's intervals, sorted by start
 
     Several descriptions of the work are tried, the finest first, until the kinds that have FEW
     intervals and SHARE of the time cover most of the time.  If none does, the coarsest one counts
@@ -231,10 +233,10 @@ def _alike(*columns: np.ndarray) -> list[np.ndarray]:
 def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the kinds after merging those that take about as long with about as many operations.
 
+    lots: the kinds, each the positions of its intervals
+
     Another kernel of the same cost counts as the same work.  A series of kinds that grows in small
     steps becomes one kind as a whole, since no place in it is the right one for a cut.
-
-    lots: the positions of each kind's intervals
     """
     medians = [float(np.median(m.elapsed_ns[lot])) for lot in lots]
     merged = list[np.ndarray]()
@@ -350,14 +352,15 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
 
 
 def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
-    """Return the positions of a kind's intervals by pace, the fastest pace first.
-
-    The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
-    way, unless it is rare.
+    """Return the positions of a kind's intervals by pace, the fastest pace first: a list of arrays, one if all have the
+    same pace.
 
     elapsed_ns: of all intervals of the label
     at:         the positions of the kind's intervals
     total:      the time (ns) of the label without first calls
+
+    The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
+    way, unless it is rare.
     """
     at = at[np.argsort(elapsed_ns[at], kind="stable")]
     times = np.maximum(elapsed_ns[at], 1).astype(float)
@@ -729,9 +732,10 @@ def _details(details: pd.DataFrame, of_interval: np.ndarray) -> pd.DataFrame:
 
 
 def _ledger(with_names: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
-    """Return `frames.LEDGER`: the time that has a name, and for each cause the rest of its time.
+    """Return `frames.LEDGER`: for each group its time by cause and name, and for each cause the rest of its time, without
+    a name.  The lines of a group add up to its parts; an AssertionError says that more has a name than was measured.
 
-    with_names: columns `_KEY`, ns and bytes
+    with_names: the time that has a name: columns `_KEY`, ns and bytes
     parts:      `frames.GROUP_PARTS`
     """
     explained = with_names.groupby(["group", "cause"])["ns"].sum()

@@ -139,8 +139,9 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
-    """Return, by column of _CALL_COLUMNS, how long (ns) the thread of each range was in outermost
-    calls of these kinds while the range lasted: int64 arrays with a value per range."""
+    """Return, by column of _CALL_COLUMNS (launch_ns, copy_ns, sync_ns, other_ns), how long the thread of each range was
+    in outermost calls of these kinds while the range lasted: int64 arrays (ns) with a value per range.
+    """
     calls, ranges = trace.calls, trace.ranges
     column_of_kind = np.full(len(CALL), _OTHER, np.int8)
     for number, kinds in enumerate(_KINDS.values()):
@@ -269,13 +270,15 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
 
 
 def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
-    """Return the view `python`: how many samples each function of the program got.
+    """Return the view `python`: how many samples each function of the program got, a row per label and function, the most
+    frequent first.
+
+    inside: columns label and stack, as `_samples_in` returns them
+    samples: all samples, with the frames of each stack, the innermost first
 
     The function of a sample is the innermost one of the program's own code, or the innermost of
     all if none is.  Its place is its line with most samples; `within` says which function ran
     inside it most often.
-
-    inside: columns label and stack, as `_samples_in` returns them
     """
 
     def most_frequent(values: pd.Series) -> object:

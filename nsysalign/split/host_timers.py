@@ -59,7 +59,11 @@ NO_WORK = "no-gpu-work"
 
 
 def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Return pieces that tile these spans of host timers exactly, sorted by window and time."""
+    """Return pieces that tile these spans of host timers exactly, sorted by window and time.
+
+    Each span is tiled by what its thread did.  Of the pieces in calls, those of calls that wait are then split by what
+    they wait for, launches are told from launches that a full queue blocked, and all others have the cause `api`.
+    """
     pieces = _by_thread(explainer, windows, spans)
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
@@ -432,7 +436,8 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return, per host timer, (whether it is synchronised-before, whether it is synchronised-after).
+    """Return two bool arrays with a value per host timer: whether it is synchronised-before, and whether it is
+    synchronised-after (see `synchronisation_flags`).
 
     timers: rows of `alignment.windows`
     """

@@ -114,7 +114,12 @@ class Work(NamedTuple):
 
 
 def issues_of(ran: Ran, alignment: Alignment) -> Issues:
-    """Return all issues of a trace, in the order in which their calls began."""
+    """Return all issues of a trace, in the order in which their calls began.
+
+    operation    0    1    2    3        two issues: call 7 launched operation 0, call 9 a graph with
+    call         7    9    9    9        three nodes
+    result       first 0, 1; sums over operations 0 and 1 to 3
+    """
     operations, calls = ran.trace.operations, ran.trace.calls
     call = operations["call"].to_numpy()
     rows = np.flatnonzero(call >= 0)
@@ -327,7 +332,7 @@ def _spans(
 
 
 def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
-    """Return, per window, how many synchronisations lie between its first and its last issue.
+    """Return, per window, how many synchronisations lie between its first and its last issue (int64); 0 for runs.
 
     The synchronisations of the window's thread count, and those of all threads that issued work for
     it.

@@ -193,7 +193,9 @@ def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of `frames.LABELS` about measured times: a row per label, in order of first
     appearance.
 
-    `row` and `row_interval` are the name and number of the interval with the lower-median time.
+    intervals: `frames.INTERVALS`
+
+    `row` and `row_interval` are the name and number of the interval that has the label's lower-median time.
     """
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
@@ -299,8 +301,10 @@ class Ran:
     def _in_batches(
         self, windows: np.ndarray, operations: np.ndarray, time: np.ndarray, idle: np.ndarray
     ) -> Iterator[Inside]:
-        """Yield pairs of these windows and operations, in batches.
+        """Yield pairs of these windows and operations, in batches; nothing if there are far too many pairs.
 
+        windows:    numbers of windows
+        operations: positions
         time: when (ns) each operation begins or was issued, rising; inside a window this puts the
               operation into it
         idle: for how long (ns) the stream had been idle before each operation

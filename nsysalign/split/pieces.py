@@ -113,9 +113,11 @@ def make(
     detail: Any = 0,
     lane: Any = -1,
 ) -> Pieces:
-    """Return a piece for each span.
+    """Return a piece for each span, with this cause.
 
-    The other columns of `Pieces` are arrays, or one value for all pieces, which takes no memory.
+    spans: the stretches of windows
+    cause, ref_kind, ref, detail, lane: the other columns of `Pieces`, each an array with a value per span, or one value
+        for all pieces, which takes no memory
     """
     count = len(spans.window)
 
@@ -263,7 +265,9 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 
 def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
-    """Return each piece in words: a prefix, the name of what it points to, the stream waited for."""
+    """Return each piece in words: a prefix by its detail, the name of the operation, call or range that it points to, and
+    the stream that it waits for: "contends with gemm (stream 13)", "" for a piece that points to nothing.
+    """
     ref = pieces.ref
 
     def pointing(is_kind: np.ndarray) -> np.ndarray:
@@ -355,7 +359,11 @@ class Details:
     """
 
     def __init__(self, trace: Trace, alignment: Alignment, last_on: LastOn) -> None:
-        """Number all texts of the trace.  `last_on` is `Streams.last_on`."""
+        """Number all texts that a row of `frames.DETAILS` may have: names of calls, of the profiler's work, of ranges, of
+        copies and of operations.
+
+        last_on: `Streams.last_on`
+        """
         operations = trace.operations
         kind = operations["kind"].to_numpy()
         self.operations = operations
@@ -465,11 +473,14 @@ class Details:
         self._add(_added_up(window[rows], self._moving_kinds(operation), size=size, took=took))
 
     def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
-        """Add, to the window of each span, what copies and memsets moved that touch the span.
-
-        These are the ones that began before the span's end, less those that had ended by its start.
+        """Add, to the window of each span, the bytes that copies and memsets moved which touch the span, and how long (ns)
+        they took.
 
         operation: positions, sorted by start; operations that move nothing are left out
+        spans: stretches of windows
+
+        The sum over operations that touch a span is that over all which began before the span's end, less that over all
+        which had ended by its start.
         """
         start = self.operations["start_ns"].to_numpy()
         end = self.operations["end_ns"].to_numpy()
@@ -518,11 +529,12 @@ class Details:
         keys = (sums.kind[with_lane], -sums.ns[with_lane], sums.window[with_lane])
         order = with_lane[np.lexsort(keys)]
         window = sums.window[order]
-        rank = np.arange(len(order)) - np.searchsorted(window, window)
+        first_of_window = np.searchsorted(window, window)
+        rank = np.arange(len(order)) - first_of_window  # in its window, 0 for the longest
         shorter = order[rank >= MOST_STREAMS]
         step = int(np.prod(self._shape[3:]))  # from the kinds of one lane to those of the next
         kind = sums.kind.copy()
-        kind[shorter] -= lane_code[shorter] * step
+        kind[shorter] -= lane_code[shorter] * step  # the same kind without a lane
         return _added_up(sums.window, kind, sort=True, ns=sums.ns, size=sums.size, took=sums.took)
 
     def table(self) -> pd.DataFrame:

@@ -55,7 +55,8 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     """Return the alignment with a window of kind run for each process and device, and for each stream
     of a device that several streams used.
 
-    Such a device becomes a lane of its own, behind all other lanes.
+    A device with several streams becomes a lane of its own, behind all other lanes.  A run reaches from the first
+    start to the last end of its work.
     """
     lanes = alignment.lanes
     joint: list[tuple[int, int]] = []  # (process, device) of each new lane
@@ -120,7 +121,7 @@ def _stream_name(stream: Any) -> str:
 
 
 def _windows(runs: Sequence[_Run]) -> pd.DataFrame:
-    """Return `frames.WINDOWS` with a row per run."""
+    """Return `frames.WINDOWS` with a row per run, called "run" or, where there are several, "run (GPU 0, stream 7)"."""
     names = [f"run ({', '.join(run.words)})" if run.words else "run" for run in runs]
     lane = np.array([run.lane for run in runs], np.int64)
     process = np.array([run.process for run in runs], np.int64)

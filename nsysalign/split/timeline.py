@@ -135,6 +135,7 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
     noun:  what the rows are called
     table: columns process, start_ns, end_ns and row, and thread or device and stream; sorted by
            start
+    views: the pictures: which process and stretch of time each shows, and for how many rows it has room
     """
     start = table["start_ns"].to_numpy()
     end = table["end_ns"].to_numpy()
@@ -147,23 +148,24 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
         rows = _rows_in(view, table, near)
         if len(rows) > view.room:
             # a slice takes no memory
-            contiguous = rows[-1] - rows[0] + 1 == len(rows)
-            position = slice(rows[0], rows[-1] + 1) if contiguous else rows
-            begin, over = start[position], end[position]
-            fits = _longest(over - begin, view.room)
+            is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
+            position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
+            row_start, row_end = start[position], end[position]
+            fits = _longest(row_end - row_start, view.room)
             if view.merge:
-                merged, rows = _merged(trace, noun, table, view, rows, _Rows(begin, over, fits))
+                of_view = _Rows(row_start, row_end, fits)
+                merged, rows = _merged(trace, noun, table, view, rows, of_view)
                 blocks.append(merged)
             else:
-                counts.append((view, _counted((over - begin)[~fits])))
+                counts.append((view, _counted((row_end - row_start)[~fits])))
                 rows = rows[fits]
         drawn.append(rows)
     if counts:
         blocks.append(_omitted(noun, counts))
     row = np.concatenate(drawn)
-    numbers = [-1, *(view.interval for view in views)]
+    intervals = [-1, *(view.interval for view in views)]
     drawn_rows = _table(
-        interval=np.repeat(numbers, [len(part) for part in drawn]),
+        interval=np.repeat(intervals, [len(rows) for rows in drawn]),
         start_ns=start[row],
         end_ns=end[row],
         ref_id=table["row"].to_numpy()[row],
@@ -270,10 +272,11 @@ def _table(**columns: Any) -> pd.DataFrame:
 
 
 def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
-    """Return the columns of `frames.TIMELINE` that say where rows are drawn, and in which words.
+    """Return the columns of `frames.TIMELINE` that say where rows are drawn, and in which words: lane_kind, lane, kind,
+    name, detail and what they point to.
 
-    noun: what the rows of the table are called
-    row:  their positions
+    noun: what the rows of the table are called: "CUDA calls", "NVTX ranges", "operations", "records" or "waits"
+    row:  their positions in the table
     """
     rows = table.iloc[row]
     if noun == "CUDA calls":

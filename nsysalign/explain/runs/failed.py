@@ -21,9 +21,8 @@ ERRORS = {
 
 
 def failed_calls(facts: Facts) -> Findings:
-    """Yield a finding on launches, copies and synchronisations that returned an error.
-
-    What such a call should have done did not happen.
+    """Yield a finding if launches, copies or synchronisations returned an error: how many did, the three most frequent by
+    name, and their error codes.  What such a call should have done did not happen.
     """
     failed = sorted(facts.failed_calls, key=lambda row: -row[2])
     if not failed:

@@ -48,9 +48,10 @@ def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
 
 
 def no_gpu_work(facts: Facts) -> Findings:
-    """Yield a remark that says which calls the trace has, and why it has no row of their work.
+    """Yield a remark on a trace with CUDA calls and no work of a GPU: which calls it has, and why it has no row of their
+    work.
 
-    If nsys itself recorded a reason, this reason comes first.
+    If the recorder itself stated a reason, this is the reason that is given; else the usual ones are listed.
     """
     info = facts.analysis.trace
     usual = _USUAL.get(info.recorder, _USUAL_OF_OTHERS.format(info.by.title))

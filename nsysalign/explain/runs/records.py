@@ -97,8 +97,9 @@ def _without_calls(trace: Trace) -> Iterator[LostRecords]:
 
 
 def lost_records(facts: Facts) -> Findings:
-    """Yield findings that the trace is not complete, so that it shows less of the GPU's work than
-    there was.
+    """Yield findings that the trace is not complete, so that it shows less of the GPU's work than there was: one on
+    launches without kernels, one for each name of ranges without calls.  Of a trace from which rows were removed,
+    there is one on that alone.
     """
     if facts.analysis.trace.thinned:
         yield _thinned(facts)

@@ -61,7 +61,9 @@ class SetUp(NamedTuple):
 
 
 def set_ups(trace: Trace) -> Iterator[SetUp]:
-    """Yield a `SetUp` for each process that calls CUDA and gives work to a GPU."""
+    """Yield a `SetUp` for each process that calls CUDA and gives work to a GPU, from its outermost calls and all its
+    operations.
+    """
     calls = trace.calls[["start_ns", "end_ns", "name_id", "process"]]
     calls = calls[trace.outermost]
     work = trace.operations[["process", "device", "start_ns", "end_ns"]]
