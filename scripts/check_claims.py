@@ -767,6 +767,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             any(re.match(r"cu(da)?(GraphInst|LibraryLoad|ModuleLoad|Link)", s.detail) for s in e.segments[k])
             for k in marked
         ),
+        "held_by_label_ns": lambda: sum(
+            its["elapsed_ns"]
+            for its in map(e.rows.__getitem__, e.labels[f.evidence["label_inside"]])
+            if row["start_ns"] <= its["start_ns"] and its["end_ns"] <= row["end_ns"]
+        ),
         "all_timings": lambda: len(e.labels[f.label]),
         "all_total_ns": lambda: sum(elapsed(e.labels[f.label])),
         "first_ones": lambda: len(e.prepare(f.label, marked)),
@@ -1028,6 +1033,11 @@ def check(
         title = re.sub(re.escape(f.label), "", f.title, flags=re.IGNORECASE).replace(
             re.sub(r"\S*/", "", f.label), ""
         )
+        shares = [value for key, value in f.evidence.items() if key.endswith("share")]
+        if any(0 < share < 0.01 for share in shares):
+            title = title.replace("<1 %", "")
+        if inside := f.evidence.get("label_inside"):  # lines of the same file
+            title = title.replace(f"pass in {spoken(inside).partition(':')[2]},", "")
         for name in e.labels:  # as sentences name them: "file.py:21 › 12-18"
             title = title.replace(spoken(name), "").replace(name, "")
         for text in f.evidence.values():  # names hold digits that are no numbers
