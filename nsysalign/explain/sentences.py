@@ -621,7 +621,8 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
         parts = {"kernels": sums.gpu}
     elif sums.beside:
         parts.pop("kernels")
-    largest, ns = max(parts.items(), key=lambda item: item[1])
+    part, ns = max(parts.items(), key=lambda item: item[1])
+    largest = part
     if largest == "kernels" and group.ns("graph") > group.ns("kernel"):
         largest = "a CUDA graph"
     cause = {
@@ -643,7 +644,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
         return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", amount, sums.whole)
 
     text = f"{largest} {share(largest, ns)}{named}"
-    others = [(part, amount) for part, amount in parts.items() if part != largest]
+    others = [(name, amount) for name, amount in parts.items() if name != part]
     second = max(others, key=lambda one: one[1], default=("", 0))
     if brief:
         return text

@@ -586,3 +586,10 @@ def test_a_conversion_in_each_call_is_told(name, us, advised):
     told = answer(diagnose(drawn))
     assert told.verdict == "gpu_bound" and ("half()" in str(told.fixes)) == advised
     assert ("converts to float16" in told.sentence) == advised
+
+
+def test_a_graph_is_counted_once():
+    """A wide spread of graphs read 'A CUDA graph 60 %, kernels 60 %'."""
+    drawn = [interval("x", ("graph", 160 + 12 * k), ("event", 60)) for k in range(16)]
+    (told,) = answer(diagnose(analysis(drawn))).labels
+    assert "A CUDA graph" in told.sentence and "kernels" not in told.sentence
