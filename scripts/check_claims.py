@@ -778,6 +778,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "first_ones_share": lambda: (
             sum(elapsed(e.prepare(f.label, marked))) / max(sum(elapsed(e.labels[f.label])), 1)
         ),
+        "first_ones_outside_share": lambda: (
+            sum(e.total(k, "host") for k in e.prepare(f.label, marked))
+            / max(sum(elapsed(e.prepare(f.label, marked))), 1)
+        ),
         "first_ones_longest_ns": lambda: (0, max(elapsed(e.prepare(f.label, marked)))),
         "set_up_ns": lambda: row["elapsed_ns"] - e.gpu(n),
         "slow_timings": lambda: e.slow(f.label)[0],

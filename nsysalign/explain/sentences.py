@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
-from nsysalign.explain.preparing import earliest, prepared, searches
+from nsysalign.explain.preparing import CODE, GRAPH, earliest, prepared, searches
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -490,7 +490,13 @@ def _of_first_ones(
     total = numbers.time("all_total", label.total_ns)
     longest = numbers.time("first_ones_longest", max(g.high_ns for g in early))
     texts = [text for g in early for text in prepared(g, lead.facts.details)]
-    made = " and ".join(sorted({*texts}, reverse=True))
+    made = CODE if CODE in texts else ""
+    if GRAPH in texts:
+        made = f"{made}, a graph recorded" if made else GRAPH
+    outside, host_ns = "", sum(g.ns("host") for g in early)
+    if 2 * host_ns >= took_ns:
+        outside = f", {numbers.share('first_ones_outside', host_ns, took_ns)} outside CUDA"
+        made = made.replace(CODE, "code is compiled or loaded")
     others = [
         f"{g.count:,} x {duration(g.typical_ns)} ({describe(g, sums[g.number], numbers, brief=True)})"
         for g in shown
@@ -502,7 +508,7 @@ def _of_first_ones(
     then = f" The others: {', '.join(others[:2])}." if others else ""
     return (
         f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {numbers.count('first_ones', count)}, "
-        f"up to {longest} each: {made} in them.{then}"
+        f"up to {longest}{outside}: {made}.{then}"
     )
 
 
