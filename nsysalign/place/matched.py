@@ -324,8 +324,8 @@ def _all_records(
     call: np.ndarray,
     thread: np.ndarray,
 ) -> pd.DataFrame:
-    """Return `Matched.records`: a row for each record of the log, then one for each record call of the trace that is not
-    in the log.
+    """Return `Matched.records`: a row for each record of the log, then one for each record call of the trace
+    that is not in the log.
 
     processes: log process -> globalPid
     call, thread: per record of the log, the position of its call (-1: not found) and its thread (globalTid)
@@ -334,40 +334,44 @@ def _all_records(
     columns    seq, site, ... from the log         seq -1, site "", ...
                call, event, ... from the trace, where the record's call was found
     """
-    calls = trace.calls
-    event_rows = trace.event_rows
-    logged = log.records
+    calls, event_rows = trace.calls, trace.event_rows
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
-    unlogged = np.setdiff1d(np.flatnonzero(is_record), call)
-    count = len(call) + len(unlogged)
-    columns: dict[str, np.ndarray] = {}
-    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id"):
-        unknown = np.full(len(unlogged), -1)
-        columns[name] = np.concatenate([logged[name].to_numpy(), unknown])
-    not_captured = np.zeros(len(unlogged), dtype=bool)
-    columns["captured"] = np.concatenate([logged["captured"].to_numpy(), not_captured])
-    for name in ("region", "site"):
-        nameless = np.full(len(unlogged), "", dtype=object)
-        columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), nameless])
+    only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # calls
+    columns = _columns_of_log(log, len(only_in_trace))
     columns["log_process"] = columns["process"]
-    columns["process"] = np.full(count, -1)
+    columns["process"] = np.full(len(call) + len(only_in_trace), -1)
     for number, process in processes.items():
         columns["process"][columns["log_process"] == number] = process
-    columns["process"][len(call) :] = calls["process"].to_numpy()[unlogged]
-    callers = calls["thread"].to_numpy()[unlogged]
-    columns["thread"] = np.concatenate([thread, callers])
-    every_call = np.concatenate([call, unlogged])
-    columns["call"] = every_call
+    columns["process"][len(call) :] = calls["process"].to_numpy()[only_in_trace]
+    columns["thread"] = np.concatenate([thread, calls["thread"].to_numpy()[only_in_trace]])
+    columns["call"] = np.concatenate([call, only_in_trace])
     columns["problem"] = _problems(log, columns)
-    event_row = positions(every_call, event_rows["call"].to_numpy())
-    event_row = np.where(every_call >= 0, event_row, -1)
+    event_row = positions(columns["call"], event_rows["call"].to_numpy())
+    event_row = np.where(columns["call"] >= 0, event_row, -1)
     columns["event_row"] = event_row
     for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
         columns[name] = pick(event_rows[name].to_numpy(), event_row, absent)
     for name in ("start_ns", "end_ns"):
-        columns[f"call_{name}"] = pick(calls[name].to_numpy(), every_call, 0)
-    lean = {n: v if v.dtype == object else frames.narrow(v, n) for n, v in columns.items()}
-    return pd.DataFrame(lean, index=range(count), copy=False)
+        columns[f"call_{name}"] = pick(calls[name].to_numpy(), columns["call"], 0)
+    lean = {
+        name: column if column.dtype == object else frames.narrow(column, name)
+        for name, column in columns.items()
+    }
+    return pd.DataFrame(lean, index=range(len(columns["call"])), copy=False)
+
+
+def _columns_of_log(log: EventLog, padding: int) -> dict[str, np.ndarray]:
+    """Return what the log says of each of its records, as columns by name, which go on for `padding` further
+    records of which it says nothing: with -1, False or ""."""
+    logged = log.records
+    columns: dict[str, np.ndarray] = {}
+    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id"):
+        columns[name] = np.concatenate([logged[name].to_numpy(), np.full(padding, -1)])
+    columns["captured"] = np.concatenate([logged["captured"].to_numpy(), np.zeros(padding, bool)])
+    for name in ("region", "site"):
+        nameless = np.full(padding, "", dtype=object)
+        columns[name] = np.concatenate([logged[name].to_numpy(dtype=object), nameless])
+    return columns
 
 
 def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -144,13 +144,9 @@ def _over_streams(
     range 5 on stream 7    [------)
     range 5 on stream 13       [-------)
     result                 [-----------)       on a lane that stands for the set {7, 13}
-
-    Only the MOST_STREAMS most frequent sets have such a lane.  For a rarer set stands a lane of all streams on
-    which ranges of the process had work on that device.
     """
-    device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
-    lane_of_span = spans["lane"].to_numpy()
-    by_device = spans.assign(device=device[lane_of_span]).groupby(["range", "device"])
+    device = lanes["device"].to_numpy()
+    by_device = spans.assign(device=device[spans["lane"].to_numpy()]).groupby(["range", "device"])
     joined_of_span = by_device.ngroup().to_numpy()  # the row in `joined` of each span
     joined = by_device.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
     joined = joined.reset_index()
@@ -158,23 +154,45 @@ def _over_streams(
     spread = np.flatnonzero(np.bincount(joined_of_span, minlength=len(joined)) > 1)
     if not len(spread):
         return joined, lanes, {}
-    # equal sets of streams are found by a number: the sum of a random weight for each stream
-    weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
-    code = np.zeros(len(joined), np.int64)
-    np.add.at(code, joined_of_span, weight[lane_of_span])
-    set_of_spread, examples = _common(code[spread])  # -1 for a rare set
-    members = [lane_of_span[joined_of_span == row] for row in spread[examples]]
-    # the rare sets: all streams of the process and device on which ranges worked
-    worked_on = spans["lane"].unique()
     lane = joined["lane"].to_numpy().copy()
-    first_lane = lane[spread]
-    owners = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})
-    for (owner, gpu), rows in owners[set_of_spread < 0].groupby(["process", "device"]):
-        set_of_spread[rows.index] = len(members)
-        members.append(worked_on[(process[worked_on] == owner) & (device[worked_on] == gpu)])
-    lane[spread] = len(lanes) + set_of_spread
+    set_number, members = _sets(spans, lanes, joined_of_span, spread, lane[spread])
+    lane[spread] = len(lanes) + set_number
     stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
+
+
+def _sets(
+    spans: pd.DataFrame,
+    lanes: pd.DataFrame,
+    joined_of_span: np.ndarray,
+    spread: np.ndarray,
+    first_lane: np.ndarray,
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return (for each joined span with several streams, the number of its set of streams; the streams of each
+    set, as lanes).
+
+    spans: a row per range and stream
+    joined_of_span: per row of these, the joined span that it is a part of
+    spread: the joined spans with several streams
+    first_lane: per such joined span, one of its lanes
+
+    Only the MOST_STREAMS most frequent sets are sets of their own.  For all rarer ones of a process and device
+    stands the set of all streams there on which ranges had work.
+    """
+    lane_of_span = spans["lane"].to_numpy()
+    # equal sets of streams are found by a number: the sum of a random weight for each stream
+    weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
+    code = np.zeros(joined_of_span.max() + 1, np.int64)
+    np.add.at(code, joined_of_span, weight[lane_of_span])
+    set_number, examples = _common(code[spread])  # -1 for a rare set
+    members = [lane_of_span[joined_of_span == joined] for joined in spread[examples]]
+    device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
+    worked_on = spans["lane"].unique()
+    owners = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})
+    for (owner, gpu), rows in owners[set_number < 0].groupby(["process", "device"]):
+        set_number[rows.index] = len(members)
+        members.append(worked_on[(process[worked_on] == owner) & (device[worked_on] == gpu)])
+    return set_number, members
 
 
 def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:

@@ -603,7 +603,8 @@ def _ordered_behind(split: SplitTrace, table: pd.DataFrame) -> np.ndarray:
 
 
 def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFrame:
-    """Return `frames.INTERVALS`: a row per window, with its name and label, but without findings.
+    """Return `frames.INTERVALS`: a row per window in the order of the windows, with its name and label, its streams and
+    records by their numbers, its flags, and how long work ran in it; the column `findings` is empty.
 
     idle_at_most_ns: per window, as `idle_by_the_log` returns it
     """

@@ -216,12 +216,14 @@ def kinds(m: Measured) -> list[np.ndarray]:
         (np.round(np.log2(m.operations + 1)),),
     )
     for description in descriptions:
-        lots = _alike(*description)
-        weights = [capped[lot].sum() for lot in lots if len(lot) >= FEW]
+        alike = _alike(*description)
+        # the time of each kind that has FEW intervals
+        weights = [capped[members].sum() for members in alike if len(members) >= FEW]
         covered = sum(weight for weight in weights if weight >= SHARE * capped.sum())
         if covered >= COVERED * capped.sum():
-            return _without_twins(m, lots)
-    return _without_twins(m, lots) if count >= 5 and len(lots) <= 12 else [np.arange(count)]
+            return _without_twins(m, alike)
+    has_few_kinds = count >= 5 and len(alike) <= 12
+    return _without_twins(m, alike) if has_few_kinds else [np.arange(count)]
 
 
 def _alike(*columns: np.ndarray) -> list[np.ndarray]:
@@ -230,29 +232,30 @@ def _alike(*columns: np.ndarray) -> list[np.ndarray]:
     return list(table.groupby(list(table), sort=False).indices.values())
 
 
-def _without_twins(m: Measured, lots: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the kinds after merging those that take about as long with about as many operations.
 
-    lots: the kinds, each the positions of its intervals
+    m: the label's intervals
+    kinds_of_work: the kinds, each the positions of its intervals
 
     Another kernel of the same cost counts as the same work.  A series of kinds that grows in small
     steps becomes one kind as a whole, since no place in it is the right one for a cut.
     """
-    medians = [float(np.median(m.elapsed_ns[lot])) for lot in lots]
+    medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
     merged = list[np.ndarray]()
     # of each merged kind, the length (ns) and operations of the longest kind in it
     longest = list[tuple[float, int]]()
     for number in np.argsort(medians, kind="stable").tolist():
-        lot = lots[number]
-        work = medians[number], int(m.operations[lot[0]])
+        members = kinds_of_work[number]
+        work = medians[number], int(m.operations[members[0]])
         twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
-            merged.append(lot)
+            merged.append(members)
             longest.append(work)
         else:
-            merged[twin] = np.concatenate([merged[twin], lot])
+            merged[twin] = np.concatenate([merged[twin], members])
             longest[twin] = work
-    return [np.sort(lot) for lot in merged]
+    return [np.sort(members) for members in merged]
 
 
 def _alike_work(shorter: tuple[float, int], longer: tuple[float, int]) -> bool:

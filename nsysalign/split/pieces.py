@@ -473,14 +473,14 @@ class Details:
         self._add(_added_up(window[rows], self._moving_kinds(operation), size=size, took=took))
 
     def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
-        """Add, to the window of each span, the bytes that copies and memsets moved which touch the span, and how long (ns)
+        """Add, to the window of each span, the bytes moved by copies and memsets that touch the span, and how long (ns)
         they took.
 
         operation: positions, sorted by start; operations that move nothing are left out
         spans: stretches of windows
 
-        The sum over operations that touch a span is that over all which began before the span's end, less that over all
-        which had ended by its start.
+        The sum over those that touch a span is the sum over those that began before its end, less the sum over those
+        that had ended by its start.
         """
         start = self.operations["start_ns"].to_numpy()
         end = self.operations["end_ns"].to_numpy()
