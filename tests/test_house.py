@@ -211,7 +211,6 @@ answer.py:answer
 explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
-split/issued.py:work_of
 trace/kineto.py:_finish
 trace/kineto.py:_ranges
 """

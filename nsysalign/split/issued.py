@@ -182,23 +182,12 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
     names, name_bits = nothing.copy(), nothing.copy()
     main = np.full(len(windows), -1, np.int64)
     new = np.zeros(len(windows), bool)
-    is_graph = issues.kinds[issues.name] == KIND["graph"]
     for window, issue in issued_in(alignment, issues):
         ran_ns = issues.busy_ns[issue]
-        ends_late = issues.end_ns[issue] > latest_end[window]
-        values = {
-            "operations": np.ones(len(issue), np.int64),
-            "graphs": is_graph[issue],
-            "size": issues.size[issue],
-            "content": issues.content[issue],
-            "busy": ran_ns,
-            "late": np.where(ends_late, ran_ns, 0),
-        }
         # a window's issues come together: `begins` says where those of each window begin
         begins = np.flatnonzero(np.diff(window, prepend=-1))
-        with_issues = window[begins]
-        for name, column in values.items():
-            sums[name][with_issues] += np.add.reduceat(column, begins, dtype=np.int64)
+        for column, values in _values(issues, issue, latest_end[window]).items():
+            sums[column][window[begins]] += np.add.reduceat(values, begins, dtype=np.int64)
         new[window[issues.new[issue]]] = True
         named_window, name, named_ns = _by_name(window, issues.name[issue], ran_ns, name_count)
         np.add.at(names, named_window, weight[name])
@@ -221,6 +210,23 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         late=2 * sums["late"] > np.maximum(sums["busy"], 1),
         new=new,
     )
+
+
+def _values(issues: Issues, issue: np.ndarray, latest_end: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what is added up over the issues of a window, as columns with a value per issue.
+
+    issue:      positions of issues
+    latest_end: per issue, when (ns) its window ended at the latest; what ends later is late
+    """
+    ran_ns = issues.busy_ns[issue]
+    return {
+        "operations": np.ones(len(issue), np.int64),
+        "graphs": issues.kinds[issues.name[issue]] == KIND["graph"],
+        "size": issues.size[issue],
+        "content": issues.content[issue],
+        "busy": ran_ns,
+        "late": np.where(issues.end_ns[issue] > latest_end, ran_ns, 0),
+    }
 
 
 def _by_name(
