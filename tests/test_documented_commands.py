@@ -11,11 +11,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import kineto_file
 import pytest
+from recordings import untar
 from test_documentation import DOCS, ROOT, typed_commands
 
 from nsysalign import cli
@@ -123,8 +123,7 @@ def prepare(here: Path, line: str) -> None:
     if "train-" in line or "runs/*" in line:
         for name in ("runs", "nsysalign-runs"):
             shutil.rmtree(here / name, ignore_errors=True)
-            with tarfile.open(ROOT / "tests" / "data" / "ddp_slow_rank.tar.xz") as archive:
-                archive.extractall(here / name)
+            untar(ROOT / "tests" / "data" / "ddp_slow_rank.tar.xz", here / name)
             for rank in (1, 2):
                 folder = here / name / f"ddp_slow_rank-00{rank}"
                 folder.rename(here / name / f"train-00{rank}")

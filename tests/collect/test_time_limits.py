@@ -221,11 +221,17 @@ print(arrived)
     assert run.out == "12\n" and run.errors == "", run.err + run.errors
 
 
+def with_monitoring() -> str:
+    """The newest Python here, if it has sys.monitoring."""
+    minor, python = max((int(version[2:]), path) for version, path in interpreters().items())
+    if minor < 12:
+        pytest.skip("no Python with sys.monitoring here")
+    return python
+
+
 def test_a_step_limit_by_sys_monitoring_reaches_the_program(probed):
     """Of a grader, who is given our code and no frame."""
-    python = interpreters().get("3.13") or interpreters().get("3.12")
-    if python is None:
-        pytest.skip("no Python with sys.monitoring here")
+    python = with_monitoring()
     text = """
 from sys import monitoring
 def line(code, number):
@@ -253,9 +259,7 @@ print(arrived)
 
 def test_a_program_that_takes_every_number_of_sys_monitoring(probed):
     """The one that the probe had was refused to it: ValueError."""
-    python = interpreters().get("3.13") or interpreters().get("3.12")
-    if python is None:
-        pytest.skip("no Python with sys.monitoring here")
+    python = with_monitoring()
     text = """
 import sys, time, torch
 torch.cuda.init()

@@ -244,8 +244,9 @@ def test_a_file_of_a_run_means_the_run(stored):
 def test_a_system_without_what_only_unix_has(run, tmp_path):
     """README: analysing works on any system with Python."""
     code = (
-        "import json, sys, signal, os, shutil\n"
-        "shutil._use_fd_functions = False\n"  # as where there is no fork
+        "import json, sys, signal, os\n"
+        "os.supports_dir_fd.clear()\n"  # before shutil looks into it
+        "sys.modules.pop('shutil', None)\n"
         "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios', 'tty', 'pty'): "
         "sys.modules[name] = None\n"
         "for name in ('SIGHUP', 'SIGKILL', 'SIGUSR1', 'SIGQUIT', 'SIGCHLD', 'SIGPIPE', "
