@@ -76,16 +76,19 @@ class Roles(NamedTuple):
     """Numbers of intervals of one label."""
 
     median: int
-    slowest: int
+    slowest: int  # but for the first, which is often a first call; the first if there is no other
     first: int  # the earliest on the trace's clock
 
 
 def roles(evidence: Evidence) -> dict[str, Roles]:
     """Per label, in the order of `evidence.labels`."""
     labels = evidence.labels
-    of_label = evidence.intervals.set_index("interval").groupby("label", sort=False)
-    slowest, first = of_label["elapsed_ns"].idxmax(), of_label["start_ns"].idxmin()
+    intervals = evidence.intervals.set_index("interval")
     names = labels["label"].tolist()
-    columns = (labels["row_interval"], slowest.reindex(names), first.reindex(names))
+    first = intervals.groupby("label", sort=False)["start_ns"].idxmin()
+    later = intervals.drop(first)
+    slowest = later.groupby("label", sort=False)["elapsed_ns"].idxmax()
+    slowest = slowest.reindex(names).fillna(first)
+    columns = (labels["row_interval"], slowest, first.reindex(names))
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return {str(name): Roles(*map(int, row)) for name, row in zip(names, rows, strict=True)}

@@ -436,8 +436,8 @@ def _kernels(analysis: Analysis) -> dict[str, Any]:
 
 def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
     """Return what the page's "Find" searches: the MOST_NAMES kernels and copies that took most time, a list
-    entry for each in "names", "count" (how often it ran in the run) and "labels" (the numbers of the labels in
-    which it ran).  "left" is how many more there are.
+    entry for each in "names", "count" (how often it ran in the run) and "labels" (number of each label in
+    which it ran, and how often in it).  "left" is how many more there are.
 
     labels: the labels in the order of the page; a label's number is its position here
 
@@ -448,12 +448,12 @@ def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
     device_labels = set(of_devices(analysis)["label"])
     total_ns: Counter[str] = Counter()
     count: Counter[str] = Counter()
-    labels_of_kernel: dict[str, set[int]] = {}
+    labels_of_kernel: dict[str, Counter[int]] = {}
     columns = analysis.kernels[["label", "kernel", "count", "total_ns"]]
     for label, kernel, repetitions, ns in columns.itertuples(index=False):
-        numbers = labels_of_kernel.setdefault(kernel, set())
+        in_labels = labels_of_kernel.setdefault(kernel, Counter())
         if label in number_of_label:
-            numbers.add(number_of_label[label])
+            in_labels[number_of_label[label]] += int(repetitions)
         if label in device_labels or not device_labels:
             count[kernel] += int(repetitions)
             total_ns[kernel] += int(ns)
@@ -462,7 +462,7 @@ def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
     return {
         "names": [middle(safe_text(kernel), MAX_NAME) for kernel in shown],
         "count": [count[kernel] for kernel in shown],
-        "labels": [sorted(labels_of_kernel[kernel]) for kernel in shown],
+        "labels": [sorted(labels_of_kernel[kernel].items()) for kernel in shown],
         "left": len(kernels) - len(shown),
     }
 

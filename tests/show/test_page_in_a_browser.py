@@ -119,6 +119,7 @@ def test_what_is_said_belongs_to_the_label_that_is_chosen(opened, finding):
         assert page.text("headline").startswith(sentence)
         assert code in page.text("fix") and bool(page.text("fix")) == bool(code)
         assert page(f"{rows}.find(r => r.ariaCurrent).dataset.label") == label
+        page.until("scrollY == 0")  # where they stand
     assert "✖" not in page.text("reading")
 
 
@@ -212,11 +213,14 @@ def test_find_looks_through_the_whole_run(page):
     page("choose('t1', null, false)")
     page.type("find", "do_b")
     assert "labels (1)" in page.text("found") and "do_bench ×1" in page.text("found")
-    page("(DATA.everything = {names: ['only_there'], count: [7], labels: [[1]], left: 0})")
+    page("(DATA.everything = {names: ['only_there'], count: [7], labels: [[[1, 3]]], left: 0})")
     page("(DATA.strings[DATA.strings.indexOf('gemm')] = 'only_there')")
     page.type("find", "\ue003" * 9 + "only_")
-    assert "kernels and copies (1)" in page.text("found") and "×7 in t2" in page.text("found")
-    page("$('found').querySelector('button').click()")
+    assert "kernels and copies (1)" in page.text("found") and "×7 in t2 ×3" in page.text("found")
+    # in no label's own time, but drawn in the picture of one: its kernel on another stream
+    page("DATA.everything.labels = [[]], drawFound()")
+    assert "×7 beside, on another stream: t1 t2" in page.text("found")
+    page("[...$('found').querySelectorAll('button')].find(b => b.textContent == 't2').click()")
     assert page("selected.label") == "t2" and not page("$('found').offsetHeight")
     assert page("document.querySelectorAll('#lanes .match').length") == 1
     page.type("find", "zzz")
@@ -266,12 +270,15 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(page):
     fall = "[...document.querySelectorAll('#label-fall .fall')[0].children]"
     words = "['.name', '.value'].map(c => r.querySelector(c).textContent)"
     assert page(f"{fall}.map(r => {words})") == [
-        ["measured", "235 us"],
-        ["CPU", "− 174 us"],
-        ["launch call", "− 28.3 us"],
+        ["measured", "234.72 us"],
+        ["CPU", "− 174.49 us"],
+        ["launch call", "− 28.31 us"],
         ["event overhead", "− 7.15 us"],
-        ["kernel", "= 24.8 us"],
+        ["kernel", "= 24.77 us"],
     ]
+    # what is printed adds up, however it was rounded
+    assert page("addends([333, 333, 334], 1000)") == ["0.33 us", "0.33 us", "0.34 us"]
+    assert page("addends([1204999, 1204999, 2], 2410000)") == ["1.205 ms", "1.205 ms", "0.000 ms"]
     # every step begins where the one above it ends
     edges = page(f"{fall}.slice(1).map(r => parseFloat(r.querySelector('.piece').style.left))")
     rests = [60_230, 31_920, 24_770]
@@ -295,7 +302,7 @@ def test_a_link_carries_what_is_seen_and_arrives(page):
     assert page(LABELS) == ["t1"]
     sort = "document.querySelector('[data-key=kernel]').parentNode.ariaSort"
     assert page(sort) == "descending"
-    page.until("Math.abs($('timeline').getBoundingClientRect().top) < 60")
+    page.until("scrollY == 0")
 
 
 def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(page):

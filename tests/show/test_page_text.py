@@ -3,10 +3,14 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+
+import pandas as pd
 
 from nsysalign import frames
 from nsysalign.causes import CAUSE_OF_CALL, CAUSE_TABLE, CAUSES, COLUMNS, DISPLAY
 from nsysalign.model import CALL_KINDS
+from nsysalign.parts import roles
 from nsysalign.show import html
 from nsysalign.show import payload as payload_module
 from nsysalign.show.notebook import fragment
@@ -100,3 +104,15 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
     data = payload(large)
     assert 1 <= len(data["timelines"]) < 1_000
     assert "more timelines did not fit" in " ".join(data["holds"])
+
+
+def test_the_slowest_repetition_is_one_of_the_later_ones():
+    """A label's first call is a button of its own; a label of one repetition has nothing else."""
+    intervals = pd.DataFrame({
+        "interval": [0, 1, 2, 3], "label": ["a", "a", "a", "b"],
+        "elapsed_ns": [900, 100, 120, 50], "start_ns": [0, 1000, 2000, 5000],
+    })  # fmt: skip
+    labels = pd.DataFrame({"label": ["b", "a"], "row_interval": [3, 1]})
+    assert roles(SimpleNamespace(intervals=intervals, labels=labels)) == {
+        "b": (3, 3, 3), "a": (1, 2, 0)
+    }  # fmt: skip

@@ -82,6 +82,12 @@ function bring(element) {
   element.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
 
+// To the sentence, the fixes and the picture of what was chosen: the page's first screen.
+function bringChosen() {
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" });
+}
+
 // Plain table: heads are {text, number}, rows are lists of strings or elements.
 function fillTable(table, caption, heads, rows) {
   const cells = (row) => row.map((cell, at) =>

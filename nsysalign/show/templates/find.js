@@ -3,7 +3,8 @@
 
 const MOST_FOUND = 6, MOST_PLACES = 9;
 
-// [{heading, rows: [{name, count, places: [label, ...], go}], more}] of what has these words.
+// [{heading, count, rows: [{name, count, places: [[label, how often in it], ...], beside: [label, ...]}]}]
+// of what has these words.  beside: labels in whose pictures it runs on another stream.
 function findings(words) {
   const has = (name) => name.toLowerCase().includes(words);
   const { names, count, labels } = DATA.everything;
@@ -11,49 +12,56 @@ function findings(words) {
   const of = (heading, rows) => ({ heading, count: rows.length, rows: rows.slice(0, MOST_FOUND) });
   return [
     of("labels", DATA.labels.filter(({ label }) => has(label)).map((label) => ({ name: label.label,
-      count: label.count, places: [label.label] }))),
+      count: label.count, places: [[label.label, label.count]], beside: [] }))),
     of("kernels and copies", names.flatMap((name, i) => (has(name) ? [{ name, count: count[i],
-      places: labels[i].map((at) => DATA.labels[at].label) }] : []))),
+      places: labels[i].map(([at, n]) => [DATA.labels[at].label, n]), beside: null }] : []))),
     of("ranges", ranges.map(({ label, count: n }) => ({ name: label, count: n,
-      places: byName(label) ? [label] : [] }))),
+      places: byName(label) ? [[label, n]] : [], beside: [] }))),
   ].filter(({ count: n }) => n);
 }
 
-// The interval of a label in which something of that name is drawn: the median one if it is there.
-function whereDrawn(label, name) {
+// The intervals of a label in which something of that name is drawn, the median one first.
+function drawnIn(label, name) {
   const runs = DATA.runs[DATA.labels.indexOf(label)];
   const numbers = DATA.strings.flatMap((text, i) => (text === name ? [i] : []));
-  const drawn = (number) => {
-    const picture = pictureOf(number);
-    return picture?.lanes.some((lane) => lane.n.some((n) => numbers.includes(n)));
-  };
-  return [label.roles.median, ...runs.interval].find(drawn) ?? label.roles.median;
+  const drawn = (number) => pictureOf(number)?.lanes.some((lane) => lane.n.some((n) => numbers.includes(n)));
+  return [label.roles.median, ...runs.interval].filter(drawn);
 }
 
 function drawFound() {
   const words = $("find").value.trim().toLowerCase();
   const groups = words.length > 1 ? findings(words) : [];
   const open = (name, place) => {
-    choose(place, whereDrawn(byName(place), name), true);
+    const label = byName(place);
+    choose(place, drawnIn(label, name)[0] ?? label.roles.median, true);
     $("found").hidden = true;
   };
   const showRun = () => {
     chooseWhole(DATA.wholes[0].number, null, true);
     $("found").hidden = true;
   };
-  const row = ({ name, count, places }) => make("li", null,
-    make("code", { title: name }, cut(name, 64)), ` ×${count.toLocaleString("en")} `,
-    places.length ? ["in ", places.slice(0, MOST_PLACES).map((place) => make("button", { type: "button",
-      class: "link", onclick: () => open(name, place) }, cut(place, 40)))] :
-      [make("span", { class: "quiet" }, "outside of all labels "), WHOLE.size ? make("button",
-        { type: "button", class: "link", onclick: showRun }, "the whole run") : null],
-    places.length > MOST_PLACES ? ` and ${places.length - MOST_PLACES} more` : null);
+  const link = (text, onclick) => make("button", { type: "button", class: "link", onclick }, text);
+  const row = ({ name, count, places, beside }) => {
+    const own = new Set(places.map(([label]) => label));
+    const others = beside ?? DATA.labels.filter((label) => !own.has(label.label) &&
+      drawnIn(label, name).length).map((label) => label.label);
+    return make("li", null,
+      make("code", { title: name }, cut(name, 64)), ` ×${count.toLocaleString("en")} `,
+      places.length ? ["in ", places.slice(0, MOST_PLACES).map(([place, n]) => [link(cut(place, 40),
+        () => open(name, place)), n === count ? " " : ` ×${n.toLocaleString("en")} `])] : null,
+      places.length > MOST_PLACES ? `and ${places.length - MOST_PLACES} more ` : null,
+      others.length ? ["beside, on another stream: ", others.slice(0, MOST_PLACES).map((place) => [
+        link(cut(place, 40), () => open(name, place)), " "])] : null,
+      places.length || others.length ? null : [make("span", { class: "quiet" }, "in no label's picture "),
+        WHOLE.size ? link("the whole run", showRun) : null]);
+  };
   fill($("found"), groups.map(({ heading, count, rows }) => make("div", null,
     make("strong", null, `${heading} (${count.toLocaleString("en")})`),
     make("ul", null, rows.map(row),
       count > rows.length ? make("li", { class: "quiet" }, `${count - rows.length} more`) : null))),
   words.length > 1 && !groups.length ? make("p", { class: "quiet" },
-    `No label, kernel, copy or range of the run has “${words}” in its name` +
+    `No label, kernel, copy or range of the run has “${words}” in its name; calls are found in the ` +
+    "picture alone" +
     `${DATA.everything.left ? ` (${plural(DATA.everything.left, "rarer kernel")} left out)` : ""}.`) : null);
   $("found").hidden = !words;
 }

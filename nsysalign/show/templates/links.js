@@ -51,7 +51,7 @@ function follow(show) {
   const other = Number(words.get("with") ?? NaN), label = byName(selected.label);
   const runs = DATA.runs[DATA.labels.indexOf(label)];
   if (found && runs && runs.interval.includes(other)) compareTwo(label, runs, other);
-  if (found && show) bring($("timeline"));
+  if (found && show) bringChosen();
   const range = [Number(words.get("from") ?? NaN), Number(words.get("to") ?? NaN)];
   if (found && view.picture && range[1] > range[0]) zoomTo(range);
   return Boolean(found);

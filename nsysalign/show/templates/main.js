@@ -28,7 +28,7 @@ function chooseWhole(number, range, show) {
     ran: 0 }));
   drawLanes();
   if (!first || show) remember(show);
-  if (show) bring($("timeline"));
+  if (show) bringChosen();
   return true;
 }
 
@@ -63,14 +63,16 @@ function choose(name, interval, show) {
   $("label-without").textContent =
     [label.predicted?.said, byOperations(pictureOf(selected.interval))].filter(Boolean).join(" ");
   if (fresh) {
-    fill($("source"), [...new Set([label.site, ...label.callers])].filter(Boolean).map(sourceLine));
+    const sites = [...new Set([label.site, ...label.callers])].filter(Boolean);
+    fill($("source"), sites.length ? sites.map(sourceLine) : make("p", { class: "quiet" },
+      "The recording has no line of code for this label."));
     sayRuns();
     redrawRuns();
     if (DATA.clocks) sayClocks();
     redrawClocks();
   }
   remember(show);
-  if (show) bring($("timeline"));
+  if (show) bringChosen();
   return true;
 }
 
@@ -226,7 +228,7 @@ function chooseDefault() {
 
 // Where a link leads, once everything above it has its place.
 function arrive() {
-  if (!follow(true) && DATA.focus !== null) bring($("timeline"));
+  if (!follow(true) && DATA.focus !== null) bringChosen();
   // Back to a step of ours: the browser knows where the page was
   addEventListener("popstate", (event) => {
     if (location.hash) follow(!event.state);

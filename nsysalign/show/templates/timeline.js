@@ -149,7 +149,7 @@ function matching(places) {
       row: Math.min(place.lane.r ? place.lane.r[i] : 0, MOST_ROWS - 1) });
   });
   out.sort((p, q) => p.place.lane.x[p.i] - q.place.lane.x[q.i]);
-  $("finds").textContent = words ? `${out.length.toLocaleString("en")} found${out.length ?
+  $("finds").textContent = words ? `${out.length.toLocaleString("en")} in this picture${out.length ?
     ", Enter: next" : ""}` : "";
   return out;
 }

@@ -3,20 +3,13 @@
 
 const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
 
-// [{name, cause, from, ns}]: each column of the terminal's table downwards from the largest, work of
-// the stream last; one that holds several causes has the look of the largest.
+// [{cause, from, ns, down}]: each cause downwards from the largest, work of the stream last; the causes
+// of the picture, under its names.
 function fallSteps(label) {
-  const columns = new Map();
-  for (const [name, ns] of Object.entries(label.parts).sort((p, q) => q[1] - p[1])) {
-    if (ns > 0) columns.set(CAUSE[name].column, [...(columns.get(CAUSE[name].column) || []), [name, ns]]);
-  }
-  const steps = [...columns].map(([column, parts]) => ({ cause: CAUSE[parts[0][0]],
-    name: parts.length > 1 ? column : CAUSE[parts[0][0]].short,
-    ns: parts.reduce((sum, [, ns]) => sum + ns, 0), down: true,
-    hint: parts.length > 1 ? parts.map(([name, ns]) =>
-      `${CAUSE[name].short} ${duration(ns)}`).join(", ") : "" }));
-  const work = CAUSE[LAST_STEPS.find((name) => label.parts[name] > 0)]?.column;
-  const last = steps.find(({ cause }) => cause.column === work);
+  const steps = Object.entries(label.parts).filter(([, ns]) => ns > 0)
+    .map(([name, ns]) => ({ cause: CAUSE[name], ns, down: true }));
+  const work = LAST_STEPS.find((name) => label.parts[name] > 0);
+  const last = steps.find(({ cause }) => cause.name === work);
   const others = steps.filter((step) => step !== last).sort((p, q) => q.ns - p.ns);
   let rest = label.elapsed;
   for (const step of others) step.from = (rest -= step.ns);
@@ -58,13 +51,14 @@ function meanwhile({ ran, others }, whole) {
 function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
-  const rows = fallSteps(label).map((step) =>
-    fallRow(step.name, fallPiece(step, whole), (step.down ? "− " : "= ") + duration(step.ns),
-      step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
+  const steps = fallSteps(label), printed = addends(steps.map(({ ns }) => ns), label.elapsed);
+  const rows = steps.map((step, i) =>
+    fallRow(step.cause.short, fallPiece(step, whole), (step.down ? "− " : "= ") + printed[i],
+      `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
   if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
-    fallRow("measured", first, duration(label.elapsed), `what was measured, under ${DATA.recorder}`), rows);
+    fallRow("measured", first, addends([label.elapsed], label.elapsed)[0], `what was measured, under ${DATA.recorder}`), rows);
 }
 
 // An interval by the other clocks that its trace has: the span of its operations, and their sum.
