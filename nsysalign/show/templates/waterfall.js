@@ -52,9 +52,9 @@ function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
   const steps = fallSteps(label), printed = addends(steps.map(({ ns }) => ns), label.elapsed);
-  const rows = steps.map((step, i) =>
-    fallRow(step.cause.short, fallPiece(step, whole), (step.down ? "− " : "= ") + printed[i],
-      `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
+  const rows = steps.flatMap((step, i) => (/[1-9]/.test(printed[i]) ?
+    [fallRow(step.cause.short, fallPiece(step, whole), (step.down ? "− " : "= ") + printed[i],
+      `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`)] : []));
   if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
