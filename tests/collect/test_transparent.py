@@ -53,6 +53,8 @@ def _comparable(text: str) -> str:
 def _without(err: str, what: str) -> str:
     if what == "frames":  # ours, in a traceback: two or three lines each
         err = re.sub(rf'  File "{PROBE}[^\n]*\n(    [^\n]*\n)*', "", err)
+    # Python 3.14 prints the C stack of a fault, too, where each call of ours would be a frame
+    err = re.sub(r"  Binary file [^\n]*\n?", "", err)
     if what == "threads":
         lines = re.sub(r"0x[0-9a-f]+", "N", err).splitlines()
         return "\n".join(x for x in lines if PROBE not in x and "Extension modules" not in x)
