@@ -51,27 +51,24 @@ def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
 
 def _pairs(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
     """Return a row for each interval (`place`: its position) and other lane on which it issued work; issued:
-    (the lane's operations in the order in which they were issued, the first of them, behind the last)."""
+    (the lane's operations in the order in which they were issued, the first of them, behind the last).
+    An operation whose call is not known was issued in none."""
     explainer, windows = split.explainer, split.alignment.windows.iloc[intervals]
     opened, closed = (windows[c].to_numpy() for c in ("open_ns", "close_ns"))
     event = (windows["kind"] == "event").to_numpy()
     process = split.alignment.lanes["process"].to_numpy()
     rows = []
-    for lane, positions in explainer.streams.by_lane.items():
+    for lane, operations in explainer.per_lane.items():
         near = event & (windows["process"].to_numpy() == process[lane])
         near &= windows["end_lane"].to_numpy() != lane
         places = np.flatnonzero(near)
         if not len(places):
             continue
-        call = explainer.call[positions]
-        issue = np.where(call >= 0, explainer.call_start[call], -1)
-        by_issue = np.argsort(issue, kind="stable")
-        issued = issue[by_issue]
-        first = np.searchsorted(issued, opened[places])
-        stop = np.searchsorted(issued, closed[places])
-        operations = positions[by_issue]
+        issue = operations.times.call_start_ns
+        first = np.searchsorted(issue, opened[places])
+        stop = np.searchsorted(issue, closed[places])
         rows += [
-            (place, lane, (operations, low, high))
+            (place, lane, (operations.position, low, high))
             for place, low, high in zip(places, first, stop, strict=True)
             if high > low
         ]
