@@ -15,6 +15,7 @@ import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
-from nsysalign.explain.facts import nothing_timed_is_seen, ran_torch
+from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
 from nsysalign.explain.preparing import GRAPH, loads_code, prepared, searches
 from nsysalign.explain.proof import Proof, proof_of
@@ -33,7 +34,6 @@ from nsysalign.explain.verdict import (
     MIXED,
     SIGNS,
     WRONG,
-    elsewhere,
     sums_of,
     typical_of,
     word_of,
@@ -491,9 +491,8 @@ class _Rows:
         """Return the row of one group, with the verdict and the words of its typical interval."""
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
-        beside = elsewhere(group)
         sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
-        verdict, text = word_of(sums, beside), sentences.words(group, sums, elsewhere=beside)
+        verdict, text = word_of(sums, group.elsewhere), sentences.words(group, sums)
         if verdict == CPU and (made := self._made(label, group)):
             text = made
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
@@ -513,16 +512,12 @@ class _Rows:
             return "a search"
         if group.count == 1 and loads_code(group):
             return "first call"
-        count = prepared(group, self._details).get(GRAPH, 0)
+        count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
         return (
             "records a CUDA graph"
             if count == group.count
             else f"{count:,} record a graph" * (count > 0)
         )
-
-    def _details(self, numbers: np.ndarray, cause: str) -> pd.DataFrame:
-        table = self._analysis.details
-        return table[(table["cause"] == cause) & table["interval"].isin(numbers)]
 
     def of_runs(self) -> list[LabelRow]:
         """Return a row for each run: the longest device first, each before its streams.  Its sentence is the title of its

@@ -130,6 +130,11 @@ class Group:
     two_streams: int
     elsewhere_ns: int
 
+    @property
+    def elsewhere(self) -> float:
+        """`elsewhere_ns` as a share (0 to 1) of the typical interval."""
+        return self.elsewhere_ns / max(self.typical_ns, 1)
+
     @cached_property
     def causes(self) -> Mapping[str, int]:
         """Nanoseconds per cause, the largest first; adds up to total_ns."""

@@ -20,7 +20,6 @@ from nsysalign.explain.verdict import (
     GPU_SHARE,
     MIXED,
     Sums,
-    elsewhere,
     sums_of,
     typical_of,
     word_of,
@@ -121,12 +120,7 @@ class Case:
 
     @property
     def word(self) -> str:
-        return word_of(self.one, self.elsewhere)
-
-    @property
-    def elsewhere(self) -> float:
-        """As `verdict.elsewhere`."""
-        return elsewhere(self.group)
+        return word_of(self.one, self.group.elsewhere)
 
     @property
     def on_host(self) -> bool:
@@ -310,7 +304,7 @@ class Case:
     @property
     def late(self) -> bool:
         """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
-        busy = self.one.share(self.one.busy) + self.elsewhere >= GPU_SHARE
+        busy = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
         return not busy and not self.late_by_recording
 
     @property

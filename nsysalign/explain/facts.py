@@ -47,6 +47,13 @@ _OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
 _SHUT_DOWN, _NO_CONTEXT = 4, 201
 
 
+def details_of(evidence: Evidence, numbers: np.ndarray, cause: str) -> pd.DataFrame:
+    """Return the rows of `frames.DETAILS` of one cause in these intervals."""
+    table = evidence.details
+    table = table[table["cause"] == cause]
+    return table[table["interval"].isin(numbers)]
+
+
 def nothing_timed_is_seen(evidence: Evidence) -> bool:
     """Whether our own recorder was in the program and no log is beside it: what the program timed, if it did,
     is not known."""
@@ -153,10 +160,8 @@ class Facts:
         return names.get_indexer(pd.Index(self.column("label").astype(object)))
 
     def details(self, numbers: np.ndarray, cause: str) -> pd.DataFrame:
-        """Return the rows of `frames.DETAILS` of one cause in these intervals."""
-        table = self.analysis.details
-        table = table[table["cause"] == cause]
-        return table[table["interval"].isin(numbers)]
+        """As `details_of`."""
+        return details_of(self.analysis, numbers, cause)
 
     def others(self, numbers: np.ndarray) -> Mapping[int, int]:
         """Return stream -> how long (ns) it worked, over these intervals, on what was launched inside them; for

@@ -263,7 +263,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     cause = cause_of(case)
     rule, word = rule_of(case, cause), case.word
     shown = shown_groups(label)
-    words = sentences.words(case.group, case.one, cause, case.elsewhere)
+    words = sentences.words(case.group, case.one, cause)
     if len(shown) > 1 or (shown and case.group not in shown):
         shown = shown if case.group in shown else (*shown, case.group)
         sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
@@ -272,7 +272,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        told = word == WAITING or cause == "waiting" or case.elsewhere
+        told = word == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not told:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         if word == GPU and (lasts_ns := _lasts(case)) * SLIVER > case.group.typical_ns:
@@ -293,10 +293,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if word == WAITING and case.on_purpose:
         word = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    if not loss_ns and rule not in (
-        "module-load",
-        "gpu-bound",
-    ):  # nothing to save: nothing makes it faster
+    # where nothing could be saved, nothing makes it faster; but these two advise on other things
+    if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
 

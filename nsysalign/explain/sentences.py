@@ -179,7 +179,7 @@ def _works_elsewhere(case: Case, numbers: Numbers) -> str:
     streams = sorted(case.others)[:3]
     named = " and ".join(numbers.count(f"working_stream_{n}", s) for n, s in enumerate(streams))
     what = f"stream{'s' if streams[1:] else ''} {named}"
-    share = numbers.share("gpu_elsewhere", case.elsewhere + case.one.share(case.one.busy), 1)
+    share = numbers.share("gpu_elsewhere", case.group.elsewhere + case.one.share(case.one.busy), 1)
     return f": {share} kernels, most of them what it launched itself on {what} and waits for."
 
 
@@ -451,14 +451,7 @@ def of_several_groups(
         )
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
-    others = [
-        f"{g.count:,} x {duration(g.typical_ns)} ({names[g.number]}{describe(g, sums[g.number], numbers, brief=True)})"
-        for g in shown
-        if g is not group
-    ]
-    for g in shown:
-        numbers.count(f"group_{g.number}_timings", g.count)
-        numbers.time(f"group_{g.number}_typical", g.typical_ns)
+    others = _others([group], shown, sums, numbers, names)
     made = "".join(
         f", {text} in {_in_how_many(count, group.count, numbers)}"
         for text, count in lead.prepares.items()
@@ -489,27 +482,44 @@ def _of_first_ones(
     timings = numbers.count("all_timings", label.count, "timing")
     total = numbers.time("all_total", label.total_ns)
     longest = numbers.time("first_ones_longest", max(g.high_ns for g in early))
+    outside, code, host_ns = "", CODE, sum(g.ns("host") for g in early)
+    if 2 * host_ns >= took_ns:  # who compiles is outside CUDA
+        outside = f", {numbers.share('first_ones_outside', host_ns, took_ns)} outside CUDA"
+        code = "code is compiled or loaded"
     texts = [text for g in early for text in prepared(g, lead.facts.details)]
-    made = CODE if CODE in texts else ""
+    made = code if CODE in texts else ""
     if GRAPH in texts:
         made = f"{made}, a graph recorded" if made else GRAPH
-    outside, host_ns = "", sum(g.ns("host") for g in early)
-    if 2 * host_ns >= took_ns:
-        outside = f", {numbers.share('first_ones_outside', host_ns, took_ns)} outside CUDA"
-        made = made.replace(CODE, "code is compiled or loaded")
-    others = [
-        f"{g.count:,} x {duration(g.typical_ns)} ({describe(g, sums[g.number], numbers, brief=True)})"
-        for g in shown
-        if g not in early
-    ]
-    for g in shown:
-        numbers.count(f"group_{g.number}_timings", g.count)
-        numbers.time(f"group_{g.number}_typical", g.typical_ns)
+    others = _others(early, shown, sums, numbers)
     then = f" The others: {', '.join(others[:2])}." if others else ""
     return (
         f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {numbers.count('first_ones', count)}, "
         f"up to {longest}{outside}: {made}.{then}"
     )
+
+
+def _others(
+    told: Sequence[Group],
+    shown: Sequence[Group],
+    sums: Mapping[int, Sums],
+    numbers: Numbers,
+    names: Mapping[int, str] | None = None,
+) -> list[str]:
+    """Return a text for each group that is shown and not told of yet: "100 x 35.4 us (2 kernels, launching 31 %)".
+    The numbers of all that are shown are noted.
+
+    names: number of a group -> what its kind is called, in front of what it spends its time on
+    """
+    texts = [
+        f"{group.count:,} x {duration(group.typical_ns)} ("
+        f"{names[group.number] if names else ''}{describe(group, sums[group.number], numbers, brief=True)})"
+        for group in shown
+        if group not in told
+    ]
+    for group in shown:
+        numbers.count(f"group_{group.number}_timings", group.count)
+        numbers.time(f"group_{group.number}_typical", group.typical_ns)
+    return texts
 
 
 def _in_how_many(count: int, of_count: int, numbers: Numbers) -> str:
@@ -823,19 +833,18 @@ def _fits(behind: str, text: str) -> bool:
 # --- words of a row ---
 
 
-def words(group: Group, sums: Sums, cause: str = "", elsewhere: float = 0.0) -> str:
+def words(group: Group, sums: Sums, cause: str = "") -> str:
     """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "CPU late, 34 %".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
-    elsewhere: which share of its time it waited for kernels of its own on other streams (`verdict.elsewhere`)
     """
-    word = word_of(sums, elsewhere)
+    word = word_of(sums, group.elsewhere)
     late = sums.share(sums.late)
     if group.empty == group.count:
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
-        return f"{percent(sums.share(sums.busy) + elsewhere)} kernels"
+        return f"{percent(sums.share(sums.busy) + group.elsewhere)} kernels"
     if word == GPU:
         what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
         if sums.busy - sums.gpu > 0.05 * sums.whole:

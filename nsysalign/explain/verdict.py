@@ -184,12 +184,6 @@ def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
     )
 
 
-def elsewhere(group: Group) -> float:
-    """Which part of a group's typical interval the GPU worked for it on other streams, for which its end
-    waits, while its own ran nothing: 0 to 1."""
-    return group.elsewhere_ns / max(group.typical_ns, 1)
-
-
 def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
     """Return the verdict word of a group whose numbers mean what they say.
 

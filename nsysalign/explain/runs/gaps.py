@@ -11,7 +11,6 @@ the thread that ended it was in.
 
 from __future__ import annotations
 
-import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.explain.finding import OfRuns
+from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
@@ -35,9 +35,8 @@ _LATENCY_NS = 10_000
 _SLOW_LAUNCH_NS = 1_000_000
 #: Idle stretches kept per run; those that a sentence names.
 MOST_GAPS, MOST_NAMED = 20, 3
-#: CUPTI's kinds of copies; calls that load code.
+#: CUPTI's kinds of copies.
 _H2D, _D2H = 1, 2
-_LOADS = re.compile(r"cu(da)?(LibraryLoad|ModuleLoad|Link)")
 
 
 class Stretches(NamedTuple):
@@ -162,7 +161,7 @@ def idle_times(ran: Ran) -> OfRuns:
 def _loading_calls(trace: Trace, process: int) -> pd.DataFrame:
     """Return the calls of a process that load or link code."""
     calls = trace.calls
-    loads = [number for number, name in trace.names.items() if _LOADS.match(name)]
+    loads = [number for number, name in trace.names.items() if LOADS.match(name)]
     return calls[calls["name_id"].isin(loads) & (calls["process"] == process)]
 
 
