@@ -30,7 +30,7 @@ from nsysalign.explain.case import spoken
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from recordings import untar
-from work_again import Work
+from work_again import Work, open_for
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
@@ -173,11 +173,7 @@ class Evidence:
         """For how long at least one of a label's later calls was open, and how many there are."""
         its = [self.rows[n] for n in self.labels[label]]
         rest = [row for row in its if int(row["group"]) not in self.first] or its
-        whole, reach = 0, -(1 << 62)
-        for begin, end in sorted((row["start_ns"], row["end_ns"]) for row in rest):
-            whole += max(end - max(begin, reach), 0)
-            reach = max(reach, end)
-        return whole, len(rest)
+        return open_for((row["start_ns"], row["end_ns"]) for row in rest), len(rest)
 
     def at_a_time(self, label: str) -> tuple[float, float]:
         deep = self.steady(label) / max(self.open_ns(label)[0], 1)
@@ -287,7 +283,7 @@ class Evidence:
                 back = back and start - reach >= 10_000 and of is not None and thread.get(before[1]) == of  # fmt: skip
                 if back:
                     cut = [(max(s, reach), min(e, start)) for s, e in spans[of] if s < start and e > reach]  # fmt: skip
-                    back = 2 * _open(cut) <= start - reach
+                    back = 2 * open_for(cut) <= start - reach
                 out.append((reach, start - reach, key, end - start, back))
             reach, before = end if reach is None else max(reach, end), (key, call)
         return out
@@ -302,7 +298,7 @@ class Evidence:
         inside = 0
         for start, ns, *_ in self.gaps(number):
             cut = [(max(s, start), min(e, start + ns)) for s, e in spans]
-            inside += _open([(s, e) for s, e in cut if e > s])
+            inside += open_for([(s, e) for s, e in cut if e > s])
         return inside
 
     def small(
@@ -357,7 +353,7 @@ class Evidence:
         first, last = min(s for s, _ in work), max(e for _, e in work)
         begin = min(first, *(s for s, _, _ in made))
         end = max(last, *(e for _, e, _ in made))
-        out = {"whole_ns": end - begin, "gpu_works_ns": _open(work)}
+        out = {"whole_ns": end - begin, "gpu_works_ns": open_for(work)}
         out["first_call_to_first_work_ns"] = first - begin
         out["last_work_to_last_call_ns"], out["work_within_ns"] = end - last, last - first
         for key, low, high in (("before_first_work", begin, first), ("after_last_work", last, end)):
@@ -365,8 +361,8 @@ class Evidence:
             by_name = defaultdict(list)
             for s, e, n in cut:
                 by_name[n].append((s, e))
-            out[f"{key}_ns"] = _open([(s, e) for s, e, _ in cut])
-            out[f"{key.partition('_')[0]}_call_ns"] = {_open(of) for of in by_name.values()}
+            out[f"{key}_ns"] = open_for([(s, e) for s, e, _ in cut])
+            out[f"{key.partition('_')[0]}_call_ns"] = {open_for(of) for of in by_name.values()}
         return out
 
     def lost(self) -> dict[str, Any]:
@@ -616,8 +612,8 @@ class Evidence:
         back = [o for o in pages if o.name[0] == 12]
         spans = [(o.start, o.end) for o in pages]
         kernels = [(o.start, o.end) for o in its if o.table == "KERNEL"]
-        moving = _open(spans)
-        alone = _open(spans + kernels) - _open(kernels)
+        moving = open_for(spans)
+        alone = open_for(spans + kernels) - open_for(kernels)
         return {
             "migrations": sum(o.name[0] in (11, 12) for o in pages),
             "migrations_to_the_host": (1, len(back)),
@@ -654,16 +650,6 @@ class Evidence:
         for gap in (own, own - min(caught_up, own)):
             out |= {gap, min(self.total(number, "host"), gap)}
         return out
-
-
-def _open(spans: list[tuple[int, int]]) -> int:
-    """How long at least one of them is open."""
-    total, reach = 0, None
-    for start, end in sorted(spans):
-        begin = start if reach is None else max(start, reach)
-        total += max(end - begin, 0)
-        reach = end if reach is None else max(reach, end)
-    return total
 
 
 def _clocks(e: Evidence, finding: Any) -> dict[str, Any]:

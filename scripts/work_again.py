@@ -314,25 +314,33 @@ class Work:
 
     def worked(self, row: dict[str, Any]) -> int:
         """How long (ns) inside it any kernel or graph ran that it issued, on whatever stream."""
-        out, reach = 0, int(row["start_ns"])
-        ran = [one for _, some in self.of_interval(row) or () for one in some]
-        for one in sorted(ran):
-            if one.table in ("KERNEL", "GRAPH_TRACE") and "nccl" not in str(
-                self.texts.get(one.name)
-            ):
-                end = min(one.end, int(row["end_ns"]))
-                out += max(end - max(one.start, reach), 0)
-                reach = max(reach, end)
-        return out
+        begin, end = int(row["start_ns"]), int(row["end_ns"])
+        return open_for(
+            (max(one.start, begin), min(one.end, end))
+            for _, some in self.of_interval(row) or ()
+            for one in some
+            if one.table in ("KERNEL", "GRAPH_TRACE")
+            and "nccl" not in str(self.texts.get(one.name))
+        )
 
     def loading(self, row: dict[str, Any]) -> int:
         """How long (ns) between the first and the last work of a run a call was open that loads code."""
-        out, reach = 0, int(row["start_ns"])
-        for call in self.processes[int(row["pid"])].calls:
-            if LOADS.match(call.name) and call.start < row["end_ns"]:
-                out += max(call.end - max(call.start, reach), 0)
-                reach = max(reach, call.end)
-        return out
+        begin = int(row["start_ns"])
+        return open_for(
+            (max(call.start, begin), call.end)
+            for call in self.processes[int(row["pid"])].calls
+            if LOADS.match(call.name) and call.start < row["end_ns"]
+        )
+
+
+def open_for(spans: Iterable[tuple[int, int]]) -> int:
+    """How long at least one of them is open."""
+    total, reach = 0, None
+    for start, end in sorted(spans):
+        begin = start if reach is None else max(start, reach)
+        total += max(end - begin, 0)
+        reach = end if reach is None else max(reach, end)
+    return total
 
 
 def _lines(log: Path) -> Iterator[dict[str, Any]]:
