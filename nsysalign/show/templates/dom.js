@@ -76,16 +76,18 @@ function open(element) {
   for (const fold of folds) if (fold?.tagName === "DETAILS") fold.open = true;
 }
 
+function scrolling() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth";
+}
+
 function bring(element) {
   open(element);
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  element.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  element.scrollIntoView({ behavior: scrolling(), block: "start" });
 }
 
 // To the sentence, the fixes and the picture of what was chosen: the page's first screen.
 function bringChosen() {
-  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  scrollTo({ top: 0, behavior: calm ? "auto" : "smooth" });
+  scrollTo({ top: 0, behavior: scrolling() });
 }
 
 // Plain table: heads are {text, number}, rows are lists of strings or elements.
