@@ -241,7 +241,7 @@ def _current_stream(torch: Any) -> Any:
         if not getters or getter is not getters[2]:
             native = getattr(torch, "_C", None)
             names = ("_cuda_getCurrentStream", "_cuda_getDevice")
-            if not getters and _initialised(torch) and all(hasattr(native, n) for n in names):
+            if not getters and _initialised(torch) and all([hasattr(native, n) for n in names]):
                 getters.extend((*(getattr(native, n) for n in names), getter))
             return getter()
         try:
