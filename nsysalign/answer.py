@@ -129,20 +129,18 @@ class Row:
 
     @property
     def columns_ns(self) -> dict[str, int]:
-        """The parts by `causes.COLUMNS` as they are printed: they add up to `elapsed_ns`.  GPU and CPU
-        overlap in a host timer: what is neither a kernel of its own nor waiting nor a copy is the
-        CPU's."""
+        """The parts by `causes.COLUMNS`: they add up to `elapsed_ns`."""
         sums = dict.fromkeys(COLUMNS, 0)
         for cause, ns in self.parts_ns.items():
             sums[COLUMN_OF[cause]] += ns
-        if self.kind != "host" or self.gpu_ns <= sums["kernel"]:
-            return sums
-        left = self.elapsed_ns - self.gpu_ns
-        shown = {"kernel": self.gpu_ns}
-        for column in ("waiting", "copy"):
-            shown[column] = min(sums[column], left)
-            left -= shown[column]
-        return dict.fromkeys(sums, 0) | shown | {"CPU": left}
+        return sums
+
+    @property
+    def beside_ns(self) -> int:
+        """How long kernels ran that are no part of `elapsed_ns`, or not all of it: on other streams, or on the
+        GPU while the thread of a host timer did something else.  0: all that ran is its column `kernels`."""
+        own = self.columns_ns["kernels"]
+        return self.gpu_ns if self.gpu_ns > own else 0 if own else self.others_ns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ def of_answer(said: Answer, command: str, run: str) -> str:
         chosen = f" --label {shlex.quote(proof.label)}" if proof.kind != "run" else ""
         shown = f"nsysalign show {shlex.quote(run)}{chosen}"
     labels = [
-        (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns, _groups(row))
+        (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.gpu_ns, row.saving_ns, _groups(row))
         for row in said.labels
     ]  # fmt: skip
     fixes = [

@@ -40,13 +40,13 @@ class Cause(NamedTuple):
 #: In the order in which tables and charts show them.
 CAUSE_TABLE: Mapping[str, Cause] = {
     "kernel": Cause(
-        column="kernel",
+        column="kernels",
         meaning="a kernel executes on the interval's stream",
         colour="#009E73",
         terminal="green",
     ),
     "graph": Cause(
-        column="kernel",
+        column="kernels",
         meaning="a CUDA graph executes on the stream: traced as one row (gaps and copies inside are not visible), or between its nodes",
         words="CUDA graph",
         colour="#8FD3BC",
@@ -54,7 +54,7 @@ CAUSE_TABLE: Mapping[str, Cause] = {
         terminal="green",
     ),
     "memcpy": Cause(
-        column="copy",
+        column="copies",
         meaning="a copy executes on the stream, or the host stages pageable memory for one",
         words="copy",
         colour="#0072B2",
@@ -62,7 +62,7 @@ CAUSE_TABLE: Mapping[str, Cause] = {
         terminal="blue",
     ),
     "memset": Cause(
-        column="copy",
+        column="copies",
         meaning="a memset executes on the stream",
         colour="#56B4E9",
         pattern=".",
@@ -71,7 +71,7 @@ CAUSE_TABLE: Mapping[str, Cause] = {
     "api_launch": Cause(
         column="launch",
         meaning="the stream is idle and the host is inside the call that issues the next operation",
-        words="launch call",
+        words="launch",
         colour="#E69F00",
         pattern="/",
         terminal="yellow",
@@ -101,9 +101,9 @@ CAUSE_TABLE: Mapping[str, Cause] = {
         terminal="magenta",
     ),
     "api": Cause(
-        column="CPU",
-        meaning="the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
-        words="other CUDA calls",
+        column="calls",
+        meaning="the stream is idle and the host is inside a CUDA call that launches nothing (allocation, module load, ...)",
+        words="calls",
         colour="#B08D57",
         pattern="\\",
         terminal="yellow",
@@ -116,9 +116,8 @@ CAUSE_TABLE: Mapping[str, Cause] = {
         terminal="white",
     ),
     "profiler": Cause(
-        column="CPU",
+        column="profiler",
         meaning="the stream is idle and the profiler, or the tool's own calibration, holds up the issuing thread",
-        words="profiler flush",
         colour="#5F6368",
         ink="#FFFFFF",
         pattern="x",
@@ -126,7 +125,7 @@ CAUSE_TABLE: Mapping[str, Cause] = {
     ),
     "host": Cause(
         column="CPU",
-        meaning="the stream is idle and the host has not begun to issue the next operation",
+        meaning="the stream is idle and the host is outside of CUDA: it has not begun to issue the next operation",
         words="CPU",
         colour="#D55E00",
         terminal="red",
@@ -153,14 +152,17 @@ class Fill(NamedTuple):
     style: str
 
 
-#: The columns of the first screen, from left to right.
+#: The columns of the first screen, from left to right.  A column of one cause has the cause's name, so that
+#: a word means the same sum on every screen; the others are named in the plural.
 COLUMN_FILLS: Mapping[str, Fill] = {
-    "kernel": Fill("█", "green"),
-    "copy": Fill("▓", "blue"),
+    "kernels": Fill("█", "green"),
+    "copies": Fill("▓", "blue"),
     "launch": Fill("▒", "yellow"),
+    "calls": Fill("▚", "yellow"),
     "sync": Fill("╌", "magenta"),
     "waiting": Fill("·", "magenta"),
     "CPU": Fill("░", "red"),
+    "profiler": Fill("╳", "white"),
     "rest": Fill(" ", "white"),
 }
 COLUMNS = tuple(COLUMN_FILLS)

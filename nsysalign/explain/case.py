@@ -275,7 +275,7 @@ class Case:
         """
         sums = self.sums
         parts = {
-            "cpu": sums.cpu,
+            "cpu": sums.cpu + sums.profiler,
             "calls": sums.calls,
             "sync": sums.sync,
             "launches": sums.launches + sums.latency,

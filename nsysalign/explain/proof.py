@@ -14,8 +14,8 @@ from nsysalign.text import safe_text
 
 #: As many pieces of an interval are kept for its picture; more are not seen.
 _MOST_PIECES = 1_000
-_IDLE = ("launch", "CPU", "sync", "rest")
-_BUSY = ("kernel", "copy", "waiting")
+_IDLE = ("launch", "calls", "CPU", "profiler", "sync", "rest")
+_BUSY = ("kernels", "copies", "waiting")
 
 
 class Piece(NamedTuple):

@@ -213,7 +213,8 @@ def _largest(case: Case, numbers: Numbers) -> str:
     """The two largest parts of the typical interval."""
     shares = {"kernels": case.kernels_ns, "copies": case.ns("memcpy", "memset")}
     shares |= {"launch latency and events": case.ns("launch_latency", "event")}
-    shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host", "api", "profiler")}
+    shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host")}
+    shares |= {"other CUDA calls": case.ns("api"), "profiler": case.ns("profiler")}
     shares |= {"waiting": case.ns("queued"), "synchronising": case.ns("sync")}
     ordered = sorted(shares.items(), key=lambda item: -item[1])[:2]
     whole = case.group.typical_ns
@@ -628,6 +629,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
         "memsets": sums.memset,
         "CPU outside CUDA": sums.cpu,
         "other CUDA calls": sums.calls,
+        "profiler": sums.profiler,
         "launching": sums.launches + sums.latency,
         "synchronising": sums.sync,
         "waiting": sums.waiting,
@@ -876,7 +878,8 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
             "copies": sums.copies,
             "launches": sums.launches + sums.latency,
         }
-        parts |= {"CPU": sums.cpu + sums.calls, "waiting": sums.waiting, "latency": sums.floor}
+        parts |= {"CPU": sums.cpu, "calls": sums.calls, "profiler": sums.profiler}
+        parts |= {"waiting": sums.waiting, "latency": sums.floor}
         largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
         shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
         text = ", ".join(shares)

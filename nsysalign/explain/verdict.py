@@ -63,8 +63,9 @@ class Sums:
     launches: int
     latency: int
     floor: int
-    cpu: int
+    cpu: int  # outside of CUDA
     calls: int
+    profiler: int
     sync: int
     waiting: int
     unknown: int
@@ -81,7 +82,7 @@ class Sums:
         GPU works: what it did not."""
         if self.beside:
             return max(self.whole - self.busy - self.waiting - self.copies - self.collectives, 0)
-        return self.launches + self.latency + self.cpu + self.calls + self.sync
+        return self.launches + self.latency + self.cpu + self.calls + self.profiler + self.sync
 
     @property
     def recording(self) -> int:
@@ -136,8 +137,9 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         launches=group.ns("api_launch"),
         latency=overhead - floor - waited,
         floor=floor,
-        cpu=group.ns("host", "profiler"),
+        cpu=group.ns("host"),
         calls=group.ns("api"),
+        profiler=group.ns("profiler"),
         sync=group.ns("sync"),
         waiting=group.ns("queued") + waited,
         unknown=group.ns("unknown"),
@@ -175,8 +177,9 @@ def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
         launches=parts["api_launch"],
         latency=overhead - floor - waited,
         floor=floor,
-        cpu=parts["host"] + parts["profiler"],
+        cpu=parts["host"],
         calls=parts["api"],
+        profiler=parts["profiler"],
         sync=parts["sync"],
         waiting=parts["queued"] + waited,
         unknown=parts["unknown"],
@@ -206,7 +209,7 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
     # launch latency beyond the floor is paid for each launch in a row
     if share(late) >= LATE_SHARE and not sums.late_by_recording:
         launching = sums.launches + sums.latency
-        return LAUNCH if launching > sums.cpu + sums.calls else CPU
+        return LAUNCH if launching > sums.cpu + sums.calls + sums.profiler else CPU
     if share(sums.unknown) >= 0.5:
         return CANNOT_TELL
     return MIXED

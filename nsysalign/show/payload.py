@@ -270,8 +270,9 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
         "parts": row.parts_ns,
+        "kind": row.kind,
         "ran": row.gpu_ns,
-        "others": row.others_ns,
+        "beside": row.beside_ns,
         "median": float(np.median(elapsed)),
         "std": float(elapsed.std(ddof=1)) if len(elapsed) > 1 else None,
         "min": int(elapsed.min()),
@@ -343,6 +344,7 @@ def _group(group: Row) -> dict[str, Any]:
         "elapsed": group.elapsed_ns,
         "parts": group.parts_ns,
         "ran": group.gpu_ns,
+        "beside": group.beside_ns,
     }
 
 
@@ -381,7 +383,28 @@ def _run(
         "device": int(rows["device"].iloc[0]),
         "start": packed((rows["start_ns"].to_numpy() - origin) // 1_000),
         "parts": parts,
+        "beside": _beside(analysis, order, matrix) if causes else None,
     }
+
+
+def _beside(analysis: Analysis, order: np.ndarray, matrix: np.ndarray) -> str | list[int] | None:
+    """Return `Row.beside_ns` of each interval of a label, None if it is 0 in all of them.
+
+    order: the label's rows in `analysis.intervals`
+    matrix: as in `_run`
+    """
+    rows = analysis.intervals.iloc[order]
+    others = analysis.other_streams.groupby("interval")["ns"].sum()
+    others_ns = others.reindex(rows["interval"], fill_value=0).to_numpy(np.int64)
+    own_ns = matrix[order][:, [CAUSES.index("kernel"), CAUSES.index("graph")]].sum(axis=1)
+    kind = rows["kind"].iloc[0]
+    if kind == "host":
+        ran_ns = (rows["kernel_only_upper_ns"] - rows["kernel_outside_ns"]).to_numpy(np.int64)
+        ran_ns = np.minimum(ran_ns, rows["elapsed_ns"].to_numpy())
+        beside_ns = np.where(ran_ns > own_ns, ran_ns, 0)
+    else:
+        beside_ns = np.where(own_ns > 0, 0, others_ns) if kind == "event" else 0 * own_ns
+    return packed(beside_ns) if beside_ns.any() else None
 
 
 def _answers(analysis: Analysis) -> dict[str, Any]:

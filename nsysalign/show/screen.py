@@ -46,9 +46,9 @@ MOST_GROUPS = 4
 MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: A column below the share _SMALL of every row joins the column `rest`.  So do the smallest of the other
 #: columns while labels have less room than _LABEL letters.
-_SMALL, _LABEL = 0.05, 18
-#: Most cells of a label's bar; it is drawn where there is room for half of them.
-_BAR = 40
+_SMALL, _LABEL = 0.05, 17
+#: Most and fewest cells of a label's bar.
+_BAR, _LEAST_BAR = 40, 16
 _REST = len(COLUMNS) - 1
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
@@ -409,8 +409,9 @@ def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[T
     for block in blocks:
         fill, style = COLUMN_FILLS[block.column]
         block_ns = block.length * proof.elapsed_ns // cells
-        gpu = proof.gpu_in(block_ns) if block.column == "CPU" else ""
-        name = f"CPU, GPU {gpu}" if gpu and block.length >= 17 else block.column
+        gpu = proof.gpu_in(block_ns) if block.column in ("CPU", "calls") else ""
+        with_gpu = f"{block.column}, GPU {gpu}"
+        name = with_gpu if gpu and len(with_gpu) + 4 <= block.length else block.column
         if block.length == longest[block.column] and len(name) + 2 <= block.length:
             named.add(block.column)
             bar += Text(f"{f' {name} ':{fill}^{block.length}}", style)
@@ -428,7 +429,7 @@ def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[in
     The time is that of the piece of the block's column that begins nearest to the cell.
     """
     ticks = {}
-    for block in sorted(blocks, key=lambda block: (block.column != "kernel", -block.length)):
+    for block in sorted(blocks, key=lambda block: (block.column != "kernels", -block.length)):
         if block.cell:
             begins = [p.start_ns for p in proof.pieces if p.column == block.column]
             nearest = min(begins, key=lambda ns, cell=block.cell: abs(ns - edges[cell]))
@@ -505,7 +506,7 @@ def _table(
         room = width - verdict_width - 3 - _width_of(columns)
     name_width, head = _heading(file, numbers.unit, longest, room)
     spare = room - name_width - 4  # a gap, and the ends of the bar
-    bar_width = min(spare, _BAR) if spare >= _BAR // 2 else 0
+    bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
     drawn = [Text(f"{head:<{name_width}}", "dim")]
     for column in columns:
@@ -532,7 +533,15 @@ def _table(
             wrapped = _wrapped(_more(line.of), width - 2, "dim")
             drawn += [Text("  ") + part for part in wrapped]
     if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
-        drawn.append(Text(cut("( ): on other streams, beside the sum", width), "dim"))
+        drawn.append(
+            Text(
+                cut(
+                    "( ): kernels that ran beside: on other streams, or while the CPU went on",
+                    width,
+                ),
+                "dim",
+            )
+        )
     return drawn
 
 
@@ -663,8 +672,7 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
     step: ns of that unit
     places: how many decimals are printed
 
-    The first of COLUMNS shows in brackets what ran on other streams, where a row has no time of its own there:
-    it is no part of the sum.
+    The first of COLUMNS shows in brackets how long kernels ran beside the sum (`Row.beside_ns`).
     """
 
     def printed(value: float) -> str:
@@ -675,8 +683,9 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
         texts = [printed(value) for value in cells[:, number].tolist()]
         if number == 0:
             for place, row in enumerate(rows):
-                if texts[place] == "·" and row.others_ns:
-                    texts[place] = f"({printed(row.others_ns / step)})"
+                if round(row.beside_ns / step) > cells[place, 0]:
+                    own = f"{texts[place]} " if cells[place, 0] else ""
+                    texts[place] = f"{own}({printed(row.beside_ns / step)})"
             columns.append(_Column(f"= {name}", texts))
         elif cells[:, number].any():
             columns.append(_Column(f"+ {name}", texts))

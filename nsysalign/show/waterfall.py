@@ -8,7 +8,7 @@ h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
    at us     us  part                                                 what
     0.00   4.66  event overhead  █                                    event record
     4.66  164.3  CPU              ██████████████████████████          python
-  168.97   31.1  launch call                                █████     cudaLaunchKernel
+  168.97   31.1  launch                                     █████     cudaLaunchKernel
 """
 
 from __future__ import annotations

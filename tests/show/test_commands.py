@@ -50,11 +50,11 @@ def test_the_waterfall_of_an_interval(run_dir):
     )
     pieces = [re.split(r"\s{2,}", x.strip())[:3] for x in lines if re.match(r" *\d+\.\d\d ", x)]
     assert pieces == [
-        ["0.00", "4.00", "event overhead"], ["4.00", "174.49", "CPU"], ["178.49", "28.31", "launch call"],
+        ["0.00", "4.00", "event overhead"], ["4.00", "174.49", "CPU"], ["178.49", "28.31", "launch"],
         ["206.80", "24.77", "kernel"], ["231.57", "3.15", "event overhead"],
     ]  # fmt: skip
     assert lines[-2:] == [
-        "= 235 us: kernel 24.8 us (11 %) + launch call 28.3 us (12 %) + event overhead 7.15 us (3 %) + CPU ",
+        "= 235 us: kernel 24.8 us (11 %) + launch 28.3 us (12 %) + event overhead 7.15 us (3 %) + CPU ",
         "174 us (74 %)",
     ]
     assert max(map(len, lines)) <= 100 and "\x1b" not in text

@@ -55,8 +55,7 @@ def test_causes_that_do_not_fit_are_counted_not_cut(comparison):
     }
     text = shown(replace(comparison, labels=(replace(t1, parts=parts), *more)), 100)
     assert (
-        "-55.8 to -55.8 %; CPU -131 us, launch call -20.0 us, launch latency -20.0 us, … 1 more"
-        in text
+        "-55.8 to -55.8 %; CPU -131 us, launch -20.0 us, launch latency -20.0 us, … 1 more" in text
     )
 
 

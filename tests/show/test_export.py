@@ -34,7 +34,7 @@ def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
         whole["name"] == "t1" and whole["args"]["interval"] == "t1#0"
     )  # names add up, numbers are arguments
     assert whole["args"]["host_ns"] == 174_490 and whole["args"]["elapsed_ns"] == 234_720
-    named = ["event overhead", "CPU", "launch call", "kernel", "event overhead"]
+    named = ["event overhead", "CPU", "launch", "kernel", "event overhead"]
     assert [p["name"] for p in pieces] == named
     assert sum(p["dur"] for p in pieces) == pytest.approx(whole["dur"])
     assert {"stream 7", "thread 484"} <= set(tracks.values())

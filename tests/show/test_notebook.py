@@ -67,7 +67,7 @@ def test_the_breakdown_is_a_wide_table_that_adds_up(analysis):
 
 def test_a_waterfall_is_a_figure_that_adds_up(analysis):
     bars = analysis.waterfall("t1").data[0]
-    assert bars.y == ("measured", "CPU", "launch call", "event overhead", "kernel")
+    assert bars.y == ("measured", "CPU", "launch", "event overhead", "kernel")
     assert bars.x == (234.72, 174.49, 28.31, 7.15, 24.77)
     assert sum(bars.x[1:]) == pytest.approx(bars.x[0])
     # each step ends where the one above begins

@@ -272,7 +272,7 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(page):
     assert page(f"{fall}.map(r => {words})") == [
         ["measured", "234.72 us"],
         ["CPU", "− 174.49 us"],
-        ["launch call", "− 28.31 us"],
+        ["launch", "− 28.31 us"],
         ["event overhead", "− 7.15 us"],
         ["kernel", "= 24.77 us"],
     ]
@@ -284,9 +284,14 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(page):
     rests = [60_230, 31_920, 24_770]
     assert edges == [pytest.approx(100 * r / 234_720, abs=0.01) for r in rests] + [0]
     # a host timer's own time holds no kernel: what ran beside it is said, as in the terminal
-    timer = "{label: 'timer', elapsed: 9000, ran: 2240, parts: {host: 9000, kernel: 0, graph: 0}}"
+    timer = "{label: 'timer', kind: 'host', elapsed: 9000, beside: 2240, parts: {host: 9000, kernel: 0, graph: 0}}"
     assert page(f"waterfall({timer}).lastChild.textContent") == "meanwhile2.24 us"
-    assert page(f"aside({timer})")
+    cell = "COLUMNS.find(c => c.key == 'kernel').show"
+    assert page(f"{cell}({timer})") == "(2.24)"
+    # some of it the thread waited for: both, as in the terminal
+    both = timer.replace("kernel: 0", "kernel: 2000")
+    assert page(f"{cell}({both})") == "2.00 (2.24)"
+    assert page(f"waterfall({both}).lastChild.textContent") == "meanwhile2.24 us"
 
 
 def test_a_link_carries_what_is_seen_and_arrives(page):

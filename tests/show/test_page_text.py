@@ -1,17 +1,20 @@
 """The page as text: nothing foreign can leave its data block; and what a cause looks like."""
 
+import io
 import json
 import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
+from rich.console import Console
 
 from nsysalign import frames
+from nsysalign.answer import answer
 from nsysalign.causes import CAUSE_OF_CALL, CAUSE_TABLE, CAUSES, COLUMNS, DISPLAY
 from nsysalign.model import CALL_KINDS
 from nsysalign.parts import roles
-from nsysalign.show import html
+from nsysalign.show import html, markdown, screen
 from nsysalign.show import payload as payload_module
 from nsysalign.show.notebook import fragment
 from nsysalign.show.payload import payload
@@ -68,6 +71,65 @@ def test_every_cause_has_its_own_look():
     assert {cause.column for cause in CAUSE_TABLE.values()} == {*COLUMNS}
     assert len({(cause.colour, cause.pattern) for cause in CAUSE_TABLE.values()}) == len(CAUSES)
     assert len({*DISPLAY.values()}) == len(CAUSES)
+
+
+def test_a_word_means_the_same_sum_on_every_screen(builder):
+    """CPU is time outside of CUDA, not calls, and not the profiler's own work: in the terminal's table, in the
+    page's parts, and in Markdown.  A column of one part has its name, others have a name of their own."""
+    causes_of = {
+        column: [DISPLAY[name] for name, cause in CAUSE_TABLE.items() if cause.column == column]
+        for column in COLUMNS
+    }
+    for column, causes in causes_of.items():
+        assert causes == [column] if len(causes) == 1 else column not in DISPLAY.values()
+    pieces = {
+        "host": 40_000,
+        "api": 30_000,
+        "profiler": 20_000,
+        "api_launch": 15_000,
+        "kernel": 25_000,
+    }
+    runs = [[(cause, ns, "x") for cause, ns in pieces.items()]]
+    analysis = builder([("t", "event", "t.py:1", False, runs)])
+    (row,) = answer(analysis).labels
+    words = {"CPU": 40, "calls": 30, "profiler": 20, "launch": 15, "kernels": 25}
+    assert {name: ns / 1e3 for name, ns in row.columns_ns.items() if ns} == words
+    shown = Console(file=io.StringIO(), width=100, color_system=None)
+    screen.render(answer(analysis), shown)
+    assert "time = kernels + launch + calls + CPU + profiler" in shown.file.getvalue()
+    table = markdown.interval(analysis, answer(analysis), 0)
+    (parts,) = (label["parts"] for label in payload(analysis)["labels"])
+    for cause, ns in pieces.items():
+        assert f"| {DISPLAY[cause]} | {ns / 1e3:.3f} |" in table and parts[cause] == ns
+
+
+def test_kernels_beside_the_time_are_the_same_on_every_screen(builder):
+    """Of a host timer what ran while its thread did something else, of two events what ran on other streams:
+    of every interval, not of the typical one alone."""
+    timer = [[("host", ns, ""), ("kernel", 2_000, "gemm")] for ns in (30_000, 40_000, 50_000)]
+    analysis = builder(
+        [
+            ("h", "host", "h.py:1", False, timer),
+            ("e", "event", "e.py:1", False, [[("host", 9_000, "")]]),
+        ]
+    )
+    ran = analysis.intervals["kernel_only_upper_ns"].to_numpy().copy()
+    ran[:3] = (2_000, 12_000, 22_000)
+    streams = frames.of_rows([(3, 13, 5_000, False)], frames.OTHER_STREAMS)
+    analysis = replace(
+        analysis,
+        intervals=analysis.intervals.assign(kernel_only_upper_ns=ran),
+        other_streams=streams,
+    )
+    said = answer(analysis)
+    assert {row.label: row.beside_ns for row in said.labels} == {"h": 12_000, "e": 5_000}
+    data = payload(analysis)
+    assert {label["label"]: runs["beside"] for label, runs in zip(data["labels"], data["runs"], strict=True)} == {
+        "h": [0, 12_000, 22_000], "e": [5_000]
+    }  # fmt: skip
+    shown = Console(file=io.StringIO(), width=100, color_system=None)
+    screen.render(said, shown)
+    assert "2.0 (12.0)" in shown.file.getvalue() and " (5.0)" in shown.file.getvalue()
 
 
 def test_columns_of_numbers_are_packed_where_that_is_shorter():

@@ -123,6 +123,7 @@ def rows_add_up(lines: list[str]) -> None:
         return
     count = lines[head].count("+") + 2
     for line in lines[head + 1 :]:
+        line = re.sub(r"\([\d,.]+\)", "", line)  # beside the sum
         cells = re.search(rf"((?: +(?:[\d,.]+|·)){{{count}}})  [✖!·✓?] ", line)
         if cells is None:
             continue

@@ -9,8 +9,8 @@ function startAnswers() {
     [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
     (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
       g.call || "the CPU, outside of CUDA", g.call_ns ? micro(g.call_ns) : ""]);
-  listAnswers("ranges", ranges, [...text("range"), ...numbers("n", "with GPU work", "CPU us",
-    "median us", "launch us", "copy us", "sync us", "other calls us", "outside us", "GPU us")],
+  listAnswers("ranges", ranges, [...text("range"), ...numbers("n", "with GPU work", "time us",
+    "median us", "launch us", "copy us", "sync us", "calls us", "CPU us", "GPU us")],
   (r) => [r.label, r.count.toLocaleString("en"), r.with_work.toLocaleString("en"),
     ...[r.host_ns, r.median_ns, r.launch_ns, r.copy_ns, r.sync_ns, r.other_ns, r.outside_ns,
       r.gpu_ns].map(micro)]);

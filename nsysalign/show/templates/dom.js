@@ -5,7 +5,7 @@ const DIGIT = new Uint8Array(128);
 [..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"].forEach(
   (digit, value) => { DIGIT[digit.charCodeAt(0)] = value; });
 for (const runs of DATA.runs || []) {
-  for (const key of ["elapsed", "kernel", "error", "start", "interval", "kind"]) runs[key] = unpack(runs[key]);
+  for (const key of ["elapsed", "kernel", "error", "start", "interval", "kind", "beside"]) runs[key] = unpack(runs[key]);
   for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
 }
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));

@@ -32,9 +32,9 @@ function labelRow(row, name) {
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, row.sign),
     make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
     budgetBar(row, row.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
-    make("span", { class: "value", title: row.others ? "beside it: on other streams" : null },
-      duration(row.elapsed), make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` :
-        row.others ? ` ${duration(row.others)} beside it` : " no kernel")),
+    make("span", { class: "value", title: row.beside ? "beside it: on other streams, or while the CPU went on" : null },
+      duration(row.elapsed), make("span", { class: "quiet" }, row.ran ? ` kernels ${duration(row.ran)}` :
+        row.beside ? ` ${duration(row.beside)} beside it` : " no kernels")),
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
@@ -54,7 +54,7 @@ function groupRow(row, group, kind) {
       onclick: () => choose(row.label, group.interval, true) }, "\u2003" + group.name),
     budgetBar(group, group.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
     make("span", { class: "value" }, duration(group.elapsed),
-      make("span", { class: "quiet" }, group.ran ? ` kernel ${duration(group.ran)}` : " no kernel")),
+      make("span", { class: "quiet" }, group.ran ? ` kernels ${duration(group.ran)}` : " no kernels")),
     make("span", { class: `words ${look} look` }, group.words),
     make("span", { class: "value saving" }, `${duration(group.total)} in all`));
   Object.assign(item.dataset, { label: row.label, kind });

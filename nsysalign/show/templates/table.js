@@ -2,8 +2,6 @@
 
 // Whether any label's time without nsys is predicted: if none is, it is said once.
 const PREDICTED = DATA.labels.some((label) => label.predicted?.ns);
-// Kernels ran, but beside what a host timer measured: not a part of its budget.
-const aside = ({ ran, parts }) => ran && !parts.kernel && !parts.graph;
 const COLUMNS = [
   { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
   { key: "bar", text: "breakdown" },
@@ -25,8 +23,9 @@ const COLUMNS = [
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name],
-    show: (l) => (cause.name === "kernel" && aside(l) ? `(${micro(l.ran)})` :
-      micro(l.parts[cause.name])),
+    // kernels that ran beside: no part of the sum
+    show: ({ parts: { [cause.name]: ns }, beside }) => (cause.name !== "kernel" || !beside ? micro(ns) :
+      (ns ? micro(ns) + " " : "") + `(${micro(beside)})`),
   })),
   ...(DATA.labels.some((l) => l.error) ? [{ key: "error", text: "error ±", unit: "us",
     number: true, value: (l) => l.error, show: (l) => micro(l.error),
@@ -69,8 +68,8 @@ function tableStages() {
   const begin = () => {
     const reason = DATA.labels.find((label) => label.predicted)?.predicted.reason;
     $("without").textContent = (PREDICTED || !reason ? "" :
-      `; no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
-      "; in brackets: how long kernels ran beside the CPU's time" : "");
+      `; no time without nsys is predicted (${reason})`) + (DATA.labels.some(({ beside }) => beside) ?
+      "; in brackets: kernels that ran beside, on other streams or while the CPU went on" : "");
     drawTable(ROWS_AT_ONCE);
     body = $("budgets").tBodies[0];
   };

@@ -23,7 +23,8 @@ function asRun(label, interval) {
     i = runs.elapsed.findIndex((_, k) => numberOf(runs, k) === interval);
   const parts = i < 0 ? {} : Object.fromEntries(
     Object.entries(runs.parts).map(([cause, values]) => [cause, values[i]]));
-  return Object.keys(parts).length ? { ...label, elapsed: runs.elapsed[i], parts } : label;
+  return Object.keys(parts).length ?
+    { ...label, elapsed: runs.elapsed[i], parts, beside: runs.beside?.[i] || 0 } : label;
 }
 
 function fallRow(name, piece, value, hint) {
@@ -38,14 +39,14 @@ function fallPiece(step, whole) {
   return piece;
 }
 
-// Where no kernel is part of the time: what ran beside it, on the clock of a host timer.
-function meanwhile({ ran, others }, whole) {
-  if (!ran && others) return fallRow("other streams", null, duration(others),
+// Where kernels are no part of the time, or not all of them: what ran beside it.
+function meanwhile({ beside, kind }, whole) {
+  if (beside && kind !== "host") return fallRow("other streams", null, duration(beside),
     "what was launched inside ran on other streams: no part of this sum");
-  return ran ? fallRow("meanwhile",
-    fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(ran, whole) }, whole), duration(ran),
-    `kernels ran for ${duration(ran)} while the CPU went on, in the median interval`) :
-    fallRow("kernel", null, "none");
+  return beside ? fallRow("meanwhile",
+    fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(beside, whole) }, whole), duration(beside),
+    `kernels ran for ${duration(beside)} in all, some of it while the CPU went on`) :
+    fallRow("kernels", null, "none");
 }
 
 function waterfall(label) {
@@ -55,7 +56,7 @@ function waterfall(label) {
   const rows = steps.flatMap((step, i) => (/[1-9]/.test(printed[i]) ?
     [fallRow(step.cause.short, fallPiece(step, whole), (step.down ? "− " : "= ") + printed[i],
       `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`)] : []));
-  if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
+  if (!LAST_STEPS.some((name) => label.parts[name] > 0) || label.beside) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
     fallRow("measured", first, addends([label.elapsed], label.elapsed)[0], `what was measured, under ${DATA.recorder}`), rows);
