@@ -261,7 +261,9 @@ def printed(
     processes = analysis.measured["pid"].nunique()
     if again and processes > 1:
         command = f"nsysalign analyze --ranks {shlex.join(map(str, again))}"
-        hint = (f"{processes} processes measured something; to compare them:", f"  {command}")
+        lines = screen.command_lines(command, shown.width - 2)
+        said = f"{processes} processes measured something; to compare them:"
+        hint = (said, *(f"  {line}" for line in lines))
     with shown.capture() as capture:
         if view() == "brief":
             from nsysalign.brief import of_answer
@@ -272,7 +274,7 @@ def printed(
             screen.kernels(analysis, shown)
         elif view() == "full":
             screen.everything(analysis, answer, shown, page)
-            shown.print("\n".join(hint), soft_wrap=True)
+            shown.print("\n".join(hint), soft_wrap=True, markup=False)
         else:
             ran = screen.kernel_lines(analysis, shown.width) or screen.range_lines(analysis)
             screen.render(answer, shown, page, listed=() if answer.labels else ran, extra=hint)

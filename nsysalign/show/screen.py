@@ -18,6 +18,7 @@ is added as `Text`, never as rich markup.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -165,7 +166,8 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
     for group in answer.groups:
         lines += [Text(), *_finding(answer, group, width)]
     if answer.next:
-        lines += [Text(), Text("to test a finding:", "dim"), Text(f"  {answer.next}", "cyan")]
+        lines += [Text(), Text("to test a finding:", "dim")]
+        lines += [Text(f"  {line}", "cyan") for line in command_lines(answer.next, width - 2)]
     _print(lines, console)
     _print_unprofiled(analysis, console)
     lines = [Text()] if answer.unplaced else []
@@ -337,6 +339,18 @@ def code_lines(code: str, width: int) -> list[str]:
         else:
             lines += [word[at : at + width] for at in range(0, max(len(word), 1), width)]
     return [line for line in lines if line.strip()]
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """Return a shell command in lines of at most `width` letters that can be copied together: all but the last
+    end with a backslash.  A word that is longer than a line stays whole, on a line of its own."""
+    lines: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width - 2:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}" if lines else word)
+    return [*(f"{line} \\" for line in lines[:-1]), *lines[-1:]]
 
 
 # --- the picture ---

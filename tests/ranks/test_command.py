@@ -121,7 +121,7 @@ def test_processes_of_one_run(tmp_path):
     hint = analyze(trace.parent, "-o", tmp_path / "plain").output
     assert (
         f"2 processes measured something; to compare them: nsysalign analyze --ranks {trace.parent}"
-        in " ".join(hint.split())
+        in " ".join(hint.replace("\\\n", " ").split())
     )
     result = analyze(trace.parent, "--ranks", "-o", tmp_path / "out", "--json", "-")
     document = json.loads(result.output)

@@ -1,6 +1,7 @@
 """What no recording shows of the terminal's answer: hostile names, nothing, much, CPU samples."""
 
 import io
+import shlex
 from dataclasses import replace
 
 import pandas as pd
@@ -97,6 +98,16 @@ def test_wrong_numbers_come_first_and_then_what_costs_most(builder, finding):
     ]
     assert [row.label for row in said.labels] == ["often", "rare", "alike", "wrong"]
     assert said.proof.label == "often" and [wrong.label for wrong in said.wrong] == ["wrong"]
+
+
+def test_a_long_command_is_wrapped_so_that_it_can_be_copied():
+    """At blanks between words, never at one inside a path."""
+    paths = [f"/scratch/user/runs with blanks/experiment-{n}/train-001" for n in range(3)]
+    command = f"nsysalign analyze --ranks {shlex.join(paths)}"
+    lines = screen.command_lines(command, 78)
+    assert len(lines) > 1 and max(map(len, lines)) <= 78
+    assert shlex.split("\n".join(lines).replace("\\\n", " ")) == shlex.split(command)
+    assert screen.command_lines("nsysalign analyze run", 78) == ["nsysalign analyze run"]
 
 
 def sampled(analysis, *rows):
