@@ -513,7 +513,8 @@ def _others(
     """
     texts = [
         f"{group.count:,} x {duration(group.typical_ns)} ("
-        f"{names[group.number] if names else ''}{describe(group, sums[group.number], numbers, brief=True)})"
+        f"{names[group.number] if names and not _is_empty(group) else ''}"
+        f"{describe(group, sums[group.number], numbers, brief=True)})"
         for group in shown
         if group not in told
     ]
@@ -612,6 +613,10 @@ def _most(text: str, part: int, whole: int) -> str:
     return "nearly all" if text == "100 %" and part < whole else text
 
 
+def _is_empty(group: Group) -> bool:
+    return group.empty == group.count
+
+
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
     """Return in a few words what most of a group's time is, with its share: "97 % kernels", "CPU outside CUDA
     99 % (garbage collection)".  The second largest part is added if it takes a quarter or more.
@@ -620,7 +625,7 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     numbers: each number that the words hold is noted in its evidence
     brief: whether only the largest part is named
     """
-    if group.empty == group.count:
+    if _is_empty(group):
         return "no GPU work in it"
     parts = {
         "kernels": sums.gpu,
@@ -843,7 +848,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     """
     word = word_of(sums, group.elsewhere)
     late = sums.share(sums.late)
-    if group.empty == group.count:
+    if _is_empty(group):
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
         return f"{percent(sums.share(sums.busy) + group.elsewhere)} kernels"

@@ -104,8 +104,8 @@ def _nothing_inside(case: Case) -> Reason | None:
     # who waits for the GPU inside means its work; before it anything may have waited
     waits = case.facts.flagged(case.group.intervals, "synchronised-after")
     if case.on_host and waits < TYPICAL_SHARE:
-        text = f"measured {times} of CPU time: no GPU work was issued in {often} timings"
-        return Reason("no-gpu-work-inside", CPU, "CPU time, no GPU work", text, numbers.evidence)
+        text = f"times nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
+        return Reason("no-gpu-work-inside", CPU, "times nothing of the GPU", text, numbers.evidence)
     text = f"times nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 

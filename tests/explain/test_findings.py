@@ -593,3 +593,22 @@ def test_a_graph_is_counted_once():
     drawn = [interval("x", ("graph", 160 + 12 * k), ("event", 60)) for k in range(16)]
     (told,) = answer(diagnose(analysis(drawn))).labels
     assert "A CUDA graph" in told.sentence and "kernels" not in told.sentence
+
+
+def test_a_host_timer_without_cuda_times_nothing_of_the_gpu():
+    """No advice: neither launching earlier nor synchronising would change what it measures."""
+    timings = repeat(12, "t", ("host", 0.51), kind="host", operations=0)
+    (row,) = diagnose(analysis(timings)).findings.itertuples()
+    assert (row.rule, row.words) == ("no-gpu-work-inside", "times nothing of the GPU")
+    assert (
+        row.title
+        == "t times nothing of the GPU: 510 ns of CPU time, no GPU work in 12 of 12 timings."
+    )
+    assert (row.advice, row.faster, row.loss_ns) == ("", "", 0)
+    # beside timings with work they are told once
+    both = [
+        timings,
+        repeat(12, "t", ("host", 160), ("api_launch", 30), ("kernel", 250), kind="host"),
+    ]
+    titles = diagnose(analysis(*both)).findings["title"]
+    assert titles.str.contains("12 x 510 ns (no GPU work in it)", regex=False).any()
