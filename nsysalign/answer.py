@@ -447,7 +447,7 @@ class _Rows:
             interval=lead.typical,
             total_ns=label.total_ns,
             overlapping=label.overlapping,
-            groups=self._of_groups(label, about) if several else (),
+            groups=self._of_groups(label, about, verdict) if several else (),
             about=about,
             verdict=verdict,
             text=finding.words if finding else "cannot tell",
@@ -458,10 +458,11 @@ class _Rows:
             spent=spent,
         )
 
-    def _of_groups(self, label: Label, about: Sequence[Finding]) -> tuple[Row, ...]:
+    def _of_groups(self, label: Label, about: Sequence[Finding], verdict: str) -> tuple[Row, ...]:
         """Return a row for each group of a label that is shown, the one with the largest total first.
 
-        about: the findings of the label
+        about, verdict: the findings of the label, and its verdict: groups of a wrong one have no sign of their own,
+            which would say that they mean something
 
         The name of a row says in what the group differs from the others: "×100 two kernels slower".  If the label's
         intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
@@ -482,7 +483,8 @@ class _Rows:
             rank = f"in process {group.pid}" if group.pid >= 0 else ""
             kind = (f"×{group.count:,}", names[group.number], group.role, pace, rank)
             row = self._of_group(label, group, " ".join(filter(None, kind)))
-            rows.append(replace(row, verdict=MIXED) if crowded and row.verdict == GPU else row)
+            silent = verdict == WRONG or (crowded and row.verdict == GPU)
+            rows.append(replace(row, verdict=MIXED) if silent else row)
         return tuple(rows)
 
     def _of_group(self, label: Label, group: Group, name: str) -> Row:

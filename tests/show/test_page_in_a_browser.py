@@ -82,6 +82,24 @@ def test_the_table_sorts_and_filters(page):
     assert page(LABELS) == ["t2"]
 
 
+def test_marks_of_the_breakdown_agree_with_the_signs_of_the_rows(opened, finding):
+    """Of a wrong timing ✖, as in the list above it, and its groups have none that would say otherwise."""
+    wrong = {**finding, "severity": "error", "title": "t1 times nothing.", "rule": "nothing-inside"}
+    long, short = (
+        [("kernel", 90_000, "gemm"), ("host", 90_000, "")],
+        [("kernel", 9_000, "add"), ("host", 9_000, "")],
+    )
+    page = opened(
+        build([("t1", "event", "puzzle.py:14", False, [long, short] * 8)], findings=[wrong])
+    )
+    assert page("[...document.querySelectorAll('#rows .sign')].map(s => s.textContent)") == [
+        "✖",
+        "·",
+        "·",
+    ]
+    assert page("document.querySelector('#budgets .flag').firstChild.textContent") == "✖"
+
+
 def test_an_interval_is_chosen_drawn_zoomed_and_explained(page):
     assert page(DRAWN).startswith("0:")  # the finding's interval
     roles = "[...document.querySelectorAll('#run-strip .role')]"

@@ -65,7 +65,8 @@ function tableText(table) {
       node !== from).filter((node) => !node.matches?.("[aria-hidden],.flag,.site,small"))
       .map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim();
     if (!cell.classList.contains("number") || cell.tagName === "TH") return words;
-    return words === "." || words.startsWith("(") ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
+    if (words === "." || words.startsWith("(")) return "0"; // what ran beside is no part of the sum
+    return words.replace(/ \(.*/, "").replace(/(\d),(?=\d{3})/g, "$1");
   };
   const shown = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() !== "breakdown");
   return [...table.rows].map((row) => [...row.cells].filter((_, k) => shown[k]).map(text)

@@ -35,9 +35,10 @@ const COLUMNS = [
     hint: "95th percentile of the measured time, a cold first interval left out" },
 ];
 
+// The sign of the label's row above, which leads to its finding.
 function flag(label) {
-  return label.flagged ? make("button", { type: "button", class: "link flag",
-    title: label.findings.join(", "), onclick: () => bringFinding(label.label) }, "!",
+  return label.flagged ? make("button", { type: "button", class: `flag look ${LOOK_OF[label.sign] || "reading"}`,
+    title: label.findings.join(", "), onclick: () => bringFinding(label.label) }, label.sign,
   make("span", { class: "unseen" }, ` to the finding of ${label.label}`)) : null;
 }
 
