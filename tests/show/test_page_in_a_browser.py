@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from browsing import quiet, until
 from cases.drawing import in_nanoseconds, kernel
-from handmade import build
+from handmade import CASES, build
 from simulator import check, export
 from simulator.world import LEGACY, World
 from test_hostile import STRINGS
@@ -402,6 +402,41 @@ def test_the_clock_in_the_page(page, opened, analysis):
     assert "software power cap | for 28.0 ms" in said
     # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
     assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
+
+
+@pytest.mark.parametrize("width", [1400, 1051, 1000, 800, 720, 390])
+def test_a_labels_row_is_whole_at_every_width(driver, tmp_path, finding, width):
+    """Its bar can be seen, no text is cut without a sign of that, and nothing lies beside the page."""
+    long = "forward of the twelfth transformer block, with its dropout (train.py:120)"
+    cases = [
+        (name, *rest) for (_, *rest), name in zip(CASES, (long, "t2", "t3", "t4"), strict=True)
+    ]
+    wrong = {**finding, "severity": "error", "label": long, "words": "wrong: a wait of others"}
+    html.write(build(cases, findings=[wrong]), tmp_path / "wide.html")
+    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        driver.get((tmp_path / "wide.html").as_uri())
+        until(driver, "document.body.dataset.ready", "the page")
+        bars = (
+            "[...document.querySelectorAll('#rows .bar')].map(b => b.getBoundingClientRect().width)"
+        )
+        assert min(driver.execute_script(f"return {bars}")) > 150
+        cut = driver.execute_script(
+            "return [...document.querySelectorAll('#rows li > *, #rows-head > *, #label-fall *')]"
+            ".filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline'"
+            " && getComputedStyle(e).textOverflow !== 'ellipsis').map(e => e.outerHTML)"
+        )
+        assert cut == []
+        beside = "[...document.querySelectorAll('#rows li > *')].filter(e => e.getBoundingClientRect().right > document.querySelector('#rows').getBoundingClientRect().right + 1).length"
+        assert driver.execute_script(f"return {beside}") == 0
+        words = driver.execute_script("return document.querySelector('#rows li').innerText")
+        assert "wrong: a wait of others" in " ".join(words.split())
+        if width < 1051:  # there is room for the whole name
+            assert long in words
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        driver.get("about:blank")
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -49,10 +49,7 @@ function choose(label, show) {
   fill($("selection"));
   fill($("label-fall"), pairTable(sideOf(label, "before_ns"), sideOf(label, "after_ns")),
     make("p", { class: "quiet" }, "Means of the middle half of the repetitions."));
-  for (const row of $("rows").children) {
-    if (row.dataset.label === String(DATA.labels.indexOf(label))) row.setAttribute("aria-current", "true");
-    else row.removeAttribute("aria-current");
-  }
+  markSelected();
   remember();
   if (show) bring($("timeline"));
 }
@@ -61,7 +58,7 @@ function labelRow(label, at, name) {
   const [mark, look] = VERDICT[label.verdict];
   const scale = Math.max(label.total.before_ns, label.total.after_ns, 1);
   const bars = ["before_ns", "after_ns"].map((which) =>
-    budgetBar(sideOf(label, which), scale, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)));
+    budgetBar(sideOf(label, which), scale, roomOfBar()));
   const item = make("li", null,
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, mark),
     make("button", { type: "button", class: "link", title: label.label,
@@ -93,13 +90,26 @@ function start() {
   document.body.dataset.ready = "true";
 }
 
+function drawRows() {
+  const names = cutApart(DATA.labels.map(({ label }) => label), stacked() ? 90 : 34);
+  fill($("rows"), DATA.labels.map((label, at) => labelRow(label, at, names[at])));
+  markSelected();
+}
+
+function markSelected() {
+  for (const row of $("rows").children) {
+    if (row.dataset.label === String(DATA.labels.indexOf(selected.label))) row.setAttribute("aria-current", "true");
+    else row.removeAttribute("aria-current");
+  }
+}
+
 function startLabels() {
   $("labels-head").textContent = "Label by label, slower ones first";
   legend();
-  const names = cutApart(DATA.labels.map(({ label }) => label), narrow() ? 15 : 34);
   fill($("label"), DATA.labels.map(({ label }, at) => make("option", { value: at }, label)));
   $("label").addEventListener("change", () => choose(DATA.labels[$("label").value], false));
-  fill($("rows"), DATA.labels.map((label, at) => labelRow(label, at, names[at])));
+  drawRows();
+  whenStacked(drawRows);
   $("find").addEventListener("input", () => { found.at = -1; if (view.picture) drawTimeline(); });
   $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
   listenToTimeline();

@@ -65,6 +65,21 @@ function narrow() {
   return matchMedia("(max-width: 700px)").matches;
 }
 
+// Whether a label's row lies on several lines: the twin of a width in report.css.
+function stacked() {
+  return matchMedia("(max-width: 1050px)").matches;
+}
+
+// Draws again when that changes: names and bars are cut to their room.
+function whenStacked(draw) {
+  matchMedia("(max-width: 1050px)").addEventListener("change", draw);
+}
+
+// The least width of a bar in a label's row.
+function roomOfBar() {
+  return $("rows").clientWidth * (stacked() ? 0.8 : 0.36);
+}
+
 function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

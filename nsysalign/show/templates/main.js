@@ -184,7 +184,10 @@ function stages() {
     for (const id of ["timeline", "labels"]) $(id).classList.add("filled");
     legend();
     if (!$("timeline").hidden) chooseFirst();
-    if (measured) drawRows();
+    if (measured) {
+      drawRows();
+      whenStacked(drawRows);
+    }
   };
   const tables = measured ? [startStrip, ...tableStages()] : [];
   listenToPrint();

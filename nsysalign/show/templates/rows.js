@@ -15,7 +15,7 @@ function drawRows() {
     make("span", { class: "quiet" }, `${plural(rows.length, "label")}, ` +
       `${wrong.length ? "wrong ones first, then " : ""}the largest saving over the run first`));
   const shown = every.label ? rows : rows.slice(0, MOST_LABELS);
-  const names = cutApart(shown.map((row) => row.short), narrow() ? 15 : 34);
+  const names = cutApart(shown.map((row) => row.short), stacked() ? 90 : 34);
   fill($("rows"), shown.flatMap((row, at) =>
     [labelRow(row, names[at]), ...row.groups.map((group, kind) => groupRow(row, group, kind))]));
   markSelected();
@@ -31,15 +31,16 @@ function labelRow(row, name) {
   const item = make("li", null,
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, row.sign),
     make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
-    budgetBar(row, row.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
+    budgetBar(row, row.elapsed || 1, roomOfBar()),
     make("span", { class: "value", title: row.beside ? "beside it: on other streams, or while the CPU went on" : null },
       duration(row.elapsed), make("span", { class: "quiet" }, row.ran ? ` kernels ${duration(row.ran)}` :
         row.beside ? ` ${duration(row.beside)} beside it` : " no kernels")),
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
-    make("span", { class: "value saving" }, row.saving ? `−${duration(row.saving)}` : "",
-      row.saving ? make("span", { class: "unseen" }, " could be saved over the run") : null),
+    make("span", { class: "value saving" }, row.saving ? [make("span", { class: "unseen tight" }, "could save "),
+      make("span", { class: "wide" }, "−"), duration(row.saving),
+      make("span", { class: "unseen" }, " over the run")] : null),
     row.reason ? make("span", { class: "reason" }, `It ${row.reason}`) : null);
   item.dataset.label = row.label;
   return item;
@@ -52,7 +53,7 @@ function groupRow(row, group, kind) {
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, group.sign),
     make("button", { type: "button", class: "link", title: row.label,
       onclick: () => choose(row.label, group.interval, true) }, "\u2003" + group.name),
-    budgetBar(group, group.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
+    budgetBar(group, group.elapsed || 1, roomOfBar()),
     make("span", { class: "value" }, duration(group.elapsed),
       make("span", { class: "quiet" }, group.ran ? ` kernels ${duration(group.ran)}` : " no kernels")),
     make("span", { class: `words ${look} look` }, group.words),
