@@ -141,6 +141,26 @@ def test_what_is_said_belongs_to_the_label_that_is_chosen(opened, finding):
     assert "✖" not in page.text("reading")
 
 
+def test_wrong_timings_are_open_with_their_reason_and_place(opened, finding):
+    """Nothing is folded; their count leads to them."""
+    wrong = {**finding, "severity": "error", "rule": "enqueue-only", "advice": "", "faster": ""}
+    rows = [
+        {**wrong, "label": label, "interval": number, "site": f"{label}.py:7", "title": f"{label} times the launching."}
+        for label, number in (("t1", 0), ("t2", 3))
+    ]  # fmt: skip
+    page = opened(build(findings=rows))
+    page("[...document.querySelectorAll('details')].forEach(d => { d.open = false })")
+    shown = page.text("wrong")
+    for text in ("t1 times the launching.", "t1.py:7", "t2 times the launching.", "t2.py:7"):
+        assert text in shown
+    page("scrollTo(0, 0), document.querySelector('#labels-head a').click()")
+    assert page("document.querySelector('#labels-head a').innerText") == "✖ 2 wrong"
+    page.until(
+        "document.activeElement.id == 'wrong' && $('wrong').getBoundingClientRect().top < innerHeight - 50"
+    )
+    assert not opened(build()).text("wrong")
+
+
 def test_all_repetitions_lie_below_the_picture_by_their_kind(opened):
     """Two paces in turns: a row each, and every repetition at its place in time."""
     long, short = [("kernel", 90_000, "gemm")], [("kernel", 9_000, "add")]

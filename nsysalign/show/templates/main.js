@@ -157,7 +157,7 @@ function drawRemarks() {
 function foldSections() {
   for (const section of document.querySelectorAll("#main > section")) {
     const head = section.querySelector("h2");
-    if (["timeline", "labels"].includes(section.id) || !head) continue;
+    if (["timeline", "labels", "wrong"].includes(section.id) || !head) continue;
     const rest = [...section.childNodes].filter((node) => node !== head);
     section.append(make("details", { class: "fold" }, make("summary", null, head), rest));
     section.classList.add("filled");
@@ -178,12 +178,12 @@ async function start() {
 function stages() {
   const measured = DATA.labels.length > 0;
   for (const id of ["whole", "labels", "breakdown", "runs"]) $(id).hidden = !measured;
-  $("verdicts").hidden = measured && !DATA.cards.length;
   $("timeline").hidden = !measured && !WHOLE.size;
   const first = () => {
-    for (const id of ["timeline", "labels"]) $(id).classList.add("filled");
+    for (const id of ["timeline", "labels", "wrong"]) $(id).classList.add("filled");
     legend();
     if (!$("timeline").hidden) chooseFirst();
+    drawWrong();
     if (measured) {
       drawRows();
       whenStacked(drawRows);

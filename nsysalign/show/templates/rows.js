@@ -8,7 +8,12 @@ function drawRows() {
   const rows = [...DATA.labels.filter((row) => row.reason), ...DATA.labels.filter((row) => !row.reason)];
   const { wrong, warnings, right, remarks } = DATA.screen;
   fill($("labels-head"),
-    wrong.length ? make("span", { class: "error look" }, `✖ ${wrong.length} wrong`) : null,
+    wrong.length ? make("a", { class: "error look", href: "#wrong", onclick: (event) => {
+      event.preventDefault();
+      remember(true);
+      bring($("wrong"));
+      $("wrong").focus({ preventScroll: true });
+    } }, `✖ ${wrong.length} wrong`) : null,
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
     right ? make("span", { class: "better look" },
       `✓ ${plural(right, "label")} ${right > 1 ? "measure" : "measures"} the kernel`) : null,

@@ -34,7 +34,7 @@ function card(item) {
     ...advice(entry),
     rerun(entry),
     evidence(entry),
-    same.length ? sameIn(same) : null,
+    same.length ? sameIn(same, word === "error") : null,
     label ? intervalLink(entry, label) : null,
   );
 }
@@ -70,16 +70,19 @@ function rerun(entry) {
   return make("p", { class: "rerun " + look }, mark + entry.confirmation);
 }
 
-function sameIn(entries) {
+// `whole`: with the sentence and the place of each, else with what it could save.
+function sameIn(entries, whole) {
   const item = (entry) => make("li", { title: entry.title }, byName(entry.label)
     ? make("button", { type: "button", class: "link",
       onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
       entry.label) : entry.label,
-  entry.loss_ns ? ` could save ${duration(entry.loss_ns)}` : "");
+  whole ? [" ", entry.title.replace(entry.label, "").trim(), " ",
+    entry.site && entry.site !== entry.label ? make("code", null, entry.site) : null] :
+    entry.loss_ns ? ` could save ${duration(entry.loss_ns)}` : "");
   const rest = entries.length - MOST_SAME;
   return make("div", { class: "same" }, make("span", null, "The same in:"),
-    make("ul", null, entries.slice(0, MOST_SAME).map(item),
-    rest > 0 ? make("li", null, `${rest} more, in the table below`) : null));
+    make("ul", { class: whole ? "whole" : null }, entries.slice(0, MOST_SAME).map(item),
+    rest > 0 ? make("li", null, `${rest} more, in the table ${whole ? "above" : "below"}`) : null));
 }
 
 // A real link: it can be copied, opened in another tab, and followed from the keyboard.
@@ -116,11 +119,18 @@ function folded(item) {
   return details;
 }
 
+// Open: that a number is not what is meant, why, and where, is read without a click.
+function drawWrong() {
+  const wrong = DATA.cards.filter((item) => item.severity === "error");
+  if (!wrong.every(({ findings: [entry] }) => entry.verdict === "wrong")) $("wrong-head").textContent = "Errors";
+  fill($("wrong-cards"), wrong.map(card));
+  $("wrong").hidden = !wrong.length;
+}
+
 function drawVerdicts() {
-  const wrong = DATA.cards.filter((item) => item.severity === "error"),
-    costly = DATA.cards.filter((item) => item.severity !== "error");
-  fill($("wrong-cards"), wrong.map(folded));
-  $("costly-head").append(` (${DATA.cards.length})`);
+  const costly = DATA.cards.filter((item) => item.severity !== "error");
+  $("costly-head").append(` (${costly.length})`);
+  $("verdicts").hidden = !costly.length && (DATA.labels.length || DATA.cards.length);
   const open = costly.filter((item) => !item.library).slice(0, CARDS_AT_FIRST);
   fill($("cards"), open.map(card));
   fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
@@ -131,7 +141,7 @@ function drawVerdicts() {
     `run the script again with one change: ${DATA.next}`);
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null,
-    DATA.labels.length ? "No findings." : "No interval was placed: see the notes at the end of the page."));
+    "No interval was placed: see the notes at the end of the page."));
 }
 
 // On paper the findings are open; afterwards they are as they were.
