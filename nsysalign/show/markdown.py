@@ -11,6 +11,8 @@ from nsysalign.answer import Answer
 from nsysalign.causes import CAUSE_TABLE, COLUMN_FILLS, COLUMNS, DISPLAY
 from nsysalign.explain.proof import dominant
 from nsysalign.model import Analysis
+from nsysalign.show.beside import beside_interval
+from nsysalign.show.beside import sentence as sentence_beside
 from nsysalign.show.payload import advice, described, title
 from nsysalign.text import percent, safe_text
 
@@ -43,6 +45,8 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
         end = f"{elapsed_ns / 1e3:,.3f} us"
         lines += [f"    {drawn}", f"    0{end:>{CELLS - 1}}", ""]
     lines += _table(analysis, number, elapsed_ns)
+    if ns := beside_interval(analysis, number):
+        lines += [sentence_beside(row["kind"], f"{ns / 1e3:,.3f} us"), ""]
     for fix in fixes:
         lines += [f"**{fix['purpose']}:** {escaped(fix['sentence'])}", ""]
         if fix["code"]:

@@ -27,6 +27,7 @@ from nsysalign.label import Label
 from nsysalign.model import CLOCK_REASONS, Analysis
 from nsysalign.parts import parts_matrix, roles
 from nsysalign.show import baseline
+from nsysalign.show.beside import beside
 from nsysalign.show.timeline_rows import MAX_NAME, Timelines, packed, timelines
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, middle, plural, safe_text
@@ -388,23 +389,14 @@ def _run(
 
 
 def _beside(analysis: Analysis, order: np.ndarray, matrix: np.ndarray) -> str | list[int] | None:
-    """Return `Row.beside_ns` of each interval of a label, None if it is 0 in all of them.
+    """Return how long kernels ran beside each interval of a label, None if they did beside none.
 
     order: the label's rows in `analysis.intervals`
     matrix: as in `_run`
     """
-    rows = analysis.intervals.iloc[order]
-    others = analysis.other_streams.groupby("interval")["ns"].sum()
-    others_ns = others.reindex(rows["interval"], fill_value=0).to_numpy(np.int64)
     own_ns = matrix[order][:, [CAUSES.index("kernel"), CAUSES.index("graph")]].sum(axis=1)
-    kind = rows["kind"].iloc[0]
-    if kind == "host":
-        ran_ns = (rows["kernel_only_upper_ns"] - rows["kernel_outside_ns"]).to_numpy(np.int64)
-        ran_ns = np.minimum(ran_ns, rows["elapsed_ns"].to_numpy())
-        beside_ns = np.where(ran_ns > own_ns, ran_ns, 0)
-    else:
-        beside_ns = np.where(own_ns > 0, 0, others_ns) if kind == "event" else 0 * own_ns
-    return packed(beside_ns) if beside_ns.any() else None
+    ns = beside(analysis, analysis.intervals.iloc[order], own_ns)
+    return packed(ns) if ns.any() else None
 
 
 def _answers(analysis: Analysis) -> dict[str, Any]:

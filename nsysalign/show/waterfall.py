@@ -27,6 +27,7 @@ from nsysalign.answer import answer
 from nsysalign.causes import CAUSE_TABLE, DISPLAY
 from nsysalign.errors import UsageError
 from nsysalign.model import Analysis
+from nsysalign.show.beside import beside_interval, sentence
 from nsysalign.show.table import GAP, Column, draw
 from nsysalign.text import duration, middle, percent, safe_text
 
@@ -148,6 +149,8 @@ def render(
         if ns_of.get(cause)
     ]
     console.print(Text(f"= {duration(elapsed_ns)}: " + " + ".join(texts)))
+    if ns := beside_interval(analysis, interval):
+        console.print(Text(sentence(row["kind"], duration(ns))))
 
 
 def _print_head(row: pd.Series, console: Console) -> None:

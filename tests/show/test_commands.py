@@ -54,8 +54,8 @@ def test_the_waterfall_of_an_interval(run_dir):
         ["206.80", "24.77", "kernel"], ["231.57", "3.15", "event overhead"],
     ]  # fmt: skip
     assert lines[-2:] == [
-        "= 235 us: kernel 24.8 us (11 %) + launch 28.3 us (12 %) + event overhead 7.15 us (3 %) + CPU ",
-        "174 us (74 %)",
+        "= 235 us: kernel 24.8 us (11 %) + launch 28.3 us (12 %) + event overhead 7.15 us (3 %) + CPU 174 us ",
+        "(74 %)",
     ]
     assert max(map(len, lines)) <= 100 and "\x1b" not in text
 

@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from browsing import quiet, until
@@ -105,6 +106,16 @@ def test_the_page_has_both_sides_of_a_label_and_their_parts_add_up(driver, tmp_p
         lanes = ask(LANES)
         assert [lane[:2] for lane in lanes].count("A ") == [lane[:2] for lane in lanes].count("B ")
         assert sum(lane.startswith(("A ", "B ")) for lane in lanes) == 2
+        # what is saved has the numbers of the table
+        rows = ask(
+            "[...$('label-fall').querySelectorAll('tr')].map(r => [...r.children].map(c => c.textContent.trim()))"
+        )
+        saved = ask("(() => { let given; const before = saveFile; saveFile = (name, text) => { given = text; };"
+            " $('save-svg').click(); saveFile = before; return given; })()")  # fmt: skip
+        drawn = [e.text for e in ElementTree.fromstring(saved).iter() if e.tag.endswith("}text")]
+        at = drawn.index(rows[0][0])
+        assert drawn[at:-1] == [text for row in rows for text in row]
+        assert rows[0][1:] == ["A", "B", "B − A"]
     assert ask("document.querySelectorAll('img, iframe, [onerror]').length") == 0
     quiet(driver)
 

@@ -207,6 +207,22 @@ def test_two_repetitions_lie_side_by_side_and_their_parts_add_up(page):
     assert [sum(column) for column in zip(*parts, strict=True)] == whole
     page("drawings.get($('repetitions')).hits.find(hit => hit.said[0] == 't1#2').go()")
     assert page("[selected.interval, view.other]") == [0, 2]
+    # so does what is saved: A, B and B − A, as in the table
+    drawing = ElementTree.fromstring(page("((c) => svgOf(c.sentence, c.rows))(whatIsChosen())"))
+    drawn = [element.text for element in drawing.iter() if element.tag.endswith("}text")]
+    at = drawn.index("part, us")
+    assert drawn[at : at + 4] == ["part, us", "A", "B", "B − A"]
+    assert drawn[drawn.index("measured") :][:4] == page(
+        "[...document.querySelector('#label-fall .whole').children].map(c => c.textContent)"
+    )
+    assert any("A: t1#0, B: t1#2" in (text or "") for text in drawn)
+    assert "| B − A |" in page("whatIsChosen().markdown")
+    # a chosen stretch of both: both sides of it
+    page("chooseStretch([0, 50])")
+    text = page("whatIsChosen().markdown")
+    assert "| **selected** | 50.000 | 50.000 | 0.000 |" in text and "t1\\#0 and t1\\#2" in text
+    assert page("whatIsChosen().rows[0]") == ["selected, us", ["A", "B", "B − A"]]
+    page("chooseStretch(null)")
     # a link leads to both, and the button back to one
     page.until("location.hash.includes('with=2')")
     page("$('compare').click()")
@@ -239,8 +255,17 @@ def test_the_mouse_explains_and_zooms(page):
     # its parts come first, and add up to its length: 150 us, of which 5.28 lie behind the interval
     rows = "[...document.querySelectorAll('#selection dl:first-of-type div')].map(d => d.innerText.split('\\n'))"
     parts = dict(page(rows))
-    assert parts.pop("outside the interval") == "15.3 us" and len(parts) == 4
-    assert sum(float(time.split()[0]) for time in parts.values()) == pytest.approx(134.72, abs=0.1)
+    assert parts.pop("outside the interval") == "15.28 us" and len(parts) == 4
+    assert sum(float(time.split()[0]) for time in parts.values()) == pytest.approx(134.72, abs=1e-6)
+    # what is copied meanwhile is that stretch, not the whole
+    text = page("whatIsChosen().markdown")
+    assert (
+        "**t1\\#0: 150.000 us, from 100.000 to 250.000 us**" in text
+        and "| gemm | 1 | 24.770 |" in text
+    )
+    *parts, whole = [float(us) for us in re.findall(r"\| \**(\d+\.\d{3})\** \| (?:[<\d]|\|)", text)]
+    assert sum(parts) == pytest.approx(whole) == pytest.approx(150)
+    assert "measured" not in text and page("whatIsChosen().rows.map(r => r[0])")[0] == "selected"
     mouse.double_click(plot).perform()
     assert page.text("selection")  # stays until Escape
     page.until(f"{DRAWN} == '{drawn}'")
@@ -281,6 +306,37 @@ def test_what_is_copied_is_what_show_prints_and_the_drawing_stands_alone(opened,
         assert tags <= {"svg", "g", "rect", "path", "line", "text", "title", "defs", "pattern", "clipPath"}  # fmt: skip
         links = {name for element in drawing.iter() for name in element.attrib if "href" in name}
         assert not links and "gemm" in "".join(drawing.itertext())
+
+
+def test_work_on_other_streams_is_copied_and_saved(opened):
+    """As on the screen: of two events without a kernel of their own, and of a host timer."""
+    cases = [
+        ("e", "event", "e.py:1", False, [[("host", 90_000, "")]]),
+        ("h", "host", "h.py:1", False, [[("host", 30_000, "")]]),
+    ]
+    analysis = build(cases)
+    ran = analysis.intervals["kernel_only_upper_ns"].to_numpy().copy()
+    ran[1] = 12_000
+    analysis = replace(
+        analysis,
+        intervals=analysis.intervals.assign(kernel_only_upper_ns=ran),
+        other_streams=frames.of_rows([(0, 13, 75_000, False)], frames.OTHER_STREAMS),
+    )
+    page, said = opened(analysis), answer(analysis)
+    for number, word, text in (
+        (0, ["other streams", ["75.0 us"]], "kernels ran for 75.000 us on other streams."),
+        (
+            1,
+            ["meanwhile", ["12.0 us"]],
+            "kernels ran for 12.000 us in all, some of it while the CPU went on.",
+        ),
+    ):
+        page(f"chooseNumber({number}, false)")
+        assert word[0] + word[1][0] in page("$('label-fall').innerText.replaceAll('\\n', '')")
+        assert page("whatIsChosen().rows.at(-1).slice(0, 2)") == word
+        copied = page("whatIsChosen().markdown")
+        assert f"Beside this sum {text}" in copied
+        assert copied == markdown.interval(analysis, said, number)
 
 
 def test_findings_are_open_on_paper(page):

@@ -4,6 +4,14 @@
 const PATTERN_CLASS = { "": "", x: "p-cross", ".": "p-dots", "/": "p-rise", "\\": "p-fall",
   "-": "p-flat", "|": "p-tall", "+": "p-plus" };
 
+// Work of the stream.
+const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
+
+// What is said of kernels that ran beside the sum.
+function besideWord({ kind }) {
+  return kind === "host" ? "meanwhile" : "other streams";
+}
+
 function swatch(cause, tag = "span") {
   const element = make(tag, { class: "piece " + PATTERN_CLASS[cause.pattern] });
   element.style.backgroundColor = cause.colour;

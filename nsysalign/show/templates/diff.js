@@ -115,11 +115,12 @@ function startLabels() {
   listenToTimeline();
   listenToShare(() => {
     const { label } = selected, sides = ["before_ns", "after_ns"].map((which) => sideOf(label, which));
+    if (view.chosen) return sharedStretch(label.label);
     const sentence = `${label.label}: ${duration(label.total.before_ns)} → ` +
       `${duration(label.total.after_ns)}, ${label.changed}, ${label.words}`;
-    const rows = [["measured", `${label.changed}`], ...byTime(sides[1].parts).map((cause) => [cause.short,
-      `${duration(sides[0].parts[cause.name])} → ${duration(sides[1].parts[cause.name])}`, cause.colour])];
-    return { sentence, rows, file: label.label, markdown: markdownOfPair(sentence, ...sides) };
+    const { head, rows } = pairRows(...sides);
+    return { sentence, rows: [head, ...rows].map(([name, numbers, cause]) => [name, numbers, cause?.colour]),
+      file: label.label, markdown: markdownOfPair(sentence, ...sides) };
   });
   const redraw = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -129,11 +129,12 @@ function whatIsChosen() {
   const runs = label && DATA.runs[DATA.labels.indexOf(label)];
   const one = whole ? { ...whole, strip: pictureOf(whole.number).strip } :
     { ...side(selected.interval), strip: pictureOf(selected.interval)?.strip };
-  const rows = [["measured", duration(one.elapsed)], ...byTime(one.parts).map((cause) =>
-    [cause.short, duration(one.parts[cause.name]), cause.colour])];
-  return { sentence, rows, file: one.name, markdown: view.other === null ?
-    markdownOf({ ...one, sentence, fixes }) :
-    markdownOfPair(sentence, one, side(view.other)) };
+  const two = view.other === null ? null : side(view.other);
+  if (view.chosen) return sharedStretch(two ? `${one.name} and ${two.name}` : one.name);
+  const { head, rows } = two ? pairRows(one, two) : { head: null, rows: fallRows(one) };
+  return { sentence: two ? `${sentence} A: ${one.name}, B: ${two.name}` : sentence, file: one.name,
+    rows: (head ? [head, ...rows] : rows).map(([name, numbers, look]) => [name, numbers, look?.colour || look]),
+    markdown: two ? markdownOfPair(sentence, one, two) : markdownOf({ ...one, sentence, fixes }) };
 }
 
 function drawHeader() {

@@ -30,14 +30,15 @@ function textBar(strip, elapsed) {
     ((cell.get(column) || 0) > (cell.get(best) || 0) ? column : best)))).join("").trimEnd();
 }
 
-// `about`: {sentence, fixes, elapsed, parts, strip, name}.
-function markdownOf({ sentence, fixes, elapsed, parts, strip, name }) {
+// `about`: {sentence, fixes, elapsed, parts, strip, name, kind, beside}.
+function markdownOf({ sentence, fixes, elapsed, parts, strip, name, kind, beside }) {
   const lines = [`**${escaped(sentence)}**`, ""], drawn = textBar(strip, elapsed);
   if (drawn) lines.push("    " + drawn, "    0" + `${exactMicro(elapsed)} us`.padStart(CELLS - 1), "");
   lines.push("| | part | us | share |", "|---|---|--:|--:|");
   for (const cause of byTime(parts)) lines.push(`| ${cause.fill.trim()} | ${cause.short} | ` +
     `${exactMicro(parts[cause.name])} | ${percent(parts[cause.name] / Math.max(elapsed, 1))} |`);
   lines.push(`| | **measured** | **${exactMicro(elapsed)}** | |`, "");
+  if (beside) lines.push(besideSentence(kind, beside), "");
   for (const fix of fixes) {
     lines.push(`**${fix.purpose}:** ${escaped(fix.sentence)}`, "");
     if (fix.code) lines.push("    " + fix.code, "");
@@ -45,22 +46,70 @@ function markdownOf({ sentence, fixes, elapsed, parts, strip, name }) {
   return [...lines, escaped(`${name}; ${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
 }
 
+function besideSentence(kind, ns) {
+  const where = kind === "host" ? "in all, some of it while the CPU went on" : "on other streams";
+  return `Beside this sum kernels ran for ${exactMicro(ns)} us ${where}.`;
+}
+
 function byTime(parts) {
   return DATA.causes.filter(({ name }) => parts[name])
     .sort((p, q) => parts[q.name] - parts[p.name]);
 }
 
-// `before`, `after`: {name, elapsed, parts}.
+// A row of a table with both sides, ns.
+function pairLine(head, p, q) {
+  const signed = (ns) => (ns > 0 ? "+" : "") + exactMicro(ns).replace("-", "−");
+  return `| ${head} | ${exactMicro(p)} | ${exactMicro(q)} | ${signed(q - p)} |`;
+}
+
+const PAIR_HEAD = ["| part, us | A | B | B − A |", "|---|--:|--:|--:|"];
+
+// `before`, `after`: {name, elapsed, parts, kind, beside}.
 function markdownOfPair(sentence, before, after) {
   const both = Object.fromEntries(DATA.causes.map(({ name }) =>
     [name, Math.max(before.parts[name] || 0, after.parts[name] || 0)]));
-  const signed = (ns) => (ns > 0 ? "+" : "") + exactMicro(ns).replace("-", "−");
-  const row = (head, p, q) => `| ${head} | ${exactMicro(p)} | ${exactMicro(q)} | ${signed(q - p)} |`;
-  return [`**${escaped(sentence)}**`, "", `A: ${escaped(before.name)}, B: ${escaped(after.name)}`, "",
-    "| part, us | A | B | B − A |", "|---|--:|--:|--:|",
-    ...byTime(both).map(({ name, short }) => row(short, before.parts[name] || 0, after.parts[name] || 0)),
-    row("**measured**", before.elapsed, after.elapsed), "",
+  const beside = [before, after].flatMap((side, k) => (side.beside ?
+    [`${"AB"[k]}: ${besideSentence(side.kind, side.beside)}`, ""] : []));
+  return [`**${escaped(sentence)}**`, "", `A: ${escaped(before.name)}, B: ${escaped(after.name)}`, "", ...PAIR_HEAD,
+    ...byTime(both).map(({ name, short }) => pairLine(short, before.parts[name] || 0, after.parts[name] || 0)),
+    pairLine("**measured**", before.elapsed, after.elapsed), "", ...beside,
     escaped(`${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
+}
+
+// A chosen stretch (`stretch()`) of what is called `name`, in one picture or in both.
+function markdownOfStretch({ from, to, sides, items }, name) {
+  const length = to - from, [one, two] = sides.map((parts) => new Map(parts.map((part) => [part.name, part.ns])));
+  const names = [...new Set(sides.flat().map((part) => part.name))];
+  const table = two ? [...PAIR_HEAD, ...names.map((part) => pairLine(part, one.get(part) || 0, two.get(part) || 0)),
+    pairLine("**selected**", length, length)] :
+    ["| part | us | share |", "|---|--:|--:|", ...names.map((part) =>
+      `| ${part} | ${exactMicro(one.get(part))} | ${percent(one.get(part) / Math.max(length, 1))} |`),
+    `| **selected** | **${exactMicro(length)}** | |`];
+  const ran = items.length ? ["| in it | times | us |", "|---|--:|--:|", ...items.map((item) =>
+    `| ${escaped(item.name)} | ${item.count.toLocaleString("en")} | ${exactMicro(item.ns)} |`), ""] : [];
+  return [`**${escaped(stretchSaid({ from, to }, name))}**`, "", ...table, "", ...ran,
+    escaped(`${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
+}
+
+function stretchSaid({ from, to }, name) {
+  return `${name}: ${exactMicro(to - from)} us, from ${exactMicro(from)} to ${exactMicro(to)} us`;
+}
+
+// The same as rows of a drawing.
+function stretchRows({ from, to, sides }) {
+  const length = addends([to - from], to - from)[0];
+  if (sides.length > 1) {
+    const names = [...new Set(sides.flat().map((part) => part.name))];
+    const of = (k, name) => sides[k].find((part) => part.name === name) || { ns: 0 };
+    const text = (ns) => (ns / 1e3).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })
+      .replace("-", "−");
+    return [["selected, us", ["A", "B", "B − A"]], ...names.map((name) => {
+      const [p, q] = [of(0, name).ns, of(1, name).ns];
+      return [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], (of(0, name).colour || of(1, name).colour)];
+    }), ["selected", [text(to - from), text(to - from), text(0)]]];
+  }
+  const texts = addends(sides[0].map(({ ns }) => ns), to - from);
+  return [["selected", [length]], ...sides[0].map(({ name, colour }, i) => [name, [texts[i]], colour])];
 }
 
 // A sentence in lines of whole words.
@@ -73,7 +122,13 @@ function inLines(text, letters) {
   }, []);
 }
 
-// The sentence, the picture and the sum as one drawing that needs nothing else.
+function sharedStretch(name) {
+  const chosen = stretch();
+  return { sentence: stretchSaid(chosen, name), rows: stretchRows(chosen), file: name,
+    markdown: markdownOfStretch(chosen, name) };
+}
+
+// The sentence, the picture and the sum as one drawing that needs nothing else.  `rows`: [name, numbers, colour].
 function svgOf(sentence, rows) {
   const plot = $("lanes").querySelector("svg"), copy = plot.cloneNode(true);
   const names = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity",
@@ -90,15 +145,17 @@ function svgOf(sentence, rows) {
     svg("text", { x, y, fill: ink, "font-size": 13, "font-family": "sans-serif", ...more }, words);
   const defs = $("patterns").firstElementChild.cloneNode(true);
   plain($("patterns").firstElementChild, defs);
-  const sum = rows.flatMap(([name, value, colour], i) => [
+  const most = Math.max(...rows.map(([, numbers]) => numbers.length)), room = 170 + 100 * most;
+  const sum = rows.flatMap(([name, numbers, colour], i) => [
     colour ? svg("rect", { x: wide + 20, y: top + 22 * i + 10, width: 14, height: 12, fill: colour }) : "",
     text(wide + 40, top + 22 * i + 20, name),
-    text(wide + 290, top + 22 * i + 20, value, { "text-anchor": "end", "font-family": "monospace" })]);
+    numbers.map((number, k) => text(wide + room - 100 * (numbers.length - 1 - k), top + 22 * i + 20, number,
+      { "text-anchor": "end", "font-family": "monospace" }))]).flat();
   copy.setAttribute("y", top);
   const height = Math.max(top + tall, top + 22 * rows.length + 24) + 24;
-  const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: wide + 310, height,
-    viewBox: `0 0 ${wide + 310} ${height}` }, defs,
-  svg("rect", { width: wide + 310, height, fill: theme("--card") }),
+  const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: wide + room + 20, height,
+    viewBox: `0 0 ${wide + room + 20} ${height}` }, defs,
+  svg("rect", { width: wide + room + 20, height, fill: theme("--card") }),
   lines.map((line, i) => text(12, 24 + 22 * i, line, { "font-size": 17, "font-weight": 600 })),
   copy, sum.filter(Boolean),
   text(12, height - 8, `${DATA.title}; ${DATA.about}`, { "font-size": 11, fill: theme("--quiet") }));

@@ -18,26 +18,35 @@ function pairPicture(sides) {
     omitted: sides.flatMap(({ picture }) => picture.omitted) };
 }
 
-// `before`, `after`: {name, elapsed, parts}.  A row for each part of one of them; the last one is
-// the sum of all others.  One unit for all.
-function pairTable(before, after) {
+// `before`, `after`: {name, elapsed, parts, beside}.  {head, rows}: a row [name, [A, B, B − A], cause] for each
+// part of one of them, then their sum, then what ran beside.  One unit for all.
+function pairRows(before, after) {
   const present = DATA.causes.filter(({ name }) => before.parts[name] || after.parts[name]);
   const [unit, word] = Math.max(before.elapsed, after.elapsed) < 1e7 ? [1e3, "us"] : [1e6, "ms"];
   const places = { minimumFractionDigits: 2, maximumFractionDigits: 2 };
   const text = (ns) => (ns / unit).toLocaleString("en", places).replace("-", "−");
-  const row = (head, p, q) => make("tr", null, make("th", { scope: "row" }, head),
-    [text(p), text(q), (q > p ? "+" : "") + text(q - p)].map(
-      (cell) => make("td", { class: "number" }, cell)));
-  const rows = present.map((cause) => {
-    const mark = swatch(cause), [p, q] = [before, after].map(({ parts }) => parts[cause.name] || 0);
-    mark.classList.add("mark");
-    return row([mark, " ", cause.short], p, q);
-  });
+  const row = (name, p, q, cause = null) => [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], cause];
+  const rows = present.map((cause) => row(cause.short, ...[before, after].map(
+    ({ parts }) => parts[cause.name] || 0), cause));
+  rows.push(row("measured", before.elapsed, after.elapsed));
+  if (before.beside || after.beside) rows.push(row(besideWord(before), before.beside || 0, after.beside || 0));
+  return { head: [`part, ${word}`, ["A", "B", "B − A"]], rows };
+}
+
+function pairTable(before, after) {
+  const { head: [part, sides], rows } = pairRows(before, after);
+  const line = ([name, numbers, cause]) => {
+    const mark = cause ? swatch(cause) : null;
+    mark?.classList.add("mark");
+    return make("tr", { class: name === "measured" ? "whole" : null },
+      make("th", { scope: "row" }, mark, mark ? " " : null, name),
+      numbers.map((number) => make("td", { class: "number" }, number)));
+  };
   return make("table", { class: "pair-table" },
     make("caption", { class: "unseen" }, `Parts of ${before.name} and of ${after.name}`),
-    make("thead", null, make("tr", null, [`part, ${word}`, "A", "B", "B − A"].map((head, k) =>
+    make("thead", null, make("tr", null, [part, ...sides].map((head, k) =>
       make("th", { scope: "col", class: k ? "number" : null }, head)))),
-    make("tbody", null, rows, row(make("strong", null, "measured"), before.elapsed, after.elapsed)));
+    make("tbody", null, rows.map(line)));
 }
 
 // What a repetition is put beside, if nobody says so: the median one, else the slowest or the

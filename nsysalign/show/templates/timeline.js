@@ -196,12 +196,22 @@ function chooseStretch(range) {
   view.chosen = range;
   drawTimeline();
   if (!range) return fill($("selection"));
-  const [from, to] = range.map((at) => Math.round(at * 1e3)), { picture } = view;
-  fill($("selection"), make("strong", null, `selected ${duration(to - from)}`),
-    bandsOf(picture).map((band, k) => [
-      picture.bands ? make("p", { class: "quiet" }, "AB"[k]) : null,
-      sumList(partsBetween(band.picture, from, to), "Parts of the stretch")]),
-    sumList(itemsBetween(picture, from, to), "Operations and calls in it"));
+  const { from, to, sides, items } = stretch();
+  fill($("selection"), make("strong", null, `selected ${addends([to - from], to - from)[0]}`),
+    sides.map((parts, k) => {
+      const texts = addends(parts.map(({ ns }) => ns), to - from);
+      return [sides.length > 1 ? make("p", { class: "quiet" }, "AB"[k]) : null,
+        sumList(parts.map(({ name }, i) => [name, texts[i]]), "Parts of the stretch")];
+    }),
+    sumList(items.map(({ name, count, ns }) => [name, `×${count.toLocaleString("en")} ${duration(ns)}`]),
+      "Operations and calls in it"));
+}
+
+// What was chosen, added up: {from, to (ns), sides: the parts of the picture or of both, items}.
+function stretch() {
+  const [from, to] = view.chosen.map((at) => Math.round(at * 1e3));
+  return { from, to, sides: bandsOf(view.picture).map((band) => partsBetween(band.picture, from, to)),
+    items: itemsBetween(view.picture, from, to) };
 }
 
 function sumList(rows, name) {
@@ -214,7 +224,8 @@ function inside(lane, i, from, to) {
   return Math.min(to, lane.x[i] + lane.d[i]) - Math.max(from, lane.x[i]);
 }
 
-// The parts of a stretch: they add up to its length, with what lies before and behind the interval.
+// The parts of a stretch, [{name, ns, colour}]: they add up to its length, with what lies before and behind the
+// interval.
 function partsBetween(picture, from, to) {
   const sums = new Map(), add = (name, ns) => sums.set(name, (sums.get(name) || 0) + ns);
   const { strip } = picture;
@@ -231,10 +242,11 @@ function partsBetween(picture, from, to) {
       end = Math.max(end, b);
     }
   }
-  const rows = [...sums].sort((p, q) => q[1] - p[1]);
-  const rest = to - from - rows.reduce((sum, [, ns]) => sum + ns, 0);
-  if (rest > 0) rows.push([strip ? "outside the interval" : "GPU idle, or not drawn", rest]);
-  return rows.map(([name, ns]) => [name, duration(ns)]);
+  const colours = new Map(DATA.causes.map(({ short, colour }) => [short, colour]));
+  const rows = [...sums].sort((p, q) => q[1] - p[1]).map(([name, ns]) => ({ name, ns, colour: colours.get(name) }));
+  const rest = to - from - rows.reduce((sum, { ns }) => sum + ns, 0);
+  if (rest > 0) rows.push({ name: strip ? "outside the interval" : "GPU idle, or not drawn", ns: rest });
+  return rows;
 }
 
 // What ran and was called in a stretch, by name: how often, and how long.  It may overlap, so it
@@ -247,8 +259,8 @@ function itemsBetween(picture, from, to) {
       if (ns > 0) sums.set(name, [(sums.get(name)?.[0] || 0) + 1, (sums.get(name)?.[1] || 0) + ns]);
     });
   }
-  return [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8).map(([name, [n, ns]]) =>
-    [name, `×${n.toLocaleString("en")} ${duration(ns)}`]);
+  return [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8)
+    .map(([name, [count, ns]]) => ({ name, count, ns }));
 }
 
 // A record is an instant: a diamond on the lane of its stream.

@@ -1,8 +1,6 @@
 // From what the events read to what the kernel takes, cause by cause: the median interval of a
 // label as a waterfall.
 
-const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
-
 // [{cause, from, ns, down}]: each cause downwards from the largest, work of the stream last; the causes
 // of the picture, under its names.
 function fallSteps(label) {
@@ -41,25 +39,37 @@ function fallPiece(step, whole) {
 
 // Where kernels are no part of the time, or not all of them: what ran beside it.
 function meanwhile({ beside, kind }, whole) {
-  if (beside && kind !== "host") return fallRow("other streams", null, duration(beside),
+  if (beside && kind !== "host") return fallRow(besideWord({ kind }), null, duration(beside),
     "what was launched inside ran on other streams: no part of this sum");
-  return beside ? fallRow("meanwhile",
+  return beside ? fallRow(besideWord({ kind }),
     fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(beside, whole) }, whole), duration(beside),
     `kernels ran for ${duration(beside)} in all, some of it while the CPU went on`) :
     fallRow("kernels", null, "none");
 }
 
+// The steps that are printed, each with its text.
+function fallTexts(label) {
+  const steps = fallSteps(label), printed = addends(steps.map(({ ns }) => ns), label.elapsed);
+  return steps.map((step, i) => ({ ...step, text: (step.down ? "− " : "= ") + printed[i] }))
+    .filter(({ text }) => /[1-9]/.test(text));
+}
+
 function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
-  const steps = fallSteps(label), printed = addends(steps.map(({ ns }) => ns), label.elapsed);
-  const rows = steps.flatMap((step, i) => (/[1-9]/.test(printed[i]) ?
-    [fallRow(step.cause.short, fallPiece(step, whole), (step.down ? "− " : "= ") + printed[i],
-      `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`)] : []));
+  const rows = fallTexts(label).map((step) => fallRow(step.cause.short, fallPiece(step, whole), step.text,
+    `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
   if (!LAST_STEPS.some((name) => label.parts[name] > 0) || label.beside) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
     fallRow("measured", first, addends([label.elapsed], label.elapsed)[0], `what was measured, under ${DATA.recorder}`), rows);
+}
+
+// The same as rows of a drawing: [name, [number], colour].
+function fallRows(label) {
+  const rows = fallTexts(label).map(({ cause, text }) => [cause.short, [text], cause.colour]);
+  if (label.beside) rows.push([besideWord(label), [duration(label.beside)]]);
+  return [["measured", addends([label.elapsed], label.elapsed)], ...rows];
 }
 
 // An interval by the other clocks that its trace has: the span of its operations, and their sum.
