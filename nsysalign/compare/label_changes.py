@@ -12,7 +12,9 @@ import numpy as np
 from nsysalign.causes import CAUSES
 from nsysalign.compare.bootstrap import change
 from nsysalign.explain.case import shown_groups
+from nsysalign.explain.finding import SEVERITIES
 from nsysalign.explain.sentences import kind_names
+from nsysalign.explain.verdict import WRONG
 from nsysalign.label import SLOW, Group, Label
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
@@ -83,6 +85,14 @@ class LabelChange:
     library: bool
 
 
+class WrongTiming(NamedTuple):
+    """A timing that is not what is meant, so that its change is no change of it."""
+
+    sides: str  # "A", "B" or "A and B"
+    label: str
+    sentence: str
+
+
 @dataclass(frozen=True)
 class Comparison:
     before: str  # what the sides are called
@@ -94,6 +104,8 @@ class Comparison:
     confounders: tuple[str, ...]  # differences of the recordings that alone change times
     remarks: tuple[str, ...]  # what else differs
     missing: tuple[str, ...] = ()  # those of `only_before` that the user's own code measured
+    same_recording: bool = False  # both are one recording: nothing can have changed
+    wrong: tuple[WrongTiming, ...] = ()
 
     def count(self, verdict: str) -> int:
         return sum(label.verdict == verdict for label in self.labels)
@@ -136,7 +148,42 @@ def compare(
         confounders=tuple(confounders),
         remarks=tuple(remarks),
         missing=tuple(label for label in only_before if not library[label]),
+        same_recording=_same_recording(before, after),
+        wrong=_wrong(before, after),
     )
+
+
+def _same_recording(before: Analysis, after: Analysis) -> bool:
+    """Whether both have the same intervals at the same times: two runs never do."""
+    columns = ["name", "pid", "start_ns", "elapsed_ns"]
+    same_start = before.trace.session_start_utc_ns == after.trace.session_start_utc_ns
+    one, two = (side.intervals[columns].reset_index(drop=True) for side in (before, after))
+    return same_start and len(one) > 0 and one.equals(two)
+
+
+def _wrong(before: Analysis, after: Analysis) -> tuple[WrongTiming, ...]:
+    """The wrong timings of both sides (one for each label that is not a library's), those of A first."""
+    one, two = map(_wrong_of, (before, after))
+    found = [
+        WrongTiming("A and B" if two.get(label) == sentence else "A", label, sentence)
+        for label, sentence in one.items()
+    ]
+    found += [
+        WrongTiming("B", label, sentence)
+        for label, sentence in two.items()
+        if one.get(label) != sentence
+    ]
+    return tuple(found)
+
+
+def _wrong_of(analysis: Analysis) -> dict[str, str]:
+    """Label -> the sentence that says what is wrong with its timings."""
+    findings, labels = analysis.findings, analysis.labels
+    rows = findings[findings["verdict"] == WRONG]
+    rows = rows[~rows["label"].isin(labels.loc[labels["library"].astype(bool), "label"])]
+    rows = rows.sort_values("severity", key=lambda s: s.map(SEVERITIES.index), kind="stable")
+    rows = rows.drop_duplicates("label")
+    return dict(zip(rows["label"].tolist(), rows["title"].tolist(), strict=True))
 
 
 def _changed(

@@ -71,11 +71,19 @@ def summary(comparison: Comparison) -> str:
             f"The two were recorded differently, which alone changes times: {both} in both, none "
             "judged. Record both alike, or judge all the same with --anyway."
         )
+    if comparison.same_recording:
+        return f"The two are the same recording: nothing can have changed in {both}."
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
     return (
         f"Of {both} in both: "
         f"{', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
     )
+
+
+def wrong(comparison: Comparison) -> list[str]:
+    """Return a sentence for each wrong timing, with the side or sides on which it is wrong: a change of it is no
+    change of what is meant."""
+    return [f"{sides}: {safe_text(sentence)}" for sides, _, sentence in comparison.wrong]
 
 
 def method(comparison: Comparison) -> str:
@@ -139,7 +147,7 @@ _LOOKS = {
     "same": ("= same", "dim"),
     "different": ("≠", ""),
 }
-_MOST_NAMES = 12
+_MOST_NAMES, _MOST_WRONG = 12, 6
 
 
 def render(comparison: Comparison, console: Console, page: str = "") -> None:
@@ -158,6 +166,12 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
     for confounder in comparison.confounders:
         console.print(Text(f"! {safe_text(confounder)}", "bold yellow"))
     console.print(Text(summary(comparison)))
+    said = wrong(comparison)
+    for sentence in said[:_MOST_WRONG]:
+        console.print(Text(f"✖ {sentence}", "bold red"))
+    if said[_MOST_WRONG:]:
+        more = plural(len(said) - _MOST_WRONG, "more wrong timing")
+        console.print(Text(f"✖ {more}", "bold red"))
     if comparison.labels:
         console.print()
         _table(comparison, console)

@@ -51,6 +51,7 @@ def write(
         "summary": screen.summary(comparison),
         "method": screen.method(comparison),
         "confounders": comparison.confounders,
+        "wrong": screen.wrong(comparison),
         "remarks": comparison.remarks,
         "only": [comparison.only_before, comparison.only_after],
         "about": f"A: {described(before)}, B: {described(after)}",

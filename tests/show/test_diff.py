@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from browsing import quiet, until
-from handmade import CASES, bad, build
+from handmade import CASES, FINDING, bad, build
 from rich.console import Console
 
 from nsysalign.compare.label_changes import compare
@@ -78,6 +78,39 @@ def test_a_run_is_the_same_as_itself_however_its_timings_vary():
     # fewer than all of them are no longer the same ones
     fewer = build([("t1", "event", "a.py:1", False, runs[:5])])
     assert [label.verdict for label in compare(varied, fewer).labels] == ["unclear"]
+
+
+def test_the_same_recording_is_called_that():
+    """The same numbers at other times are another one."""
+    one, two = twelve(1), twelve(1)
+    later = two.intervals.assign(start_ns=two.intervals["start_ns"] + 1_000)
+    assert "The two are the same recording: nothing can have changed in 4 labels." in shown(
+        compare(one, two), 100
+    )
+    text = shown(compare(one, replace(two, intervals=later)), 100)
+    assert "the same recording" not in text and "4 same" in text
+
+
+def test_wrong_timings_are_named_with_their_side(tmp_path):
+    """Once for both sides where they are wrong alike; not those of libraries."""
+
+    def wrong(label):
+        return {
+            **FINDING,
+            "severity": "error",
+            "label": label,
+            "title": f"{label} times the launching",
+        }
+
+    before = build(findings=[wrong("t1"), wrong("do_bench")])
+    after = build(findings=[wrong("t1"), wrong("t2")])
+    comparison = compare(before, after)
+    lines = ["✖ A and B: t1 times the launching", "✖ B: t2 times the launching"]
+    assert [line.strip() for line in shown(comparison, 100).splitlines() if "✖" in line] == lines
+    page.write(comparison, before, after, tmp_path / "diff.html")
+    assert '"wrong":["A and B: t1 times the launching","B: t2 times the launching"]' in (
+        tmp_path / "diff.html"
+    ).read_text("utf-8")
 
 
 LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.lastChild.textContent)"

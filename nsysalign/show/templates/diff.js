@@ -79,7 +79,8 @@ function start() {
   fill($("environment"), DATA.sides.map(({ name, about }, k) => make("div", null,
     make("dt", null, "AB"[k]), make("dd", null, `${name} (${about})`))));
   const items = (texts) => texts.map((text) => make("li", null, text));
-  fill($("confounders"), DATA.confounders.map((text) => make("li", { class: "warning look" }, "! " + text)));
+  fill($("confounders"), DATA.confounders.map((text) => make("li", { class: "warning look" }, "! " + text)),
+    DATA.wrong.map((text) => make("li", { class: "error look" }, "✖ " + text)));
   fill($("remarks"), items(DATA.remarks));
   $("method").textContent = DATA.method;
   fill($("only-list"), DATA.only.map((names, k) => (names.length ? make("p", null,
