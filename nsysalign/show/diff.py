@@ -111,9 +111,10 @@ def changed(label: LabelChange) -> str:
 
 def between(label: LabelChange) -> str:
     """The bounds relative to the time before: "-80.1 to -70.3 %"; '' where too few intervals make
-    none."""
+    none, or both sides are identical."""
     total = label.total
-    if not total.before_ns or label.reason == "too few":
+    identical = total.low_ns == total.high_ns == 0
+    if not total.before_ns or label.reason == "too few" or identical:
         return ""
     return change_between(total.low_ns / total.before_ns, total.high_ns / total.before_ns)
 

@@ -89,6 +89,7 @@ def test_the_same_recording_is_called_that():
     )
     text = shown(compare(one, replace(two, intervals=later)), 100)
     assert "the same recording" not in text and "4 same" in text
+    assert " to " not in text.partition("\n\n")[2].partition("Times are")[0]  # no bounds of nothing
 
 
 def test_wrong_timings_are_named_with_their_side(tmp_path):
