@@ -41,15 +41,23 @@ function drawFound() {
     $("found").hidden = true;
   };
   const link = (text, onclick) => make("button", { type: "button", class: "link", onclick }, text);
+  const times = (n) => ` ×${n.toLocaleString("en")} `;
   const row = ({ name, count, places, beside }) => {
     const own = new Set(places.map(([label]) => label));
     const others = beside ?? DATA.labels.filter((label) => !own.has(label.label) &&
       drawnIn(label, name).length).map((label) => label.label);
+    // what is chosen first, then where else it runs: counts of the whole run
+    const [, here = 0] = places.find(([label]) => label === selected.label) || [];
+    const elsewhere = places.filter(([label]) => label !== selected.label);
+    const listed = elsewhere.slice(0, MOST_PLACES);
     return make("li", null,
-      make("code", { title: name }, cut(name, 64)), ` ×${count.toLocaleString("en")} `,
-      places.length ? ["in ", places.slice(0, MOST_PLACES).map(([place, n]) => [link(cut(place, 40),
-        () => open(name, place)), n === count ? " " : ` ×${n.toLocaleString("en")} `])] : null,
-      places.length > MOST_PLACES ? `and ${places.length - MOST_PLACES} more ` : null,
+      make("code", { title: name }, cut(name, 64)), times(count),
+      here ? ["here", times(here)] : null,
+      here && count > here ? make("strong", null, `×${(count - here).toLocaleString("en")} elsewhere `) : null,
+      elsewhere.length ? ["in ", listed.map(([place, n]) => [link(cut(place, 40), () => open(name, place)),
+        times(n)])] : null,
+      elsewhere.length > listed.length ? `and ${elsewhere.length - listed.length} more ` : null,
+      here && count > here && !elsewhere.length ? make("span", { class: "quiet" }, "in no label ") : null,
       others.length ? ["beside, on another stream: ", others.slice(0, MOST_PLACES).map((place) => [
         link(cut(place, 40), () => open(name, place)), " "])] : null,
       places.length || others.length ? null : [make("span", { class: "quiet" }, "in no label's picture "),
