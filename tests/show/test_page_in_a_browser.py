@@ -511,6 +511,16 @@ def test_a_labels_row_is_whole_at_every_width(driver, tmp_path, finding, width):
             " && getComputedStyle(e).textOverflow !== 'ellipsis').map(e => e.outerHTML)"
         )
         assert cut == []
+        # so are the sum of what is selected and the legend
+        driver.execute_script("choose('t2', null, false); chooseStretch([10, 50])")
+        inside = (
+            "[...document.querySelectorAll('#selection div > *, #selection strong, #legend li, #label-fall *')]"
+            ".filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth"
+            " || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== 'inline')).map(e => e.outerHTML)"
+        )
+        assert (
+            driver.execute_script(f"return $('selection').innerText.length > 60 && {inside}") == []
+        )
         beside = "[...document.querySelectorAll('#rows li > *')].filter(e => e.getBoundingClientRect().right > document.querySelector('#rows').getBoundingClientRect().right + 1).length"
         assert driver.execute_script(f"return {beside}") == 0
         words = driver.execute_script("return document.querySelector('#rows li').innerText")

@@ -109,7 +109,8 @@ function stretchRows({ from, to, sides }) {
     }), ["selected", [text(to - from), text(to - from), text(0)]]];
   }
   const texts = addends(sides[0].map(({ ns }) => ns), to - from);
-  return [["selected", [length]], ...sides[0].map(({ name, colour }, i) => [name, [texts[i]], colour])];
+  return [["selected", [length]], ...sides[0].map(({ name, colour }, i) => [name, [texts[i]], colour])
+    .filter(([, [text]]) => /[1-9]/.test(text))];
 }
 
 // A sentence in lines of whole words.

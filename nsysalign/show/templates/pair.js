@@ -27,7 +27,7 @@ function pairRows(before, after) {
   const text = (ns) => (ns / unit).toLocaleString("en", places).replace("-", "−");
   const row = (name, p, q, cause = null) => [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], cause];
   const rows = present.map((cause) => row(cause.short, ...[before, after].map(
-    ({ parts }) => parts[cause.name] || 0), cause));
+    ({ parts }) => parts[cause.name] || 0), cause)).filter(([, numbers]) => /[1-9]/.test(numbers.join()));
   rows.push(row("measured", before.elapsed, after.elapsed));
   if (before.beside || after.beside) rows.push(row(besideWord(before), before.beside || 0, after.beside || 0));
   return { head: [`part, ${word}`, ["A", "B", "B − A"]], rows };

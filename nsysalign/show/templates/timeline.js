@@ -201,7 +201,8 @@ function chooseStretch(range) {
     sides.map((parts, k) => {
       const texts = addends(parts.map(({ ns }) => ns), to - from);
       return [sides.length > 1 ? make("p", { class: "quiet" }, "AB"[k]) : null,
-        sumList(parts.map(({ name }, i) => [name, texts[i]]), "Parts of the stretch")];
+        sumList(parts.map(({ name }, i) => [name, texts[i]]).filter(([, text]) => /[1-9]/.test(text)),
+          "Parts of the stretch")];
     }),
     sumList(items.map(({ name, count, ns }) => [name, `×${count.toLocaleString("en")} ${duration(ns)}`]),
       "Operations and calls in it"));
