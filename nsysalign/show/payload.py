@@ -272,7 +272,6 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
         "error": row.error_ns,
         "parts": row.parts_ns,
         "kind": row.kind,
-        "ran": row.gpu_ns,
         "beside": row.beside_ns,
         "median": float(np.median(elapsed)),
         "std": float(elapsed.std(ddof=1)) if len(elapsed) > 1 else None,
@@ -344,7 +343,6 @@ def _group(group: Row) -> dict[str, Any]:
         "total": group.total_ns,
         "elapsed": group.elapsed_ns,
         "parts": group.parts_ns,
-        "ran": group.gpu_ns,
         "beside": group.beside_ns,
     }
 

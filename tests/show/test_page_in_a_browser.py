@@ -393,6 +393,8 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(page):
     both = timer.replace("kernel: 0", "kernel: 2000")
     assert page(f"{cell}({both})") == "2.00 (2.24)"
     assert page(f"waterfall({both}).lastChild.textContent") == "meanwhile2.24 us"
+    assert page(f"kernelsOf({timer})") == "2.24 us beside it"
+    assert page(f"kernelsOf({both})") == "kernels 2.00 us (2.24 us)"
 
 
 def test_a_link_carries_what_is_seen_and_arrives(page):

@@ -66,13 +66,15 @@ function narrow() {
 }
 
 // Whether a label's row lies on several lines: the twin of a width in report.css.
+const STACKED = matchMedia("screen and (max-width: 1050px)");
+
 function stacked() {
-  return matchMedia("(max-width: 1050px)").matches;
+  return STACKED.matches;
 }
 
 // Draws again when that changes: names and bars are cut to their room.
 function whenStacked(draw) {
-  matchMedia("(max-width: 1050px)").addEventListener("change", draw);
+  STACKED.addEventListener("change", draw);
 }
 
 // The least width of a bar in a label's row.

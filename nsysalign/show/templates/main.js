@@ -24,8 +24,7 @@ function chooseWhole(number, range, show) {
   $("timeline-head").textContent = "The run";
   $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to ` +
     `the last, under ${DATA.recorder}.${DATA.labels.length ? " Click an interval to open it." : ""}`;
-  fill($("label-fall"), waterfall({ label: run.name, elapsed: run.elapsed, parts: run.parts,
-    ran: 0 }));
+  fill($("label-fall"), waterfall({ label: run.name, elapsed: run.elapsed, parts: run.parts }));
   drawLanes();
   if (!first || show) remember(show);
   if (show) bringChosen();

@@ -30,6 +30,13 @@ function drawRows() {
   fill($("screen-remarks"), remarks.map((text) => make("li", null, text)));
 }
 
+// How long kernels are part of a time, and how long they ran beside it: the terminal's column.
+function kernelsOf({ parts, beside }) {
+  const own = parts.kernel + parts.graph;
+  if (!own) return beside ? `${duration(beside)} beside it` : "no kernels";
+  return `kernels ${duration(own)}` + (beside ? ` (${duration(beside)})` : "");
+}
+
 function labelRow(row, name) {
   const look = LOOK_OF[row.sign] || "reading";
   const open = () => choose(row.label, null, true);
@@ -38,8 +45,7 @@ function labelRow(row, name) {
     make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
     budgetBar(row, row.elapsed || 1, roomOfBar()),
     make("span", { class: "value", title: row.beside ? "beside it: on other streams, or while the CPU went on" : null },
-      duration(row.elapsed), make("span", { class: "quiet" }, row.ran ? ` kernels ${duration(row.ran)}` :
-        row.beside ? ` ${duration(row.beside)} beside it` : " no kernels")),
+      duration(row.elapsed), make("span", { class: "quiet" }, " " + kernelsOf(row))),
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
@@ -60,7 +66,7 @@ function groupRow(row, group, kind) {
       onclick: () => choose(row.label, group.interval, true) }, "\u2003" + group.name),
     budgetBar(group, group.elapsed || 1, roomOfBar()),
     make("span", { class: "value" }, duration(group.elapsed),
-      make("span", { class: "quiet" }, group.ran ? ` kernels ${duration(group.ran)}` : " no kernels")),
+      make("span", { class: "quiet" }, " " + kernelsOf(group))),
     make("span", { class: `words ${look} look` }, group.words),
     make("span", { class: "value saving" }, `${duration(group.total)} in all`));
   Object.assign(item.dataset, { label: row.label, kind });
