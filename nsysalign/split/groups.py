@@ -385,48 +385,107 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
 def _best_cut(times: np.ndarray, total: int) -> int:
     """Return how many of the lengths lie on the faster side of the best cut, 0 if no cut is good.
 
-        lengths   x xx xxx x x            |        xx x xxxx xx
-                       near  low         cut     high   far             faster, slower: the medians
-
-    A cut is good if the medians of its sides are far apart, the gap between the sides is wider than
-    noise would explain, and what deviates takes enough of the time.
-
     times: lengths (ns), rising, all positive
     total: the time (ns) of the label without first calls
+
+    lengths 10, 10, 10, 11, 20, 20, 21 us: 4      lengths 10, 11, 12, ..., 19, 20 us: 0
+
+    Every cut between two neighbouring lengths is tried.  It is good if the medians of its two sides are
+    far apart, the gap between the sides is wider than noise would explain, and what deviates takes enough
+    of the time.  All arrays below have a value per cut.
     """
-    n = len(times)
-    c = np.arange(1, n)  # all places to cut: c intervals lie before the cut, n - c behind it
+    count = len(times)
+    before = np.arange(1, count)  # how many lengths lie before the cut
+    cuts = _sides_of_cuts(times, before)
+    deviating_ns = _deviating_ns(times, before, cuts)
+    smaller_side = np.minimum(before, count - before)
 
-    def length(place: np.ndarray) -> np.ndarray:
-        """Return the lengths at places in the sorted order, interpolated between two intervals, so
-        that one interval more or less changes them little."""
-        return np.interp(place, np.arange(n), times)
-
-    # the ends of the gap: the 90 % quantile of the faster side, the 10 % quantile of the slower one
-    low = length(c - 1 - np.maximum(c / 10 - 0.5, 0))
-    high = length(c + np.maximum((n - c) / 10 - 0.5, 0))
-    faster, slower = length((c - 1) / 2), length((c + n - 1) / 2)
-    # what deviates: by how much the slower side exceeds the faster one's median, or the faster side
-    # falls short of the slower one's median, whichever is less
-    sum_before = np.cumsum(times)[:-1]
-    sum_behind = times.sum() - sum_before
-    deviates = np.minimum(sum_behind - (n - c) * faster, c * slower - sum_before)
-    # by which ratio each side spreads where it faces the cut: from its 60 % (40 %) quantile on
-    near = length(np.maximum(np.minimum(0.6 * (c - 1) - 0.5, c - 4), 0))
-    far = length(np.minimum(np.maximum(c + 0.4 * (n - c - 1) + 0.5, c + 3), n - 1))
-    spread_before = np.where(c >= RARE * n, low / near, 1)
-    spread_behind = np.where(n - c >= RARE * n, far / high, 1)
-    spread = np.maximum(spread_before, spread_behind)
-    far_apart = (slower / faster >= RATIO) & (slower - faster >= APART_NS)
-    wide = (high / low >= GAP) & (high / low > spread ** (WIDER + WIDER_FEW / n))
-    enough = deviates >= _least_share(np.minimum(c, n - c), n) * total
-    good = far_apart & wide & enough
+    medians_apart = cuts.slower_ns - cuts.faster_ns >= APART_NS
+    medians_apart &= cuts.slower_ns / cuts.faster_ns >= RATIO
+    gap = cuts.gap_end_ns / cuts.gap_begin_ns
+    wide = (gap >= GAP) & (gap > cuts.spread ** (WIDER + WIDER_FEW / count))
+    enough = deviating_ns >= _least_share(smaller_side, count) * total
+    good = medians_apart & wide & enough
     if not good.any():
         return 0
-    # the best cut has the widest gap that explains most
-    gap = np.log(high / low) + np.log(times[c] / times[c - 1])
-    score = np.where(good, gap + np.log(np.maximum(deviates, 1)), -np.inf)
-    return int(c[np.argmax(score)])
+    # the best cut has the widest gap, between its sides and between the two lengths beside it, and
+    # explains most time
+    step = times[1:] / times[:-1]
+    score = np.log(gap) + np.log(step) + np.log(np.maximum(deviating_ns, 1))
+    return int(before[np.argmax(np.where(good, score, -np.inf))])
+
+
+class _Cuts(NamedTuple):
+    """What lies on the two sides of each cut of sorted lengths: arrays with a value per cut.
+
+    lengths   x   x x x x x            |        x x x x x x   x
+                  |       |           cut       |     |
+               faster   gap begins      gap ends    slower
+
+    faster_ns, slower_ns:     the medians of the two sides
+    gap_begin_ns, gap_end_ns: the 90 % quantile of the faster side, the 10 % quantile of the slower one
+    spread:                   the ratio by which a side spreads where it faces the cut (1: not at all),
+                              of the side that spreads more
+    """
+
+    faster_ns: np.ndarray
+    slower_ns: np.ndarray
+    gap_begin_ns: np.ndarray
+    gap_end_ns: np.ndarray
+    spread: np.ndarray
+
+
+def _sides_of_cuts(times: np.ndarray, before: np.ndarray) -> _Cuts:
+    """Return what lies on the two sides of each cut.
+
+    times:  lengths (ns), rising
+    before: per cut, how many lengths lie before it
+    """
+    count = len(times)
+    behind = count - before
+    last_before = before - 1  # positions of the two lengths beside the cut
+    first_behind = before
+
+    def length_at(position: np.ndarray) -> np.ndarray:
+        """Return the lengths at positions in the sorted order; at 2.5 the mean of those at 2 and 3, so
+        that one interval more or less changes little."""
+        return np.interp(position, np.arange(count), times)
+
+    gap_begin = length_at(last_before - np.maximum(before / 10 - 0.5, 0))
+    gap_end = length_at(first_behind + np.maximum(behind / 10 - 0.5, 0))
+    # a side spreads from its inner quantile (60 % of the faster side, 40 % of the slower one), which
+    # is at least three lengths away from the cut, to the gap; a rare side is too small to tell
+    inner_before = np.minimum(0.6 * last_before - 0.5, last_before - 3)
+    inner_behind = np.maximum(first_behind + 0.4 * (behind - 1) + 0.5, first_behind + 3)
+    spread_before = gap_begin / length_at(np.maximum(inner_before, 0))
+    spread_behind = length_at(np.minimum(inner_behind, count - 1)) / gap_end
+    spread_before[before < RARE * count] = 1
+    spread_behind[behind < RARE * count] = 1
+    return _Cuts(
+        faster_ns=length_at(last_before / 2),
+        slower_ns=length_at((first_behind + count - 1) / 2),
+        gap_begin_ns=gap_begin,
+        gap_end_ns=gap_end,
+        spread=np.maximum(spread_before, spread_behind),
+    )
+
+
+def _deviating_ns(times: np.ndarray, before: np.ndarray, cuts: _Cuts) -> np.ndarray:
+    """Return, per cut, how much time (ns) it explains: by how much the slower side exceeds the faster
+    one's median, or the faster side falls short of the slower one's median, whichever is less.
+
+    times:  lengths (ns), rising
+    before: per cut, how many lengths lie before it
+
+    lengths 10, 10, 10 | 30 us: the slower side exceeds 10 us by 20 us, the faster side falls short of
+    30 us by 60 us: 20 us
+    """
+    behind = len(times) - before
+    sum_before = np.cumsum(times)[:-1]
+    sum_behind = times.sum() - sum_before
+    excess = sum_behind - behind * cuts.faster_ns
+    shortfall = before * cuts.slower_ns - sum_before
+    return np.minimum(excess, shortfall)
 
 
 def _least_share(smaller: np.ndarray, count: int) -> np.ndarray:
