@@ -45,6 +45,7 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.place.lag import compared_pairs
+from nsysalign.split.details import Details
 from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
     busy_inside,
@@ -57,7 +58,6 @@ from nsysalign.split.order import StreamOrder
 from nsysalign.split.pieces import (
     REF_KINDS,
     WORK,
-    Details,
     Pieces,
     Segments,
     Spans,
@@ -223,9 +223,11 @@ class _Partition:
 
     def _add_lane(self, lane: int, windows: np.ndarray) -> None:
         """Add the shared part of these windows of one lane, from their starts to their tails."""
-        measured = _SpansByStart(windows, self.places[0].start, self.tails[0])
-        sums = RunningSums(self.explainer, lane, windows, self.totals)
-        for pieces in sums.between([place.start for place in self.places], self.tails):
+        starts = [place.start for place in self.places]
+        sums = RunningSums(windows, starts, self.tails, self.totals)
+        measured = _SpansByStart(windows, starts[0], self.tails[0])
+        for pieces in _explained(self.explainer, lane, sums.low, sums.high):
+            sums.add(pieces)
             spans = measured.touched(pieces.start[0], pieces.end[-1])
             first = np.searchsorted(pieces.end, spans.start, side="right")
             last = np.searchsorted(pieces.start, spans.end)
@@ -295,72 +297,63 @@ class _Partition:
 
 
 class RunningSums:
-    """Adds up how much of each cause lies between two times of one lane: the running sum up to the
-    second time minus the running sum up to the first.
+    """Adds up how much of each cause lies between the start and the end of each window of a lane.
 
-        lane     KKKK  gap  KKKK   gap   KKKK  gap  KKKK
-        batches  [1                )[2                 )[3          explained one after the other
-        window        [start                end)
+    lane                   KKKK    KKKK    KKKK    KKKK          10 us a letter
+    window                        [start     end)
+    kernels up to here             40        80                  80 - 40 = 40 us of kernels in the window
 
-    The lane is explained as a window sees it that no record closes.
-
-    windows: the numbers of the windows on this lane
-    totals:  ns by place of the windows, each int64 (all windows, causes); sums are added to these
+    The pieces of the lane are added once (`add`), from left to right, however many windows share them.
+    Where the start of a window is passed, the sums up to it are subtracted from the window's total; where
+    its end is passed, the sums up to it are added.
     """
 
     def __init__(
         self,
-        explainer: Explainer,
-        lane: int,
         windows: np.ndarray,
+        starts: Sequence[np.ndarray],
+        ends: Sequence[np.ndarray],
         totals: Sequence[np.ndarray],
     ) -> None:
-        self.explainer = explainer
-        self.lane = lane
-        self.windows = windows
-        self.totals = totals
-        #: How much of each cause lies before the batch.
-        self.before_batch = np.zeros(len(CAUSES), np.int64)
-
-    def between(self, starts: Sequence[np.ndarray], ends: Sequence[np.ndarray]) -> Iterator[Pieces]:
-        """Add what lies between start and end of each window to the totals, and yield the pieces of each batch.
-
-        Only one batch is in memory at a time.
-
-        starts, ends: by place, the times (ns) of all windows; only those of this lane's windows are read
-
-        The sum between two times is the running sum up to the end less that up to the start: each of them is read in the
-        batch in which it lies.
+        """windows: the numbers of the windows on the lane
+        starts, ends: by place, the times (ns) of all windows; only those of `windows` are read
+        totals: by place, ns of each cause, int64 (all windows, causes); what is found is added to these
         """
-        # subtract the running sum at the start, add the one at the end
-        readings = []
-        for total, start, end in zip(self.totals, starts, ends, strict=True):
-            readings.append(_Reading(self.windows, start, total, sign=-1))
-            readings.append(_Reading(self.windows, end, total, sign=1))
-        low = min(reading.time[0] for reading in readings)
-        high = max(reading.time[-1] for reading in readings)
-        for pieces in _explained(self.explainer, self.lane, low, high):
-            during = [reading.during(pieces.start[0], pieces.end[-1]) for reading in readings]
-            times = [reading.time[rows] for reading, rows in zip(readings, during, strict=True)]
-            sums = self._before(pieces, np.concatenate(times))
-            for reading, rows in zip(readings, during, strict=True):
-                count = rows.stop - rows.start
-                reading.total[reading.window[rows]] += reading.sign * sums[:count]
-                sums = sums[count:]
-            yield pieces
+        self._readings = list[_Reading]()
+        for start, end, total in zip(starts, ends, totals, strict=True):
+            self._readings.append(_Reading(windows, start, total, sign=-1))
+            self._readings.append(_Reading(windows, end, total, sign=1))
+        #: The first and the last time (ns) at which sums are read.
+        self.low = min(reading.time[0] for reading in self._readings)
+        self.high = max(reading.time[-1] for reading in self._readings)
+        #: How much (ns) of each cause lies before the next pieces.
+        self._before = np.zeros(len(CAUSES), np.int64)
 
-    def _before(self, pieces: Pieces, times: np.ndarray) -> np.ndarray:
+    def add(self, pieces: Pieces) -> None:
+        """Add pieces, which follow those added before, and read the sums at all times that they cover.
+
+        pieces: of one stretch of the lane: sorted by time, each begins where the one before it ended
+        """
+        covers = [reading.during(pieces.start[0], pieces.end[-1]) for reading in self._readings]
+        # the sums at all these times at once: first those of the first reading, then of the second, ...
+        times = [reading.time[rows] for reading, rows in zip(self._readings, covers, strict=True)]
+        sums = self._up_to(pieces, np.concatenate(times))
+        for reading, rows in zip(self._readings, covers, strict=True):
+            count = rows.stop - rows.start
+            reading.total[reading.window[rows]] += reading.sign * sums[:count]
+            sums = sums[count:]
+        np.add.at(self._before, pieces.cause, pieces.end - pieces.start)
+
+    def _up_to(self, pieces: Pieces, times: np.ndarray) -> np.ndarray:
         """Return how much (ns) of each cause lies before each time: int64 (times, causes).
 
-        pieces: the batch that all the times lie in; `before_batch` then moves on to its end
+        pieces: those that cover all the times; the ones before them are in `_before`
         """
-        before = np.tile(self.before_batch, (len(times), 1))
+        sums = np.tile(self._before, (len(times), 1))
         for cause in distinct(pieces.cause).tolist():
             rows = np.flatnonzero(pieces.cause == cause)
-            start, end = pieces.start[rows], pieces.end[rows]
-            before[:, cause] += covered(start, end, times)
-            self.before_batch[cause] += (end - start).sum()
-        return before
+            sums[:, cause] += covered(pieces.start[rows], pieces.end[rows], times)
+        return sums
 
 
 class _Reading:
@@ -374,6 +367,7 @@ class _Reading:
     def __init__(
         self, windows: np.ndarray, edge: np.ndarray, total: np.ndarray, *, sign: int
     ) -> None:
+        """edge: the start or the end (ns) of every window; only those of `windows` are read"""
         order = np.argsort(edge[windows])
         self.window = windows[order]
         self.time = edge[self.window]
@@ -387,25 +381,29 @@ class _Reading:
 
 
 class _SpansByStart:
-    """Spans of windows, which are asked for from left to right.
+    """Finds the windows that touch each of several stretches of time, which come from left to right.
 
-    coming: all windows by start; open: those that had begun by the last stretch asked for
+    stretches   [1         )[2          )[3         )
+    window 0       [    )                              touches 1
+    window 1           [         )                     touches 1 and 2
     """
 
     def __init__(self, windows: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        """windows: the windows to find; start, end: times (ns) of every window there is"""
         self.start = start
         self.end = end
-        self.coming = windows[np.argsort(start[windows], kind="stable")]
+        self.by_start = windows[np.argsort(start[windows], kind="stable")]
+        #: Those that had begun by the end of the last stretch, and touched it.
         self.open = windows[:0]
 
     def touched(self, low: int, high: int) -> Spans:
-        """Return the spans that touch the stretch from `low` to `high`.
+        """Return the whole windows that touch the stretch from `low` to `high` (ns), as spans.
 
-        `low` is where the stretch before, the last one that was asked for, ended.
+        low: where the stretch that was asked for before ended
         """
-        first, stop = np.searchsorted(self.start[self.coming], [low, high])
-        lasting = self.open[self.end[self.open] > low]
-        self.open = np.append(lasting, self.coming[first:stop])
+        first, stop = np.searchsorted(self.start[self.by_start], [low, high])
+        still_open = self.open[self.end[self.open] > low]
+        self.open = np.append(still_open, self.by_start[first:stop])
         return Spans(self.open, self.start[self.open], self.end[self.open])
 
 
