@@ -290,39 +290,50 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     """
     lasting = np.flatnonzero(end > start)
     start, end, name = start[lasting], end[lasting], name[lasting]
-    if not len(start):
-        return Blocks(start, end, name)
-    end = _hidden_ends(start, end)
-    # the edges: all ends and starts by time; where some fall together the ends come first
-    times = np.concatenate([end, start])
-    order = np.argsort(times, kind="stable")
-    time = times[order]
-    begins = order >= len(end)
-    depth = np.cumsum(np.where(begins, 1, -1))  # how many intervals are open from each edge on
-    # the innermost interval at an edge is the last one that began before it at the edge's depth: starts
-    # sorted by depth, then time, are searched for the edge's own depth and time
-    rank = depth * (len(order) + 1) + np.arange(len(order))
-    starts = np.flatnonzero(begins)
-    starts = starts[np.argsort(rank[starts])]
-    # a block reaches from one edge to the next where an interval is open in between
-    edge = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0))
-    last = np.searchsorted(rank[starts], rank[edge], side="right") - 1
-    interval = order[starts[last]] - len(end)
-    return Blocks(time[edge], time[edge + 1], name[interval])
+    end = _nested_ends(start, end)
+    # from its start on an interval is the innermost one, and from its end on the one around it (-1: none)
+    # is; of several ends at one time the outermost interval's comes last, and then come the starts
+    time = np.concatenate([end[::-1], start])
+    interval = np.concatenate([_around(start, end)[::-1], np.arange(len(start))])
+    order = np.argsort(time, kind="stable")
+    time, interval = time[order], interval[order]
+    blocks = np.flatnonzero((interval[:-1] >= 0) & (time[1:] > time[:-1]))
+    return Blocks(time[blocks], time[blocks + 1], name[interval[blocks]])
 
 
-def _hidden_ends(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _around(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return, per interval, the position of the smallest other interval that contains it, -1 for none.
+
+    start, end: ns, properly nested, sorted by start, of equal starts the longest first
+
+    [0, 9) [1, 5) [2, 4) [6, 8):      around them -1, 0, 1, 0
+    """
+    number = np.arange(len(start))
+    ended = np.searchsorted(np.sort(end), start, side="right")  # how many had ended by each start
+    depth = number - ended  # in how many others each one lies
+    around = np.full(len(start), -1)
+    at_depth = group(depth, number)
+    for level in range(1, len(at_depth)):
+        inner, outer = at_depth[level], at_depth[level - 1]
+        around[inner] = outer[np.searchsorted(outer, inner) - 1]  # the last one that began before
+    return around
+
+
+def _nested_ends(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return ends with which the intervals are properly nested, each no earlier than it was.
 
     An interval that begins inside another one and outlasts it (one of another domain) hides it up
     to its own end: the other one is treated as if it ended there too.
 
+    [0, 10) [5, 15):      ends 15, 15
+
     start, end: ns, sorted by start, of equal starts the longest first; none is empty
     """
-    first = np.arange(len(start))
+    number = np.arange(len(start))
     while True:
+        begun_before_end = np.searchsorted(start, end)
         # of each interval and those that begin inside it, the latest end
-        latest = -least(-end, first, np.searchsorted(start, end))
+        latest = -least(-end, number, begun_before_end)
         if (latest == end).all():
             return end
         end = latest
