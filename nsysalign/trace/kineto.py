@@ -61,6 +61,27 @@ _NUMBERED_SHARE, _NUMBERED = 0.25, 100
 _CLOCK_NS, _EARLY_SHARE = 1_000, 0.05
 #: Tables of the GPU's own rows.
 _WORK = ("kernel", "copy", "set")
+_SHAPE = (
+    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "dynamic_shared_bytes",
+)  # fmt: skip
+_OF_WORK = ("start_ns", "length_ns", "device", "context", "stream", "correlation", "graph_node")
+_OF_RANGE = ("start_ns", "length_ns", "pid", "tid", "name_id", "external")
+#: The rows that are kept of the file's events, by table: what each of their columns is, -1 where the file
+#: does not say.  `external` is the number of the operator or annotation that a row is, or is a part of.
+_ROWS = {
+    "kernel": (*_OF_WORK, "name_id", *_SHAPE),
+    "copy": (*_OF_WORK, "bytes", "copy_kind", "src_kind", "dst_kind"),
+    "set": (*_OF_WORK, "bytes"),
+    "call": ("start_ns", "length_ns", "pid", "tid", "correlation", "name_id", "external"),
+    "annotation": _OF_RANGE,
+    "operator": _OF_RANGE,
+    "frame": _OF_RANGE,
+    "wait": (
+        "start_ns", "length_ns", "device", "context", "stream", "correlation", "event", "record_correlation",
+        "record_stream",
+    ),
+    "overhead": ("start_ns", "length_ns", "tid", "name_id"),
+}  # fmt: skip
 #: A step that the profiler itself marks says no more of the host than that the program ran.
 _STEP = "ProfilerStep"
 _NUMBER = re.compile(r"cbid|INVALID|Unknown")
@@ -100,14 +121,14 @@ class KinetoSource:
 
     def columns_of(self, table: Table, where: str = "") -> Columns:
         """As `Source.columns_of`, of all rows, whatever `where` says."""
-        own = self._tables.get(table.name, {})
-        count = len(next(iter(own.values()))) if own else 0
-        found: Columns = {"row": np.arange(count)}
+        columns = self._tables.get(table.name, {})
+        count = len(next(iter(columns.values()))) if columns else 0
+        out: Columns = {"row": np.arange(count)}
         for field in table.fields:
             default = -1 if field.default is None else field.default
-            values = own.get(field.name, np.broadcast_to(np.int64(default), count))
-            found[field.name] = narrow(values, field.name)
-        return found
+            values = columns.get(field.name, np.broadcast_to(np.int64(default), count))
+            out[field.name] = narrow(values, field.name)
+        return out
 
     def read(self, table: Table, where: str = "") -> pd.DataFrame:
         """The same as int64 columns of a table."""
@@ -130,46 +151,59 @@ class KinetoSource:
     # --- from the file
 
     def _read(self) -> None:
+        """Read all events of the file, and make the tables of those that are known."""
         rows: dict[str, list[tuple]] = defaultdict(list)
-        parts: dict[str, list[list[np.ndarray]]] = defaultdict(list)
-        adders = {
-            "kernel": self._kernel, "gpu_memcpy": self._copy, "gpu_memset": self._set,
-            "cuda_runtime": self._call, "cuda_driver": self._call, "cpu_op": self._range,
-            "user_annotation": self._range, "python_function": self._frame, "cuda_sync": self._wait,
-            "overhead": self._overhead,
-        }  # fmt: skip
-        if self.wanted is not None:  # calls say of which process a kernel is
-            adders = {"kernel": self._kernel} | dict.fromkeys(
-                ("cuda_runtime", "cuda_driver"), self._call
-            )
-        adders |= {old: adders[new] for old, new in _OLD.items() if new in adders}
+        parts: dict[str, list[Columns]] = defaultdict(list)
+        adders = self._adders()
         for events in self.trace.events():
             for event in events:
-                category = event.get("cat") if type(event) is dict else None
-                self._no_events += type(event) is not dict
-                add = adders.get(category) if type(category) is str else None
-                if self._first is None and type(event) is dict and event.get("ph") == "X":
+                if type(event) is not dict:
+                    self._no_events += 1
+                    self._categories[""] += 1
+                    continue
+                category = event.get("cat")
+                category = category if type(category) is str else ""
+                lasts = event.get("ph") == "X"  # it has a begin and a length
+                if self._first is None and lasts:
                     self._first = event.get("ts")
-                if add is None or event.get("ph") != "X":
-                    self._categories[category if type(category) is str else ""] += 1
+                add = adders.get(category)
+                if add is None or not lasts:
+                    self._categories[category] += 1
                     continue
                 arguments = event.get("args")
                 if type(arguments) is not dict:
                     arguments = {}
-                name, time = event.get("name"), event.get("ts")
-                if time is None or type(name) is not str:
+                name = event.get("name")
+                if event.get("ts") is None or type(name) is not str:
                     self.lost["events without a name or a time"] += 1
                     continue
                 add(rows, event, arguments, name)
-            for table, some in rows.items():
-                parts[table].append(_arrays(some))
+            # a batch of events at a time: arrays take less memory than tuples
+            for table, tuples in rows.items():
+                parts[table].append(_arrays(table, tuples))
             rows.clear()
-        self._finish({table: _joined(some) for table, some in parts.items()})
+        self._finish({table: _stacked(batches) for table, batches in parts.items()})
+
+    def _adders(self) -> dict[str, Callable[[dict, dict, dict, str], None]]:
+        """Return category -> the method that adds an event of it to the rows of a table (`_ROWS`)."""
+        call = self._call
+        if self.wanted is not None:
+            # of which process a kernel is, its call says
+            adders = {"kernel": self._kernel, "cuda_runtime": call, "cuda_driver": call}
+        else:
+            adders = {
+                "kernel": self._kernel, "gpu_memcpy": self._copy, "gpu_memset": self._set,
+                "cuda_runtime": call, "cuda_driver": call, "cpu_op": self._range,
+                "user_annotation": self._range, "python_function": self._frame, "cuda_sync": self._wait,
+                "overhead": self._overhead,
+            }  # fmt: skip
+        return adders | {old: adders[new] for old, new in _OLD.items() if new in adders}
 
     def _name(self, text: str) -> int:
         return self.names.setdefault(text, len(self.names) + 1)
 
     def _where(self, event: dict, arguments: dict) -> tuple:
+        """Return the columns `_OF_WORK` of an operation."""
         return (
             event["ts"], event.get("dur", 0), _number(arguments.get("device", event.get("pid")), 0),
             _number(arguments.get("context", 1), 1), _number(arguments.get("stream", event.get("tid"))),
@@ -251,85 +285,65 @@ class KinetoSource:
 
     # --- to tables
 
-    def _finish(self, found: dict[str, list[np.ndarray]]) -> None:
-        about = self.trace.about
-        self._refuse_others(found)
-        self._drop_samples(found)
-        base = _number(about.get("baseTimeNanoseconds", 0), 0)
-        first = int(nanoseconds([self._first])[0])
-        origin = (first // _ROUND_NS - 1) * _ROUND_NS if first > 0 else 0
-        self.origin_ns = origin + base
-        for table in (*_WORK, "call"):
-            if table in found:
-                self._whole_us = self._whole_us and not (found[table][0] % 1000).any()
-        for table, columns in found.items():
-            start, length = columns[0], columns[1]
-            absent = start <= 0 if origin else np.zeros(len(start), bool)
-            self.lost["GPU rows without a time"] += int(absent.sum()) if table in _WORK else 0  # fmt: skip
-            columns[0] = np.where(absent, -1, start - origin)
-            columns[1] = np.where(absent, -1, start - origin + np.maximum(length, 0))
-        self._fit_clocks(found)
-        process = self._processes(found)
+    def _finish(self, rows: dict[str, Columns]) -> None:
+        """Make the tables of all rows.  Raises TraceError if the file holds nothing of CUDA's.
+
+        rows: by table, the columns `_ROWS`; times as they are in the file, in ns
+        """
+        self._refuse_others(rows)
+        self._drop_samples(rows)
+        self._count_from_origin(rows)
+        self._fit_clocks(rows)
+        process = self._processes(rows)
+        thread = self._threads(rows)
+        streams_of = [  # of each kind of work, where each operation ran
+            np.stack([process[table], *(rows[table][c] for c in ("context", "device", "stream"))], axis=1)
+            for table in _WORK
+            if table in rows
+        ]  # fmt: skip
         tables = {
-            schema.KERNEL.name: self._work(found, process, "kernel", "name_id", *_SHAPE),
-            schema.MEMCPY.name: self._work(found, process, "copy", "bytes", "copy_kind", "src_kind", "dst_kind"),
-            schema.MEMSET.name: self._work(found, process, "set", "bytes"),
-        }  # fmt: skip
-        threads = self._threads(found)
-        if "call" in found:
-            start, end, _, _, correlation, name_id, _ = found["call"]
-            tables[schema.RUNTIME.name] = {
-                "start_ns": start, "end_ns": end, "thread": threads["call"], "correlation": correlation,
-                "name_id": name_id,
-            }  # fmt: skip
-        tables[schema.NVTX.name] = self._ranges(found, threads)
-        if "overhead" in found and len(callers := np.unique(threads.get("call", []))) == 1:
-            start, end, _, name_id = found["overhead"]
-            tables[schema.OVERHEAD.name] = {
-                "start_ns": start, "end_ns": end, "thread": np.broadcast_to(callers[0], len(start)),
-                "name_id": name_id,
-            }  # fmt: skip
-        self._waits(found, process, tables)
-        contexts = {
-            (int(p), int(c), int(d)): None
-            for name in _WORK
-            if name in found
-            for p, c, d in np.unique(np.stack([process[name], found[name][3], found[name][2]], 1), axis=0)
-        }  # fmt: skip
-        if contexts:
-            pid, context, device = np.array(list(contexts), np.int64).T
-            tables[schema.CONTEXT.name] = {
-                "pid": pid >> _ID_BITS,
-                "context": context,
-                "device": device,
-            }
-            streams = {
-                (int(p) >> _ID_BITS, int(c), int(s))
-                for name in _WORK
-                if name in found
-                for p, c, s in np.unique(np.stack([process[name], found[name][3], found[name][4]], 1), axis=0)
-            }  # fmt: skip
-            pid, context, stream = np.array(sorted(streams), np.int64).T
-            flag = np.where(stream == _DEFAULT_STREAM, _LEGACY, _NON_BLOCKING)
-            tables[schema.STREAM.name] = {
-                "pid": pid,
-                "context": context,
-                "stream": stream,
-                "flag": flag,
-            }
+            schema.KERNEL.name: _work_table(rows, process, "kernel"),
+            schema.MEMCPY.name: _work_table(rows, process, "copy"),
+            schema.MEMSET.name: _work_table(rows, process, "set"),
+            schema.RUNTIME.name: _call_table(rows, thread),
+            schema.NVTX.name: self._ranges(rows, thread),
+            schema.OVERHEAD.name: _overhead_table(rows, thread),
+            schema.SYNCHRONIZATION.name: _synchronisations(rows, process),
+            schema.CUDA_EVENT.name: _events_waited_for(rows, process),
+            schema.CONTEXT.name: _contexts(streams_of),
+            schema.STREAM.name: _streams(streams_of),
+        }
         self._tables = {name: columns for name, columns in tables.items() if columns}
 
-    def _refuse_others(self, found: Mapping[str, Sequence[np.ndarray]]) -> None:
-        """Traces that are not of torch.profiler on NVIDIA's GPUs."""
+    def _count_from_origin(self, rows: dict[str, Columns]) -> None:
+        """Let times count from an origin some 1,000 s before the first event, and put `end_ns` in the place of
+        `length_ns`; both times are -1 where the file has none."""
+        base_ns = _number(self.trace.about.get("baseTimeNanoseconds", 0), 0)
+        first_ns = int(nanoseconds([self._first])[0])
+        origin = (first_ns // _ROUND_NS - 1) * _ROUND_NS if first_ns > 0 else 0
+        self.origin_ns = origin + base_ns
+        self._whole_us = not any(
+            (rows[table]["start_ns"] % 1000).any() for table in (*_WORK, "call") if table in rows
+        )
+        for table, columns in rows.items():
+            start, length = columns["start_ns"], columns.pop("length_ns")
+            absent = start <= 0 if origin else np.zeros(len(start), bool)
+            if table in _WORK:
+                self.lost["GPU rows without a time"] += int(absent.sum())
+            columns["start_ns"] = np.where(absent, -1, start - origin)
+            columns["end_ns"] = np.where(absent, -1, start - origin + np.maximum(length, 0))
+
+    def _refuse_others(self, rows: Mapping[str, Columns]) -> None:
+        """Raise a TraceError, which says what the file is, if it is no trace of torch.profiler on NVIDIA's GPUs."""
         about, name = self.trace.about, self.path.name
-        called = {*found["call"][5].tolist()} if "call" in found else set()
+        called = {*rows["call"]["name_id"].tolist()} if "call" in rows else set()
         amd = any(_AMD.match(text) for text, number in self.names.items() if number in called)
         if amd or "roctracer_version" in about or any(str(key).startswith("hip_") for key in about):
             raise TraceError(
                 f"{name}: a trace of torch.profiler on an AMD GPU (ROCm): its calls and kernels are not CUDA's",
                 "for AMD's GPUs there is TraceLens; nsysalign reads traces of NVIDIA's",
             )
-        if self.wanted is not None or found.keys() & {"kernel", "copy", "set", "call"}:
+        if self.wanted is not None or rows.keys() & {"kernel", "copy", "set", "call"}:
             return
         other = next((who for key, who in _OTHERS.items() for c in self._categories if key in c.lower()), "")  # fmt: skip
         if other:
@@ -337,7 +351,7 @@ class KinetoSource:
                 f"{name}: a trace of torch.profiler of {other}, and holds no CUDA calls, kernels or copies",
                 "nsysalign reads traces of NVIDIA's GPUs",
             )
-        if found:
+        if rows:
             return
         most = [f"{category or 'no category'} ({count:,})" for category, count in self._categories.most_common(4)]  # fmt: skip
         if self._no_events == sum(self._categories.values()) and most:
@@ -352,175 +366,155 @@ class KinetoSource:
             "name a trace of torch.profiler (export_chrome_trace), a .sqlite or .nsys-rep of nsys, or a run directory",
         )
 
-    def _drop_samples(self, found: dict[str, list[np.ndarray]]) -> None:
-        """Of a trace whose rows were thinned out only the GPU's rows are kept, and no call launched them:
-        what is left of calls and ranges would be taken for all that the host did."""
-        columns = [found[table][5] for table in ("operator", "annotation") if table in found]
-        numbers = np.unique(np.concatenate(columns or [np.empty(0, np.int64)]))
+    def _drop_samples(self, rows: dict[str, Columns]) -> None:
+        """Of a trace whose rows were thinned out keep the GPU's rows alone, and let no call have launched them:
+        what is left of calls and ranges would be taken for all that the host did.
+
+        Operators and annotations have rising numbers: if 2,000 different ones lie between 1 and 100,000, most rows
+        were taken out.
+        """
+        of_ranges = [
+            rows[table]["external"] for table in ("operator", "annotation") if table in rows
+        ]
+        numbers = np.unique(np.concatenate([np.empty(0, np.int64), *of_ranges]))
         numbers = numbers[numbers > 0]
-        if len(numbers) < _NUMBERED or found.keys().isdisjoint(_WORK):
+        if len(numbers) < _NUMBERED or rows.keys().isdisjoint(_WORK):
             return
         numbered = int(numbers[-1] - numbers[0]) + 1
         if len(numbers) >= _NUMBERED_SHARE * numbered:
             return
         self.thinned = f"rows were taken out of this trace: {len(numbers):,} of some {numbered:,} operators are in it"
-        for table in found.keys() - {*_WORK, "call"}:
-            del found[table]
-        if "call" in found:
+        for table in rows.keys() - {*_WORK, "call"}:
+            del rows[table]
+        if "call" in rows:
             # the call that launched an operation is not the one before it that is left
-            found["call"][4] = np.full(len(found["call"][4]), -1)
+            calls = rows["call"]
+            calls["correlation"] = np.full(len(calls["correlation"]), -1)
 
-    def _fit_clocks(self, found: dict[str, list[np.ndarray]]) -> None:
-        """Moves the host's times back where the GPU's work begins before the calls that launched it, by so
+    def _fit_clocks(self, rows: dict[str, Columns]) -> None:
+        """Move the host's times back where the GPU's work begins before the calls that launched it, by so
         much that none does: the two clocks are read apart, and one may run ahead.
 
         host     [launch a]     [launch b]     [launch c]            calls, as written
         GPU    a             b            c                          ahead by more and more
         host [launch a]  [launch b]  [launch c]                      as they are taken
         """
-        if "call" not in found:
+        if "call" not in rows:
             return
-        launched, ahead = _ahead(found)
-        early = ahead > _CLOCK_NS
-        if early.sum() < _EARLY_SHARE * max(len(ahead), 1) or not early.any():
+        launched_ns, ahead_ns = _ahead(rows)
+        is_early = ahead_ns > _CLOCK_NS
+        if is_early.sum() < _EARLY_SHARE * max(len(ahead_ns), 1) or not is_early.any():
             return
-        # the clocks drift apart: from one launch to the next by as much as the farthest until there
-        taken = np.maximum.accumulate(launched - np.maximum.accumulate(np.maximum(ahead, 0)))
-        for table in found.keys() - set(_WORK):
-            for column in (0, 1):
-                found[table][column] = _moved(found[table][column], launched, taken)
-        self._moved_by_ns = int(ahead.max())
+        # the clocks drift apart: each launch is moved by as much as the farthest one until there, and not
+        # behind the place of the launch before
+        farthest_ns = np.maximum.accumulate(np.maximum(ahead_ns, 0))
+        moved_ns = np.maximum.accumulate(launched_ns - farthest_ns)
+        for table in rows.keys() - set(_WORK):
+            for column in ("start_ns", "end_ns"):
+                rows[table][column] = _moved(rows[table][column], launched_ns, moved_ns)
+        self._moved_by_ns = int(ahead_ns.max())
 
-    def _processes(self, found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
-        """By table of work: the globalPid of each row, which it does not say: that of the call with its
-        correlation id."""
-        call = found.get("call")
-        pids = np.unique(call[2]) if call is not None else np.array([1])
+    def _processes(self, rows: Mapping[str, Columns]) -> dict[str, np.ndarray]:
+        """Return, by table of work and of waits, the globalPid of each row, which it does not say: that of the call
+        with its correlation id.  Raises TraceError if calls of several processes have the same ids."""
+        if "call" not in rows:
+            calls = {"pid": np.array([1]), "correlation": np.array([-1])}
+        else:
+            calls = rows["call"]
+        order = np.lexsort((calls["pid"], calls["correlation"]))
+        correlation, pid = calls["correlation"][order], calls["pid"][order]
+        pids = np.unique(pid)
+        shared = (correlation[1:] == correlation[:-1]) & (pid[1:] != pid[:-1])
+        shared &= correlation[1:] > 0
         out = {}
         for table in (*_WORK, "wait"):
-            if table not in found:
+            if table not in rows:
                 continue
-            columns = found[table]
-            if len(pids) == 1 or call is None:
-                out[table] = np.full(len(columns[0]), self._pid(int(pids[0])) << _ID_BITS, np.int64)
-                continue
-            order = np.lexsort((call[2], call[4]))
-            ids, owner = call[4][order], call[2][order]
-            same = (ids[1:] == ids[:-1]) & (owner[1:] != owner[:-1]) & (ids[1:] > 0)
-            if same.any():
+            if shared.any():
                 raise TraceError(
                     f"{self.path.name}: holds {len(pids)} processes whose calls have the same numbers: which of them issued a kernel "
                     "cannot be told",
                     "give each process's own trace: nsysalign analyze RANK0.json RANK1.json",
                 )
-            place = np.searchsorted(ids, columns[5]).clip(max=len(ids) - 1)
-            pid = np.where(ids[place] == columns[5], owner[place], pids[0])
-            out[table] = np.array([self._pid(int(p)) for p in pid], np.int64) << _ID_BITS
+            wanted = rows[table]["correlation"]
+            call = np.searchsorted(correlation, wanted).clip(max=len(correlation) - 1)
+            of_row = np.where(correlation[call] == wanted, pid[call], pids[0])
+            out[table] = np.where(_is_id(of_row), of_row, 1) << _ID_BITS
         return out
 
-    def _pid(self, pid: int) -> int:
-        return pid if 0 < pid < 1 << _ID_BITS else 1
-
-    def _threads(self, found: Mapping[str, Sequence[np.ndarray]]) -> dict[str, np.ndarray]:
-        """By table: the globalTid of each row.  Where Kineto does not know a thread, it writes a handle:
-        the operator of which the call is a part tells whose that is; else it is a thread by itself."""
-        made_up: dict[int, int] = {}
-        known: dict[int, int] = {}
-        if "call" in found:
-            tid, external = found["call"][3], found["call"][6]
-            handles = np.unique(tid[(tid <= 0) | (tid >= 1 << _ID_BITS)])
-            wheres = [found[t] for t in ("operator", "annotation") if t in found]
-            for handle in handles.tolist():
-                ids = np.unique(external[(tid == handle) & (external > 0)])
-                owners = np.concatenate(
-                    [np.unique(w[3][np.isin(w[5], ids) & (w[3] > 0)]) for w in wheres]
-                    or [np.empty(0, np.int64)]
-                )
-                owners = np.unique(owners[owners < 1 << _ID_BITS])
-                if len(owners) == 1:
-                    known[handle] = int(owners[0])
-                else:
-                    made_up[handle] = _FIRST_MADE_UP + len(made_up)
-                    count = int((tid == handle).sum())
-                    self.lost["CUDA calls of threads that are known by a handle only"] += count
+    def _threads(self, rows: Mapping[str, Columns]) -> dict[str, np.ndarray]:
+        """Return, by table of the host's rows, the globalTid of each row: process << 24 | thread."""
+        thread_of_handle = self._threads_of_handles(rows)
         out = {}
         for table in ("call", "annotation", "operator", "frame"):
-            if table not in found:
+            if table not in rows:
                 continue
-            pid, tid = found[table][2], found[table][3].copy()
-            for handle, number in {**known, **made_up}.items():
-                tid[tid == handle] = number
-            odd = (tid <= 0) | (tid >= 1 << _ID_BITS)
-            tid[odd] &= (1 << _ID_BITS) - 1
-            pids = np.where((pid > 0) & (pid < 1 << _ID_BITS), pid, 1)
-            out[table] = (pids << _ID_BITS) | tid
+            pid, tid = rows[table]["pid"], rows[table]["tid"].copy()
+            for handle, thread in thread_of_handle.items():
+                tid[tid == handle] = thread
+            tid = np.where(_is_id(tid), tid, tid & ((1 << _ID_BITS) - 1))
+            out[table] = (np.where(_is_id(pid), pid, 1) << _ID_BITS) | tid
         return out
 
-    def _work(
-        self, found: Mapping[str, Sequence[np.ndarray]], process: Mapping[str, np.ndarray], table: str, *more: str
-    ) -> Columns:  # fmt: skip
-        if table not in found:
-            return {}
-        names = ("start_ns", "end_ns", "device", "context", "stream", "correlation", "graph_node")
-        columns = dict(zip((*names, *more), found[table], strict=True))
-        return columns | {"process": process[table]}
+    def _threads_of_handles(self, rows: Mapping[str, Columns]) -> dict[int, int]:
+        """Return handle -> number of the thread, for the handles that calls have where Kineto does not know a thread.
 
-    def _ranges(
-        self, found: Mapping[str, Sequence[np.ndarray]], threads: Mapping[str, np.ndarray]
-    ) -> Columns:
-        """Annotations; frames of the program's own Python code; and the outermost operators where
-        neither says what a thread did."""
-        parts: list[tuple[np.ndarray, ...]] = []
-        say: list[tuple[np.ndarray, ...]] = []
-        steps = [number for name, number in self.names.items() if name.startswith(_STEP)]
+        The operator of which such calls are parts tells the thread; without one it is a thread by itself, with a
+        number that is made up.
+        """
+        if "call" not in rows:
+            return {}
+        tid, external = rows["call"]["tid"], rows["call"]["external"]
+        ranges = [rows[table] for table in ("operator", "annotation") if table in rows]
+        out, made_up = dict[int, int](), 0
+        for handle in np.unique(tid[~_is_id(tid)]).tolist():
+            parts_of = np.unique(external[(tid == handle) & (external > 0)])
+            threads = {
+                thread
+                for columns in ranges
+                for thread in np.unique(columns["tid"][np.isin(columns["external"], parts_of)]).tolist()
+                if _is_id(thread)
+            }  # fmt: skip
+            if len(threads) == 1:
+                out[handle] = threads.pop()
+                continue
+            out[handle] = _FIRST_MADE_UP + made_up
+            made_up += 1
+            count = int((tid == handle).sum())
+            self.lost["CUDA calls of threads that are known by a handle only"] += count
+        return out
+
+    def _ranges(self, rows: Mapping[str, Columns], thread: Mapping[str, np.ndarray]) -> Columns:
+        """Return `schema.NVTX`: annotations; frames of the program's own Python code; and the outermost operators
+        where neither says what a thread did.
+
+        thread: by table, the globalTid of each row
+        """
+        parts = list[Columns]()
         for table, kind in (("annotation", PUSH_POP), ("frame", FRAME_RANGE)):
-            if table in found:
-                start, end, _, _, name_id, _ = found[table]
-                rows = (start, end, threads[table], name_id, np.broadcast_to(kind, len(start)))
-                parts.append(rows)
-                says = ~np.isin(name_id, steps)
-                says &= start >= 0
-                say.append((threads[table][says], start[says], end[says]))
-        if "operator" in found:
-            start, end, _, _, name_id, _ = found["operator"]
-            thread = threads["operator"]
-            outermost = _outermost(thread, start, end)
-            if say:
-                opener, opened_ns, closed_ns = (np.concatenate(c) for c in zip(*say, strict=True))
-                some = np.flatnonzero(outermost)
-                inside = any_open(opener, opened_ns, closed_ns, thread[some], start[some])
-                outermost[some[inside]] = False
-            kept = [column[outermost] for column in (start, end, thread, name_id)]
-            parts.append((*kept, np.broadcast_to(OPERATOR_RANGE, len(kept[0]))))
+            if table in rows:
+                parts.append(_range_table(rows[table], thread[table], kind))
+        if "operator" in rows:
+            operators = _range_table(rows["operator"], thread["operator"], OPERATOR_RANGE)
+            outermost = _outermost(*(operators[c] for c in ("thread", "start_ns", "end_ns")))
+            operators = _taken(operators, outermost)
+            if parts:
+                told = self._told(_stacked(parts))
+                inside = any_open(
+                    told["thread"], told["start_ns"], told["end_ns"], operators["thread"], operators["start_ns"]
+                )  # fmt: skip
+                operators = _taken(operators, ~inside)
+            parts.append(operators)
         if not parts:
             return {}
-        start, end, thread, name_id, kinds = (np.concatenate(c) for c in zip(*parts, strict=True))
-        there = start >= 0
-        return {
-            "start_ns": start[there], "end_ns": end[there], "thread": thread[there],
-            "text_id": name_id[there], "kind": kinds[there],
-        }  # fmt: skip
+        ranges = _stacked(parts)
+        return _taken(ranges, ranges["start_ns"] >= 0)
 
-    def _waits(
-        self, found: Mapping[str, Sequence[np.ndarray]], process: Mapping[str, np.ndarray], tables: dict[str, Columns]
-    ) -> None:  # fmt: skip
-        if "wait" not in found:
-            return
-        start, end, device, context, stream, correlation, event, record, waited_for = found["wait"]
-        tables[schema.SYNCHRONIZATION.name] = {
-            "start_ns": start, "end_ns": end, "process": process["wait"], "context": context,
-            "stream": stream, "event": event, "event_sync": np.where(event >= 0, record, -1),
-            "correlation": correlation,
-        }  # fmt: skip
-        # a wait names the call that recorded its event
-        _, first = np.unique(np.where(record > 0, record, -1), return_index=True)
-        first = first[(record[first] > 0) & (waited_for[first] >= 0)]
-        if len(first):
-            tables[schema.CUDA_EVENT.name] = {
-                "process": process["wait"][first], "device": device[first], "context": context[first],
-                "stream": waited_for[first], "correlation": record[first], "event": event[first],
-                "event_sync": record[first], "timestamp_ns": np.full(len(first), -1),
-            }  # fmt: skip
+    def _told(self, ranges: Columns) -> Columns:
+        """Return the ranges that say what a thread did: those with a time, but for the profiler's own steps."""
+        steps = [number for name, number in self.names.items() if name.startswith(_STEP)]
+        is_step = np.isin(ranges["text_id"], steps)
+        return _taken(ranges, ~is_step & (ranges["start_ns"] >= 0))
 
     # --- about it
 
@@ -560,27 +554,24 @@ class KinetoSource:
         )
 
     def _counts(self) -> Iterator[tuple[str, int]]:
+        """Yield (what was lost or is missing, how often)."""
         yield from self.lost.items()
-        if self.thinned:
+        if self.thinned or schema.RUNTIME.name not in self._tables:
             return
-        without = sum(
-            int(
-                (
-                    ~np.isin(own["correlation"], self._tables[schema.RUNTIME.name]["correlation"])
-                ).sum()
-            )
-            for table in (schema.KERNEL, schema.MEMCPY, schema.MEMSET)
-            if (own := self._tables.get(table.name)) and schema.RUNTIME.name in self._tables
-        )
-        yield "operations whose launch is not in the trace", without
+        calls = self._tables[schema.RUNTIME.name]["correlation"]
+        without_call = 0
+        for table in (schema.KERNEL, schema.MEMCPY, schema.MEMSET):
+            if operations := self._tables.get(table.name):
+                without_call += int((~np.isin(operations["correlation"], calls)).sum())
+        yield "operations whose launch is not in the trace", without_call
 
     def gpus(self) -> dict[int, Gpu]:
         """CUDA device -> its GPU."""
-        found: dict[int, Gpu] = defaultdict(lambda: Gpu(0, 0, 0))
+        gpus: dict[int, Gpu] = defaultdict(lambda: Gpu(0, 0, 0))
         for device, row in self._properties().items():
             count = row.get("numSms")
-            found[device] = Gpu(count if type(count) is int and count > 0 else 0, 0, 0)
-        return found
+            gpus[device] = Gpu(count if type(count) is int and count > 0 else 0, 0, 0)
+        return gpus
 
     def _properties(self) -> dict[int, dict]:
         listed = self.trace.about.get("deviceProperties")
@@ -607,38 +598,139 @@ class KinetoSource:
         return hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-_SHAPE = (
-    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers", "dynamic_shared_bytes",
-)  # fmt: skip
-
-
 def _number(value: Any, default: int = -1) -> int:
     """A whole number of 62 bits, from whatever stands there."""
     if type(value) is int:
         return value if -1 << 62 < value < 1 << 62 else default
     if type(value) is str:
-        found = re.search(r"-?\d{1,18}", value)
-        return int(found[0]) if found else default
+        digits = re.search(r"-?\d{1,18}", value)
+        return int(digits[0]) if digits else default
     if type(value) is float and abs(value) < 1 << 53:
         return int(value)
     return default
 
 
-def _arrays(rows: list[tuple]) -> list[np.ndarray]:
-    """Columns of some rows; the first two are times (microseconds), and become nanoseconds."""
-    start, length, *others = zip(*rows, strict=True)
-    return [
-        nanoseconds(start),
-        nanoseconds(length),
-        *(narrow(np.array(c, np.int64)) for c in others),
-    ]
+def _arrays(table: str, rows: list[tuple]) -> Columns:
+    """Return rows of a table as columns; the first two are times (microseconds), and become nanoseconds."""
+    start_us, length_us, *others = zip(*rows, strict=True)
+    start_name, length_name, *names = _ROWS[table]
+    columns = {start_name: nanoseconds(start_us), length_name: nanoseconds(length_us)}
+    for name, values in zip(names, others, strict=True):
+        columns[name] = narrow(np.array(values, np.int64))
+    return columns
 
 
-def _joined(parts: list[list[np.ndarray]]) -> list[np.ndarray]:
-    out = []
-    for number in range(len(parts[0])):
-        out.append(np.concatenate([part[number] for part in parts]).astype(np.int64, copy=False))
-    return out
+def _stacked(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of at least one part, one part after the other, as int64."""
+    return {
+        name: np.concatenate([part[name] for part in parts]).astype(np.int64, copy=False)
+        for name in parts[0]
+    }
+
+
+def _taken(columns: Columns, index: np.ndarray) -> Columns:
+    """Return the rows that a mask or positions name."""
+    return {name: values[index] for name, values in columns.items()}
+
+
+def _is_id(number: Any) -> Any:
+    """Return whether each number can be the id of a process or thread; if not, it is a handle."""
+    return (number > 0) & (number < 1 << _ID_BITS)
+
+
+def _work_table(
+    rows: Mapping[str, Columns], process: Mapping[str, np.ndarray], table: str
+) -> Columns:
+    """Return the table of one kind of work, {} if there is none."""
+    return rows[table] | {"process": process[table]} if table in rows else {}
+
+
+def _call_table(rows: Mapping[str, Columns], thread: Mapping[str, np.ndarray]) -> Columns:
+    """Return `schema.RUNTIME`, {} if there are no calls."""
+    if "call" not in rows:
+        return {}
+    columns = {
+        name: rows["call"][name] for name in ("start_ns", "end_ns", "correlation", "name_id")
+    }
+    return columns | {"thread": thread["call"]}
+
+
+def _range_table(rows: Columns, thread: np.ndarray, kind: int) -> Columns:
+    """Return rows of annotations, frames or operators as ranges of one kind."""
+    return {
+        "start_ns": rows["start_ns"],
+        "end_ns": rows["end_ns"],
+        "thread": thread,
+        "text_id": rows["name_id"],
+        "kind": np.broadcast_to(kind, len(thread)),
+    }
+
+
+def _overhead_table(rows: Mapping[str, Columns], thread: Mapping[str, np.ndarray]) -> Columns:
+    """Return `schema.OVERHEAD`.  Its rows do not say on which thread the profiler worked: {} if several made calls."""
+    callers = np.unique(thread.get("call", []))
+    if "overhead" not in rows or len(callers) != 1:
+        return {}
+    overhead = rows["overhead"]
+    return overhead | {"thread": np.broadcast_to(callers[0], len(overhead["start_ns"]))}
+
+
+def _synchronisations(rows: Mapping[str, Columns], process: Mapping[str, np.ndarray]) -> Columns:
+    """Return `schema.SYNCHRONIZATION`.  `event_sync` is the call that recorded the event: which of its records was
+    waited for."""
+    if "wait" not in rows:
+        return {}
+    waits = rows["wait"]
+    record = np.where(waits["event"] >= 0, waits["record_correlation"], -1)
+    return waits | {"process": process["wait"], "event_sync": record}
+
+
+def _events_waited_for(rows: Mapping[str, Columns], process: Mapping[str, np.ndarray]) -> Columns:
+    """Return `schema.CUDA_EVENT`: the records of events that waits name, each once."""
+    if "wait" not in rows:
+        return {}
+    waits = rows["wait"] | {"process": process["wait"]}
+    record = np.where(waits["record_correlation"] > 0, waits["record_correlation"], -1)
+    _, first = np.unique(record, return_index=True)  # the first wait for each record
+    first = first[(record[first] > 0) & (waits["record_stream"][first] >= 0)]
+    if not len(first):
+        return {}
+    waits = _taken(waits, first)
+    return {
+        "process": waits["process"], "device": waits["device"], "context": waits["context"],
+        "stream": waits["record_stream"], "correlation": waits["record_correlation"],
+        "event": waits["event"], "event_sync": waits["record_correlation"],
+        "timestamp_ns": np.full(len(first), -1),
+    }  # fmt: skip
+
+
+def _contexts(streams_of: Sequence[np.ndarray]) -> Columns:
+    """Return `schema.CONTEXT`: each context in which something ran, once.
+
+    streams_of: for each kind of work an array (operations, 4): globalPid, context, device, stream
+    """
+    contexts = dict.fromkeys(
+        tuple(row) for part in streams_of for row in np.unique(part[:, :3], axis=0).tolist()
+    )
+    if not contexts:
+        return {}
+    process, context, device = np.array(list(contexts), np.int64).T
+    return {"pid": process >> _ID_BITS, "context": context, "device": device}
+
+
+def _streams(streams_of: Sequence[np.ndarray]) -> Columns:
+    """Return `schema.STREAM`: each stream on which something ran, once, and whether it is the default stream.
+
+    streams_of: as in `_contexts`
+    """
+    streams = {
+        tuple(row) for part in streams_of for row in np.unique(part[:, [0, 1, 3]], axis=0).tolist()
+    }
+    if not streams:
+        return {}
+    process, context, stream = np.array(sorted(streams), np.int64).T
+    flag = np.where(stream == _DEFAULT_STREAM, _LEGACY, _NON_BLOCKING)
+    return {"pid": process >> _ID_BITS, "context": context, "stream": stream, "flag": flag}
 
 
 def nanoseconds(values: Sequence[Any]) -> np.ndarray:
@@ -672,21 +764,26 @@ def _nanoseconds(value: Any) -> int:
         return 0
 
 
-def _ahead(found: Mapping[str, Sequence[np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """(when each call began that launched something, by time; how long before that the first it launched
-    began: negative as it should be), in nanoseconds."""
-    call_start, correlation = found["call"][0], found["call"][4]
-    rows = [found[table] for table in _WORK if table in found]
-    start, issuer = (np.concatenate([row[n] for row in rows] or [call_start[:0]]) for n in (0, 5))
-    by_issuer = np.lexsort((start, issuer))
+def _ahead(rows: Mapping[str, Columns]) -> tuple[np.ndarray, np.ndarray]:
+    """Return (when each call began that launched something, by time; how long before that the first work that it
+    launched began), in ns.
+
+    A call at 100 ns, its kernel at 90 ns: 100, 10.  As it should be, the kernel begins later: negative.
+    """
+    calls = rows["call"]
+    work = [rows[table] for table in _WORK if table in rows]
+    work_start = np.concatenate([calls["start_ns"][:0], *(w["start_ns"] for w in work)])
+    issuer = np.concatenate([calls["start_ns"][:0], *(w["correlation"] for w in work)])
+    by_issuer = np.lexsort((work_start, issuer))
     issuer, first = np.unique(issuer[by_issuer], return_index=True)
-    start = start[by_issuer][first]
-    known = np.flatnonzero((correlation > 0) & (call_start >= 0) & np.isin(correlation, issuer))
-    known = known[np.argsort(call_start[known], kind="stable")]
-    began = start[np.searchsorted(issuer, correlation[known])]
-    there = began >= 0
-    launched = call_start[known][there]
-    return launched, launched - began[there]
+    first_start = work_start[by_issuer][first]  # of the work of each issuer
+    is_launch = (calls["correlation"] > 0) & (calls["start_ns"] >= 0)
+    launches = np.flatnonzero(is_launch & np.isin(calls["correlation"], issuer))
+    launches = launches[np.argsort(calls["start_ns"][launches], kind="stable")]
+    began = first_start[np.searchsorted(issuer, calls["correlation"][launches])]
+    has_time = began >= 0
+    launched = calls["start_ns"][launches][has_time]
+    return launched, launched - began[has_time]
 
 
 def _moved(time: np.ndarray, at: np.ndarray, to: np.ndarray) -> np.ndarray:
@@ -697,11 +794,11 @@ def _moved(time: np.ndarray, at: np.ndarray, to: np.ndarray) -> np.ndarray:
 
 
 def _outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Bool: which ranges lie in no other of their thread."""
-    order = np.lexsort((-end, start))
+    """Return, per range, whether it lies in no other one of its thread."""
     out = np.zeros(len(start), bool)
-    for rows in group(thread[order], order).values():
-        before = np.maximum.accumulate(end[rows])
-        first = np.append(True, start[rows[1:]] >= before[:-1])
-        out[rows[first]] = True
+    by_start = np.lexsort((-end, start))  # of those that begin together the longest first
+    for rows in group(thread[by_start], by_start).values():
+        latest_end = np.maximum.accumulate(end[rows])
+        begins_outside = np.append(True, start[rows[1:]] >= latest_end[:-1])
+        out[rows[begins_outside]] = True
     return out
