@@ -36,34 +36,41 @@ def side_by_side(
     unprofiled: pd.DataFrame,
     timers: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order;
-    `unprofiled`: the predictions.
+    """Return (`frames.BASELINE`: a row per label of either run, notes).
 
-    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, or
-    which regions, contain CUDA work: they count if the profiled run has intervals at the same
-    place.
+    intervals, windows: of the profiled run, row by row the same intervals
+    profiled, baseline: the log of the profiled run (None: it has none), and that of the run without nsys
+    unprofiled: the predictions
+    timers: what clock readings measured in the run without nsys, if that is known apart from its log
+
+    No trace says which clock readings of the run without nsys, or which of its regions, contain CUDA work:
+    they count if the profiled run has intervals at the same place.
     """
     keys = map(_key, windows.itertuples(index=False))
     label_of = dict(zip(keys, intervals["label"].tolist(), strict=True))
-    found = measured(baseline)
+    without_nsys = measured(baseline)
     if timers is not None:
         timers = timers.assign(kind="host", certain=False, verdict="")
-        found = _joined(found, timers)
-    without = _labelled(found, label_of)
-    without = without[without["certain"].astype(bool) | without["key"].isin(list(label_of))]
-    logged = _labelled(measured(profiled), label_of) if profiled is not None else None
-    known = set() if logged is None else set(logged["key"])
-    proven = {"profiled_verdict": _verdicts(logged), "baseline_verdict": _verdicts(without)}
-    under = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
-    under = under.assign(process=windows["log_process"].to_numpy())
+        without_nsys = _joined(without_nsys, timers)
+    without_nsys = _labelled(without_nsys, label_of)
+    counts = without_nsys["certain"].astype(bool) | without_nsys["key"].isin(list(label_of))
+    without_nsys = without_nsys[counts]
+    logged = None if profiled is None else _labelled(measured(profiled), label_of)
+    logged_keys = set() if logged is None else set(logged["key"])
+
+    under_nsys = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
+    under_nsys = under_nsys.assign(process=windows["log_process"].to_numpy())
+    under_by_label = dict(iter(under_nsys.groupby("label", sort=False)))
+    without_by_label = dict(iter(without_nsys.groupby("label", sort=False)))
     predictions = unprofiled.set_index("interval")
-    sides = [dict(iter(side.groupby("label", sort=False))) for side in (under, without)]
-    rows = [
-        _row(sides[0].get(label), sides[1].get(label), predictions, known)
-        | {name: words.get(label, "") for name, words in proven.items()}
-        | {"label": label}
-        for label in dict.fromkeys([*intervals["label"], *without["label"]])
-    ]
+    verdict_under, verdict_without = _verdicts(logged), _verdicts(without_nsys)
+    rows = []
+    for label in dict.fromkeys([*intervals["label"], *without_nsys["label"]]):
+        row = _row(under_by_label.get(label), without_by_label.get(label), predictions, logged_keys)
+        row["label"] = label
+        row["profiled_verdict"] = verdict_under.get(label, "")
+        row["baseline_verdict"] = verdict_without.get(label, "")
+        rows.append(row)
     table = frames.check(pd.DataFrame(rows, columns=frames.BASELINE.names), frames.BASELINE)
     return table, _notes(profiled, baseline, table)
 
@@ -75,21 +82,28 @@ def turns(
     apart: SetApart,
     groups: pd.DataFrame,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The same of one run whose recorder left in turns: what was traced beside what ran meanwhile.
-    `groups`: of what was traced.  A label whose timings do different work (`groups`: kinds) is not
-    compared: a turn may hold more of one kind than the next."""
+    """Return the same of one run whose recorder left in turns: what was traced beside what ran meanwhile.
+
+    intervals, windows, traced: of what was traced
+    apart: what ran while nothing was traced
+    groups: `frames.GROUPS` of what was traced
+
+    A label whose timings do different work (several kinds of its groups take a share of its time) is not
+    compared: a turn may hold more of one kind than the next.
+    """
     table, _ = side_by_side(
         intervals, windows, traced, apart.untraced, frames.empty(frames.UNPROFILED), apart.timers
     )
     steady = groups[groups["role"] != FIRST]
-    weight = steady.groupby(["label", "kind"])["total_ns"].sum()
-    whole = weight.groupby("label").transform("sum")
-    kinds = weight[weight >= SHARE * whole].groupby("label").size()
-    of_several = table["label"].map(kinds).fillna(1).to_numpy() > 1
-    traced_count, count = (table[f"{side}_count"].to_numpy() for side in ("profiled", "baseline"))
-    too_few = np.minimum(traced_count, count) < FEWEST_RUNS
+    ns_of_kind = steady.groupby(["label", "kind"])["total_ns"].sum()
+    ns_of_label = ns_of_kind.groupby("label").transform("sum")
+    kinds = ns_of_kind[ns_of_kind >= SHARE * ns_of_label].groupby("label").size()
+    has_kinds = table["label"].map(kinds).fillna(1).to_numpy() > 1
+    traced_count = table["profiled_count"].to_numpy()
+    untraced_count = table["baseline_count"].to_numpy()
+    too_few = np.minimum(traced_count, untraced_count) < FEWEST_RUNS
     remark = np.select(
-        [traced_count == 0, count == 0, too_few, of_several],
+        [traced_count == 0, untraced_count == 0, too_few, has_kinds],
         [
             "untraced only",
             "traced only",
@@ -101,37 +115,53 @@ def turns(
     numbers = ["low_ns", "high_ns", "inflation"]
     compared = {name: table[name].where(remark == "") for name in numbers}
     table = table.assign(remark=remark, **compared)
-    proven = ~table[["profiled_verdict", "baseline_verdict"]].isin(["", CANNOT_TELL]).any(axis=1)
-    changed = table[proven & (table["profiled_verdict"] != table["baseline_verdict"])]
     notes = [
         f"tracing changes who limits {label}: what the breakdown says of that holds while it is traced only"
-        for label in changed["label"]
+        for label in _with_other_verdict(table)
     ]
     return frames.check(table, frames.BASELINE), notes
 
 
+def _with_other_verdict(table: pd.DataFrame) -> list[str]:
+    """Return the labels that another side limits with the recorder than without it, as far as both are proven.
+
+    table: `frames.BASELINE`
+    """
+    verdicts_of_runs = table[["profiled_verdict", "baseline_verdict"]]
+    is_proven = ~verdicts_of_runs.isin(["", CANNOT_TELL]).any(axis=1)
+    is_other = table["profiled_verdict"] != table["baseline_verdict"]
+    return table["label"][is_proven & is_other].tolist()
+
+
 def measured(log: EventLog) -> pd.DataFrame:
-    """Every interval that a log measured: event pairs that the program compared, and host timers.
-    `order`: when its first call began; `certain`: no clock readings that may have been of
-    anything; `verdict`: what the log proves of an event pair (`unprofiled_run`), else ''."""
+    """Return every interval that a log measured, event pairs that the program compared and host timers, a row each:
+
+    kind        "event" or "host"
+    region, site, end_site, callers, process: of the log; `end_site` is where the end was recorded
+    order       when its first call began (ns)
+    elapsed_ns  what it measured
+    certain     False for clock readings that may have been of anything
+    verdict     what the log proves of an event pair (`unprofiled_run.verdicts`), else ""
+    """
     of_records = ["region", "site", "callers", "t0_ns"]
     records = log.records.drop_duplicates(["process", "seq"], keep="last")
     records = records.set_index(["process", "seq"])[of_records]
-    pairs = compared_pairs(log, event_clock(log))
-    own = log.compared.assign(verdict=pd.Series(verdicts(pairs), index=pairs.index, dtype=object))
-    own = own.rename(columns={"region": "asked_in"}).drop(columns=["site", "t1_ns"])
-    own = own.join(records, on=["process", "start"]).join(
-        records[["site"]].rename(columns={"site": "end_site"}), on=["process", "end"]
-    )
-    own = own.dropna(subset=["site", "end_site"])
-    own = own[own["ms"] >= 0]
+    compared = compared_pairs(log, event_clock(log))
+    verdict = pd.Series(verdicts(compared), index=compared.index, dtype=object)
+    pairs = log.compared.assign(verdict=verdict)
+    pairs = pairs.rename(columns={"region": "asked_in"}).drop(columns=["site", "t1_ns"])
+    pairs = pairs.join(records, on=["process", "start"])
+    end_sites = records[["site"]].rename(columns={"site": "end_site"})
+    pairs = pairs.join(end_sites, on=["process", "end"])
+    pairs = pairs.dropna(subset=["site", "end_site"])
+    pairs = pairs[pairs["ms"] >= 0]
     events = pd.DataFrame(
         {
-            "kind": "event", "region": own["region"].where(own["region"] != "", own["asked_in"]),
-            "site": own["site"], "end_site": own["end_site"], "callers": own["callers"],
-            "process": own["process"], "order": own["t0_ns"].astype("int64"),
-            "elapsed_ns": (own["ms"] * 1e6).round().astype("int64"), "certain": True,
-            "verdict": own["verdict"].fillna(""),
+            "kind": "event", "region": pairs["region"].where(pairs["region"] != "", pairs["asked_in"]),
+            "site": pairs["site"], "end_site": pairs["end_site"], "callers": pairs["callers"],
+            "process": pairs["process"], "order": pairs["t0_ns"].astype("int64"),
+            "elapsed_ns": (pairs["ms"] * 1e6).round().astype("int64"), "certain": True,
+            "verdict": pairs["verdict"].fillna(""),
         }
     )  # fmt: skip
     timed = log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]]
@@ -153,93 +183,149 @@ def _joined(*tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def _key(row: Any) -> tuple:
-    """The key by which intervals of different runs are the same measurement."""
+    """Return the key by which intervals of different runs are the same measurement: their region, else their lines.
+
+    ("event", "forward") for the region "forward#3"; else ("event", "a.py:3", "a.py:9", ()) with its callers
+    """
     if row.region:
         return row.kind, re.sub(REPETITION, "", row.region)
     return row.kind, row.site, row.end_site, tuple(row.callers)
 
 
-def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
-    """With the key and the label of each; what the profiled run never timed is named by its region
-    or its call sites."""
-    keys, labels = [_key(row) for row in found.itertuples(index=False)], []
-    for key in keys:
-        start, end = key[1], key[2] if key[3:] else ""
-        other = f"{start}-{end.rpartition(':')[2]}" if end not in ("", start) else start
-        labels.append(label_of.get(key) or other)
-    return found.assign(label=pd.Series(labels, dtype=object), key=pd.Series(keys, dtype=object))
+def _labelled(rows: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
+    """Return rows of `measured` with columns `key` and `label`.
+
+    label_of: key -> label in the profiled run
+    """
+    keys = [_key(row) for row in rows.itertuples(index=False)]
+    labels = [label_of.get(key) or _name_of(key) for key in keys]
+    return rows.assign(label=pd.Series(labels, dtype=object), key=pd.Series(keys, dtype=object))
+
+
+def _name_of(key: tuple) -> str:
+    """Return the label of what the profiled run never timed: its region, or its call sites as "a.py:3-9"."""
+    _, region_or_site, *sites = key
+    end_site = sites[0] if sites else ""
+    if end_site in ("", region_or_site):
+        return region_or_site
+    _, _, end_line = end_site.rpartition(":")
+    return f"{region_or_site}-{end_line}"
 
 
 def _row(
-    profiled: pd.DataFrame | None,
-    baseline: pd.DataFrame | None,
+    under: pd.DataFrame | None,
+    without: pd.DataFrame | None,
     predictions: pd.DataFrame,
-    known: set[tuple],
+    logged_keys: set[tuple],
 ) -> dict[str, Any]:
-    """Of a row of BASELINE all but its label and verdicts; `known`: what the profiled run logged."""
-    first, remarks = profiled if profiled is not None else baseline, []
-    counts = [0 if side is None else len(side) for side in (profiled, baseline)]
-    profiled_ns, baseline_ns = (
-        math.nan if side is None else _midmean(side["elapsed_ns"]) for side in (profiled, baseline)
-    )
+    """Return a row of `frames.BASELINE`, all but its label and verdicts.
+
+    under, without: the intervals of the label under nsys and without it, None for none; at least one is given
+    predictions: `frames.UNPROFILED`, with the interval as its index
+    logged_keys: the keys of what the profiled run logged
+    """
+    side = under if under is not None else without
+    under_ns = math.nan if under is None else _midmean(under["elapsed_ns"])
+    without_ns = math.nan if without is None else _midmean(without["elapsed_ns"])
     row = dict.fromkeys(frames.BASELINE.names, math.nan) | {
-        "kind": first["kind"].iloc[0], "site": first["site"].iloc[0],
-        "profiled_count": counts[0], "baseline_count": counts[1],
-        "profiled_ns": profiled_ns, "baseline_ns": baseline_ns, "predicted_from": 0,
-    }  # fmt: skip
-    if profiled is None:
-        placed = known and baseline["key"].iloc[0] in known
-        remarks.append("not placed in the profiled run" if placed else "measured without nsys only")
-        return row | {"remark": remarks[0]}
-    if baseline is None:
-        remarks.append("measured under nsys only")
+        "kind": side["kind"].iloc[0],
+        "site": side["site"].iloc[0],
+        "profiled_count": 0 if under is None else len(under),
+        "baseline_count": 0 if without is None else len(without),
+        "profiled_ns": under_ns,
+        "baseline_ns": without_ns,
+        "predicted_from": 0,
+    }
+    if under is None:
+        was_logged = logged_keys and without["key"].iloc[0] in logged_keys
+        remark = "not placed in the profiled run" if was_logged else "measured without nsys only"
+        return row | {"remark": remark}
+    if without is None:
+        remarks = ["measured under nsys only"]
     else:
-        row["inflation"] = profiled_ns / baseline_ns if baseline_ns > 0 else math.nan
-        if min(counts) >= FEWEST_RUNS:
-            seed = zlib.crc32(str(profiled["label"].iloc[0]).encode("utf-8", "replace"))
-            columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
-            row["low_ns"], row["high_ns"] = change(*columns, seed)[0, 3:5]
-        else:
-            remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
-        each = [sorted(side.groupby("process").size()) for side in (profiled, baseline)]
-        if each[0] != each[1]:
-            under, without = ("+".join(map(str, own)) for own in each)
-            remarks.append(
-                f"{under} intervals under nsys, {without} without: either the work differs or not "
-                "all could be placed"
-            )
-    tried = predictions.reindex(profiled["interval"])
-    have = tried["predicted_ns"].notna().to_numpy()
-    if have.any():
-        # the loss of the intervals that were replayed, subtracted from the measurement of all
-        shift = profiled_ns - _midmean(profiled["elapsed_ns"][have])
-        for name in ("predicted_ns", "lower_ns", "upper_ns"):
-            ns = max(_midmean(tried[name][have]) + shift, 0.0)
-            row[name if name == "predicted_ns" else f"predicted_{name}"] = ns
-        row["predicted_from"] = int(have.sum())
-        if baseline_ns > 0:
-            row["error"] = row["predicted_ns"] / baseline_ns - 1
+        row["inflation"] = under_ns / without_ns if without_ns > 0 else math.nan
+        bounds, remarks = _compared(under, without)
+        row |= bounds
+    prediction, no_prediction = _predicted(under, predictions)
+    row |= prediction
+    if prediction and without_ns > 0:
+        row["error"] = row["predicted_ns"] / without_ns - 1
+    remarks += no_prediction
+    return row | {"remark": "; ".join(remarks)}
+
+
+def _compared(under: pd.DataFrame, without: pd.DataFrame) -> tuple[dict[str, float], list[str]]:
+    """Return (`low_ns` and `high_ns`, between which the change by nsys lies; remarks on the comparison).
+
+    under, without: the intervals of one label under nsys and without it
+    """
+    bounds, remarks = dict[str, float](), list[str]()
+    if min(len(under), len(without)) >= FEWEST_RUNS:
+        seed = zlib.crc32(str(under["label"].iloc[0]).encode("utf-8", "replace"))
+        # a column of one label each
+        before, after = (
+            side["elapsed_ns"].to_numpy(np.float64)[:, None] for side in (without, under)
+        )
+        bounds["low_ns"], bounds["high_ns"] = change(before, after, seed)[0, 3:5]
     else:
+        remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
+    under_counts = sorted(under.groupby("process").size())
+    without_counts = sorted(without.groupby("process").size())
+    if under_counts != without_counts:
+        remarks.append(
+            f"{'+'.join(map(str, under_counts))} intervals under nsys, {'+'.join(map(str, without_counts))} without: either "
+            "the work differs or not all could be placed"
+        )
+    return bounds, remarks
+
+
+def _predicted(
+    under: pd.DataFrame, predictions: pd.DataFrame
+) -> tuple[dict[str, float], list[str]]:
+    """Return (the columns of the prediction for one label, {} for none; a remark that there is none, and why).
+
+    under: its intervals under nsys, of which some were replayed without what nsys costs
+    predictions: as in `_row`
+
+    All took 120 us, those that were replayed 110 us, and 90 us without nsys: 90 + (120 - 110) = 100 us.
+    """
+    tried = predictions.reindex(under["interval"])
+    was_replayed = tried["predicted_ns"].notna().to_numpy()
+    if not was_replayed.any():
         reasons = tried["reason"].dropna()
         untried = "untried: no interval of this label was replayed"
-        remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else untried}")
-    return row | {"remark": "; ".join(remarks)}
+        return {}, [f"no prediction: {reasons.iloc[0] if len(reasons) else untried}"]
+    all_ns = _midmean(under["elapsed_ns"])
+    shift_ns = all_ns - _midmean(under["elapsed_ns"][was_replayed])
+    columns: dict[str, float] = {"predicted_from": int(was_replayed.sum())}
+    for name, column in (
+        ("predicted_ns", "predicted_ns"),
+        ("lower_ns", "predicted_lower_ns"),
+        ("upper_ns", "predicted_upper_ns"),
+    ):
+        columns[column] = max(_midmean(tried[name][was_replayed]) + shift_ns, 0.0)
+    return columns, []
 
 
 def _midmean(values: Any) -> float:
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
-def _verdicts(found: pd.DataFrame | None) -> dict[str, str]:
-    """What the log of one run proves of each label.  The same rule for both runs, so that only nsys
-    can make the difference."""
-    if found is None:
+def _verdicts(rows: pd.DataFrame | None) -> dict[str, str]:
+    """Return label -> what the log of one run proves of it.  The same rule for both runs, so that only nsys
+    can make the difference.
+
+    rows: as `_labelled` returns them, None if there is no log
+    """
+    if rows is None:
         return {}
-    events = found[(found["kind"] == "event") & (found["verdict"] != "")]
-    return {
-        label: label_verdict(own["verdict"].iloc[1:] if len(own) > 1 else own["verdict"])
-        for label, own in events.groupby("label", sort=False)
-    }
+    events = rows[(rows["kind"] == "event") & (rows["verdict"] != "")]
+    out = {}
+    for label, of_label in events.groupby("label", sort=False):
+        verdict = of_label["verdict"]
+        # the first one prepares for the others
+        out[label] = label_verdict(verdict.iloc[1:] if len(verdict) > 1 else verdict)
+    return out
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -> list[str]:
@@ -253,18 +339,17 @@ def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -
     ]
     if any(h.get("stopped") for h in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
-    for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
+    for subject, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
         under, without = (
             ", ".join(sorted({str(h[key]) for h in log.headers if h.get(key)}))
             for log in (profiled or baseline, baseline)
         )
         if under and without and under != without:
-            notes.append(f"{what} differs: {under} under nsys, {without} without")
-    proven = ~table[["profiled_verdict", "baseline_verdict"]].isin(["", CANNOT_TELL]).any(axis=1)
-    changed = table[proven & (table["profiled_verdict"] != table["baseline_verdict"])]
-    if names := changed["label"].tolist():
-        some = f"{plural(len(names), 'label')} ({', '.join(names[:3])}{', ...' * bool(names[3:])})"
+            notes.append(f"{subject} differs: {under} under nsys, {without} without")
+    if labels := _with_other_verdict(table):
+        first_three = f"{', '.join(labels[:3])}{', ...' if len(labels) > 3 else ''}"
         notes.append(
-            f"nsys changes who limits {some}: what the breakdown says of that holds under nsys only"
+            f"nsys changes who limits {plural(len(labels), 'label')} ({first_three}): what the breakdown says of that "
+            "holds under nsys only"
         )
     return notes
