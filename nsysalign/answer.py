@@ -287,51 +287,70 @@ def answer(analysis: Analysis) -> Answer:
     sentence and the fixes from that row's finding (`_sentence`), and adds findings, remarks, notes and what the
     numbers rest on.
     """
-    matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
-    staged = staging(analysis.details).groupby("interval")["ns"].sum()
-    staged = staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
-    working = [CAUSES.index(cause) for cause in OPERATION_KINDS]
-    busy = matrix[:, working].sum(axis=1) - staged
+    matrix = parts_matrix(analysis)  # ns by cause, (intervals, causes)
+    is_first_call = cold_intervals(analysis)  # per interval
+    gpu_ns = _gpu_ns(analysis, matrix)  # per interval
     trim_memory()
     findings = _findings(analysis)
-    table = analysis.grouped
-    inside = tuple(label for label in table if label.inside)
-    assemble = _Rows(analysis, matrix, busy, cold, findings)
-    labels = assemble.of_labels([label for label in table if not label.inside])
-    runs = assemble.of_runs()
     wrong = wrong_timings(findings)
-    unknown = analysis.known.issuing_without_work
-    leading = _leading(labels, runs, runs_that_lead(analysis), findings, wrong, unknown)
+    rows = _Rows(analysis, matrix, gpu_ns, is_first_call, findings)
+    labels = rows.of_labels([label for label in analysis.grouped if not label.inside])
+    runs = rows.of_runs()
+    without_work = analysis.known.issuing_without_work
+    leading = _leading(labels, runs, runs_that_lead(analysis), findings, wrong, without_work)
     lead = _shown(leading, labels, runs)
     sentence, about = _sentence(analysis, leading, lead, findings)
     groups = _groups(findings, lead.label if lead else "")
-    commands = (finding.to_confirm for group in groups for finding in group.findings)
-    missing = ", ".join(map(safe_text, analysis.trace.missing))
-    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
-    notes += [f"not in the trace: {missing}"] if missing else []
-    notes += _told_with(inside)
-    own = [row for row in labels if not row.library] or labels
+    of_program = {row.label for row in labels if not row.library} or {row.label for row in labels}
     return Answer(
         verdict=_verdict(analysis, about, lead),
         sentence=sentence,
         proof=_proof(analysis, lead) if lead else None,
         fixes=about.advice if about else (),
         labels=tuple(labels),
-        file=assemble.file,
+        file=rows.file,
         runs=tuple(runs),
-        wrong=tuple(Wrong(f.label, assemble.short(f.label), _after_name(f), f.site) for f in wrong),
-        headline=_headline(analysis, {row.label for row in own}, matrix, busy),
+        wrong=tuple(Wrong(f.label, rows.short(f.label), _after_name(f), f.site) for f in wrong),
+        headline=_headline(analysis, of_program, matrix, gpu_ns),
         groups=tuple(groups),
-        next=next(filter(None, commands), ""),
+        next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, table, cold, assemble.short),
-        notes=tuple(dict.fromkeys(notes)),
+        remarks=_remarks(analysis, analysis.grouped, is_first_call, rows.short),
+        notes=_notes(analysis),
         about=_about(analysis),
         source={
             safe_text(site): safe_text(text)
             for site, text in analysis.source_lines.itertuples(index=False)
         },
     )
+
+
+def _gpu_ns(analysis: Analysis, matrix: np.ndarray) -> np.ndarray:
+    """Return, per interval, how long (ns) the GPU worked: operations on its stream, without the time in which the
+    host stages pageable memory for a copy.
+
+    matrix: ns by cause, int64 (intervals, causes)
+    """
+    working = [CAUSES.index(kind) for kind in OPERATION_KINDS]
+    staging_ns = staging(analysis.details).groupby("interval")["ns"].sum()
+    staging_ns = staging_ns.reindex(analysis.intervals["interval"], fill_value=0)
+    return matrix[:, working].sum(axis=1) - staging_ns.to_numpy(np.int64)
+
+
+def _next_command(groups: Sequence[Findings]) -> str:
+    """Return the command that tests the first finding that can be tested, '' if none can."""
+    commands = (finding.to_confirm for group in groups for finding in group.findings)
+    return next(filter(None, commands), "")
+
+
+def _notes(analysis: Analysis) -> tuple[str, ...]:
+    """Return the notes of the trace and of the analysis, each once: at last what the trace lacks, and which ranges
+    are told with the range around them."""
+    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
+    if analysis.trace.missing:
+        notes.append(f"not in the trace: {', '.join(map(safe_text, analysis.trace.missing))}")
+    notes += _told_with([label for label in analysis.grouped if label.inside])
+    return tuple(dict.fromkeys(notes))
 
 
 def _verdict(analysis: Analysis, about: Finding | None, lead: LabelRow | None) -> str:

@@ -173,7 +173,6 @@ addons/ranks/work.py: found given there
 answer.py: more most nothing own rest same several
 brief.py: every more most said
 compare/label_changes.py: one other own same what
-compare/side_by_side.py: each found other own some what
 explain/advice.py: what
 explain/case.py: most
 explain/findings.py: both few found many one same
@@ -207,12 +206,8 @@ trace/kineto.py: found more most other others own same some there what who
 LOCALS_LEFT = """
 addons/check/checks.py:escaped
 addons/check/checks.py:_flushed
-answer.py:answer
-explain/validity.py:slowed
 predict/unprofiled.py:predict_intervals
 predict/unprofiled.py:scene
-trace/kineto.py:_finish
-trace/kineto.py:_ranges
 """
 
 

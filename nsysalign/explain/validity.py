@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -293,6 +293,20 @@ def spread(case: Case) -> Reason | None:
     return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
 
 
+class _Clocked(NamedTuple):
+    """The timings of a case's kind of work in which kernels ran and the clock of the GPU is known: arrays with a
+    value per timing.
+
+    kernel_ns: how long kernels ran in it
+    sm_mhz:    the mean SM clock
+    reasons:   bits of `model.SLOWED_BITS`: why the GPU ran slower than requested, 0 if it did not
+    """
+
+    kernel_ns: np.ndarray
+    sm_mhz: np.ndarray
+    reasons: np.ndarray
+
+
 def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
     """Return the reason that the clock of the GPU changed the measured time, if it did; None if not.
 
@@ -301,56 +315,74 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
     There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
     intervals or more, or its clock differed between intervals and the kernels' times follow it.
     """
-    steady = [g.intervals for g in case.label.steady if g.work == case.group.work]
-    numbers = np.sort(np.concatenate(steady))
-    kernel = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
-    known = clocks.known[numbers] & (kernel > 0)
-    numbers, kernel = numbers[known], kernel[known]
+    same_work = [g.intervals for g in case.label.steady if g.work == case.group.work]
+    numbers = np.sort(np.concatenate(same_work))
+    kernel_ns = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
+    known = clocks.known[numbers] & (kernel_ns > 0)
+    numbers = numbers[known]
     if len(numbers) < CLOCK_SAMPLES:
         return None
-    clock, reasons = clocks.sm_mhz[numbers], clocks.reasons[numbers] & SLOWED_BITS
-    fast = clock >= (1 - CLOCK_SHARE) * np.percentile(clock, 95)
-    behind = int((~fast).sum())
-    highest = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
-    held = reasons > 0
-    said = Numbers()
-    if held.sum() >= TYPICAL_SHARE * len(numbers):
-        low = float(np.median(clock[held]))
-        if (
-            low <= (1 - SLOWED_SHARE) * highest
-            and np.median(kernel / np.maximum(case.group.typical_ns, 1)) >= WARN_SHARE
-        ):
-            why = [text for bit, text in CLOCK_REASONS.items() if (reasons & bit).any()]
-            said.evidence |= {"sm_clock_mhz": low, "highest_sm_clock_mhz": highest}
-            often = f"{said.count('slowed_timings', int(held.sum()))} of {said.count('clocked_timings', len(numbers))}"
-            text = (
-                f"ran on a GPU that was slowed down in {often} timings ({', '.join(why)}), to {low:.0f} MHz; "
-                f"the highest SM clock of the run is {highest} MHz"
-            )
-            lost_ns = int(kernel[held].sum() * (1 - low / highest))
-            return Reason(
-                "throttled", DOUBTFUL, f"slowed to {low:.0f} MHz", text, said.evidence, lost_ns
-            )
-    if min(len(numbers) - behind, behind) < 2:
+    reasons = clocks.reasons[numbers] & SLOWED_BITS
+    timings = _Clocked(kernel_ns[known], clocks.sm_mhz[numbers], reasons)
+    return _throttled(case, timings) or _two_clocks(timings)
+
+
+def _throttled(case: Case, timings: _Clocked) -> Reason | None:
+    """Return the reason that the GPU was slowed down in at least half of the timings, and that it matters: the
+    clock was a tenth below the run's highest one, and kernels are a fifth of the time.  None if that is not so.
+    """
+    is_slowed = timings.reasons > 0
+    count = len(is_slowed)
+    if is_slowed.sum() < TYPICAL_SHARE * count:
         return None
-    high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
-    quick, slow = float(np.median(kernel[fast])), float(np.median(kernel[~fast]))
-    follows = slow / max(quick, 1) - 1 >= 0.3 * (high / max(low, 1) - 1)
-    period = 1 / np.maximum(clock, 1)
-    correlation = float(np.corrcoef(kernel, period)[0, 1]) if kernel.std() else 0.0
-    if not follows or slow < (1 + CLOCK_SAY_SHARE) * quick or correlation < 0.5:
+    slowed_mhz = float(np.median(timings.sm_mhz[is_slowed]))
+    highest_mhz = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
+    kernel_share = np.median(timings.kernel_ns / np.maximum(case.group.typical_ns, 1))
+    if slowed_mhz > (1 - SLOWED_SHARE) * highest_mhz or kernel_share < WARN_SHARE:
         return None
-    often = (
-        f"{said.count('at_the_low_clock', behind)} of {said.count('clocked_timings', len(numbers))}"
-    )
-    said.evidence |= {"low_clock_mhz": low, "high_clock_mhz": high}
+    causes = [text for bit, text in CLOCK_REASONS.items() if (timings.reasons & bit).any()]
+    numbers = Numbers({"sm_clock_mhz": slowed_mhz, "highest_sm_clock_mhz": highest_mhz})
+    slowed_count = numbers.count("slowed_timings", int(is_slowed.sum()))
+    often = f"{slowed_count} of {numbers.count('clocked_timings', count)}"
     text = (
-        f"ran at two clocks: in {often} timings the SM clock was {low:.0f} instead of {high:.0f} MHz, and kernels took "
-        f"{said.time('kernel_at_the_low_clock', slow)} there, {said.time('kernel_at_the_high_clock', quick)} in the others"
+        f"ran on a GPU that was slowed down in {often} timings ({', '.join(causes)}), to {slowed_mhz:.0f} MHz; "
+        f"the highest SM clock of the run is {highest_mhz} MHz"
     )
-    words = f"clock {low:.0f}-{high:.0f} MHz"
-    lost_ns = int(behind * (slow - quick))
-    return Reason("clock-changed", DOUBTFUL, words, text, said.evidence, lost_ns)
+    # at the highest clock the kernels would have taken so much less
+    lost_ns = int(timings.kernel_ns[is_slowed].sum() * (1 - slowed_mhz / highest_mhz))
+    words = f"slowed to {slowed_mhz:.0f} MHz"
+    return Reason("throttled", DOUBTFUL, words, text, numbers.evidence, lost_ns)
+
+
+def _two_clocks(timings: _Clocked) -> Reason | None:
+    """Return the reason that the clock differed between timings and the kernels' times follow it: 1,980 MHz and
+    100 us in some of them, 1,755 MHz and 112 us in the others.  None if that is not so.
+    """
+    kernel_ns, sm_mhz = timings.kernel_ns, timings.sm_mhz
+    is_fast = sm_mhz >= (1 - CLOCK_SHARE) * np.percentile(sm_mhz, 95)
+    fast_count, slow_count = int(is_fast.sum()), int((~is_fast).sum())
+    if min(fast_count, slow_count) < 2:
+        return None
+    fast_mhz, slow_mhz = float(np.median(sm_mhz[is_fast])), float(np.median(sm_mhz[~is_fast]))
+    fast_ns, slow_ns = float(np.median(kernel_ns[is_fast])), float(np.median(kernel_ns[~is_fast]))
+    longer = slow_ns / max(fast_ns, 1) - 1  # by which share kernels take longer at the low clock
+    # a kernel that waits for memory follows the SM clock in part only
+    follows = longer >= 0.3 * (fast_mhz / max(slow_mhz, 1) - 1)
+    period = 1 / np.maximum(sm_mhz, 1)
+    correlation = float(np.corrcoef(kernel_ns, period)[0, 1]) if kernel_ns.std() else 0.0
+    if not follows or slow_ns < (1 + CLOCK_SAY_SHARE) * fast_ns or correlation < 0.5:
+        return None
+    numbers = Numbers()
+    slow_timings = numbers.count("at_the_low_clock", slow_count)
+    often = f"{slow_timings} of {numbers.count('clocked_timings', len(sm_mhz))}"
+    numbers.evidence |= {"low_clock_mhz": slow_mhz, "high_clock_mhz": fast_mhz}
+    text = (
+        f"ran at two clocks: in {often} timings the SM clock was {slow_mhz:.0f} instead of {fast_mhz:.0f} MHz, and kernels took "
+        f"{numbers.time('kernel_at_the_low_clock', slow_ns)} there, {numbers.time('kernel_at_the_high_clock', fast_ns)} in the others"
+    )
+    words = f"clock {slow_mhz:.0f}-{fast_mhz:.0f} MHz"
+    lost_ns = int(slow_count * (slow_ns - fast_ns))
+    return Reason("clock-changed", DOUBTFUL, words, text, numbers.evidence, lost_ns)
 
 
 def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:

@@ -342,7 +342,11 @@ def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.nda
 @dataclass(frozen=True)
 class Line:
     """How one event clock converts to the trace's clock: the offset (trace - event clock) at knots,
-    linear between them, and a shift for each frame."""
+    linear between them, and a shift for each frame.
+
+    base 1,000,000 ns, knots 0 and 2 s, offsets there 100 and 300 ns, no shift: an event at 1 s of the event
+    clock lies at 1 s + 1,000,000 ns + 200 ns of the trace's clock.
+    """
 
     base_ns: int  # offset that `mean` counts from
     knots: np.ndarray  # event clock, ns
@@ -382,33 +386,51 @@ def fit_line(
     frames: all frames of the line, sorted; a frame need not have one of the records
     origin_error_ns: per frame of the log, how many ns it may be off against the frame it was joined to
 
-    An observation says: a record's place by the line is a known time plus a latency.  The line and the latencies
-    are fitted together, several times: outliers count less each time.
+    Each observation (`latency.Observations`) is an equation: a record's place on the trace's clock is a time
+    that the trace has, plus a latency.
+
+        at + base + offset at the knots + shift of the frame = known_ns + latency
+        5,000 + 900,000 + ?            + ?                  = 904,100 + ?            (ns)
+
+    What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together by
+    least squares, several times: outliers count less each time.
 
     With more than _MOST_FRAMES frames the result has no shifts of frames.
     """
-    model = assumed(tracing, s, _queued_spacing(s, frame, at))
     if len(frames) > _MOST_FRAMES:
         frames = frames[:0]
     knots = _knots(at)
-    prior = _prior(knots, frames, origin_error_ns)
-    seen = model.observe(s)
-    # where the line usually lies: from there on the fit counts, as float64 cannot hold epoch nanoseconds
-    offset = seen.known_ns - at[seen.record]
-    latency = seen.x @ model.vector
-    base = int(offset[0]) + int(np.median(offset - offset[0] + latency))
-    fit = _Fit.before(prior, model)
+    model = assumed(tracing, s, _queued_spacing(s, frame, at))
+    base = _base_ns(model.observe(s), at, model)
+    fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
     for widen in _NARROWING:
-        seen = fit.model.observe(s)
-        place = _design(at[seen.record], frame[seen.record], knots, frames)
-        x = np.concatenate([place, -seen.x], axis=1)
-        y = (seen.known_ns - at[seen.record] - base).astype(float)
-        fit = fit.with_observations(seen, x, y, widen)
+        seen = fit.model.observe(s)  # what holds a record up may look different after each fit
+        record = seen.record
+        of_line = _design(at[record], frame[record], knots, frames)
+        equations = _Equations(
+            seen=seen,
+            x=np.concatenate([of_line, -seen.x], axis=1),
+            y=(seen.known_ns - at[record] - base).astype(float),
+        )
+        fit = fit.with_equations(equations, widen)
     # the calls of a stretch between knots are slow together: their errors may not be independent
-    stretch = np.searchsorted(knots, at[seen.record], side="right")
-    covariance = fit.covariance + fit.common_scatter(seen, x, y, stretch)
+    stretch = np.searchsorted(knots, at[record], side="right")
+    covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
     return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
+
+
+def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
+    """Return the usual offset (trace - event clock) in ns, from which the fit counts: float64 does not hold a time
+    since 1970 in ns.
+
+    seen: the observations of the records
+    at: per record, its time on the event clock in ns
+    """
+    without_latency = seen.known_ns - at[seen.record]
+    latency = seen.x @ model.vector
+    first = int(without_latency[0])
+    return first + int(np.median(without_latency - first + latency))
 
 
 def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
@@ -440,13 +462,27 @@ def _knots(at: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class _Equations:
+    """Equations `x @ unknowns = y`, one per observation; the unknowns are those of `_Fit`.
+
+    seen: the observations
+    x: (observations, unknowns): the coefficient of each unknown
+    y: per observation, ns
+    """
+
+    seen: Observations
+    x: np.ndarray
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
 class _Fit:
     """A fit of several unknowns at once: the line's offset at each knot, the shift of each frame, and
     then the parameters of `model`.
 
-    mean, prior           what is assumed of the unknowns beforehand, and how precise that is
+    mean, prior           what is assumed of the unknowns beforehand, and its precision (inverse covariance)
     solution, covariance  the unknowns as they were fitted
-    weight                per observation, how much it counted
+    weight                per observation, how much it counted: 1 / variance, less for an outlier
     """
 
     prior: np.ndarray
@@ -474,43 +510,40 @@ class _Fit:
         """How many of the unknowns describe the line; the others are parameters of the model."""
         return len(self.mean) - len(PARAMETERS)
 
-    def with_observations(
-        self, seen: Observations, x: np.ndarray, y: np.ndarray, widen: float
-    ) -> _Fit:
-        """Return the next fit: least squares over all observations, each with a weight, and the prior.  An
+    def with_equations(self, equations: _Equations, widen: float) -> _Fit:
+        """Return the next fit: least squares over all equations, each with a weight, and the prior.  An
         observation counts less the farther it lies from what this fit expects.
 
-        seen: the observations
-        x: a row per observation, the coefficient of each unknown in its value
-        y: per observation, its value in ns
         widen: how many times larger than usual the scatter of observations is taken to be
         """
-        sigma = seen.scale_ns * widen
-        z = (x @ self.solution - y) / sigma  # how far the record lies behind where it is expected
+        seen, x, y = equations.seen, equations.x, equations.y
+        sigma_ns = seen.scale_ns * widen
+        # by how many sigma the record lies behind where this fit expects it
+        behind = (x @ self.solution - y) / sigma_ns
         # GPUs are late, never early: an outlier on the late side soon loses its weight
-        late_weight = (_STUDENT + 1) / (_STUDENT + z**2)
-        early_weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
-        is_late = z * LATE[seen.class_] >= 0
+        late_weight = (_STUDENT + 1) / (_STUDENT + behind**2)
+        early_weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(behind), 1e-9))
+        is_late = behind * LATE[seen.class_] >= 0
         weight = np.where(is_late, late_weight, early_weight)
-        weight *= seen.certain / sigma**2
+        weight *= seen.certain / sigma_ns**2
+        # the normal equations of least squares
         weighted = (x * weight[:, None]).T
-        normal = weighted @ x + self.prior
-        solution = np.linalg.solve(normal, weighted @ y + self.prior @ self.mean)
-        covariance = np.linalg.inv(normal)
+        precision = weighted @ x + self.prior
+        solution = np.linalg.solve(precision, weighted @ y + self.prior @ self.mean)
+        covariance = np.linalg.inv(precision)
         size = self.size
         model = replace(self.model, vector=solution[size:], covariance=covariance[size:, size:])
         return replace(self, model=model, solution=solution, covariance=covariance, weight=weight)
 
-    def common_scatter(
-        self, seen: Observations, x: np.ndarray, y: np.ndarray, stretch: np.ndarray
-    ) -> np.ndarray:
+    def common_scatter(self, equations: _Equations, stretch: np.ndarray) -> np.ndarray:
         """Return the covariance of the unknowns that comes from errors which all observations of a stretch on
         an idle stream share.
 
         stretch: per observation, the number of the stretch between two knots in which it lies
         """
-        residual = y - x @ self.solution
-        weight = self.weight * (seen.class_ == IDLE)
+        x = equations.x
+        residual = equations.y - x @ self.solution
+        weight = self.weight * (equations.seen.class_ == IDLE)
         covariance = np.zeros_like(self.covariance)
         for number in np.unique(stretch[weight > 0]):
             of_stretch = weight * (stretch == number)
