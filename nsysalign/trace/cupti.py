@@ -14,7 +14,7 @@ import re
 import sqlite3
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -107,7 +107,10 @@ _OF_THREAD = 2  # CUPTI_ACTIVITY_OBJECT_THREAD
 _NVTX = np.dtype([("what", "u4"), ("tid", "u4"), ("ns", "u8"), ("a", "u8"), ("b", "u8")])
 _PUSH, _POP, _START, _END = 1, 2, 3, 4
 _PUSHED, _STARTED = 59, 60  # nsys's eventType
+#: The conditions that are understood: `rowid in (3, 4)`, `"demangledName" in (17)`.
 _ROWS = re.compile(r"(?:rowid|\"?(\w+)\"?) in \(([\d, ]+)\)")
+#: Columns of a table by nsys's names, arrays of equal length.
+_Arrays = dict[str, np.ndarray]
 
 
 def is_recording(path: Path) -> bool:
@@ -117,32 +120,28 @@ def is_recording(path: Path) -> bool:
 
 
 class Recording:
-    """Answers what `trace.sqlite.Source` answers of an export.  `content`: table -> column -> array, with
-    nsys's names."""
+    """Answers what `trace.sqlite.Source` answers of an export.
+
+    content: table -> column -> array, a row per record of CUPTI's, with nsys's names
+    """
 
     def __init__(self, path: Path) -> None:
+        """Read the whole file.  Raises TraceError if it is no recording, or damaged."""
         self.path = path
         self._strings: dict[str, int] = {}
-        self.content: dict[str, dict[str, np.ndarray]] = {}
+        #: Small tables as they are: table -> rows, with the columns `_COLUMNS`.
         self._rows: dict[str, list[tuple]] = defaultdict(list)
-        parts: dict[str, list[dict[str, np.ndarray]]] = defaultdict(list)
+        parts: dict[str, list[_Arrays]] = defaultdict(list)
         processes = _processes(path)
         for process in processes:
             for table, columns in process.tables(self._string).items():
                 parts[table].append(columns)
-            for name, rows in process.rows.items():
-                self._rows[name] += rows
-        for table, found in parts.items():
-            names = dict.fromkeys(name for part in found for name in part)
-            self.content[table] = {
-                name: np.concatenate(
-                    [p.get(name, np.full(len(next(iter(p.values()))), -1, np.int64)) for p in found]
-                )
-                for name in names
-            }
+            for table, rows in process.rows.items():
+                self._rows[table] += rows
+        self.content = {table: _stacked(of_processes) for table, of_processes in parts.items()}
         self._rows["StringIds"] = [(number, text) for text, number in self._strings.items()]
         self._rows |= _about(processes)
-        self._rows = {name: rows for name, rows in self._rows.items() if rows}
+        self._rows = {table: rows for table, rows in self._rows.items() if rows}
 
     @property
     def tables(self) -> dict[str, list[str]]:
@@ -152,6 +151,7 @@ class Recording:
         }
 
     def _string(self, text: str) -> int:
+        """Return the number of a text, a new one if it has none."""
         return self._strings.setdefault(text, len(self._strings) + 1)
 
     def has(self, table: str, *columns: str) -> bool:
@@ -170,23 +170,26 @@ class Recording:
         content = self._table(table.name)
         if not content or "eventType = 34" in table.where:  # marks: there is one clock
             return {name: np.empty(0, np.int64) for name in names}
-        count = len(next(iter(content.values())))
+        count = _length(content)
         out: Columns = {"row": np.arange(1, count + 1, dtype=np.int64)}
         for field in table.fields:
-            given = next((c for c in field.candidates if c in content), None)
-            if given is not None:
-                out[field.name] = content[given]
+            column = next((c for c in field.candidates if c in content), None)
+            if column is not None:
+                out[field.name] = content[column]
             elif field.default is None:
                 raise TraceError(f"{self.path.name}: {table.name} has no {field.name}", _AGAIN)
             else:
                 out[field.name] = np.broadcast_to(np.int64(field.default), count)
-        if found := _ROWS.fullmatch(where):
-            wanted = np.array([*map(int, found[2].split(","))], np.int64)
-            kept = np.isin(content[found[1]] if found[1] in content else out["row"], wanted)
-            out = {name: values[kept] for name, values in out.items()}
+        if condition := _ROWS.fullmatch(where):
+            column, numbers = condition.groups()
+            values = content[column] if column in content else out["row"]
+            wanted = np.array([*map(int, numbers.split(","))], np.int64)
+            is_wanted = np.isin(values, wanted)
+            out = {name: values[is_wanted] for name, values in out.items()}
         return {name: narrow(values, name) for name, values in out.items()}
 
-    def _table(self, name: str) -> dict[str, np.ndarray]:
+    def _table(self, name: str) -> _Arrays:
+        """Return a table, {} if there is none; of a small one its columns of numbers."""
         if name in self.content or name not in self._rows:
             return self.content.get(name, {})
         columns = zip(*self._rows[name], strict=True)
@@ -257,7 +260,18 @@ def _write(
 
 
 class _Process:
-    """The chunks of one header.  `image`: how many programs the process had executed before (exec)."""
+    """What the chunks of one header say of one process.
+
+    image:    how many programs the process had executed before (exec)
+    records:  kind of record -> its records, as arrays of bytes (records, size)
+    events:   the events of NVTX ranges, arrays of `_NVTX`
+    rows:     small tables, as in `Recording`
+    left, back: when CUPTI left the process and came back, (begin, end) of each switch (ns).  One session
+              lies before each pair of switches, one behind the last.
+    stayed:   when it could not leave
+
+    sessions     [ session 0 )left[  nothing traced  )back[ session 1 )left[ ...
+    """
 
     def __init__(self, header: dict[str, Any], image: int) -> None:
         self.header = header
@@ -267,17 +281,18 @@ class _Process:
         self.calls: dict[int, str] = {}
         self.gpus: dict[int, dict[str, Any]] = {}
         self.messages: list[str] = []
-        #: Of each kind its records, as arrays of bytes (records, size).
         self.records: dict[int, list[np.ndarray]] = defaultdict(list)
         self.events: list[np.ndarray] = []
         self.rows: dict[str, list[tuple]] = {}
-        #: Times of switches: when CUPTI left the process, and came back.  One session lies before each
-        #: pair of them, one behind the last.
         self.left: list[tuple[int, int]] = []
         self.back: list[tuple[int, int]] = []
-        self.stayed: list[tuple[int, int]] = []  # when it could not leave
-        self._session_of: dict[int, list[int]] = defaultdict(list)  # of each array of `records`
+        self.stayed: list[tuple[int, int]] = []
+        #: Kind of record -> the session of each array of `records`.
+        self._session_of: dict[int, list[int]] = defaultdict(list)
+        #: Kind of record -> bytes of one, for kinds that had a successor in some buffer.
         self._sizes: dict[int, int] = {}
+        #: Context -> its legacy default stream, where CUPTI says it.
+        self._null: dict[int, int] = {}
 
     def add(self, kind: int, number: int, data: memoryview) -> None:
         """Take a chunk."""
@@ -303,46 +318,59 @@ class _Process:
                 (self.left, self.back, self.stayed)[number].append((begin, end))
 
     def _buffer(self, data: memoryview) -> None:
-        """Sort the records of a buffer by kind."""
-        words = np.frombuffer(data, "<u4", len(data) // 4)[::2]  # kinds, where records begin
-        count = len(words)
-        lengths = np.zeros(_KINDS, np.int64)
+        """Sort the records of a buffer by kind.
+
+        A record begins with its kind, and is a multiple of 8 bytes long.  Where the next one begins follows from
+        the size of its kind.
+        """
+        kind_at = np.frombuffer(data, "<u4", len(data) // 4)[::2]  # if a record begins there
+        count = len(kind_at)
+        length_of_kind = np.zeros(_KINDS, np.int64)  # in steps of 8 bytes, 0 for not known
         for kind, size in self._sizes.items():
-            lengths[kind] = size // 8
-        known = np.where(words < _KINDS, lengths[np.minimum(words, _KINDS - 1)], 0)
-        begins = _chain(np.where(known > 0, np.arange(count) + known, count))
-        whole = np.frombuffer(data, np.uint8)
-        kinds = words[begins]
+            length_of_kind[kind] = size // 8
+        length = np.where(kind_at < _KINDS, length_of_kind[np.minimum(kind_at, _KINDS - 1)], 0)
+        following = np.where(length > 0, np.arange(count) + length, count)
+        begins = _chain(following)
+        all_bytes = np.frombuffer(data, np.uint8)
+        kinds = kind_at[begins]
         for kind in np.unique(kinds).tolist():
-            own = begins[kinds == kind] * 8
+            first_byte = begins[kinds == kind] * 8
             # a kind that never had a successor is the last one of its buffer
-            length = self._sizes.get(kind) or len(data) - int(own[0])
-            own = own[own + length <= len(data)]
-            self.records[kind].append(whole[own[:, None] + np.arange(length)])
+            size = self._sizes.get(kind) or len(data) - int(first_byte[0])
+            is_whole = first_byte + size <= len(data)
+            of_records = first_byte[is_whole][:, None] + np.arange(size)
+            self.records[kind].append(all_bytes[of_records])
             self._session_of[kind].append(len(self.back))
 
-    def fields(self, kind: int) -> dict[str, np.ndarray]:
-        """Columns of all records of a kind, int64.  Raises TraceError if their layout is not known."""
-        found = self.records[kind]
-        size = found[0].shape[1]
+    def fields(self, kind: int) -> _Arrays:
+        """Return the columns of all records of a kind, int64.  Raises TraceError if their layout is not known."""
+        arrays = self.records[kind]
+        size = arrays[0].shape[1]
         if size not in SIZES[kind]:
             raise TraceError(
                 f"CUPTI {self.header['cupti']} writes records of kind {kind} of {size} bytes, and this nsysalign knows "
                 f"{', '.join(map(str, SIZES[kind]))}",
                 "use a newer nsysalign, or record with nsys: nsysalign run --recorder nsys ...",
             )
-        text = _FIELDS[kind] + (_LONGER.get(kind, "") if size == SIZES[kind][-1] else "")
-        names, types, offsets = zip(*(re.split("[:@]", f) for f in text.split()), strict=True)
+        description = _FIELDS[kind] + (_LONGER.get(kind, "") if size == SIZES[kind][-1] else "")
+        fields = [re.split("[:@]", field) for field in description.split()]
         layout = np.dtype(
-            {"names": names, "formats": [f"<{t}" for t in types], "offsets": [*map(int, offsets)], "itemsize": size}
-        )  # fmt: skip
-        rows = np.ascontiguousarray(np.concatenate(found)).view(layout)[:, 0]
+            {
+                "names": [name for name, _, _ in fields],
+                "formats": [f"<{number}" for _, number, _ in fields],
+                "offsets": [int(offset) for _, _, offset in fields],
+                "itemsize": size,
+            }
+        )
+        rows = np.ascontiguousarray(np.concatenate(arrays)).view(layout)[:, 0]
         # what is above 2**63 is none of ours: -1 is "none", too
-        columns = {name: rows[name].astype(np.int64) for name in names}
-        if self.image and "correlationId" in columns:  # which begin anew
-            columns["correlationId"] += self.image << _BITS_OF_IMAGE
-        if self.back and "correlationId" in columns:
-            columns["correlationId"] += self._sessions(kind) << _BITS_OF_CORRELATION
+        columns = {name: rows[name].astype(np.int64) for name, _, _ in fields}
+        if "correlationId" in columns:
+            # they begin anew with every program that the process executes, and with every session
+            if self.image:
+                columns["correlationId"] += self.image << _BITS_OF_IMAGE
+            if self.back:
+                columns["correlationId"] += self._sessions(kind) << _BITS_OF_CORRELATION
         return columns
 
     def _sessions(self, kind: int) -> np.ndarray:
@@ -351,66 +379,63 @@ class _Process:
         return np.repeat(np.array(self._session_of[kind], np.int64), counts)
 
     def turns(self) -> None:
-        """When nothing was traced, or nothing of use: rows of `schema.UNTRACED`."""
-        rows = [(*span, 0) for span in (*self.left, *self.back, *self.stayed)]
-        rows += [
-            (left[1], back[0], 1)
-            for left, back in zip_longest(self.left, self.back, fillvalue=(_FAR, _FAR))
-        ]
-        ends = [*(begin for begin, _ in self.left), _FAR]
-        wrong = self._wrong_graphs()
-        if wrong:
+        """Make the rows of `schema.UNTRACED`: (begin, end, process, plain) of each stretch in which nothing was
+        traced (plain 1: the program ran as it would without us), or nothing of use (plain 0)."""
+        stretches = [(begin, end, 0) for begin, end in (*self.left, *self.back, *self.stayed)]
+        for (_, begin), (end, _) in zip_longest(self.left, self.back, fillvalue=(_FAR, _FAR)):
+            stretches.append((begin, end, 1))  # between leaving and coming back
+        wrong_from = self._wrong_graphs()
+        if wrong_from:
             self.messages.append(
                 "launches of CUDA graphs cannot be told apart after CUPTI had left the process once (until 13.1 Update 1): "
                 "what follows the first of them is left out"
             )
-        for session, launch in wrong.items():
-            rows = [row for row in rows if not launch <= row[0] < ends[session]]
-            rows.append((launch, ends[session], 0))
+        end_of_session = [*(begin for begin, _ in self.left), _FAR]
+        for session, launch in wrong_from.items():
+            end = end_of_session[session]
+            stretches = [stretch for stretch in stretches if not launch <= stretch[0] < end]
+            stretches.append((launch, end, 0))
         self.rows[schema.UNTRACED.name] = [
-            (begin, end, self.process, plain) for begin, end, plain in sorted(rows) if end > begin
+            (begin, end, self.process, plain)
+            for begin, end, plain in sorted(stretches)
+            if end > begin
         ]
 
     def _wrong_graphs(self) -> dict[int, int]:
-        """By session the first launch of a graph whose correlation id cannot be right: before CUPTI 13.1
-        Update 1 in all sessions but the first."""
+        """Return session -> when the first launch of a graph began in it (ns) whose correlation id cannot be right:
+        before CUPTI 13.1 Update 1 in all sessions but the first."""
         launches = [n for n, name in self.calls.items() if "GraphLaunch" in name]
         wrong: dict[int, int] = {}
         earlier = self.header.get("session", 1) - 1  # of this process, before this file
         if not earlier + len(self.back) or self.header["cupti"] >= _GRAPHS_IN_EVERY_SESSION:
             return wrong
         for kind in {DRIVER, RUNTIME} & self.records.keys():
-            domain = (1 if kind == DRIVER else 2) << 24
             columns, session = self.fields(kind), self._sessions(kind)
-            late = np.isin(columns["call"] | domain, launches) & (session + earlier > 0)
+            is_launch = np.isin(columns["call"] | _domain(kind), launches)
+            late = is_launch & (session + earlier > 0)
             for number in np.unique(session[late]).tolist():
                 first = int(columns["start"][late & (session == number)].min())
                 wrong[number] = min(first, wrong.get(number, first))
         return wrong
 
-    def tables(self, string: Any) -> dict[str, dict[str, np.ndarray]]:
-        """nsys's tables of this process; `string`: the number of a text in the whole file."""
+    def tables(self, string: Callable[[str], int]) -> dict[str, _Arrays]:
+        """Return nsys's tables of this process, by name; those without rows are left out.
+
+        string: the number of a text in the whole file
+        """
         self.turns()
-        numbers = _lookup({n: string(text) for n, text in self.texts.items()})
-        out: dict[str, list[dict[str, np.ndarray]]] = defaultdict(list)
-        for kind in [k for k in _TABLES if k in self.records]:
+        text_number = _lookup({number: string(text) for number, text in self.texts.items()})
+        parts: dict[str, list[_Arrays]] = defaultdict(list)
+        for kind in [kind for kind in _TABLES if kind in self.records]:
             columns = self.fields(kind)
             if kind == OVERHEAD:
                 columns = self._overheads(columns, string)
             elif kind in (DRIVER, RUNTIME):
-                domain = (1 if kind == DRIVER else 2) << 24
-                called = {
-                    number & 0xFFFFFF: string(text)
-                    for number, text in self.calls.items()
-                    if number & 0xFF000000 == domain
-                }
-                columns["nameId"] = _lookup(called)(columns.pop("call"))
-                columns["globalTid"] = thread_of(self.process, columns.pop("tid"))
-                columns["eventClass"] = np.full(len(columns["start"]), int(kind == RUNTIME))
+                columns = self._of_calls(kind, columns, string)
             else:
                 columns["globalPid"] = np.full(len(columns["correlationId"]), self.process)
             if kind == KERNEL:
-                columns["demangledName"] = numbers(columns["demangledName"])
+                columns["demangledName"] = text_number(columns["demangledName"])
                 columns["shortName"] = columns["demangledName"]
             for name in ("srcKind", "dstKind", "memKind"):
                 if name in columns:  # CUpti_ActivityMemoryKind counts from "unknown"
@@ -418,27 +443,31 @@ class _Process:
             for name in ("graphNodeId", "eventSyncId", "timestamp"):  # 0 is none
                 if name in columns:
                     columns[name] = np.where(columns[name] > 0, columns[name], -1)
-            out[_TABLES[kind]].append(columns)
+            parts[_TABLES[kind]].append(columns)
         if self.events:
-            out[schema.NVTX.name].append(self._ranges(numbers))
-        devices = self._contexts()
-        self._streams(devices)
-        tables = {}
-        for table, parts in out.items():
-            names = dict.fromkeys(name for part in parts for name in part)
-            tables[table] = {
-                n: np.concatenate(
-                    [p.get(n, np.full(len(next(iter(p.values()))), -1, np.int64)) for p in parts]
-                )
-                for n in names
-            }
+            parts[schema.NVTX.name].append(self._ranges(text_number))
+        tables = {table: _stacked(of_kinds) for table, of_kinds in parts.items()}
+        device_of_context = self._contexts()
+        self._streams(device_of_context)
         if events := tables.get(schema.CUDA_EVENT.name):
-            events["deviceId"] = _lookup(devices)(events["contextId"])
-        return {
-            name: columns for name, columns in tables.items() if len(next(iter(columns.values())))
-        }
+            events["deviceId"] = _lookup(device_of_context)(events["contextId"])
+        return {table: columns for table, columns in tables.items() if _length(columns)}
 
-    def _overheads(self, columns: dict[str, np.ndarray], string: Any) -> dict[str, np.ndarray]:
+    def _of_calls(self, kind: int, columns: _Arrays, string: Callable[[str], int]) -> _Arrays:
+        """Return the columns of calls of the driver or the runtime: their numbers become names."""
+        domain = _domain(kind)
+        name_of = {
+            number & 0xFFFFFF: string(text)
+            for number, text in self.calls.items()
+            if number & 0xFF000000 == domain
+        }
+        columns["nameId"] = _lookup(name_of)(columns.pop("call"))
+        columns["globalTid"] = thread_of(self.process, columns.pop("tid"))
+        columns["eventClass"] = np.full(len(columns["start"]), int(kind == RUNTIME))
+        return columns
+
+    def _overheads(self, columns: _Arrays, string: Callable[[str], int]) -> _Arrays:
+        """Return the columns of the profiler's own work on threads; that of the driver is left out."""
         names = {work: string(text) for work, text in _OVERHEADS.items()}
         ours = np.isin(columns["work"], [*names]) & (columns["object"] == _OF_THREAD)
         columns = {name: values[ours] for name, values in columns.items()}
@@ -449,16 +478,23 @@ class _Process:
             "nameId": _lookup(names)(columns["work"]),
         }
 
-    def _ranges(self, numbers: Any) -> dict[str, np.ndarray]:
-        """Pushes with their pops, per thread and domain, and starts with their ends; what was never
-        closed has the end -1."""
+    def _ranges(self, text_number: Callable[[np.ndarray], np.ndarray]) -> _Arrays:
+        """Return NVTX ranges: pushes with their pops, per thread and domain, and starts with their ends; what was
+        never closed has the end -1.
+
+        text_number: numbers of texts in this process -> in the whole file
+        """
         rows: list[list[int]] = []
-        pushed: dict[tuple[int, int], list[int]] = defaultdict(list)
-        started: dict[int, int] = {}
+        pushed: dict[tuple[int, int], list[int]] = defaultdict(list)  # thread, domain -> open rows
+        started: dict[int, int] = {}  # number of a range -> its row
+        # `number` is the domain of a push or pop, and the range's own number of a start or end
         for what, tid, ns, text, number in np.concatenate(self.events).tolist():
-            if what in (_PUSH, _START):
-                (pushed[tid, number].append if what == _PUSH else _at(started, number))(len(rows))
-                rows.append([ns, -1, tid, _PUSHED if what == _PUSH else _STARTED, text])
+            if what == _PUSH:
+                pushed[tid, number].append(len(rows))
+                rows.append([ns, -1, tid, _PUSHED, text])
+            elif what == _START:
+                started[number] = len(rows)
+                rows.append([ns, -1, tid, _STARTED, text])
             elif what == _POP and pushed[tid, number]:
                 rows[pushed[tid, number].pop()][1] = ns
             elif what == _END and number in started:
@@ -469,33 +505,32 @@ class _Process:
             "end": end,
             "eventType": kind,
             "globalTid": thread_of(self.process, tid),
-            "textId": numbers(text),
+            "textId": text_number(text),
         }
 
     def _contexts(self) -> dict[int, int]:
-        """Context -> device, by its own records and by what ran in it."""
-        devices: dict[int, int] = {}
-        null: dict[int, int] = {}
+        """Return context -> device, by its own records and by what ran in it, and make the rows of `schema.CONTEXT`."""
+        device_of: dict[int, int] = {}
         for kind in (KERNEL, MEMCPY, MEMSET, GRAPH, CONTEXT):
-            if kind in self.records:
-                columns = self.fields(kind)
-                pairs = zip(
-                    columns["contextId"].tolist(), columns["deviceId"].tolist(), strict=True
-                )
-                devices |= dict(pairs)
-                if kind == CONTEXT:
-                    null |= dict(zip(columns["contextId"].tolist(), columns["nullStreamId"].tolist(), strict=True))  # fmt: skip
-        self._null = null
+            if kind not in self.records:
+                continue
+            columns = self.fields(kind)
+            contexts = columns["contextId"].tolist()
+            device_of |= dict(zip(contexts, columns["deviceId"].tolist(), strict=True))
+            if kind == CONTEXT:
+                self._null = dict(zip(contexts, columns["nullStreamId"].tolist(), strict=True))
         self.rows[schema.CONTEXT.name] = [
-            (self.pid, device, context, null.get(context, 0)) for context, device in devices.items()
+            (self.pid, device, context, self._null.get(context, 0))
+            for context, device in device_of.items()
         ]
-        return devices
+        return device_of
 
-    def _streams(self, devices: dict[int, int]) -> None:
-        """What CUPTI says of streams, and of each context the legacy default stream: of one that was made
-        before the recording began it is known by its usual number."""
-        null = {context: self._null.get(context, DEFAULT_STREAM) for context in devices}
-        flags: dict[tuple[int, int], int] = {(c, s): _LEGACY for c, s in null.items()}
+    def _streams(self, device_of_context: dict[int, int]) -> None:
+        """Make the rows of `schema.STREAM`: what CUPTI says of streams, and of each context the legacy default stream:
+        of one that was made before the recording began it is known by its usual number."""
+        flags: dict[tuple[int, int], int] = {}  # context, stream -> flag
+        for context in device_of_context:
+            flags[context, self._null.get(context, DEFAULT_STREAM)] = _LEGACY
         if STREAM in self.records:
             columns = self.fields(STREAM)
             names = ("contextId", "streamId", "flag")
@@ -506,36 +541,60 @@ class _Process:
         ]
 
 
+def _domain(kind: int) -> int:
+    """Return what the numbers of calls begin with in the recorder's file: whether of the driver or the runtime."""
+    return (1 if kind == DRIVER else 2) << 24
+
+
+def _length(columns: _Arrays) -> int:
+    """Return how many rows columns have."""
+    return len(next(iter(columns.values())))
+
+
+def _stacked(parts: Sequence[_Arrays]) -> _Arrays:
+    """Return the rows of all parts, one part after the other; -1 in columns that a part does not have."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: np.concatenate(
+            [part.get(name, np.full(_length(part), -1, np.int64)) for part in parts]
+        )
+        for name in names
+    }
+
+
 def _chain(following: np.ndarray) -> np.ndarray:
-    """The places 0, following[0], following[following[0]], ... that are inside: twice as many with every
-    step."""
+    """Return the places 0, following[0], following[following[0]], ... up to one that lies behind the end.
+
+    following [2, 9, 3, 4]:      0, 2, 3
+
+    Each step doubles what is known: the places that follow the first 4 at a distance of 4 are the next 4.
+    """
     end = len(following)
-    jump = np.append(following, end).clip(max=end)
+    jump = np.append(following, end).clip(max=end)  # from each place 1, 2, 4, ... places on
     places = np.zeros(min(end, 1), np.int64)
     while True:
-        more = jump[places]
-        more = more[more < end]
-        if not len(more):
+        further = jump[places]
+        further = further[further < end]
+        if not len(further):
             return places
-        places = np.concatenate([places, more])
+        places = np.concatenate([places, further])
         jump = jump[jump]
 
 
-def _at(table: dict[int, int], key: int) -> Any:
-    return lambda value: table.__setitem__(key, value)
+def _lookup(numbers: Mapping[int, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of an array of keys: their values, -1 for keys that have none.
 
-
-def _lookup(numbers: dict[int, int]) -> Any:
-    """A function of an array of keys: their values, -1 for others."""
+    _lookup({7: 70})(np.array([7, 8])):      70, -1
+    """
     keys = np.array(sorted(numbers), np.int64)
-    values = np.array([numbers[k] for k in keys.tolist()] + [-1], np.int64)
+    values = np.array([*(numbers[key] for key in keys.tolist()), -1], np.int64)
 
-    def found(wanted: np.ndarray) -> np.ndarray:
-        at = np.searchsorted(keys, wanted)
-        known = np.append(keys, -1)[at] == wanted
-        return np.where(known, values[at], -1)
+    def values_of(wanted: np.ndarray) -> np.ndarray:
+        place = np.searchsorted(keys, wanted)
+        is_known = np.append(keys, -1)[place] == wanted
+        return np.where(is_known, values[place], -1)
 
-    return found
+    return values_of
 
 
 def _text(data: memoryview) -> str:
@@ -544,32 +603,36 @@ def _text(data: memoryview) -> str:
 
 
 def _processes(path: Path) -> list[_Process]:
-    """Its processes.  Raises TraceError if it is none of ours, or newer than we know."""
+    """Return the processes of a file, each with its records: one per header.
+
+    The file is a row of chunks, the first of them a header: a head (`_HEAD`), as many bytes as it says, and up to 7 more
+    to a multiple of 8.  Raises TraceError if the file is none of ours, damaged, or newer than we know.
+    """
     try:
         content = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:
         raise TraceError(f"{path.name}: cannot be read ({error})", _AGAIN) from None
-    data, at = content.data, 0
+    data, place = content.data, 0
     if bytes(data[: len(RECORDING)]) != RECORDING:
         raise TraceError(f"{path.name} is no recording of CUPTI's", _AGAIN)
     processes: list[_Process] = []
     try:
-        while at + _HEAD.size <= len(data):
-            kind, number, size = _HEAD.unpack_from(data, at)
-            begin = at + _HEAD.size
+        while place + _HEAD.size <= len(data):
+            kind, number, size = _HEAD.unpack_from(data, place)
+            begin = place + _HEAD.size
             if begin + size > len(data):
                 processes[-1].messages.append("its end was cut off: the last records are lost")
                 break
-            piece = data[begin : begin + size]
+            chunk = data[begin : begin + size]
             if kind == ord("H"):
-                header = _header(path, piece)
-                images = sum(p.pid == header["pid"] for p in processes)
+                header = _header(path, chunk)
+                images = sum(process.pid == header["pid"] for process in processes)
                 processes.append(_Process(header, images))
             else:
-                processes[-1].add(kind, number, piece)
-            at = begin + (size + 7 & ~7)
+                processes[-1].add(kind, number, chunk)
+            place = begin + (size + 7 & ~7)
     except (ValueError, IndexError, KeyError, TypeError, struct.error) as error:
-        raise TraceError(f"{path.name}: damaged at byte {at:,} ({error})", _AGAIN) from None
+        raise TraceError(f"{path.name}: damaged at byte {place:,} ({error})", _AGAIN) from None
     return processes
 
 
@@ -586,11 +649,11 @@ def _header(path: Path, data: memoryview) -> dict[str, Any]:
 
 
 def _about(processes: Sequence[_Process]) -> dict[str, list[tuple]]:
-    """The tables about the whole recording."""
+    """Return the tables about the whole recording: table -> rows, with the columns `_COLUMNS`."""
     header = processes[0].header
     used = [p for p in processes if p.records] or list(processes)
     cupti = used[0].header["cupti"]
-    said = [(2, f"recorder: {text}") for p in processes for text in dict.fromkeys(p.messages)]
+    messages = [(2, f"recorder: {text}") for p in processes for text in dict.fromkeys(p.messages)]
     gpus = {number: gpu for p in processes for number, gpu in p.gpus.items()}
     values = ("name", "smCount", "l2CacheSize", "memoryBandwidth")
     return {
@@ -601,7 +664,7 @@ def _about(processes: Sequence[_Process]) -> dict[str, list[tuple]]:
         "TARGET_INFO_SESSION_START_TIME": [(header["realtime_ns"] - header["monotonic_ns"],)],
         "TARGET_INFO_SYSTEM_ENV": [("NvDriverVersion", header["driver"])] if header.get("driver") else [],
         "TARGET_INFO_GPU": [(n, n, *(gpu.get(v) for v in values)) for n, gpu in sorted(gpus.items())],
-        "DIAGNOSTIC_EVENT": said,
+        "DIAGNOSTIC_EVENT": messages,
     }  # fmt: skip
 
 
@@ -609,5 +672,5 @@ def version_of(number: int) -> str:
     """CUPTI's number of its version as people write it: 130001 is 13.0.1."""
     if number < 100_000:
         return f"API {number}"
-    major, rest = divmod(number, 10_000)
-    return f"{major}.{rest // 100}" + (f".{rest % 100}" if rest % 100 else "")
+    major, below = divmod(number, 10_000)
+    return f"{major}.{below // 100}" + (f".{below % 100}" if below % 100 else "")
