@@ -12,7 +12,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, registry, untrusted
 from nsysalign.causes import CAUSES
@@ -20,6 +20,9 @@ from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 from nsysalign.model import RECORDERS, Analysis, Known, TraceInfo
 from nsysalign.store.objects import holds, listed, plain, table, to_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VERSION = 2
 _AGAIN = "make it again: nsysalign analyze TRACE"
@@ -40,26 +43,12 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
 
 
 def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
+    """Write everything into an empty database: a table per `registry.specs`, and what it consists of."""
     import sqlite_utils
 
     database = sqlite_utils.Database(connection, execute_plugins=False)
     for spec in registry.specs():
-        stored = database.table(spec.name)
-        stored.create(
-            {c.name: _SQL_TYPES.get(c.dtype, int) for c in spec.columns},
-            pk=spec.key or None,
-            foreign_keys=[(column, table, column) for column, table in spec.links.items()],
-        )
-        for column in spec.links:
-            if column not in spec.key:  # SQLite makes an index of a key
-                stored.create_index([column])
-        rows = getattr(analysis, spec.name)
-        insert = f'INSERT INTO "{spec.name}" VALUES ({", ".join("?" * len(spec.columns))})'
-        change = {"str": _encodable, "object": to_json}
-        for first in range(0, len(rows), _LISTED_AT_ONCE):
-            lot = rows.iloc[first : first + _LISTED_AT_ONCE]
-            lists = [listed(lot[c.name], change.get(c.dtype, plain)) for c in spec.columns]
-            connection.executemany(insert, zip(*lists, strict=True))
+        _write_table(database, spec, getattr(analysis, spec.name))
     database.table("intervals").create_index(["label"])
     documentation = [
         {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
@@ -76,17 +65,44 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
     }
     meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
     database.table("meta").insert_all(meta, pk="key")
-    sums = ", ".join(
+    # what most queries want, without a pivot
+    ns_of_causes = ", ".join(
         f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
         for cause in CAUSES
     )
-    database.create_view(  # what most queries want, without a pivot
+    database.create_view(
         "budgets",
         "select i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns, "
-        f"{sums}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
+        f"{ns_of_causes}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
         "u.upper_ns as unprofiled_upper_ns from intervals i left join parts p using (interval) "
         "left join unprofiled u using (interval) group by i.interval",
     )
+
+
+def _write_table(database: Any, spec: frames.Spec, rows: pd.DataFrame) -> None:
+    """Create one table with its keys, links and indices, and insert its rows.
+
+    database: of sqlite_utils
+    """
+    stored = database.table(spec.name)
+    stored.create(
+        {column.name: _SQL_TYPES.get(column.dtype, int) for column in spec.columns},
+        pk=spec.key or None,
+        foreign_keys=[(column, table, column) for column, table in spec.links.items()],
+    )
+    for column in spec.links:
+        if column not in spec.key:  # SQLite makes an index of a key
+            stored.create_index([column])
+    places = ", ".join("?" * len(spec.columns))
+    insert = f'INSERT INTO "{spec.name}" VALUES ({places})'
+    as_stored = {"str": _encodable, "object": to_json}  # by type of column; else as it is
+    for first in range(0, len(rows), _LISTED_AT_ONCE):
+        batch = rows.iloc[first : first + _LISTED_AT_ONCE]
+        lists = [
+            listed(batch[column.name], as_stored.get(column.dtype, plain))
+            for column in spec.columns
+        ]
+        database.conn.executemany(insert, zip(*lists, strict=True))
 
 
 def _encodable(text: str | None) -> str:
@@ -120,16 +136,19 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 
 
 def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
+    """Return the analysis in a database, which anybody may have made.  Raises AnalysisError if it is none of this
+    version; other errors say that it is damaged."""
     columns_of, not_tables = untrusted.tables(connection)
 
     def rows(name: str, columns: list[str]) -> list[tuple]:
+        """Return the rows of a table, which must have these columns."""
         if name in not_tables:
             raise AnalysisError(
                 f"{path} is not an analysis ({name} {not_tables[name]}, and should be a table)",
                 _AGAIN,
             )
-        if lacks := sorted({*columns} - {*columns_of.get(name, ())}):
-            lack = f"no column {lacks[0]}" if name in columns_of else "no table of that name"
+        if missing := sorted({*columns} - {*columns_of.get(name, ())}):
+            lack = f"no column {missing[0]}" if name in columns_of else "no table of that name"
             raise AnalysisError(
                 f"{path} is not an analysis of this version ({name}: {lack})",
                 "analyze it again: nsysalign analyze TRACE",
@@ -141,22 +160,27 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         raise AnalysisError(
             f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}", _AGAIN
         )
-    read = {}
+    tables = {}
     for spec in registry.specs():
-        if spec.name in registry.tables() and spec.name not in {*columns_of, *not_tables}:
+        is_stored = spec.name in columns_of or spec.name in not_tables
+        if spec.name in registry.tables() and not is_stored:
             continue  # written where that add-on was not there
-        values = zip(*rows(spec.name, spec.names), strict=True)
-        lists = [*map(list, values)] or [[] for _ in spec.names]
-        for position, column in enumerate(spec.columns):
-            if column.dtype == "object":
-                lists[position] = [*map(json.loads, lists[position])]
-        read[spec.name] = table(lists, spec)
+        tables[spec.name] = _table(rows(spec.name, spec.names), spec)
     return Analysis(
         trace=TraceInfo(**{name: _tuples(value) for name, value in meta["trace"].items()}),
         notes=tuple(meta["notes"]),
         known=Known(**meta["known"]),
-        **Analysis.as_fields(read),
+        **Analysis.as_fields(tables),
     )
+
+
+def _table(rows: list[tuple], spec: frames.Spec) -> pd.DataFrame:
+    """Return stored rows as the table that was written; tuples and dicts are JSON text in them."""
+    lists = [[*column] for column in zip(*rows, strict=True)] or [[] for _ in spec.names]
+    for position, column in enumerate(spec.columns):
+        if column.dtype == "object":
+            lists[position] = [json.loads(text) for text in lists[position]]
+    return table(lists, spec)
 
 
 def _tuples(value: Any) -> Any:

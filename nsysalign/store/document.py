@@ -3,7 +3,7 @@ and timeline.  It is not read back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames, registry
@@ -15,6 +15,7 @@ from nsysalign.store.objects import plain, records, to_json
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 #: Intervals at once: a row as Python objects takes ten times its size.
 _AT_ONCE = 512
@@ -29,51 +30,64 @@ _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95
 
 
 def pieces(analysis: Analysis) -> Iterator[bytes]:
-    """The text of the document in pieces: some hundred intervals are objects at a time."""
+    """Yield the text of the document in pieces: _AT_ONCE intervals are objects at a time."""
     intervals = analysis.intervals
-    parts = [parts_matrix(analysis, column) for column in _BOUNDS.values()]
-    before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
-    yield (before + mark).encode()
-    tables = (analysis.details, analysis.other_streams)
-    lots = [dict(iter(t.groupby(positions(intervals, t) // _AT_ONCE))) for t in tables]
+    matrices = {key: parts_matrix(analysis, column) for key, column in _BOUNDS.items()}
+    head, opening, tail = to_json(_but_intervals(analysis, matrices["parts_ns"])).partition(
+        '"intervals":['
+    )
+    yield (head + opening).encode()
+    details = _by_batch(intervals, analysis.details)
+    other_streams = _by_batch(intervals, analysis.other_streams)
     for first in range(0, len(intervals), _AT_ONCE):
-        lot = records(intervals.iloc[first : first + _AT_ONCE])
-        for row, interval in enumerate(lot, first):
-            for key, matrix in zip(_BOUNDS, parts, strict=True):
+        batch = records(intervals.iloc[first : first + _AT_ONCE])
+        for row, interval in enumerate(batch, first):
+            for key, matrix in matrices.items():
                 interval[key] = dict(zip(CAUSES, matrix[row].tolist(), strict=True))
-            interval["details"], interval["other_streams_ns"] = [], {}
-        numbered = {interval["interval"]: interval for interval in lot}
-        inside, beside = (
-            records(of_lot.get(first // _AT_ONCE, table[:0]))
-            for of_lot, table in zip(lots, tables, strict=True)
-        )
-        for detail in inside:
-            numbered[detail.pop("interval")]["details"].append(detail)
-        for stream in beside:
-            by_stream = numbered[stream["interval"]]["other_streams_ns"]
-            by_stream[str(stream["stream"])] = stream["ns"]
-        yield ("," * bool(first) + to_json(lot)[1:-1]).encode()
-    yield after.encode()
+            interval["details"] = []
+            interval["other_streams_ns"] = {}
+        by_number = {interval["interval"]: interval for interval in batch}
+        for detail in details(first // _AT_ONCE):
+            by_number[detail.pop("interval")]["details"].append(detail)
+        for stream in other_streams(first // _AT_ONCE):
+            ns_of_stream = by_number[stream["interval"]]["other_streams_ns"]
+            ns_of_stream[str(stream["stream"])] = stream["ns"]
+        comma = "," if first else ""
+        yield (comma + to_json(batch).removeprefix("[").removesuffix("]")).encode()
+    yield tail.encode()
+
+
+def _by_batch(
+    intervals: pd.DataFrame, table: pd.DataFrame
+) -> Callable[[int], list[dict[str, Any]]]:
+    """Return a function: number of a batch of intervals -> the rows of a table that are of these intervals."""
+    batch_of_row = positions(intervals, table) // _AT_ONCE
+    tables = dict(iter(table.groupby(batch_of_row)))
+    return lambda number: records(tables.get(number, table[:0]))
 
 
 def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
-    """The document with an empty list of intervals; `parts`: ns by interval and cause."""
-    labels, label_of = records(analysis.labels), analysis.intervals["label"].to_numpy()
+    """Return the document with an empty list of intervals.
+
+    parts: ns by cause, int64 (intervals, causes)
+    """
+    labels = records(analysis.labels)
+    label_of_interval = analysis.intervals["label"].to_numpy()
     for label in labels:
         label["elapsed"] = {name: label.pop(name) for name in _ELAPSED}
-        of_label = parts[label_of == label["label"]]
+        of_label = parts[label_of_interval == label["label"]]
         means = of_label.sum(axis=0) / max(len(of_label), 1)
         label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
     unprofiled = {u["interval"]: u | {"parts_ns": {}} for u in records(analysis.unprofiled)}
     for part in records(analysis.unprofiled_parts):
         unprofiled[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
-    long = {name for addon in registry.addons().values() for name in addon.long}
+    too_long = {name for addon in registry.addons().values() for name in addon.long}
     of_addons = {
         name: table
         for name, table in analysis.extra.items()
-        if name in registry.tables() and name not in long and not table.empty
+        if name in registry.tables() and name not in too_long and not table.empty
     }
-    rows = [s for s in frames.ANALYSIS_SPECS if s not in _IN_OTHER_FORM | _LEFT_OUT]
+    as_rows = [s for s in frames.ANALYSIS_SPECS if s not in _IN_OTHER_FORM | _LEFT_OUT]
     return {
         "format": "nsysalign-analysis",
         "version": 2,
@@ -82,7 +96,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "known": plain(vars(analysis.known)),
         "intervals": [],
         "labels": labels,
-        **{spec.name: records(getattr(analysis, spec.name)) for spec in rows},
+        **{spec.name: records(getattr(analysis, spec.name)) for spec in as_rows},
         "findings": [  # nothing counts as confirmed that was not tested
             {**finding, "confirmation": status._asdict()}
             for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
