@@ -61,15 +61,21 @@ class Tiles(NamedTuple):
 
 
 def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them),
-    laid out flat."""
+    """Return (owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them),
+    laid out flat.
+
+    first 5, 9; count 3, 1:      owner 0, 0, 0, 1; value 5, 6, 7, 9
+    """
     owner = np.repeat(np.arange(len(count)), count)
     begin = np.cumsum(count) - count
     return owner, np.arange(len(owner)) - begin[owner] + first[owner]
 
 
 def batches(count: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield the positions of `count` in order, in batches whose counts add up to about `size`."""
+    """Yield the positions of `count` in order, in batches whose counts add up to about `size`.
+
+    count 4, 3, 5, 2; size 8:      positions 0, 1 and then 2, 3
+    """
     number = np.cumsum(count) // size
     yield from np.split(np.arange(len(count)), np.flatnonzero(np.diff(number)) + 1)
 
@@ -132,21 +138,32 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """How much of disjoint sorted blocks lies before each time."""
-    done = np.append(0, np.cumsum(end - start))
-    k = np.searchsorted(start, at)
-    return done[k] - np.maximum(np.append(-FAR, end)[k] - at, 0)
+    """Return how much of disjoint sorted blocks lies before each time.
+
+    blocks [10, 20) and [30, 50); at 15, 25, 40:      5, 10, 20
+    """
+    begun = np.searchsorted(start, at)  # how many blocks begin before each time
+    length_of_first = np.append(0, np.cumsum(end - start))  # of the first 0, 1, 2, ... blocks
+    end_of_last = np.append(-FAR, end)[begun]
+    still_to_come = np.maximum(end_of_last - at, 0)  # of the last one that has begun
+    return length_of_first[begun] - still_to_come
 
 
 def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
-    """values[index], and `default` where the index is -1 ("none"); `values` may be empty."""
+    """Return values[index], and `default` where the index is -1 ("none"); `values` may be empty.
+
+    values 40, 50; index 1, -1, 0; default 7:      50, 7, 40
+    """
     if not len(values):
         return np.full(len(index), default, dtype=values.dtype)
     return np.where(index >= 0, values[index], default)  # -1 is the last one, which is not taken
 
 
 def positions(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where each of the wanted numbers stands first among the values, -1 for one that does not."""
+    """Return where each of the wanted numbers stands first among the values, -1 for one that does not.
+
+    wanted 8, 9; values 5, 8, 8:      1, -1
+    """
     if not len(values):
         return np.full(len(wanted), -1)
     order = None if rising(values) else np.argsort(values, kind="stable")
@@ -173,7 +190,10 @@ def index_type(count: int) -> type:
 
 
 def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
-    """key -> its values, in the order in which they came."""
+    """Return key -> its values, in the order in which they came.
+
+    keys 2, 1, 2; values 7, 8, 9:      {1: [8], 2: [7, 9]}
+    """
     if len(keys) and (keys == keys[0]).all():
         return {int(keys[0]): values}
     order = np.argsort(keys, kind="stable")
@@ -216,15 +236,19 @@ def too_deep(owner: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarra
 def any_open(
     key: np.ndarray, start: np.ndarray, end: np.ndarray, wanted_key: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether at each time (`at`, `wanted_key`: bool of their shape) one of the spans with that key
-    is open, half-open."""
+    """Return whether at each time one of the spans with that key is open, half-open.
+
+    key, start, end: per span, e.g. its thread, and its times
+    wanted_key, at: per time that is asked for
+
+    span [10, 20) of thread 1; asked for thread 1 at 15 and 20, thread 2 at 15:      True, False, False
+    """
     out = np.zeros(len(at), dtype=bool)
-    for number, rows in group(key, np.arange(len(key))).items():
-        mine = np.flatnonzero(wanted_key == number)
-        begun, over = (
-            np.searchsorted(np.sort(t[rows]), at[mine], side="right") for t in (start, end)
-        )
-        out[mine] = begun > over
+    for number, spans in group(key, np.arange(len(key))).items():
+        asked = np.flatnonzero(wanted_key == number)
+        begun = np.searchsorted(np.sort(start[spans]), at[asked], side="right")  # how many
+        over = np.searchsorted(np.sort(end[spans]), at[asked], side="right")
+        out[asked] = begun > over
     return out
 
 
