@@ -201,18 +201,17 @@ def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple
     hits = np.zeros(len(shifts), dtype=np.int64)
     calls = 0
     for begin, end, record_start, record_end in chunk:
-        if len(record_start) and len(begin):
-            calls += len(begin)
-            # the record calls that any shift can put into the Python calls
-            ends = [begin[0] + shifts[0], end[-1] + shifts[-1]]
-            first, stop = np.searchsorted(record_start, ends)
-            starts = record_start[first:stop]
-            record_ends = np.append(
-                record_end[first:stop], np.iinfo(np.int64).max
-            )  # the last: none
-            for number, shift in enumerate(shifts.tolist()):
-                inside = np.searchsorted(starts, begin + shift)
-                hits[number] += np.count_nonzero(record_ends[inside] <= end + shift)
+        if not len(record_start) or not len(begin):
+            continue
+        calls += len(begin)
+        # only these record calls can any shift put into the Python calls
+        first, stop = np.searchsorted(record_start, [begin[0] + shifts[0], end[-1] + shifts[-1]])
+        starts = record_start[first:stop]
+        never = np.iinfo(np.int64).max  # the end of the record behind the last one
+        ends = np.append(record_end[first:stop], never)
+        for number, shift in enumerate(shifts.tolist()):
+            record = np.searchsorted(starts, begin + shift)  # the first one from each begin on
+            hits[number] += np.count_nonzero(ends[record] <= end + shift)
     best = np.flatnonzero(hits == hits.max())
     rows = np.split(best, np.flatnonzero(np.diff(best) > 1) + 1)
 

@@ -610,19 +610,23 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
 
     N is the operation behind the stretch if it was issued before the window's end record, and this
     record itself otherwise.
+
+    window   [----------------------------R
+    lane        PPPP   idle   NNNN   idle     OOOO       O was issued behind R: N of the second stretch is R
     """
     blocks, window = explainer.streams.blocks(lane), idle.window
-    close_call = windows.close_call[window]
     previous = _block_before(blocks, idle.start)
     following = _block_after(blocks, idle.start)
-    call = pick(explainer.call, following, -1)
-    issue = pick(explainer.call_start, call, FAR)
     is_next = _is_issued_inside(explainer, windows, window, following)
-    from_call = is_next & (call >= 0)
-    # what no call issues may be a page that a host thread touched
+    # N is issued by a call; or by a host thread that touched a page; or it is the record
+    call = pick(explainer.call, following, -1)
+    by_call = is_next & (call >= 0)
     faulting = np.where(is_next, pick(explainer.faulting, following, -1), -1)
-    known_operation = from_call | (faulting >= 0)
-    other_thread = np.where(faulting >= 0, faulting, windows.close_thread[window])
+    is_known = by_call | (faulting >= 0)
+    close_call = windows.close_call[window]
+    issue_start = pick(explainer.call_start, call, FAR)
+    issue_end = pick(explainer.call_end, call, FAR)
+    thread_without_call = np.where(faulting >= 0, faulting, windows.close_thread[window])
     stream, before = np.full(len(window), lane), previous
     if lane in explainer.streams.members:
         # the lane stands for several streams, and waits apply to the one on which N was issued
@@ -630,7 +634,6 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
         stream[is_next] = explainer.alignment.operation_lane[following[is_next]]
         for number, rows in group(stream[is_next], np.flatnonzero(is_next)).items():
             before[rows] = _block_before(explainer.streams.blocks(number), idle.start[rows])
-    call_end = pick(explainer.call_end, call, FAR)
     return Gaps(
         window=window,
         start=idle.start,
@@ -640,11 +643,11 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
         previous=previous,
         stream=stream,
         before=before,
-        issue_start=np.where(known_operation, issue, windows.close_ns[window]),
-        issue_end=np.where(known_operation, call_end, windows.close_end_ns[window]),
-        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), other_thread),
-        issue_call=np.where(from_call, call, close_call),
-        known=known_operation | (~is_next & (close_call >= 0)),
+        issue_start=np.where(is_known, issue_start, windows.close_ns[window]),
+        issue_end=np.where(is_known, issue_end, windows.close_end_ns[window]),
+        issue_thread=np.where(by_call, pick(explainer.call_thread, call, 0), thread_without_call),
+        issue_call=np.where(by_call, call, close_call),
+        known=is_known | (~is_next & (close_call >= 0)),
         ref=np.where(is_next, following, windows.record[window]),
     )
 

@@ -33,7 +33,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import FIRST, SLOW, is_even
-from nsysalign.model import KIND, OPERATION_KINDS
+from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
@@ -883,28 +883,35 @@ def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataF
     groups: `frames.GROUPS`
     """
     typical = groups["typical"].to_numpy()
-    row_of_operation = split.trace.operations["row"].to_numpy()
-    tables = list[pd.DataFrame]()
-    for window, issue in issued_in(split.alignment, issues, typical):
-        name = issues.name[issue]
-        kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
-        operation = issues.first[issue[kernels]]
-        blocks = np.zeros(len(name), np.int64)
-        blocks[kernels] = blocks_of(split.trace, row_of_operation[operation])
-        columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
-        by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
-        count = by_name.size().rename("count")
-        tables.append(by_name[["bytes", "blocks"]].sum().join(count).reset_index())
+    inside = issued_in(split.alignment, issues, typical)
+    tables = [_by_name(split.trace, issues, window, issue) for window, issue in inside]
     if not tables:
         return frames.empty(frames.ISSUED)
     table = pd.concat(tables, ignore_index=True)
-    kind = issues.kinds[table["name"]]
+    name = table["name"].to_numpy()
     group_of_window = pd.Series(groups["group"].to_numpy(), index=typical)
     table = table.assign(
         group=group_of_window[table["window"]].to_numpy(),
-        kind=np.array(OPERATION_KINDS, dtype=object)[kind],
-        name=np.array(issues.names, dtype=object)[table["name"]],
+        kind=np.array(OPERATION_KINDS, dtype=object)[issues.kinds[name]],
+        name=np.array(issues.names, dtype=object)[name],
         blocks=np.where(table["blocks"] > 0, table["blocks"], -1),
     )
     table = table.sort_values(["group", "count"], ascending=[True, False], kind="stable")
     return frames.check(table.reset_index(drop=True), frames.ISSUED)
+
+
+def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray) -> pd.DataFrame:
+    """Return what windows issued by name: a row per window and name, with how many there are (`count`), their bytes,
+    and the blocks of kernels' grids (0: not known).
+
+    window, issue: pairs of a window and an issue in it
+    """
+    name = issues.name[issue]
+    kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
+    operation = issues.first[issue[kernels]]
+    blocks = np.zeros(len(name), np.int64)
+    blocks[kernels] = blocks_of(trace, trace.operations["row"].to_numpy()[operation])
+    columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+    by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
+    count = by_name.size().rename("count")
+    return by_name[["bytes", "blocks"]].sum().join(count).reset_index()

@@ -137,26 +137,28 @@ def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
     `api_launch` otherwise.
 
     pieces: stretches of launch calls; `ref` is the call, `lane` the lane that it launches to
+
+    A full queue blocked a call that took _SLOW times as long as usual while _QUEUE_DEPTH operations or more
+    were issued to its lane and had not ended.
     """
     call = pieces.ref
-    duration = explainer.call_end - explainer.call_start
-    name = explainer.trace.calls["name_id"].to_numpy()
-    name_of_piece = name[call]
-    usual = np.zeros(len(call))
-    for name_id in np.unique(name_of_piece):
-        median = np.median(duration[name == name_id])
-        usual[name_of_piece == name_id] = max(median, 1)
-    is_slow = duration[call] > _SLOW * usual
+    duration_ns = explainer.call_end - explainer.call_start
+    name_of_call = explainer.trace.calls["name_id"].to_numpy()
+    name = name_of_call[call]
+    usual_ns = np.zeros(len(call))
+    for number in np.unique(name):
+        median_ns = np.median(duration_ns[name_of_call == number])
+        usual_ns[name == number] = max(median_ns, 1)
+    is_slow = duration_ns[call] > _SLOW * usual_ns
     lane_if_slow = np.where(is_slow, pieces.lane, -1)
     blocked = np.zeros(len(call), dtype=bool)
     for lane in np.unique(lane_if_slow[lane_if_slow >= 0]).tolist():
         times = explainer.per_lane[lane].times
         rows = np.flatnonzero(lane_if_slow == lane)
         begin = explainer.call_start[call[rows]]
-        issued = np.searchsorted(times.call_start_ns, begin)  # these are sorted
-        finished = np.searchsorted(np.sort(times.end_ns), begin, side="right")
-        in_queue = issued - finished
-        blocked[rows] = in_queue >= _QUEUE_DEPTH
+        issued = np.searchsorted(times.call_start_ns, begin)  # how many by then; these are sorted
+        ended = np.searchsorted(np.sort(times.end_ns), begin, side="right")
+        blocked[rows] = issued - ended >= _QUEUE_DEPTH
     return replace(
         pieces,
         cause=np.where(blocked, CAUSE["queued"], CAUSE["api_launch"]).astype(np.int8),
@@ -325,26 +327,33 @@ def kernels_issued_inside(
     process:           per window, its process
     open_ns, close_ns: per window, when it begins and ends
     kinds:             the kinds of operations that count as kernels
+
+    window, t1 at 70 us    [ launch A  launch B  )
+    GPU                          A [0   60 us)
+                                      B [40    100 us)      ran for 100 us, of which 30 behind t1
     """
     operations = trace.operations
     is_kernel = np.isin(operations["kind"].to_numpy(), [KIND[kind] for kind in kinds])
     total = np.zeros(len(process), np.int64)
     outside = np.zeros(len(process), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        issued, issue = issued_by(trace, number, is_kernel)
-        start = operations["start_ns"].to_numpy()[issued]
-        end = operations["end_ns"].to_numpy()[issued]
-        first = np.searchsorted(issue, open_ns[windows])
-        count = np.maximum(np.searchsorted(issue, close_ns[windows]) - first, 0)
+        kernels, issue_ns = issued_by(trace, number, is_kernel)
+        start = operations["start_ns"].to_numpy()[kernels]
+        end = operations["end_ns"].to_numpy()[kernels]
+        # of each window, the kernels that were issued inside it: `first` and those behind it
+        first = np.searchsorted(issue_ns, open_ns[windows])
+        count = np.maximum(np.searchsorted(issue_ns, close_ns[windows]) - first, 0)
         for rows in batches(count, _KERNELS_AT_ONCE):
-            # pairs of a window (a place in `rows`) and a kernel issued inside it, the window's by start
-            owner, unsorted = ragged(first[rows], count[rows])
-            kernel = unsorted[np.lexsort((start[unsorted], owner))]
-            begin, reach = _added_to_union(owner, start[kernel], end[kernel])
-            window = windows[rows[owner]]
-            np.add.at(total, window, np.maximum(reach - begin, 0))
+            # pairs of a window (a position in `rows`) and a kernel, sorted by window, then by start
+            of_row, kernel = ragged(first[rows], count[rows])
+            by_start = np.lexsort((start[kernel], of_row))
+            kernel = kernel[by_start]
+            # what each kernel adds to those before it in its window
+            begin, stop = _added_to_union(of_row, start[kernel], end[kernel])
+            window = windows[rows[of_row]]
+            np.add.at(total, window, np.maximum(stop - begin, 0))
             begin_outside = np.maximum(begin, close_ns[window])
-            np.add.at(outside, window, np.maximum(reach - begin_outside, 0))
+            np.add.at(outside, window, np.maximum(stop - begin_outside, 0))
     return total, outside
 
 
@@ -356,6 +365,8 @@ def _added_to_union(
     An interval that adds nothing gets an end that is not later than its begin.
 
     owner, start, end: arrays of equal length, sorted by owner, then start
+
+    [0, 60), [40, 100), [50, 70) of one owner:      begin 0, 60, 100; end 60, 100, 100
     """
     reach = pd.Series(end).groupby(owner).cummax().to_numpy()  # the latest end so far
     begin = start.copy()
@@ -443,20 +454,22 @@ def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
     """
     outer = trace.calls[trace.outermost]
     kind = outer["kind"]
-    waits = kind.isin([CALL[name] for name in SYNC_CALLS]) & (outer["return_value"] == 0)
-    launches = kind.isin([CALL[name] for name in ENQUEUEING_CALLS])
+    is_wait = kind.isin([CALL[name] for name in SYNC_CALLS]) & (outer["return_value"] == 0)
+    is_launch = kind.isin([CALL[name] for name in ENQUEUEING_CALLS])
     before = np.zeros(len(timers), dtype=bool)
     after = np.zeros(len(timers), dtype=bool)
     for thread, rows in group(timers["thread"].to_numpy(), np.arange(len(timers))).items():
         start = timers["start_ns"].to_numpy()[rows]
         stop = timers["end_ns"].to_numpy()[rows]
         on_thread = outer["thread"] == thread
-        launched = np.sort(outer.loc[launches & on_thread, "start_ns"].to_numpy())
-        waited = np.sort(outer.loc[waits & on_thread, "end_ns"].to_numpy())
-        # a window that ends where this one starts was closed by the same reading, so its wait
-        # also counts for this one
-        since = np.maximum(_last(launched, start), _last(np.sort(stop), start - 1))
-        before[rows] = _last(waited, start) > since
+        launched = np.sort(outer.loc[is_launch & on_thread, "start_ns"].to_numpy())
+        waited = np.sort(outer.loc[is_wait & on_thread, "end_ns"].to_numpy())
+        # before: the last wait is later than the last launch, and than the end of the last earlier window
+        # of the thread.  A window that ends where this one starts was closed by the same reading: its
+        # wait also counts for this one
+        last_window = _last(np.sort(stop), start - 1)
+        before[rows] = _last(waited, start) > np.maximum(_last(launched, start), last_window)
+        # after: the last wait is inside the window, and later than the last launch
         after[rows] = _last(waited, stop) > np.maximum(start, _last(launched, stop))
     return before, after
 

@@ -19,7 +19,16 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type, pick
 from nsysalign.memory import trim_memory
-from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Evidence, Trace, pid_of, tid_of
+from nsysalign.model import (
+    CALL_KINDS,
+    KIND,
+    OPERATION_KINDS,
+    Alignment,
+    Evidence,
+    Trace,
+    pid_of,
+    tid_of,
+)
 from nsysalign.parts import roles
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.pieces import call_names, operation_names
@@ -368,40 +377,48 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
 
 
 def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
-    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start.
+    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start."""
+    return [("records", _records(split.alignment)), ("waits", _waits(split))]
 
-    A record is drawn as a point at its likeliest place.  A wait is drawn on the stream that waits,
-    from when the stream reaches it to when the record releases it.
+
+def _records(alignment: Alignment) -> pd.DataFrame:
+    """Return the records that have a place and a stream; each is a point at its likeliest place."""
+    columns = ["process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns"]
+    is_placed = (alignment.records["problem"] == "") & (alignment.records["lane"] >= 0)
+    records = alignment.records[columns][is_placed].sort_values("t_ns", kind="stable")
+    return records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"])
+
+
+def _waits(split: SplitTrace) -> pd.DataFrame:
+    """Return the waits of streams for records, each on the stream that waits: from when the stream
+    reaches it to when the record releases it.
 
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
     """
     alignment, calls = split.alignment, split.trace.calls
-    columns = ["process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns"]
-    placed = (alignment.records["problem"] == "") & (alignment.records["lane"] >= 0)
-    records = alignment.records[columns][placed].sort_values("t_ns", kind="stable")
-    records = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"])
     waits = alignment.wait_calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call = waits["call"].to_numpy()
     lane = waits["lane"].to_numpy()
-    issue = calls["start_ns"].to_numpy()[call]
-    reached = calls["end_ns"].to_numpy()[call]
-    # a stream reaches a wait when all operations have ended that were issued to it before the wait
-    for number, waiting in group(lane, np.arange(len(lane))).items():
-        if ops := split.explainer.per_lane.get(number):
-            last = np.searchsorted(ops.times.call_start_ns, issue[waiting]) - 1
-            all_ended = pick(ops.times.reach_ns, last, 0)
-            reached[waiting] = np.maximum(reached[waiting], all_ended)
+    issue_ns = calls["start_ns"].to_numpy()[call]
+    # a stream reaches a wait when its call has returned, and when all operations have ended that were
+    # issued to it before the wait
+    reached_ns = calls["end_ns"].to_numpy()[call]
+    for number, rows in group(lane, np.arange(len(lane))).items():
+        if operations := split.explainer.per_lane.get(number):
+            times = operations.times
+            last = np.searchsorted(times.call_start_ns, issue_ns[rows]) - 1
+            all_ended_ns = pick(times.reach_ns, last, 0)
+            reached_ns[rows] = np.maximum(reached_ns[rows], all_ended_ns)
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
     table = table.assign(
-        start_ns=reached,
-        end_ns=np.maximum(record["t_ns"].to_numpy(), reached),
+        start_ns=reached_ns,
+        end_ns=np.maximum(record["t_ns"].to_numpy(), reached_ns),
         row=calls["row"].to_numpy()[call],
         seq=record["seq"],
         recorded_on=record["stream"],
         inferred=waits["inferred"].to_numpy(),
     )
-    table = table[record["problem"] == ""].sort_values("start_ns")
-    return [("records", records), ("waits", table)]
+    return table[record["problem"] == ""].sort_values("start_ns")
