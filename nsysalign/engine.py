@@ -91,27 +91,34 @@ def analyze(
     progress: Progress | None = None,
     **of_addons: _Paths,
 ) -> Analysis:
-    """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with
+    """Return the analysis of an nsys SQLite export with the event logs of its processes, or of a run directory with
     all that belongs to it.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the
-    run's clocks.jsonl, `baseline` the event logs of the same program run without nsys, for
-    comparison.  `of_addons`: files for add-ons, such as `marks`: dumps of marks inside kernels (.nsam),
-    made in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
-    segments are always kept; `all_segments` keeps those of every interval, even if a long trace has
-    more than fit into a table of ordinary size; `progress(step, percent)` is called when a step
-    begins.  Raises TraceError or EventLogError with what to do next.
+    trace, events: the export and the logs, or the run directory.  Without a log the NVTX ranges of the trace
+        become intervals of kind `nvtx`
+    clocks: the run's clocks.jsonl
+    baseline: the event logs of the same program run without nsys, for comparison
+    draw: names of intervals whose timeline and segments are always kept
+    all_segments: whether the segments of every interval are kept, even if a long trace has more than fit into
+        a table of ordinary size
+    progress: called with (step, percent) when a step begins
+    of_addons: files for add-ons, such as `marks`: dumps of marks inside kernels (.nsam), made in the run of this
+        trace, or in that of the trace `marked` of the same program
+
+    Raises TraceError or EventLogError with what to do next.
     """
     known = {name for addon in registry.addons().values() for name in addon.files}
     if unknown := sorted(of_addons.keys() - known):
         raise TypeError(f"analyze() got an unexpected keyword argument {unknown[0]!r}")
-    path, logs, without = Path(trace), _several(events), _several(baseline)
+    path = Path(trace)
+    logs, logs_without_nsys = _several(events), _several(baseline)
     if path.is_dir():
         run = RunDirectory(path)
-        logs, without = logs or tuple(run.event_logs()), without or tuple(run.baseline_logs())
-        inputs = run.inputs(run.export(), logs, without)
+        logs = logs or tuple(run.event_logs())
+        logs_without_nsys = logs_without_nsys or tuple(run.baseline_logs())
+        inputs = run.inputs(run.export(), logs, logs_without_nsys)
     else:
-        inputs = Inputs(path, logs, without)
+        inputs = Inputs(path, logs, logs_without_nsys)
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
     if of_addons:
@@ -189,7 +196,7 @@ class Recorded(NamedTuple):
 
 
 def _read(request: Request) -> Recorded:
-    """Raises TraceError or EventLogError."""
+    """Read the trace, its logs, and what was recorded beside them.  Raises TraceError or EventLogError."""
     inputs = request.inputs
     # big tables are read outside the GIL: the logs can be read meanwhile
     with ThreadPoolExecutor(1) as pool:
@@ -208,6 +215,8 @@ def _read(request: Request) -> Recorded:
 
 
 def _read_beside(inputs: Inputs) -> Beside:
+    """Read what was recorded beside the trace.  A log of the run without nsys that cannot be read is a reason why
+    nothing is compared, and no error."""
     samples, clock_notes = frames.empty(frames.CLOCK_SAMPLES), list[str]()
     if inputs.clocks is not None:
         samples, clock_notes = read_clock_samples(inputs.clocks)
@@ -224,8 +233,15 @@ def _read_beside(inputs: Inputs) -> Beside:
     run = RunDirectory(inputs.home) if inputs.home else None
     conditions, exit_status = (run.conditions(), run.exit_status()) if run else ((), 0)
     return Beside(
-        samples, clock_notes, stacks, stack_notes, baseline, not_compared, conditions, exit_status
-    )  # fmt: skip
+        clock_samples=samples,
+        clock_notes=clock_notes,
+        stacks=stacks,
+        stack_notes=stack_notes,
+        baseline=baseline,
+        not_compared=not_compared,
+        conditions=conditions,
+        exit_status=exit_status,
+    )
 
 
 # --- place
@@ -246,19 +262,25 @@ class Placed(NamedTuple):
 
 
 def _place(recorded: Recorded) -> Placed:
-    log, apart = recorded.log, set_apart(recorded.trace, recorded.log)
+    """Give every interval a window on the trace's clock, and take out of the trace what the tool itself did.
+
+    Of a recorder that works in turns, what ran while nothing was traced is set apart first.
+    """
+    log, beside = recorded.log, recorded.beside
+    apart = set_apart(recorded.trace, log)
     if apart is not None:
         log = apart.log
     latency = launch_latency(recorded.trace)
     trace, alignment = without_own_work(recorded.trace, align(recorded.trace, log))
-    alignment, switched = traced_windows(trace, alignment)
+    alignment, left_out = traced_windows(trace, alignment)
     if apart is not None:
-        apart = apart._replace(left_out=apart.left_out + switched)
+        beside = beside._replace(apart=apart._replace(left_out=apart.left_out + left_out))
     alignment = without_crowds(trace, with_runs(trace, alignment))
     trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
     idle_at_most_ns = idle_by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
-    if log is not None and recorded.beside.baseline is None and apart is None:
+    is_compared = beside.baseline is not None or apart is not None
+    if log is not None and not is_compared:
         log = replace(
             log,
             records=frames.empty(frames.RECORDS),
@@ -269,7 +291,6 @@ def _place(recorded: Recorded) -> Placed:
     if not (alignment.windows["kind"] == "host").any():  # these say what host timers waited for
         trace = replace(trace, syncs=frames.empty(frames.SYNCS))
     alignment = replace(alignment, clock=None)
-    beside = recorded.beside._replace(apart=apart)
     return Placed(recorded.request, beside, trace, alignment, log, idle_at_most_ns, latency)
 
 
@@ -332,6 +353,8 @@ class Diagnosed(NamedTuple):
 
 
 def _explain(measured: Measured) -> Explained:
+    """Make the tables that rules read: labels, groups with their ledgers, facts of runs, what kernels, ranges and
+    clocks did, and the comparison with a run without nsys."""
     split, log = measured.split, measured.log
     alignment = split.alignment
     ran = Ran(split.explainer, alignment.windows)
@@ -339,8 +362,8 @@ def _explain(measured: Measured) -> Explained:
     intervals = measured.intervals.assign(group=frames.narrow(groups.of_interval))
     measured = measured._replace(intervals=intervals)
     labels = label_table(measured.measured)
-    around = labels_around(alignment.windows, intervals["label"])
-    labels = labels.assign(inside=[around.get(label, "") for label in labels["label"]])
+    label_around = labels_around(alignment.windows, intervals["label"])
+    labels = labels.assign(inside=[label_around.get(label, "") for label in labels["label"]])
     of_runs = facts_of_runs(ran)
     ranges = on_host(split.trace, alignment)
     clocks, clock_notes = _gpu_clocks(measured)
@@ -369,6 +392,7 @@ def _explain(measured: Measured) -> Explained:
 
 
 def _with_add_ons(explained: Explained) -> Explained:
+    """Add the tables of add-ons."""
     inputs, evidence = explained.request.inputs, explained.evidence
     for add in registry.steps(inputs):
         evidence = add(evidence, inputs)
@@ -399,25 +423,27 @@ class _Compared(NamedTuple):
 
 
 def _compared(measured: Measured, labels: pd.DataFrame, groups: pd.DataFrame) -> _Compared:
-    """This run and the one without nsys, or what was traced of it and what was not, side by side."""
-    baseline, reason = measured.beside.baseline, measured.beside.not_compared
-    apart = measured.beside.apart
-    if apart is not None and measured.log is not None:
+    """Compare this run with the one without nsys, or what was traced of it with what was not; without either the
+    table is empty.
+
+    labels, groups: `frames.LABELS` and `frames.GROUPS`
+    """
+    beside, log = measured.beside, measured.log
+    intervals = measured.measured
+    windows = measured.split.alignment.windows.iloc[: len(intervals)]  # the same, without runs
+    if beside.apart is not None and log is not None:
         from nsysalign.compare.side_by_side import turns
 
-        intervals = measured.measured
-        windows = measured.split.alignment.windows.iloc[: len(intervals)]
-        return _Compared(*turns(intervals, windows, measured.log, apart, groups), None)
-    if baseline is None:
-        return _Compared(frames.empty(frames.BASELINE), [reason] if reason else [], None)
+        table, notes = turns(intervals, windows, log, beside.apart, groups)
+        return _Compared(table, notes, None)
+    if beside.baseline is None:
+        notes = [beside.not_compared] if beside.not_compared else []
+        return _Compared(frames.empty(frames.BASELINE), notes, None)
     from nsysalign.compare.side_by_side import side_by_side
 
-    intervals = measured.measured
-    windows = measured.split.alignment.windows.iloc[: len(intervals)]
+    baseline = beside.baseline
     predicted = predict(measured.split, intervals, labels)
-    table, notes = side_by_side(
-        intervals, windows, measured.log, baseline, predicted.table, timed(baseline)
-    )
+    table, notes = side_by_side(intervals, windows, log, baseline, predicted.table, timed(baseline))
     return _Compared(table, notes, predicted)
 
 
@@ -441,11 +467,16 @@ def _info(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
 
 
 def _with_labels(unaligned: pd.DataFrame) -> pd.DataFrame:
+    """Return `frames.UNALIGNED`: pairs that have no place, with the label that their intervals would have."""
     labels = unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
     return frames.check(unaligned.assign(label=labels), frames.UNALIGNED)
 
 
 def _known(log: EventLog | None, of_runs: Sequence[Any], beside: Beside) -> Known:
+    """Return what is known of the run as a whole.
+
+    of_runs: records about runs, of several kinds
+    """
     without_work = [fact for fact in of_runs if isinstance(fact, CallsWithoutWork)]
     return Known(
         calls_without_work=sum(fact.calls for fact in without_work),
@@ -475,7 +506,7 @@ class _Kept(NamedTuple):
 
 
 def _answer(diagnosed: Diagnosed) -> Analysis:
-    """The evidence with what rules say, and with what is made for some intervals only: segments,
+    """Return the evidence with what rules say, and with what is made for some intervals only: segments,
     what the host did, predictions, pictures."""
     request, beside, split, evidence, predicted, diagnosis = diagnosed
     real = (evidence.intervals["kind"] != "run").to_numpy()
@@ -505,15 +536,20 @@ def _answer(diagnosed: Diagnosed) -> Analysis:
 
 
 def _kept(diagnosed: Diagnosed, wanted: np.ndarray, drawn: np.ndarray) -> _Kept:
-    """Of a long trace segments are kept of some intervals: those that are wanted, and of those that are
-    drawn as many as fit.  wanted, drawn: numbers of intervals, rising."""
+    """Return the segments of all intervals; of a long trace those of the intervals that are wanted, and of those that
+    are drawn as many as fit.  With them what the host did in the gaps of the intervals, or of the usual ones.
+
+    wanted, drawn: numbers of intervals, rising
+    """
     request, beside, split, evidence, _, diagnosis = diagnosed
-    measured, notes = evidence.measured, list[str]()
-    real = (evidence.intervals["kind"] != "run").to_numpy()
-    too_many = split.size[real].sum() > MOST_PIECES
+    measured = evidence.measured
+    is_measured = (evidence.intervals["kind"] != "run").to_numpy()
+    too_many = split.size[is_measured].sum() > MOST_PIECES
+    notes = list[str]()
     if request.all_segments or not too_many:
-        with_runs_too = split.size.sum() <= 2 * MOST_PIECES  # runs as much again
-        segments = split.segments(np.flatnonzero(real | request.all_segments | with_runs_too))
+        # runs have as many pieces again
+        with_runs_too = request.all_segments or split.size.sum() <= 2 * MOST_PIECES
+        segments = split.segments(np.flatnonzero(is_measured | with_runs_too))
     else:
         numbers = np.union1d(_fitting(np.setdiff1d(drawn, wanted), split), wanted)
         segments = split.segments(numbers.astype(np.int64))
@@ -536,7 +572,7 @@ def _kept(diagnosed: Diagnosed, wanted: np.ndarray, drawn: np.ndarray) -> _Kept:
 
 
 def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
-    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces
+    """Return as many of these intervals as together have a third of MOST_PIECES, those with the fewest pieces
     first; ascending."""
     ranked = intervals[np.argsort(split.size[intervals], kind="stable")]
     return np.sort(ranked[np.cumsum(split.size[ranked]) <= MOST_PIECES // 3])

@@ -61,32 +61,37 @@ def read_trace(path: Path) -> Trace:
         source = reading.source
         names = source.strings()
         runtime = source.columns_of(schema.RUNTIME)
-        tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
+        operation_tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
         if len(runtime["row"]) and not any("GraphLaunch" in name for name in names.values()):
-            tables = tuple(map(schema.without_graphs, tables))
+            operation_tables = tuple(map(schema.without_graphs, operation_tables))
         calls, lost_calls = _calls(runtime, names)
-        del runtime
-        operations, lost_operations = _operations([source.columns_of(t) for t in tables], calls)
+        del runtime  # as large as all that is kept of it
+        operations, lost_operations = _operations(
+            [source.columns_of(table) for table in operation_tables], calls
+        )
         trim_memory()
         ranges = _ranges(source, names)
         if calls.empty and operations.empty:
             _refuse_without_cuda(path, reading, ranges)
         else:
             _refuse_without_calls(path, reading)
-        called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}
-        kernels = [i for i in distinct(operations["name_id"].to_numpy()).tolist() if i in names]
-        cut = sum(lost_its_end(names[i]) for i in {*called, *kernels})
-        names |= {i: demangled(without_paths(names[i])) for i in kernels}
-        names |= {i: schema.api_name(name) for i, name in called.items()}  # without _v7000
+        names_of_calls, names_of_kernels = _used(names, calls), _used(names, operations)
+        cut_names = {*names_of_calls, *names_of_kernels}
+        cut = sum(lost_its_end(names[number]) for number in cut_names)
+        for number, name in names_of_kernels.items():
+            names[number] = demangled(without_paths(name))
+        for number, name in names_of_calls.items():
+            names[number] = schema.api_name(name)  # without _v7000
         event_rows, unusable_stamps = _event_rows(source, calls)
         if not event_rows.empty:
-            event_rows = _own_streams(event_rows, calls, operations, called)
+            event_rows = _own_streams(event_rows, calls, operations, names_of_calls)
         counts = {
             "CUDA API calls with impossible times (absent, zero, reversed or years away) were left out": lost_calls,
             "operations with impossible times (absent, zero, reversed or years away) were left out": lost_operations,
             "GPU timestamps of events are zero or equal to another's (as nsys with a CUPTI before 13.4 records them) and were not used": unusable_stamps,
             "names of more than 16 KB were cut short": cut,
         }
+        notes = [f"{count} {text}" for text, count in counts.items() if count]
         return Trace(
             operations=operations,
             calls=frames.check(calls, frames.CALLS, narrow=True),
@@ -99,10 +104,16 @@ def read_trace(path: Path) -> Trace:
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
             untraced=_untraced(source),
-            info=reading.info(calls, names, [f"{n} {table}" for table, n in counts.items() if n]),
+            info=reading.info(calls, names, notes),
             shapes=reading.shapes,
             gpus=reading.gpus,
         )
+
+
+def _used(names: dict[int, str], table: pd.DataFrame) -> dict[int, str]:
+    """Return the names that a table uses, by number."""
+    numbers = distinct(table["name_id"].to_numpy()).tolist()
+    return {number: names[number] for number in numbers if number in names}
 
 
 def _untraced(source: Tables) -> pd.DataFrame:
@@ -191,21 +202,26 @@ def possible(columns: Columns) -> tuple[Columns, int]:
 
 
 def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
-    """`frames.CALLS` and their correlation ids, sorted; of calls that begin together the longest
-    first.  How many rows were left out."""
+    """Return (`frames.CALLS` with their correlation ids, sorted by start, of calls that begin together the longest
+    first; how many rows were left out because their times cannot be).
+
+    columns: of `schema.RUNTIME`
+    names: number -> name
+    """
     columns, lost = possible(columns)
     start = columns["start_ns"]
     if not (start[1:] > start[:-1]).all():
         keys = (start, -columns["end_ns"], columns["thread"], columns["correlation"])
-        columns = taken(columns, np.lexsort(keys[::-1]))
+        columns = taken(columns, np.lexsort(keys[::-1]))  # lexsort takes the first key last
     columns["process"] = frames.narrow(process_of(columns["thread"]))
-    ids = distinct(columns["name_id"])
-    kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
-    columns["kind"] = kinds[np.searchsorted(ids, columns["name_id"])]
+    numbers = distinct(columns["name_id"])
+    kind_of = np.array([schema.call_kind(names.get(int(n), "")) for n in numbers], dtype=np.int8)
+    columns["kind"] = kind_of[np.searchsorted(numbers, columns["name_id"])]
     columns["nested"] = _nested(columns["thread"], columns["start_ns"], columns["end_ns"])
     for name in ("name_id", "return_value", "nested"):
         values = columns[name]
-        if not any(values.strides):  # one value for all
+        takes_no_memory = not any(values.strides)  # one value for all
+        if takes_no_memory:
             continue
         if _INT16.min <= values.min() and values.max() <= _INT16.max:
             columns[name] = values.astype(np.int16)
@@ -213,73 +229,100 @@ def _calls(columns: Columns, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
 
 
 def _nested(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """`calls.nested` of calls sorted by (start, -end).
+    """Return, per call, how many rows the outermost call lies before it that it was made in; 0 for an outermost call.
 
     thread 1   [ cudaLaunchKernel          ]       0
                    [ cuLaunchKernel  ]             1
+
+    thread, start, end: sorted by (start, -end)
     """
     numbers: np.ndarray = np.arange(len(start), dtype=index_type(len(start)))
     out = np.zeros(len(start), numbers.dtype)
     for rows in group(thread, numbers).values():
-        # a call begins outside of all earlier ones when nothing before it reaches past its start
-        inner = np.flatnonzero(start[rows[1:]] < np.maximum.accumulate(end[rows])[:-1]) + 1
+        # a call is an inner one if an earlier one reaches past its start
+        latest_end = np.maximum.accumulate(end[rows])
+        inner = np.flatnonzero(start[rows[1:]] < latest_end[:-1]) + 1
         outer = np.delete(rows, inner)
-        out[rows[inner]] = rows[inner] - outer[np.searchsorted(outer, rows[inner]) - 1]
+        around = outer[np.searchsorted(outer, rows[inner]) - 1]  # the last outer one before it
+        out[rows[inner]] = rows[inner] - around
     return frames.narrow(out)
 
 
 def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order; how many
-    rows were left out."""
-    parts, lost = [], 0
+    """Return (`frames.OPERATIONS`, how many rows were left out because their times cannot be).
+
+    tables: the columns of each of `schema.OPERATION_TABLES`, in the order of the kinds of operations
+    """
+    parts, lost = list[Columns](), 0
     for kind, columns in enumerate(tables):
-        columns, bad = possible(columns)
-        lost += bad
-        count, constants = len(columns["row"]), {"kind": kind, **_ABSENT}
-        parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
-    whole = {n: frames.narrow(np.concatenate([p.pop(n) for p in parts]), n) for n in [*parts[0]]}
-    start = whole["start_ns"]
+        columns, lost_of_kind = possible(columns)
+        lost += lost_of_kind
+        count = len(columns["row"])
+        # a table has only some of the columns
+        constants = {"kind": kind, **_ABSENT}
+        filled = {name: np.broadcast_to(value, count) for name, value in constants.items()}
+        parts.append(filled | columns)
+    # column by column, so that no more than one of them is in memory twice
+    operations = {
+        name: frames.narrow(np.concatenate([part.pop(name) for part in parts]), name)
+        for name in [*parts[0]]
+    }
+    start = operations["start_ns"]
     if not (start[1:] > start[:-1]).all():
-        keys = (start, *(whole[name] for name in ("end_ns", "kind", "process", "correlation")))
-        whole = taken(whole, np.lexsort(keys[::-1]))
+        keys = (start, *(operations[name] for name in ("end_ns", "kind", "process", "correlation")))
+        operations = taken(operations, np.lexsort(keys[::-1]))
     processes = distinct(calls["process"].to_numpy())
     if len(processes) == 1:  # exports before globalPid: of several nothing can be joined
-        unknown = whole["process"] < 0
-        if unknown.any():
-            whole["process"] = frames.narrow(np.where(unknown, processes[0], whole["process"]))
-    whole["call"] = frames.narrow(_issued_by(whole, calls))
-    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
+        process = operations["process"]
+        if (process < 0).any():
+            operations["process"] = frames.narrow(np.where(process < 0, processes[0], process))
+    operations["call"] = frames.narrow(_issued_by(operations, calls))
+    table = pd.DataFrame(operations, copy=False)
+    return frames.check(table, frames.OPERATIONS, narrow=True), lost
 
 
 def _issued_by(operations: Columns, calls: pd.DataFrame) -> np.ndarray:
-    """The outermost call that issued each operation: positions in `calls`, -1 for none."""
+    """Return, per operation, the outermost call that issued it: its position in `calls`, -1 for none.
+
+    It is the call with the operation's process and correlation id: first among calls that issue work, then among all
+    others (prefetch, library internals).
+    """
     process, correlation = operations["process"], operations["correlation"]
-    issues = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in ISSUING_CALLS])
-    call = _joined(calls, process, correlation, issues)
-    unissued = call < 0  # operations issued by calls of other names (prefetch, library internals)
-    if unissued.any():
-        call[unissued] = _joined(calls, process[unissued], correlation[unissued], ~issues)
+    issues_work = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in ISSUING_CALLS])
+    call = _joined(calls, process, correlation, issues_work)
+    missing = call < 0
+    if missing.any():
+        call[missing] = _joined(calls, process[missing], correlation[missing], ~issues_work)
     if calls.empty:
         return call
     # a kernel cannot start before the call that issues it: a join that says so is a reused
     # correlation id
-    call[operations["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
-    return np.where(call >= 0, call - calls["nested"].to_numpy()[call], -1)
+    issue = calls["start_ns"].to_numpy()[call]
+    call[operations["start_ns"] < issue - 100_000] = -1
+    outermost = call - calls["nested"].to_numpy()[call]
+    return np.where(call >= 0, outermost, -1)
 
 
 def _joined(
     calls: pd.DataFrame, process: np.ndarray, correlation: np.ndarray, candidates: np.ndarray
 ) -> np.ndarray:
-    """Positions in `calls` (of the candidates, a mask) with the same process and correlation id,
-    the first of several (merged exports), -1 for none."""
+    """Return, per row, the position in `calls` of the call with the same process and correlation id, the
+    first of several (merged exports); -1 for none.
+
+    process, correlation: of the rows
+    candidates: per call, whether it may be joined
+    """
     position = np.flatnonzero(candidates)
-    theirs = group(calls["process"].to_numpy()[position], position)
-    ids, out = calls["correlation"].to_numpy(), np.full(len(process), -1)
+    calls_of_process = group(calls["process"].to_numpy()[position], position)
+    correlation_of_call = calls["correlation"].to_numpy()
+    out = np.full(len(process), -1)
     for number, rows in group(process, np.arange(len(process))).items():
-        if (calls_of_it := theirs.get(number)) is not None:
-            wanted = correlation[rows]
-            joined = positions(wanted, ids[calls_of_it])
-            out[rows] = pick(calls_of_it, np.where(wanted >= 0, joined, -1), -1)
+        if number not in calls_of_process:
+            continue
+        of_process = calls_of_process[number]
+        wanted = correlation[rows]
+        place = positions(wanted, correlation_of_call[of_process])
+        out[rows] = pick(of_process, np.where(wanted >= 0, place, -1), -1)
     return out
 
 
