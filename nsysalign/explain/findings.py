@@ -94,13 +94,14 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             else:
                 found.append((rule.name, outcome))
     notes += _not_checked(facts)
-    found.sort(
-        key=lambda one: (
-            SEVERITIES.index(one[1].severity),
-            one[0] not in FIRST_OF_ALL,
-            -one[1].loss_ns,
-        )
-    )
+
+    def weight(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
+        """Return what comes first: the severe, what makes the rest of little interest, what loses most."""
+        rule, finding = rule_and_finding
+        severity = SEVERITIES.index(finding.severity)
+        return severity, rule not in FIRST_OF_ALL, -finding.loss_ns
+
+    found.sort(key=weight)
     table = frames.of_rows([_row(facts, *one) for one in found], frames.FINDINGS)
     return Diagnosis(table, _of_intervals(found, len(evidence.intervals)), notes)
 
@@ -112,34 +113,51 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     takes most of the time that need not be (`_story`).  Two sentences may be added: what the same lines take where
     they are called elsewhere, and what the label takes without nsys.
     """
-    matrix, clocks = parts_matrix(facts.analysis)[: facts.count], interval_clocks(facts)
+    matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
+    clocks = interval_clocks(facts)
     labels = [label for label in facts.labels if not label.inside]
     facts.read(group for label in labels for group in shown_groups(label)[:1])
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
-    doubts = dict(validity.cold_caches(list(leading.values())))
-    slower = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
-    quicker = quicker_calls([*leading.values()])
+    cases = list(leading.values())
+    cold = dict(validity.cold_caches(cases))
+    without_nsys = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
+    quicker = quicker_calls(cases)
     for label in labels:
-        case = leading[label.name]
-        usual = case if case.group is label.usual else Case.of(facts, label, label.usual, matrix)
-        reason = validity.reason(case)
-        if reason is None and (reason := validity.reason(usual)):
-            case = usual
-        reason = reason or _slower_clock(case, clocks) or doubts.get(label.name)
+        case, reason = _reason(facts, label, leading[label.name], matrix)
+        reason = reason or _slower_clock(case, clocks) or cold.get(label.name)
         if reason and reason.excess_ns is not None and _more_is_avoidable(case, reason.excess_ns):
             reason = None
         if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
             reason = validity.spread(case)
-        rule, finding = _because(case, reason) if reason else _story(case, matrix)
-        if not reason and rule == "host-gap" and case.on_host:
-            finding = _with_label_inside(case, finding)
-        if not reason and label.name in quicker:
-            finding = _compared(finding, quicker[label.name])
+        if reason:
+            rule, finding = _because(case, reason)
+        else:
+            rule, finding = _story(case, matrix)
+            if rule == "host-gap" and case.on_host:
+                finding = _with_label_inside(case, finding)
+            if label.name in quicker:
+                finding = _compared(finding, quicker[label.name])
         in_turns = facts.analysis.known.in_turns
-        rule, finding = _inflated(rule, finding, slower.get(label.name), in_turns)
+        rule, finding = _inflated(rule, finding, without_nsys.get(label.name), in_turns)
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
         yield rule, finding
+
+
+def _reason(
+    facts: Facts, label: Label, leading: Case, matrix: np.ndarray
+) -> tuple[Case, validity.Reason | None]:
+    """Return (the case that the label's finding is about, why its number means something else).
+
+    It is the leading case, or that of the usual group if only there such a reason holds.  None: no reason holds.
+    """
+    if reason := validity.reason(leading):
+        return leading, reason
+    if leading.group is label.usual:
+        return leading, None
+    usual = Case.of(facts, label, label.usual, matrix)
+    reason = validity.reason(usual)
+    return (usual, reason) if reason else (leading, None)
 
 
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
@@ -163,25 +181,31 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     Only labels for which the GPU does the same work for about as long, and which yet take longer by QUICKER, are
     in the result.
     """
-    alike: dict[tuple[Any, ...], list[Case]] = {}
+    same_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)
         if lines and len(shown_groups(case.label)) == 1 and case.operations:
-            work = tuple((one.kind, one.name, one.count) for one in case.group.work.issued)
-            alike.setdefault((lines, case.label.kind, work), []).append(case)
-    out = dict[str, Case]()
-    for same in alike.values():
-        ordered = sorted(same, key=lambda case: case.group.typical_ns)
-        for case in ordered:
-            shorter = (
-                quick
-                for quick in ordered
-                if case.group.typical_ns > QUICKER * quick.group.typical_ns
-                and quick.kernels_ns < SAME_WORK * case.kernels_ns < SAME_WORK**2 * quick.kernels_ns
+            work = tuple(
+                (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
             )
-            if quickest := next(shorter, None):
+            same_work.setdefault((lines, case.label.kind, work), []).append(case)
+    out = dict[str, Case]()
+    for alike in same_work.values():
+        quickest_first = sorted(alike, key=lambda case: case.group.typical_ns)
+        for case in quickest_first:
+            quicker = (other for other in quickest_first if _is_quicker(other, case))
+            if quickest := next(quicker, None):
                 out[case.label.name] = quickest
     return out
+
+
+def _is_quicker(quick: Case, slow: Case) -> bool:
+    """Return whether a case takes less than another one by QUICKER, though its kernels run for about as long
+    (SAME_WORK)."""
+    if slow.group.typical_ns <= QUICKER * quick.group.typical_ns:
+        return False
+    low_ns, high_ns = sorted((quick.kernels_ns, slow.kernels_ns))
+    return high_ns < SAME_WORK * low_ns
 
 
 # --- why a number means something else ---
@@ -194,9 +218,7 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
     """
     name = sentences.spoken(case.label.name)
     title = f"{name} {reason.text}."
-    severity = (
-        "error" if reason.verdict == WRONG else "warning" if reason.verdict == DOUBTFUL else "info"
-    )
+    severity = {WRONG: "error", DOUBTFUL: "warning"}.get(reason.verdict, "info")
     if reason.rule == "enqueue-only" and case.group.count == 1 and case.prepares:
         numbers = Numbers(dict(reason.evidence))
         set_up = numbers.time("set_up", case.group.typical_ns - case.kernels_ns)
@@ -208,14 +230,15 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
         numbers = Numbers(dict(reason.evidence))
         title += " " + _capital(sentences.describe(case.group, case.one, numbers)) + "."
         reason = replace(reason, evidence=numbers.evidence)
-    cheap = reason.rule in ("cold-l2", "high-variance", "clock-changed")
+    if reason.rule in ("cold-l2", "high-variance", "clock-changed"):
+        severity = "info"
     hints = advice.advice(reason.rule, case)
     if reason.rule in ("clock-changed", "throttled"):
         mhz = min(v for k, v in reason.evidence.items() if k.endswith("_mhz"))
         hints = Advice(advice.AT_ONE_CLOCK.format(mhz=mhz))
     return reason.rule, _finding(
         case,
-        "info" if cheap else severity,
+        severity,
         title,
         hints,
         reason.evidence,
@@ -262,8 +285,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     label, numbers = case.label, Numbers()
     cause = cause_of(case)
     rule, word = rule_of(case, cause), case.word
-    shown = shown_groups(label)
     words = sentences.words(case.group, case.one, cause)
+    shown = shown_groups(label)
     if len(shown) > 1 or (shown and case.group not in shown):
         shown = shown if case.group in shown else (*shown, case.group)
         sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
@@ -272,8 +295,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        told = word == WAITING or cause == "waiting" or case.group.elsewhere
-        if case.sums.share(case.sums.waiting) >= WARN_SHARE and not told:
+        tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
+        if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         if word == GPU and (lasts_ns := _lasts(case)) * SLIVER > case.group.typical_ns:
             title += f" The range itself lasts {numbers.time('range_lasts', lasts_ns)}."
@@ -285,11 +308,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if searches(label, case.group):
         words = "a search"
     loss_ns = _saved(case) if cause else 0
-    severity = "warning" if loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR else "info"
-    if rule == "module-load" and case.late:
-        severity = "warning"
-    if case.others_worked or word == CANNOT_TELL:
-        severity = "info"
+    severity = _severity(case, rule, word, loss_ns)
     if word == WAITING and case.on_purpose:
         word = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
@@ -297,6 +316,15 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def _severity(case: Case, rule: str, word: str, loss_ns: int) -> str:
+    """Return "warning" if enough could be saved, or a first call is late, and it is the GPU's own time; else "info"."""
+    if case.others_worked or word == CANNOT_TELL:
+        return "info"
+    saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR
+    is_late_first_call = rule == "module-load" and case.late
+    return "warning" if saves_enough or is_late_first_call else "info"
 
 
 def _lasts(case: Case) -> int:
@@ -321,14 +349,14 @@ def cause_of(case: Case) -> str:
     if case.sums.share(parts[cause]) < 0.05:
         return ""
     waits = case.group.work.waits
-    often = case.operations <= (OFTEN_READ if case.copies_back else OFTEN) * waits
-    often = often or case.one.share(case.one.sync) >= 0.05
-    held = waits and often and cause in ("cpu", "launches", "sync") and case.word != WAITING
+    operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
+    waits_often = case.operations <= operations_of_wait * waits
+    waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
+    held = waits and waits_often and cause in ("cpu", "launches", "sync") and case.word != WAITING
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them
-    own_work = max(case.longest_piece_ns, case.long_pieces_ns)
-    alone = 2 * own_work > case.ns("host") >= 0.5 * case.group.typical_ns
-    alone = alone and not case.issued_elsewhere
-    if held and not alone:
+    longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
+    is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
+    if held and not (is_own_work and not case.issued_elsewhere):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -346,31 +374,16 @@ def rule_of(case: Case, cause: str) -> str:
     if not cause and case.word == WAITING:
         return "queued"
     if not cause:
-        return (
-            "gpu-bound"
-            if case.word == GPU
-            else "unknown-time"
-            if case.word == CANNOT_TELL
-            else "mixed"
-        )
+        return {GPU: "gpu-bound", CANNOT_TELL: "unknown-time"}.get(case.word, "mixed")
     if cause == "calls":
         name = case.group.of_cause("api")[0].what
-        return (
-            "allocation-inside"
-            if ALLOCATES.search(name)
-            else "module-load"
-            if LOADS.search(name)
-            else "other-calls"
-        )
+        if ALLOCATES.search(name):
+            return "allocation-inside"
+        return "module-load" if LOADS.search(name) else "other-calls"
     if cause == "launches":
-        many = case.operations >= MANY_OPERATIONS
-        return (
-            "many-tiny-kernels"
-            if many
-            else "api-launch"
-            if case.sums.launches
-            else "launch-latency"
-        )
+        if case.operations >= MANY_OPERATIONS:
+            return "many-tiny-kernels"
+        return "api-launch" if case.sums.launches else "launch-latency"
     if cause == "sync" and case.on_host and not case.group.work.waits:
         return "host-timer"  # the synchronisation that ends it is part of what it times
     return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
@@ -429,37 +442,44 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
 
 
 def _with_label_inside(case: Case, finding: Finding) -> Finding:
-    """The same, with another host timing of the program inside the typical one, where that gives the GPU no
+    """Return the finding with another host timing of the program inside the typical one, where that gives the GPU no
     work and holds half of what the CPU did: the next batch, as meters of a training loop have it."""
-    facts, row = case.facts, case.facts.intervals.iloc[case.group.typical]
-    found: tuple[int, Label] | None = None
+    held_ns, inside = _label_inside(case)
+    if inside is None or 2 * held_ns < case.ns("host"):
+        return finding
+    numbers = Numbers(dict(finding.evidence))
+    held = numbers.time("held_by_label", held_ns)
+    typical = numbers.time("typical", case.group.typical_ns)
+    numbers.evidence["label_inside"] = inside.name
+    place = sentences.spoken(inside.name).removeprefix(f"{case.label.site.partition(':')[0]}:")
+    before, stop, behind = finding.title.partition(" The others:")
+    title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
+    hints = advice.of_label_inside(case, place, _source(case.facts, inside))
+    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+
+
+def _label_inside(case: Case) -> tuple[int, Label | None]:
+    """Return (how long (ns) its timings take inside the typical timing of a case, the label of host timings that takes
+    longest there), counting those of the same thread without GPU work; (0, None) for none."""
+    facts = case.facts
+    typical = facts.intervals.iloc[case.group.typical]
+    longest_ns, longest = 0, None
     for label in facts.labels:
         if label.kind != "host" or label.name == case.label.name:
             continue
         numbers = np.concatenate([group.intervals for group in label.groups])
         inner = facts.intervals.iloc[numbers]
         inner = inner[
-            (inner["tid"] == row["tid"])
-            & (inner["start_ns"] >= row["start_ns"])
-            & (inner["end_ns"] <= row["end_ns"])
+            (inner["tid"] == typical["tid"])
+            & (inner["start_ns"] >= typical["start_ns"])
+            & (inner["end_ns"] <= typical["end_ns"])
             & (inner["gpu_busy_ns"] == 0)
             & (inner["operations"] == 0)
         ]
-        held_ns = int(inner["elapsed_ns"].sum())
-        if 2 * held_ns >= case.ns("host") and (found is None or held_ns > found[0]):
-            found = held_ns, label
-    if found is None:
-        return finding
-    held_ns, inside = found
-    numbers = Numbers(dict(finding.evidence))
-    held = numbers.time("held_by_label", held_ns)
-    of_one = numbers.time("typical", case.group.typical_ns)
-    numbers.evidence["label_inside"] = inside.name
-    place = sentences.spoken(inside.name).removeprefix(f"{case.label.site.partition(':')[0]}:")
-    before, stop, behind = finding.title.partition(" The others:")
-    title = f"{before} {held} of the {of_one} pass in {place}, which gives the GPU no work.{stop}{behind}"
-    hints = advice.of_label_inside(case, place, _source(facts, inside))
-    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+        ns = int(inner["elapsed_ns"].sum())
+        if longest is None or ns > longest_ns:
+            longest_ns, longest = ns, label
+    return longest_ns, longest
 
 
 def _source(facts: Facts, label: Label) -> str:

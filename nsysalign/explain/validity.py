@@ -256,23 +256,22 @@ def _overlapping(case: Case) -> Reason | None:
     label, facts = case.label, case.facts
     if label.kind != "event" or not label.overlapping or case.word != GPU:
         return None
-    numbers = np.concatenate([group.intervals for group in label.steady])
-    rows = facts.intervals.iloc[numbers]
-    one_stream = (rows["start_stream"] == rows["end_stream"]).all()
-    if not one_stream or len(rows.groupby(["pid", "device", "end_stream"])) > 1:
+    timings = facts.intervals.iloc[np.concatenate([group.intervals for group in label.steady])]
+    one_stream = (timings["start_stream"] == timings["end_stream"]).all()
+    if not one_stream or len(timings.groupby(["pid", "device", "end_stream"])) > 1:
         return None
-    begin, end = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    span_ns, count = int((end - begin).sum()), len(rows)
+    begin, end = union(timings["start_ns"].to_numpy(), timings["end_ns"].to_numpy())
+    span_ns, count = int((end - begin).sum()), len(timings)
     if case.group.typical_ns * count < _DEEP * span_ns or label.steady_ns < _DEEP * span_ns:
         return None
-    said = Numbers()
-    said.evidence["timings_at_a_time"] = deep = label.steady_ns / span_ns
+    numbers = Numbers()
+    numbers.evidence["timings_at_a_time"] = deep = label.steady_ns / span_ns
     text = (
-        f"measured {said.time('typical', case.group.typical_ns)}; its {said.count('steady_timings', count, 'timing')} overlap, "
+        f"measured {numbers.time('typical', case.group.typical_ns)}; its {numbers.count('steady_timings', count, 'timing')} overlap, "
         f"{deep:.1f} at a time, on one stream: most of what runs in one of them runs in others, too; shared out each takes "
-        f"{said.time('shared_out', span_ns / count)}"
+        f"{numbers.time('shared_out', span_ns / count)}"
     )
-    return Reason("overlapping", MIXED, f"overlap, {deep:.1f} at a time", text, said.evidence)
+    return Reason("overlapping", MIXED, f"overlap, {deep:.1f} at a time", text, numbers.evidence)
 
 
 # --- clocks, caches, spread: what makes the number another one ---
@@ -393,39 +392,51 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
     Compared are labels of one kind of work, whose kernels run alone and take about the same time in all intervals.
     The usual cause is a cold L2 cache in one label and a warm one in the other.
     """
-    sets: dict[tuple[Any, ...], list[tuple[float, np.ndarray, Case]]] = {}
+    alike: dict[tuple[Any, ...], list[_Kernels]] = {}  # what is issued -> the labels that issue it
     for case in cases:
         group = case.group
         alone = not case.others and not group.ns("queued", "graph")
         if case.on_host or not alone or group.count < CACHE_SAMPLES or len(case.label.steady) > 1:
             continue
-        kernel = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
-        low, median, high = np.percentile(kernel, [25, 50, 75])
-        if not median or high - low > 0.06 * median:
+        kernel_ns = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
+        low_ns, median_ns, high_ns = np.percentile(kernel_ns, [25, 50, 75])
+        if not median_ns or high_ns - low_ns > 0.06 * median_ns:
             continue
-        kinds = group.work.of_kind("kernel")
+        kernels = group.work.of_kind("kernel")
         # the length of torch.cuda._sleep is the requested one
-        if not any("spin_kernel" in kind.name for kind in kinds):
-            sets.setdefault(kinds, []).append((float(median), kernel, case))
-    for same in sets.values():
-        fastest, quick, warm = min(same, key=lambda one: one[0])
-        for median, kernel, case in same:
-            factor = median / max(fastest, 1)
-            if 1.08 < factor < 1.6 and np.percentile(kernel, 5) > np.percentile(quick, 95):
-                numbers = Numbers()
-                slower = numbers.share("slower", median - fastest, fastest)
-                text = (
-                    f"runs the same kernels as {spoken(warm.label.name)}, {slower} slower "
-                    f"({numbers.time('kernel_here', median)} against {numbers.time('kernel_there', fastest)}): a cold L2, "
-                    "if shapes and clocks are the same"
-                )
-                words = f"cold L2, {slower} slower"
-                # no doubt: who flushes the L2 before each timing means it
-                lost_ns = int(case.group.count * (median - fastest))
-                yield (
-                    case.label.name,
-                    Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns),
-                )
+        if not any("spin_kernel" in kernel.name for kernel in kernels):
+            alike.setdefault(kernels, []).append(_Kernels(case, kernel_ns, float(median_ns)))
+    for labels in alike.values():
+        warm = min(labels, key=lambda label: label.median_ns)
+        for label in labels:
+            factor = label.median_ns / max(warm.median_ns, 1)
+            # nearly all of its timings are longer than nearly all of the warm ones
+            apart = np.percentile(label.ns, 5) > np.percentile(warm.ns, 95)
+            if 1.08 < factor < 1.6 and apart:
+                yield label.case.label.name, _cold(label, warm)
+
+
+class _Kernels(NamedTuple):
+    """How long the kernels of a label's leading case ran: ns per timing, and their median."""
+
+    case: Case
+    ns: np.ndarray
+    median_ns: float
+
+
+def _cold(label: _Kernels, warm: _Kernels) -> Reason:
+    """Return the reason that the kernels of a label take longer than the same kernels of another one."""
+    numbers = Numbers()
+    slower = numbers.share("slower", label.median_ns - warm.median_ns, warm.median_ns)
+    text = (
+        f"runs the same kernels as {spoken(warm.case.label.name)}, {slower} slower "
+        f"({numbers.time('kernel_here', label.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
+        "if shapes and clocks are the same"
+    )
+    words = f"cold L2, {slower} slower"
+    # no doubt: who flushes the L2 before each timing means it
+    lost_ns = int(label.case.group.count * (label.median_ns - warm.median_ns))
+    return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)
 
 
 # --- pairs that have no result ---
