@@ -196,8 +196,6 @@ show/html.py: own
 show/perfetto.py: what
 show/screen.py: most of other others several
 show/waterfall.py: most what
-split/groups.py: nothing rest
-split/issued.py: nothing
 stretch.py: found given
 trace/chrome.py: found more most rest what
 trace/cupti.py: found given more own rest said what

@@ -146,6 +146,9 @@ def grouped(m: Measured) -> list[Part]:
     m: the label's intervals, sorted by start
 
     The ranks of a label are grouped apart if one of them is slower than another as a whole.
+
+    lengths 900, 20, 20, 21, 60, 20, 20, ... us of one kind:      [900] first calls, [20, 20, 21, ...] pace 0,
+                                                                  [60] pace 1, slow
     """
     ranks = list(dict.fromkeys(m.pid.tolist()))
     if len(ranks) > 1:
@@ -156,19 +159,20 @@ def grouped(m: Measured) -> list[Part]:
                 for at, pid in zip(of_ranks, ranks, strict=True)
                 for part in grouped(m.take(at))
             ]
+    total_ns = m.elapsed_ns.sum()
+    kinds_of_work = kinds(m)
+    first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
+    steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
     out = list[Part]()
-    total = m.elapsed_ns.sum()
-    with_first_calls = [(at, _first_of(m, at, total)) for at in kinds(m)]
-    rest = total - sum(m.elapsed_ns[first].sum() for _, first in with_first_calls)
-    for kind, (at, first) in enumerate(with_first_calls):
+    for kind, (at, first) in enumerate(zip(kinds_of_work, first_of_kind, strict=True)):
         if len(first):
             out.append(Part(np.sort(first), kind, role=FIRST))
         later = np.setdiff1d(at, first)
         if not len(later):
             continue
-        for pace, side in enumerate(paces(m.elapsed_ns, later, rest)):
-            slow = pace > 0 and len(side) < RARE * len(later)
-            out.append(Part(np.sort(side), kind, pace, SLOW if slow else ""))
+        for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns)):
+            is_slow = pace > 0 and len(at_pace) < RARE * len(later)
+            out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
     return out
 
 
@@ -202,10 +206,9 @@ def kinds(m: Measured) -> list[np.ndarray]:
     if count == 1 or all((column[0] == column).all() for column in (m.content, m.grids, m.size)):
         return [np.arange(count)]
     # no single interval may outweigh all others
-    capped = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))
-    _, kernel, uses = np.unique(m.main, return_inverse=True, return_counts=True)
-    is_only_one = uses[kernel] == 1
-    if count <= LONGEST_SWEEP and capped[is_only_one].sum() > COVERED * capped.sum():
+    capped_ns = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))
+    total_ns = capped_ns.sum()
+    if count <= LONGEST_SWEEP and capped_ns[_is_only_one(m.main)].sum() > COVERED * total_ns:
         return _without_twins(m, _alike(m.main))
     descriptions: Sequence[tuple[np.ndarray, ...]] = (
         (m.content, m.size, m.grids),
@@ -218,16 +221,25 @@ def kinds(m: Measured) -> list[np.ndarray]:
     for description in descriptions:
         alike = _alike(*description)
         # the time of each kind that has FEW intervals
-        weights = [capped[members].sum() for members in alike if len(members) >= FEW]
-        covered = sum(weight for weight in weights if weight >= SHARE * capped.sum())
-        if covered >= COVERED * capped.sum():
+        ns_of_kinds = [capped_ns[members].sum() for members in alike if len(members) >= FEW]
+        covered_ns = sum(ns for ns in ns_of_kinds if ns >= SHARE * total_ns)
+        if covered_ns >= COVERED * total_ns:
             return _without_twins(m, alike)
     has_few_kinds = count >= 5 and len(alike) <= 12
     return _without_twins(m, alike) if has_few_kinds else [np.arange(count)]
 
 
+def _is_only_one(values: np.ndarray) -> np.ndarray:
+    """Return, per value, whether no other one is equal to it."""
+    _, number, uses = np.unique(values, return_inverse=True, return_counts=True)
+    return uses[number] == 1
+
+
 def _alike(*columns: np.ndarray) -> list[np.ndarray]:
-    """Return sets of positions at which all columns have the same values, by the first of each."""
+    """Return sets of positions at which all columns have the same values, by the first of each.
+
+    columns 5, 5, 6 and 1, 1, 1:      [0, 1], [2]
+    """
     table = pd.DataFrame(dict(enumerate(columns)))
     return list(table.groupby(list(table), sort=False).indices.values())
 
@@ -280,23 +292,25 @@ def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
         return first_calls(m, at, total)
     only = int(at[0])
     early = m.new[only] or only == 0
-    excess = m.elapsed_ns[only] - np.median(m.elapsed_ns)
+    excess_ns = m.elapsed_ns[only] - np.median(m.elapsed_ns)
     mostly_idle = m.idle_ns[only] > 0.5 * m.elapsed_ns[only]
-    rest = np.delete(np.arange(len(m.elapsed_ns)), only)
-    is_first = early and mostly_idle and excess > SHARE * total
-    return at if is_first and _runs_what_they_run(m, only, rest) else at[:0]
+    all_others = np.delete(np.arange(len(m.elapsed_ns)), only)
+    is_first = early and mostly_idle and excess_ns > SHARE * total
+    return at if is_first and _runs_what_they_run(m, only, all_others) else at[:0]
 
 
-def _runs_what_they_run(m: Measured, number: int, rest: np.ndarray) -> bool:
-    """Return whether an interval launched all kernels that the rest have in common, at least one.
+def _runs_what_they_run(m: Measured, number: int, remaining: np.ndarray) -> bool:
+    """Return whether an interval launched all kernels that the others have in common, at least one.
 
-    Such an interval can be the first call of the rest, whatever else it did.  True also if nothing
+    Such an interval can be the first call of the others, whatever else it did.  True also if nothing
     is known of its kernels or theirs.  Names share bits, so that it may be true by accident.
 
-    number: the position of the interval
-    rest:   the positions of the rest
+    number:    the position of the interval
+    remaining: the positions of the others
+
+    others launched {gemm, relu} and {gemm, add}; the interval {compile, gemm}:      True
     """
-    bits = m.name_bits[rest]
+    bits = m.name_bits[remaining]
     known = bits[bits != 0]
     if not len(known) or not m.name_bits[number]:  # graphs do not tell their kernels
         return True
@@ -331,6 +345,8 @@ def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
 def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total: int) -> bool:
     """Return whether an interval of a kind is a first call.
 
+    It takes 900 us of which 850 us pass without a kernel, the others 20 us and 5 us: a first call.
+
     It is slower than the others by RATIO, or by RATIO_NOTHING_NEW if no kernel is new to its
     process; one of the others may be slower still, if there are more than two.  Its excess over
     their median is at least SHARE of the label's time, and at least half of this excess passes
@@ -341,17 +357,21 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     known:  the positions of the first calls that are known already; they are left out
     total:  the time (ns) of the label
     """
-    rest = at[~np.isin(at, [*known, number])]
-    if not len(rest):
+    remaining = at[~np.isin(at, [*known, number])]
+    if not len(remaining):
         return False
-    times = np.sort(m.elapsed_ns[rest])
-    slowest = times[-2] if len(rest) > 2 else times[-1]
+    times = np.sort(m.elapsed_ns[remaining])
+    slowest_ns = times[-2] if len(remaining) > 2 else times[-1]
     ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
-    excess = m.elapsed_ns[number] - np.median(m.elapsed_ns[rest])
-    idle_excess = m.idle_ns[number] - np.median(m.idle_ns[rest])
+    excess_ns = m.elapsed_ns[number] - np.median(m.elapsed_ns[remaining])
+    idle_excess_ns = m.idle_ns[number] - np.median(m.idle_ns[remaining])
     total_without_known = total - m.elapsed_ns[known].sum()
-    slow = m.elapsed_ns[number] > ratio * slowest and excess >= SHARE * total_without_known
-    return bool(slow and idle_excess >= 0.5 * excess and _runs_what_they_run(m, number, rest))
+    return bool(
+        m.elapsed_ns[number] > ratio * slowest_ns
+        and excess_ns >= SHARE * total_without_known
+        and idle_excess_ns >= 0.5 * excess_ns
+        and _runs_what_they_run(m, number, remaining)
+    )
 
 
 def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
@@ -364,6 +384,8 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
 
     The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
     way, unless it is rare.
+
+    lengths 20, 60, 21, 20, 61, 20, 20 us at 0 to 6:      [0, 3, 5, 6, 2] and [1, 4]
     """
     at = at[np.argsort(elapsed_ns[at], kind="stable")]
     times = np.maximum(elapsed_ns[at], 1).astype(float)
@@ -580,10 +602,11 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     details:   `frames.DETAILS`
     """
     operations = intervals["operations"].to_numpy()
-    nothing = np.zeros(len(intervals), np.int64)
+    zero = np.zeros(len(intervals), np.int64)
+    no = np.zeros(len(intervals), bool)
     work = Work(
-        operations=operations, graphs=nothing, size=nothing, content=operations, names=nothing,
-        name_bits=nothing, grids=nothing, blocks=nothing, main=nothing - 1, busy_ns=nothing, waits=nothing, late=nothing.astype(bool), new=nothing.astype(bool),
+        operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
+        grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -602,8 +625,8 @@ def group_table(
 
     A label of a million intervals is fine: it costs a few slices of arrays.
     """
-    elapsed = intervals["elapsed_ns"].to_numpy()
-    idle = elapsed - _kernel_ns(parts, len(intervals))
+    elapsed_ns = intervals["elapsed_ns"].to_numpy()
+    idle_ns = elapsed_ns - _kernel_ns(parts, len(intervals))
     start = intervals["start_ns"].to_numpy()
     pid = intervals["pid"].to_numpy()
     empty = (work.operations == 0) & (intervals["operations"].to_numpy() == 0)
@@ -613,15 +636,17 @@ def group_table(
     for label, unordered in _of_labels(intervals).items():
         numbers = unordered[np.argsort(start[unordered], kind="stable")]
         issued = {name: getattr(work, name)[numbers] for name in Measured._fields[3:]}
-        measured = Measured(elapsed[numbers], idle[numbers], pid[numbers], **issued)
+        measured = Measured(elapsed_ns[numbers], idle_ns[numbers], pid[numbers], **issued)
+        parts_of_label = [(part, numbers[part.at]) for part in grouped(measured)]
         # the group that took most time comes first
-        for part in sorted(grouped(measured), key=lambda p: -measured.elapsed_ns[p.at].sum()):
-            members = np.sort(numbers[part.at])
+        parts_of_label.sort(key=lambda part: -elapsed_ns[part[1]].sum())
+        for part, unsorted in parts_of_label:
+            members = np.sort(unsorted)
             of_interval[members] = len(rows)
             rows.append({
                 "group": len(rows), "label": label, "kind": part.kind, "pace": part.pace,
                 "role": part.role, "work": "", "pid": part.pid, "count": len(members),
-                **_lengths(elapsed, members, part.role), **_usual_work(work, members),
+                **_lengths(elapsed_ns, members, part.role), **_usual_work(work, members),
                 "late": int(work.late[members].sum()), "empty": int(empty[members].sum()),
                 "two_streams": int(two_streams[members].sum()), "elsewhere_ns": 0,
             })  # fmt: skip
@@ -802,10 +827,11 @@ def _ledger(with_names: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
     """
     explained = with_names.groupby(["group", "cause"])["ns"].sum()
     measured = parts.set_index(["group", "cause"])["ns"]
-    rest = measured.sub(explained, fill_value=0).astype(np.int64)
-    if (rest < 0).any():
-        raise AssertionError(f"more is named than was measured: {rest[rest < 0].head(1).to_dict()}")
-    without_names = rest[rest > 0].reset_index()
+    unnamed = measured.sub(explained, fill_value=0).astype(np.int64)
+    if (unnamed < 0).any():
+        first = unnamed[unnamed < 0].head(1).to_dict()
+        raise AssertionError(f"more is named than was measured: {first}")
+    without_names = unnamed[unnamed > 0].reset_index()
     without_names = without_names.assign(
         what="", why="", direction="", memory="", stream=-1, bytes=0
     )
@@ -837,11 +863,16 @@ def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFra
         pairs.append(distinct_pairs)
         sums.append(ns_of_pair)
     number, name = np.divmod(np.concatenate(pairs), name_count)
-    kernel = ran.names["kernel"].to_numpy()[name]
-    table = pd.DataFrame({"group": number, "cause": "kernel", "what": kernel})
-    table = table.assign(ns=np.concatenate(sums))
-    whole = table.groupby(["group", "cause", "what"], as_index=False).sum()
-    return whole.assign(why="", direction="", memory="", stream=-1, bytes=0)
+    table = pd.DataFrame(
+        {
+            "group": number,
+            "cause": "kernel",
+            "what": ran.names["kernel"].to_numpy()[name],
+            "ns": np.concatenate(sums),
+        }
+    )
+    by_name = table.groupby(["group", "cause", "what"], as_index=False).sum()
+    return by_name.assign(why="", direction="", memory="", stream=-1, bytes=0)
 
 
 def _executed_in(
