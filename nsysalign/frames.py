@@ -98,9 +98,11 @@ def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
 
 
 def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
-    """A table of `count` rows from arrays and single values, in little memory (`check`): of a million
-    intervals most have one process, thread and stream, and few call sites.  Columns that are not
-    given hold the value for "none"."""
+    """Return a table of `count` rows from arrays and single values, in little memory (`check`): of a million
+    intervals most have one process, thread and stream, and few call sites.
+
+    columns: by name, an array or one value for all rows; columns that are not given hold the value for "none"
+    """
     import numpy as np
     import pandas as pd
 
@@ -186,7 +188,15 @@ def specs(text: str) -> tuple[Spec, ...]:
 
 
 def _spec(name: str, meaning: str, lines: Sequence[str]) -> Spec:
-    """The table that the lines of a paragraph below its title declare."""
+    """Return the table that the lines of a paragraph below its title declare.
+
+    key: interval                       the columns by which a row is known
+    link: interval -> intervals         a column whose values are among those of another table
+    words: kind = event host nvtx run   the only values of a column (CAUSES: the names of causes)
+    dict: detail                        a column of dictionaries
+    like parts: interval cause          columns as another table declares them, with their links and words
+    ns   int64   nanoseconds inside it  any other line: name, dtype and meaning of a column
+    """
     columns: list[Column] = []
     key: tuple[str, ...] = ()
     links: dict[str, str] = {}

@@ -218,50 +218,21 @@ def is_even(count: int, typical_ns: float, total_ns: float) -> bool:
 
 
 def labels_of(analysis: Any) -> tuple[Label, ...]:
-    """The labels of an analysis or of its evidence, in the order of its table `labels`.
+    """Return the labels of an analysis or of its evidence, in the order of its table `labels`.
 
     One pass over each table; of a million intervals only their numbers are kept, as arrays.
     """
     intervals = members(analysis.intervals)
+    ledger, issued = _rows(analysis.ledger), _rows(analysis.issued)
+    parts = _rows(analysis.group_parts)
     groups: dict[str, list[Group]] = {}
-    ledger, issued, parts = map(_rows, (analysis.ledger, analysis.issued, analysis.group_parts))
     for row in analysis.groups.itertuples():
-        work = Work(
-            row.work,
-            tuple(
-                Issued(i.kind, i.name, i.count, i.bytes, i.blocks)
-                for i in issued.get(row.group, ())
-            ),
-            row.operations,
-            row.graphs,
-            row.bytes,
-            row.waits,
-        )
-        entries = tuple(
-            Entry(e.cause, e.what, e.ns, e.why, e.stream, e.direction, e.memory, e.bytes)
-            for e in ledger.get(row.group, ())
-        )
-        group = Group(
-            number=row.group,
-            label=row.label,
-            work=work,
-            kind=row.kind,
-            pace=row.pace,
-            role=row.role,
-            pid=row.pid,
-            intervals=intervals[row.group],
-            count=row.count,
-            total_ns=row.total_ns,
-            typical=row.typical,
-            typical_ns=row.typical_ns,
-            low_ns=row.low_ns,
-            high_ns=row.high_ns,
-            entries=entries,
-            bounds_ns={p.cause: (p.lower_ns, p.upper_ns) for p in parts.get(row.group, ())},
-            late=row.late,
-            empty=row.empty,
-            two_streams=row.two_streams,
-            elsewhere_ns=row.elsewhere_ns,
+        group = _group(
+            row,
+            intervals[row.group],
+            ledger.get(row.group, []),
+            issued.get(row.group, []),
+            parts.get(row.group, []),
         )
         groups.setdefault(group.label, []).append(group)
     return tuple(
@@ -281,13 +252,62 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
     )
 
 
+def _group(
+    row: Any, intervals: np.ndarray, ledger: list[Any], issued: list[Any], parts: list[Any]
+) -> Group:
+    """Return one group.
+
+    row: of `frames.GROUPS`
+    intervals: the numbers of its intervals
+    ledger, issued, parts: its rows of `frames.LEDGER`, `frames.ISSUED` and `frames.GROUP_PARTS`
+    """
+    work = Work(
+        name=row.work,
+        issued=tuple(Issued(i.kind, i.name, i.count, i.bytes, i.blocks) for i in issued),
+        operations=row.operations,
+        graphs=row.graphs,
+        size=row.bytes,
+        waits=row.waits,
+    )
+    entries = tuple(
+        Entry(e.cause, e.what, e.ns, e.why, e.stream, e.direction, e.memory, e.bytes)
+        for e in ledger
+    )
+    return Group(
+        number=row.group,
+        label=row.label,
+        work=work,
+        kind=row.kind,
+        pace=row.pace,
+        role=row.role,
+        pid=row.pid,
+        intervals=intervals,
+        count=row.count,
+        total_ns=row.total_ns,
+        typical=row.typical,
+        typical_ns=row.typical_ns,
+        low_ns=row.low_ns,
+        high_ns=row.high_ns,
+        entries=entries,
+        bounds_ns={part.cause: (part.lower_ns, part.upper_ns) for part in parts},
+        late=row.late,
+        empty=row.empty,
+        two_streams=row.two_streams,
+        elsewhere_ns=row.elsewhere_ns,
+    )
+
+
 def members(intervals: pd.DataFrame) -> Mapping[int, np.ndarray]:
-    """Per group the numbers of its intervals, rising."""
-    group, interval = intervals["group"].to_numpy(), intervals["interval"].to_numpy()
-    order = np.argsort(group, kind="stable")
-    cuts = np.flatnonzero(np.diff(group[order])) + 1
-    lots = np.split(order, cuts) if len(order) else []
-    return {int(group[lot[0]]): np.sort(interval[lot]).astype(np.int64) for lot in lots}
+    """Return group -> the numbers of its intervals, rising."""
+    group = intervals["group"].to_numpy()
+    interval = intervals["interval"].to_numpy()
+    by_group = np.argsort(group, kind="stable")
+    cuts = np.flatnonzero(np.diff(group[by_group])) + 1
+    out = {}
+    for rows in np.split(by_group, cuts):
+        if len(rows):
+            out[int(group[rows[0]])] = np.sort(interval[rows]).astype(np.int64)
+    return out
 
 
 def _rows(table: pd.DataFrame) -> dict[int, list[Any]]:

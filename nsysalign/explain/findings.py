@@ -193,7 +193,7 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     for alike in same_work.values():
         quickest_first = sorted(alike, key=lambda case: case.group.typical_ns)
         for case in quickest_first:
-            quicker = (other for other in quickest_first if _is_quicker(other, case))
+            quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
             if quickest := next(quicker, None):
                 out[case.label.name] = quickest
     return out

@@ -26,26 +26,34 @@ def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
     ran nothing; 0 for those that are no pairs of events.
 
     intervals: their numbers
+
+    own stream     [ KKKK                 )
+    another          [   AAAA   )      |  its end record waits for A: A counts where no K runs
+    a third                [ BBBB        its end does not wait for B: B does not count
     """
     out = np.zeros(len(intervals), np.int64)
     pairs = _pairs(split, intervals)
-    order = StreamOrder(split.explainer) if len(pairs) else None
-    if order is None:
+    if not len(pairs):
         return out
     windows = split.alignment.windows
-    end_lane = windows["end_lane"].to_numpy()[intervals[pairs["place"]]]
-    closed = windows["close_ns"].to_numpy()[intervals[pairs["place"]]]
+    number = intervals[pairs["place"]]
+    end_lane = windows["end_lane"].to_numpy()[number]
+    closed = windows["close_ns"].to_numpy()[number]
+    order = StreamOrder(split.explainer)
     pairs = pairs[order.ordered(end_lane, closed, pairs["lane"].to_numpy())]
+    start_ns = split.trace.operations["start_ns"].to_numpy()
+    end_ns = split.trace.operations["end_ns"].to_numpy()
     for place, rows in pairs.groupby("place"):
         window = windows.iloc[intervals[place]]
-        positions = np.concatenate([_computing(split, *row) for row in rows["issued"]])
-        times = (split.trace.operations[c].to_numpy()[positions] for c in ("start_ns", "end_ns"))
-        low, high = (np.clip(at, window["start_ns"], window["end_ns"]) for at in times)
+        positions = np.concatenate([_computing(split, *issued) for issued in rows["issued"]])
+        # what of them lies in the window, as one set of times
+        low = np.clip(start_ns[positions], window["start_ns"], window["end_ns"])
+        high = np.clip(end_ns[positions], window["start_ns"], window["end_ns"])
         inside = high > low
         begin, end = union(low[inside], high[inside])
         blocks = split.explainer.streams.blocks(int(window["end_lane"]))
-        beside = covered(blocks.start, blocks.end, end) - covered(blocks.start, blocks.end, begin)
-        out[place] = int((end - begin - beside).sum())
+        own_ns = covered(blocks.start, blocks.end, end) - covered(blocks.start, blocks.end, begin)
+        out[place] = int((end - begin - own_ns).sum())
     return out
 
 

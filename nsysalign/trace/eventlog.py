@@ -92,6 +92,8 @@ def read_event_logs(paths: Sequence[Path]) -> EventLog:
 
 
 class _Reader:
+    """Collects the lines of several logs, which become one: process n is that of the n-th header."""
+
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []
         specs = {line.spec.name: line.spec for line in LINES.values()}
@@ -100,7 +102,10 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
-        name, bad, headers_before = path.name, 0, len(self.headers)
+        """Add the lines of one log: a header, then rows of tables (`LINES`), source lines and notes.  A line that cannot
+        be used is counted.  Raises EventLogError if the file is no event log, or empty."""
+        name, headers_before = path.name, len(self.headers)
+        unusable = 0
         for number, line in enumerate(lines_of(path), 1):
             if not line.strip():
                 continue
@@ -108,7 +113,7 @@ class _Reader:
                 item = _parsed(line)
                 kind = item.get("type")
             except (ValueError, AttributeError, RecursionError):
-                bad += 1
+                unusable += 1
                 if number == 1:
                     raise EventLogError(
                         f"{name}: line 1 is not JSON; an event log starts with its header",
@@ -123,7 +128,7 @@ class _Reader:
                     "name an events-PID.jsonl of nsysalign",
                 )
             elif isinstance(kind, str) and kind in LINES:
-                bad += not self._row(kind, item)
+                unusable += not self._row(kind, item)
             elif kind == "end":
                 self.headers[-1]["ended"] = _str(item.get("how"))
             elif kind == "source":
@@ -132,8 +137,8 @@ class _Reader:
                 self.notes.append(without_paths(_str(item.get("text"))))
         if len(self.headers) == headers_before:
             raise EventLogError(f"{name}: the event log is empty", "run nsysalign run again")
-        if bad:
-            self.notes.append(f"{name}: {bad} lines could not be used (cut or malformed)")
+        if unusable:
+            self.notes.append(f"{name}: {unusable} lines could not be used (cut or malformed)")
 
     def _header(self, name: str, item: dict[str, Any]) -> None:
         if item.get("format") != FORMAT:
@@ -173,6 +178,7 @@ class _Reader:
         return True
 
     def log(self) -> EventLog:
+        """Return what was read, without host timers that lie inside too many others."""
         tables = {name: table.frame() for name, table in self.tables.items()}
         hosts = tables["hosts"]
         thread = hosts.groupby(["process", "tid"]).ngroup().to_numpy()

@@ -14,7 +14,7 @@ import json
 import re
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,35 +179,49 @@ def redact_lines(lines: Path, out: Path, *, rename: Rename | None = None) -> Non
 
 
 def _shared(item: Any, rename: Rename | None) -> Any:
-    """What may be seen of a line."""
+    """Return what may be seen of a line: numbers, and the texts that analysis reads, with `rename` under other names.
+
+    {"type": "record", "seq": 3, "site": "/home/me/train.py:7", "secret": "x"}:
+        {"type": "record", "seq": 3, "site": "train.py:7"}
+    """
     if isinstance(item, list):  # a sample
         return [value if isinstance(value, int | float) else None for value in item]
     if not isinstance(item, dict):
         return None
     if item.get("format") == CLOCKS:
         return {key: value for key, value in item.items() if key in _OF_SAMPLES}
-    line = {"type": item["type"]} if "type" in item else {}
-    numbers, texts = _OF_STACKS, set[str]()
-    if line:
-        kind = item["type"] if isinstance(item["type"], str) else ""
-        if kind not in PLAIN_KEYS:
-            return {}
-        numbers, texts = PLAIN_KEYS[kind], TEXT_KEYS[kind]
+    if "type" not in item:
+        return _shared_keys(item, _OF_STACKS, frozenset(), rename)
+    kind = item["type"] if isinstance(item["type"], str) else ""
+    if kind not in PLAIN_KEYS:
+        return {}
+    keys = _shared_keys(item, PLAIN_KEYS[kind], TEXT_KEYS[kind], rename)
+    return {"type": item["type"]} | keys
+
+
+def _shared_keys(
+    item: dict[str, Any], numbers: Collection[str], texts: Collection[str], rename: Rename | None
+) -> dict[str, Any]:
+    """Return the keys of a line that may be seen, with what may be seen of their values.
+
+    numbers, texts: the keys whose numbers and whose texts may be seen
+    """
+    out: dict[str, Any] = {}
     for key, value in item.items():
         if isinstance(value, list):
             if key in ("callers", "stores", "subtracts"):
-                line[key] = [_place(str(place), rename) for place in value]
+                out[key] = [_place(str(place), rename) for place in value]
             elif key in ("t_ns", "stack_of"):
-                line[key] = [number for number in value if type(number) is int]
+                out[key] = [number for number in value if type(number) is int]
             elif key == "frames":
-                line[key] = [_frame(frame, rename) for frame in value]
+                out[key] = [_frame(frame, rename) for frame in value]
         elif key == "clock" and isinstance(value, dict):
-            line[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
+            out[key] = {k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)}
         elif key in numbers and (value is None or isinstance(value, int | float)):
-            line[key] = value
+            out[key] = value
         elif value == STACKS or (key in texts and isinstance(value, str)):
-            line[key] = _text(key, value, rename)
-    return line
+            out[key] = _text(key, value, rename)
+    return out
 
 
 def _text(key: str, value: str, rename: Rename | None) -> str:

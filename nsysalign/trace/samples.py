@@ -67,27 +67,38 @@ def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
 
 
 def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
-    """The samples, and notes."""
+    """Return (the samples of main threads, None if the file cannot be used; notes).
+
+    Lines of the file:
+        {"stack": 4, "frames": [["step", "train.py", 12, 1], ...]}                 stack 4, the innermost frame first
+        {"process": 77, "main": true, "t_ns": [1000, 2000], "stack_of": [4, 4]}    two samples of it
+    """
     header, items, notes = _read(path, STACKS, "Python stacks")
     if not header:
         return None, notes
-    known: dict[int, tuple[Frame, ...]] = {}
-    samples, bad = list[tuple[int, int, int]](), 0  # process, time, stack
+    frames_of_stack: dict[int, tuple[Frame, ...]] = {}
+    samples = list[tuple[int, int, int]]()  # process, time (ns), stack
+    unusable = 0
     for item in items:
         line = item if isinstance(item, dict) else {}
-        process, raw = line.get("process"), line.get("frames")
+        process, entries = line.get("process"), line.get("frames")
         times, stacks = line.get("t_ns"), line.get("stack_of")
-        if isinstance(raw, list) and is_natural(line.get("stack")):
-            known[line["stack"]] = tuple(frame for entry in raw if (frame := _frame(entry)))
+        if isinstance(entries, list) and is_natural(line.get("stack")):
+            usable = filter(None, map(_frame, entries))
+            frames_of_stack[line["stack"]] = tuple(usable)
         elif not isinstance(times, list) or not isinstance(stacks, list):
-            bad += 1
+            unusable += 1
         elif line.get("main") is True and is_natural(process):
-            pairs = zip(times, stacks, strict=False)
-            samples += [(process, t, s) for t, s in pairs if is_natural(t) and is_natural(s)]  # type: ignore[misc]
-    number = {stack: n for n, stack in enumerate(known)}
-    samples = sorted((p, t, number[s]) for p, t, s in samples if s in number)
-    process, t_ns, stack = np.array(samples, dtype=np.int64).reshape(-1, 3).T
-    return Stacks(process, t_ns, stack, tuple(known.values())), notes + _unusable(path, bad)
+            for t_ns, stack in zip(times, stacks, strict=False):
+                if is_natural(t_ns) and is_natural(stack):
+                    samples.append((process, t_ns, stack))  # type: ignore[arg-type]
+    position = {stack: number for number, stack in enumerate(frames_of_stack)}
+    rows = sorted(
+        (process, t_ns, position[stack]) for process, t_ns, stack in samples if stack in position
+    )
+    process_of, t_ns_of, stack_of = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    stacks_read = Stacks(process_of, t_ns_of, stack_of, tuple(frames_of_stack.values()))
+    return stacks_read, notes + _unusable(path, unusable)
 
 
 def _read(path: Path, form: str, subject: str) -> tuple[dict[str, Any], list[Any], list[str]]:
