@@ -93,11 +93,9 @@ def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
                 if is_natural(t_ns) and is_natural(stack):
                     samples.append((process, t_ns, stack))  # type: ignore[arg-type]
     position = {stack: number for number, stack in enumerate(frames_of_stack)}
-    rows = sorted(
-        (process, t_ns, position[stack]) for process, t_ns, stack in samples if stack in position
-    )
-    process_of, t_ns_of, stack_of = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    stacks_read = Stacks(process_of, t_ns_of, stack_of, tuple(frames_of_stack.values()))
+    known = sorted((process, t, position[s]) for process, t, s in samples if s in position)
+    rows = np.array(known, dtype=np.int64).reshape(-1, 3)
+    stacks_read = Stacks(rows[:, 0], rows[:, 1], rows[:, 2], tuple(frames_of_stack.values()))
     return stacks_read, notes + _unusable(path, unusable)
 
 
