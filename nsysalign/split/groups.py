@@ -147,8 +147,8 @@ def grouped(m: Measured) -> list[Part]:
 
     The ranks of a label are grouped apart if one of them is slower than another as a whole.
 
-    lengths 900, 20, 20, 21, 60, 20, 20, ... us of one kind:      [900] first calls, [20, 20, 21, ...] pace 0,
-                                                                  [60] pace 1, slow
+    lengths 900, 20, 20, 21, 60, 20, 20, 20, 20, 20, 60, 20 us of one kind, the first mostly idle:
+        [900] are first calls; the nine of about 20 are pace 0; [60, 60] are pace 1, which is slow
     """
     ranks = list(dict.fromkeys(m.pid.tolist()))
     if len(ranks) > 1:

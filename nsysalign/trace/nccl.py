@@ -69,6 +69,8 @@ def operation_of(name: str) -> str:
 
 
 def _collectives(source: Source | Recording | KinetoSource) -> pd.DataFrame:
+    """Return `frames.COLLECTIVES`: NCCL's kernels, sorted by start.  `signature` is equal for equal grids and blocks: the
+    same collective has the same one on every rank."""
     column = source.column(schema.KERNEL, "name_id")
     shown = {i: text.partition("(")[0].strip() for i, text in source.strings().items()}
     names = {i: name for i, name in shown.items() if NCCL_KERNEL.search(name)}

@@ -360,7 +360,8 @@ def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
 
 
 def _syncs(source: Tables, calls: pd.DataFrame) -> pd.DataFrame:
-    """Those of known calls; of several of a call the first comes first."""
+    """Return `frames.SYNCS`: what CUPTI says of calls that wait, sorted by call; of several rows of one call the first
+    in time comes first.  Rows whose call is not known are left out."""
     columns = source.columns_of(schema.SYNCHRONIZATION)
     del columns["end_ns"]
     waiting = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
@@ -378,8 +379,8 @@ def _syncs(source: Tables, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _event_rows(source: Tables, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The table, and how many of its time stamps cannot be those of their events: 0 as those that
-    are absent (NULL)."""
+    """Return (`frames.EVENT_ROWS`, how many of its time stamps cannot be those of their events: they become 0, as those
+    that are absent are)."""
     frame = source.read(schema.CUDA_EVENT)
     if frame.empty:
         return frames.empty(frames.EVENT_ROWS), 0
@@ -396,8 +397,11 @@ def _event_rows(source: Tables, calls: pd.DataFrame) -> tuple[pd.DataFrame, int]
 def _own_streams(
     rows: pd.DataFrame, calls: pd.DataFrame, operations: pd.DataFrame, called: dict[int, str]
 ) -> pd.DataFrame:
-    """Rows of records on a thread's own default stream (calls named _ptsz), which bear the number
-    of the legacy one: with that of the thread's copies that take no stream (_ptds)."""
+    """Return event rows with the right stream for records on a thread's own default stream (calls named _ptsz).
+
+    Their rows bear the number of the legacy default stream (7).  The right number is that of the thread's copies
+    that take no stream (calls named _ptds).
+    """
     ptds, ptsz = ([i for i, name in called.items() if end in name] for end in ("_ptds", "_ptsz"))
     if not ptds or not ptsz:
         return rows
