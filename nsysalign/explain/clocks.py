@@ -62,6 +62,8 @@ def _put_clocks(
 
     stretches: rows of `frames.GPU_CLOCKS`, sorted by time and disjoint
     intervals: the positions of the device's intervals
+
+    For an interval between two stretches of 1,980 and 1,755 MHz, the mean clock is 1,867.5 MHz.
     """
     start = stretches["start_ns"].to_numpy()
     stop = stretches["end_ns"].to_numpy()

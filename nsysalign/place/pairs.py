@@ -68,6 +68,8 @@ def windows_of_pairs(
 
     records: `Matched.records`
     bounded, placed: the bounds and places of these records
+
+    A start placed at 1,000 ns ±200 and an end at 1,600 ns ±300: a window from 1,000 ns, 600 ns long, ±300.
     """
     pairs, notes = read_pairs(trace, records)
     possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)

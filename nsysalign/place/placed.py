@@ -209,6 +209,9 @@ def _places_of_pairs(
     bounds: (earliest, latest) possible place of each record, in ns: those of `bounded`, but within the
         clock's error where the event clock places the record
     stamp: per record, CUPTI's time stamp in ns, 0 for none
+
+    elapsed_time 1,000 ns; the clock has the start at 5,000 and the end at 6,020 ns, both ±100: on the trace the pair
+    lasts 20 ns longer, so the window begins at 5,010 ns, ±110.
     """
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()

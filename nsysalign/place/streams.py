@@ -211,6 +211,9 @@ def _lane_of_log(
     records: `Matched.records`
     waits: `Matched.waits` with the column lane
     settled: bool, per record: whether it has a lane from an event row, so that no note is needed
+
+    The log counts streams by its own numbers.  If it has streams 12 and 13 where the trace has 13 and 14 (`_stream_offset`
+    1), its records on stream 12 are on the lane of stream 13.
     """
     lane = np.full(len(records), -1)
     notes = dict[str, None]()  # in the order in which they come, each once

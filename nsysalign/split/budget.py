@@ -604,6 +604,9 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
     """Return `frames.INTERVALS`: a row per window in the order of the windows, with its name and label, its streams and
     records by their numbers, its flags, and how long work ran in it; the column `findings` is empty.
 
+    A window is made of positions (lane 4, record 17); an interval has what a user knows: stream 7 of device 0, and the
+    record's `seq` of the log.
+
     idle_at_most_ns: per window, as `idle_by_the_log` returns it
     """
     windows, lanes = split.alignment.windows, split.alignment.lanes

@@ -885,6 +885,9 @@ def _executed_in(
     host timers waited for.
 
     of_interval: the group of each interval, -1 for none
+
+    window   [         )
+    lane   AAAA   BBBBBBBB       (window, A, 2) and (window, B, 3)
     """
     windows, streams = split.alignment.windows, split.explainer.streams
     lane = windows["end_lane"].to_numpy()

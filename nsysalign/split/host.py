@@ -141,6 +141,9 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     """Return, by column of _CALL_COLUMNS (launch_ns, copy_ns, sync_ns, other_ns), how long the thread of each range was
     in outermost calls of these kinds while the range lasted: int64 arrays (ns) with a value per range.
+
+    range   [                  )        100 us
+    calls     [launch)   [sync     )    8 us, and 30 us of which 20 lie in the range: launch_ns 8,000, sync_ns 20,000
     """
     calls, ranges = trace.calls, trace.ranges
     column_of_kind = np.full(len(CALL), _OTHER, np.int8)
