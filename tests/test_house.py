@@ -172,7 +172,6 @@ addons/ranks/words.py: every more most other others own said what
 addons/ranks/work.py: found given there
 answer.py: more most nothing own rest same several
 brief.py: every more most said
-compare/label_changes.py: one other own same what
 explain/advice.py: what
 explain/case.py: most
 explain/findings.py: both few found many one same

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -51,12 +52,14 @@ class Change:
         return self.low_ns > 0 or self.high_ns < 0
 
 
-class Lot(NamedTuple):
+class Comparable(NamedTuple):
     """Intervals of a label that are compared with their like: of one kind of work, without first calls,
     at its usual paces or (`slow`) at a rare slower one.
 
-    name: '' where the label has one lot.  work: what its largest group issued, equal for the same work
-    in any analysis.  numbers: of its intervals; typical: of the one that its largest group shows.
+    name:    '' where the label has one
+    work:    what its largest group issued, equal for the same work in any analysis
+    numbers: of its intervals
+    typical: the number of the one that its largest group shows
     """
 
     name: str
@@ -119,35 +122,43 @@ def compare(
     threshold: float = 0.02,
     anyway: bool = False,
 ) -> Comparison:
-    """Every label of both sides, each kind of its work with its like.  `threshold`: the share of the
-    time below which a change does not matter; `anyway`: judge the labels of runs that were recorded
-    differently as well."""
-    runs = _runs(before), _runs(after)
-    first, second = ({label.name: label for label in side.grouped} for side in (before, after))
+    """Compare every label of both sides, each kind of its work with its like.
+
+    names: what the sides are called
+    threshold: the share of the time below which a change does not matter
+    anyway: whether the labels of runs that were recorded differently are judged as well
+    """
+    times = _times(before), _times(after)
+    before_labels = {label.name: label for label in before.grouped}
+    after_labels = {label.name: label for label in after.grouped}
     same_code = matching(before, after)
     confounders, remarks = _differences(before, after, names)
-    labels, only = list[LabelChange](), (list[str](), list[str]())
-    for label, other in same_code.items():
-        pairs, *left = alike(lots(first[label]), lots(second[other]))
-        for unmatched, side in zip(only, left, strict=True):
-            unmatched += [f"{label} ({lot.name})" for lot in side]
-        changes = (_changed(first[label], other, pair, runs, threshold) for pair in pairs)
-        labels += changes
+    only_before = [label for label in before_labels if label not in same_code]
+    only_after = [label for label in after_labels if label not in same_code.values()]
+    is_library = dict(before.labels[["label", "library"]].itertuples(index=False))
+    missing = tuple(label for label in only_before if not is_library[label])
+    changes = list[LabelChange]()
+    for name, name_after in same_code.items():
+        label = before_labels[name]
+        pairs, left_before, left_after = alike(
+            comparables(label), comparables(after_labels[name_after])
+        )
+        only_before += [f"{name} ({left.name})" for left in left_before]
+        only_after += [f"{name} ({left.name})" for left in left_after]
+        changes += [_changed(label, name_after, pair, times, threshold) for pair in pairs]
     if confounders and not anyway:
-        labels = [_not_judged(change) for change in labels]
-    if moved := [f"{x} is {y}" for x, y in same_code.items() if x != y]:
+        changes = [_not_judged(change) for change in changes]
+    if moved := [f"{a} is {b}" for a, b in same_code.items() if a != b]:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
-    library = dict(before.labels[["label", "library"]].itertuples(index=False))
-    only_before = tuple(label for label in first if label not in same_code)
     return Comparison(
         *names,
-        labels=tuple(labels),
-        only_before=(*only_before, *only[0]),
-        only_after=(*(label for label in second if label not in same_code.values()), *only[1]),
+        labels=tuple(changes),
+        only_before=tuple(only_before),
+        only_after=tuple(only_after),
         threshold=threshold,
         confounders=tuple(confounders),
         remarks=tuple(remarks),
-        missing=tuple(label for label in only_before if not library[label]),
+        missing=missing,
         same_recording=_same_recording(before, after),
         wrong=_wrong(before, after),
     )
@@ -189,33 +200,39 @@ def _wrong_of(analysis: Analysis) -> dict[str, str]:
 def _changed(
     label: Label,
     label_after: str,
-    pair: tuple[Lot, Lot],
-    runs: tuple[np.ndarray, np.ndarray],
+    pair: tuple[Comparable, Comparable],
+    times: tuple[np.ndarray, np.ndarray],
     threshold: float,
 ) -> LabelChange:
-    """A lot before and after.  `runs`: of both sides, as of `_runs`."""
-    one, two = pair
+    """Return how the intervals of a label changed.
+
+    label_after: its name on the other side
+    pair: its intervals before and after
+    times: of both sides, as `_times` returns them
+    """
+    before, after = pair
     # its random numbers depend on its name only: other labels do not change its answer
-    seed = zlib.crc32((label.name + one.name).encode("utf-8", "replace"))
-    changes = change(runs[0][one.numbers], runs[1][two.numbers], seed)
-    identical = np.array_equal(runs[0][one.numbers], runs[1][two.numbers])
+    seed = zlib.crc32((label.name + before.name).encode("utf-8", "replace"))
+    before_times, after_times = times[0][before.numbers], times[1][after.numbers]
+    changes = change(before_times, after_times, seed)
+    identical = np.array_equal(before_times, after_times)
     if identical:  # to the nanosecond: one recording, twice, and so no change, for certain
         changes[:, 2:] = 0
     total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
-    verdict, reason = judge(total, len(one.numbers), len(two.numbers), threshold)
+    verdict, reason = judge(total, len(before.numbers), len(after.numbers), threshold)
     if identical:
         verdict, reason = "same", ""
     parts = zip(CAUSES, causes, strict=True)
     return LabelChange(
         label=label.name,
         label_after=label_after,
-        work=one.name,
+        work=before.name,
         kind=label.kind,
         site=label.site,
-        count_before=len(one.numbers),
-        count_after=len(two.numbers),
-        typical_before=one.typical,
-        typical_after=two.typical,
+        count_before=len(before.numbers),
+        count_after=len(after.numbers),
+        typical_before=before.typical,
+        typical_after=after.typical,
         total=total,
         parts={cause: part for cause, part in parts if part.before_ns or part.after_ns},
         kernel_only=kernel_only,
@@ -230,8 +247,8 @@ def _not_judged(label: LabelChange) -> LabelChange:
     return replace(label, verdict="different", reason=reason)
 
 
-def lots(label: Label) -> list[Lot]:
-    """What of a label is compared with its like, the kind with most time first."""
+def comparables(label: Label) -> list[Comparable]:
+    """Return what of a label is compared with its like, the kind with most time first."""
     shown = shown_groups(label)
     names: dict[int, str] = {}
     if len(label.kinds) > 1:
@@ -242,43 +259,49 @@ def lots(label: Label) -> list[Lot]:
         name = names.get(kind[0].number, "")
         rare = [group for group in kind if group.role == SLOW and group in shown]
         usual = [group for group in kind if group not in rare]
-        for slow, groups in ((False, usual), (True, rare)):
-            if groups:
-                numbers = np.sort(np.concatenate([group.intervals for group in groups]))
-                called = " ".join(filter(None, (name, "slow" if slow else "")))
-                out.append(Lot(called, work, slow, numbers, groups[0].typical))
+        if usual:
+            out.append(Comparable(name, work, False, _intervals(usual), usual[0].typical))
+        if rare:
+            out.append(
+                Comparable(f"{name} slow".strip(), work, True, _intervals(rare), rare[0].typical)
+            )
     return out
 
 
+def _intervals(groups: Sequence[Group]) -> np.ndarray:
+    """Return the numbers of the intervals of groups, rising."""
+    return np.sort(np.concatenate([group.intervals for group in groups]))
+
+
 def alike(
-    before: list[Lot], after: list[Lot]
-) -> tuple[list[tuple[Lot, Lot]], list[Lot], list[Lot]]:
-    """Lots of one label on both sides that did the same work, and those of each side that are left.
+    before: list[Comparable], after: list[Comparable]
+) -> tuple[list[tuple[Comparable, Comparable]], list[Comparable], list[Comparable]]:
+    """Return (pairs that did the same work, what is left before, what is left after), for one label on both sides.
+
     Where no kind of work is in both, all usual timings of one side are compared with those of the
-    other: the code is the same."""
-    works = [{lot.work for lot in side if not lot.slow} for side in (before, after)]
-    if not works[0] & works[1]:
-        before, after = map(_as_one, (before, after))
-    pairs = [
-        (one, two)
-        for one in before
-        for two in after
-        if (one.work, one.slow) == (two.work, two.slow)
-    ]
-    left = (
-        [lot for lot in side if all(lot is not pair[n] for pair in pairs)]
-        for n, side in enumerate((before, after))
-    )
-    return pairs, *left
+    other: the code is the same.
+
+    before: 64 blocks, 128 blocks; after: 64 blocks, 256 blocks:
+        one pair (64 blocks); 128 blocks is left before, 256 blocks after
+    """
+    before_works = {usual.work for usual in before if not usual.slow}
+    after_works = {usual.work for usual in after if not usual.slow}
+    if not before_works & after_works:
+        before, after = _as_one(before), _as_one(after)
+    pairs = [(a, b) for a in before for b in after if (a.work, a.slow) == (b.work, b.slow)]
+    left_before = [a for a in before if all(a is not paired for paired, _ in pairs)]
+    left_after = [b for b in after if all(b is not paired for _, paired in pairs)]
+    return pairs, left_before, left_after
 
 
-def _as_one(side: list[Lot]) -> list[Lot]:
-    """All usual timings together, and all slow ones."""
+def _as_one(side: list[Comparable]) -> list[Comparable]:
+    """Return all usual timings together, and all slow ones."""
     out = []
-    for slow in (False, True):
-        if same := [lot for lot in side if lot.slow == slow]:
-            numbers = np.sort(np.concatenate([lot.numbers for lot in same]))
-            out.append(Lot("slow" if slow else "", (), slow, numbers, same[0].typical))
+    for slow, name in ((False, ""), (True, "slow")):
+        parts = [part for part in side if part.slow == slow]
+        if parts:
+            numbers = np.sort(np.concatenate([part.numbers for part in parts]))
+            out.append(Comparable(name, (), slow, numbers, parts[0].typical))
     return out
 
 
@@ -301,13 +324,14 @@ def matching(before: Analysis, after: Analysis) -> dict[str, str]:
     first, second = _codes(before), _codes(after)
     pairs: dict[str, str] = {}
     for code in {*first.values()} - {None}:
-        one, two = ([x for x, own in side.items() if own == code] for side in (first, second))
-        if len(one) == len(two):
-            pairs |= dict(zip(one, two, strict=True))
+        of_first = [label for label, its_code in first.items() if its_code == code]
+        of_second = [label for label, its_code in second.items() if its_code == code]
+        if len(of_first) == len(of_second):
+            pairs |= dict(zip(of_first, of_second, strict=True))
     unmatched = {*second} - {*pairs.values()}
     for label, code in first.items():
-        same = None in (code, second.get(label)) or code == second[label]
-        if label not in pairs and label in unmatched and same:
+        may_be_same = None in (code, second.get(label)) or code == second[label]
+        if label not in pairs and label in unmatched and may_be_same:
             pairs[label] = label
     return {label: pairs[label] for label in before.labels["label"] if label in pairs}
 
@@ -326,14 +350,14 @@ def _codes(analysis: Analysis) -> dict[str, tuple | None]:
         end = text.get(f"{file}:{place[1]}", "") if place[1] else ""
         name = re.sub(r":\d+(-\d+)?", ":", label)
         codes.append((int(line), label, (kind, name, text[site], end)))
-    return {label: code for _, label, code in sorted(codes, key=lambda one: one[:2])}
+    return {label: code for _, label, code in sorted(codes, key=lambda code: code[:2])}
 
 
-def _runs(analysis: Analysis) -> np.ndarray:
-    """One row per interval, by its number: measured time, kernel-only time, then the causes in the
+def _times(analysis: Analysis) -> np.ndarray:
+    """Return a row per interval, by its number, int64 ns: measured time, kernel-only time, then the causes in the
     order of CAUSES."""
-    whole = analysis.intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
-    return np.hstack([whole, parts_matrix(analysis)])
+    measured = analysis.intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
+    return np.hstack([measured, parts_matrix(analysis)])
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
@@ -392,15 +416,19 @@ def _differences(
     sides = (before, after)
     confounders, remarks = [], []
     first, second = map(_traits, sides)
-    for what, x in first.items():
-        y = second[what]
-        text = f"{what} differs: {names[0]} {x or 'unknown'}, {names[1]} {y or 'unknown'}"
-        if x != y:
-            judged = x and y and what not in ("driver", "torch")
-            (confounders if judged else remarks).append(text)
-    x, y = map(_clock_mhz, sides)
-    if 0 < min(x, y) < (1 - CLOCK_SHARE) * max(x, y):
-        confounders.append(f"SM clock differs: {names[0]} {x:.0f} MHz, {names[1]} {y:.0f} MHz")
+    for trait, before_value in first.items():
+        after_value = second[trait]
+        if before_value == after_value:
+            continue
+        text = f"{trait} differs: {names[0]} {before_value or 'unknown'}, {names[1]} {after_value or 'unknown'}"
+        changes_times = before_value and after_value and trait not in ("driver", "torch")
+        (confounders if changes_times else remarks).append(text)
+    before_mhz, after_mhz = map(_clock_mhz, sides)
+    low_mhz, high_mhz = sorted((before_mhz, after_mhz))
+    if 0 < low_mhz < (1 - CLOCK_SHARE) * high_mhz:
+        confounders.append(
+            f"SM clock differs: {names[0]} {before_mhz:.0f} MHz, {names[1]} {after_mhz:.0f} MHz"
+        )
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
         if disturbed:

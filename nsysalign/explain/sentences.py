@@ -648,32 +648,44 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     largest = part
     if largest == "kernels" and group.ns("graph") > group.ns("kernel"):
         largest = "a CUDA graph"
-    cause = {
-        "CPU outside CUDA": "host",
-        "other CUDA calls": "api",
-        "waiting": "queued",
-        "copies": "memcpy",
-    }
-    entries = group.of_cause(cause.get(largest, ""))
-    name = entries[0].what if entries and 2 * entries[0].ns >= sum(e.ns for e in entries) else ""
-    if largest == "copies" and entries:
-        memory = entries[0].memory
-        name = " ".join(filter(None, (memory, entries[0].direction)))
-    if largest == "waiting" and entries and entries[0].stream >= 0:
-        name = f"stream {numbers.count(f'group_{group.number}_stream', entries[0].stream)}"
+    name = _name_of_part(group, largest, numbers)
     named = f" ({safe_text(name)})" if name else ""
 
     def share(part: str, amount: int) -> str:
         return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", amount, sums.whole)
 
     text = f"{largest} {share(largest, ns)}{named}"
-    others = [(name, amount) for name, amount in parts.items() if name != part]
-    second = max(others, key=lambda one: one[1], default=("", 0))
     if brief:
         return text
     if sums.beside and largest != "kernels" and sums.share(sums.gpu) >= 0.01:
         return f"{text}, the GPU at work for {share('kernels', sums.gpu)}"
-    return f"{text}, {second[0]} {share(*second)}" if sums.share(second[1]) >= 0.25 else text
+    del parts[part]
+    second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
+    return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
+
+
+#: Part of a group's time -> the cause whose ledger names it.
+_CAUSE_OF_PART = {
+    "CPU outside CUDA": "host",
+    "other CUDA calls": "api",
+    "waiting": "queued",
+    "copies": "memcpy",
+}
+
+
+def _name_of_part(group: Group, part: str, numbers: Numbers) -> str:
+    """Return what a part of a group's time went to: "garbage collection", "pinned H2D", "stream 13"; '' if its ledger
+    does not say, or names several things of which none takes half."""
+    entries = group.of_cause(_CAUSE_OF_PART.get(part, ""))
+    if not entries:
+        return ""
+    largest = entries[0]
+    if part == "copies":
+        return " ".join(filter(None, (largest.memory, largest.direction)))
+    if part == "waiting" and largest.stream >= 0:
+        return f"stream {numbers.count(f'group_{group.number}_stream', largest.stream)}"
+    takes_half = 2 * largest.ns >= sum(entry.ns for entry in entries)
+    return largest.what if takes_half else ""
 
 
 def first_calls(label: Label) -> str:
