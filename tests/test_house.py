@@ -174,7 +174,7 @@ answer.py: more most nothing own rest same several
 brief.py: every more most said
 explain/advice.py: what
 explain/case.py: most
-explain/findings.py: both few found many one same
+explain/findings.py: both few found one same
 explain/proof.py: what
 explain/rules/__init__.py: each
 explain/runs/blocks.py: few
@@ -184,7 +184,7 @@ explain/runs/no_work.py: most
 explain/runs/run.py: one
 explain/runs/set_up.py: most
 explain/sentences.py: each more one others rest what which
-explain/validity.py: found on one said same
+explain/validity.py: found on
 label.py: one what
 predict/replay.py: own
 predict/unprofiled.py: here most of other own some
@@ -197,8 +197,8 @@ show/screen.py: most of other others several
 show/waterfall.py: most what
 stretch.py: found given
 trace/chrome.py: found more most rest what
-trace/cupti.py: found given more own rest said what
-trace/kineto.py: found more most other others own same some there what who
+trace/cupti.py: what
+trace/kineto.py: found more most other others what who
 """
 LOCALS_LEFT = """
 addons/check/checks.py:escaped
