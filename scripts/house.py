@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import tokenize
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -110,7 +111,7 @@ def measured(path: Path) -> Measured:
             first = (node.lineno, node.col_offset)
             last = (node.end_lineno or 0, node.end_col_offset or 0)
             out.functions += 1
-            out.function_tokens += sum(first <= position < last for position in positions)
+            out.function_tokens += bisect_left(positions, last) - bisect_left(positions, first)
             out.locals[f"{path.name}:{node.name}"] = len(local_names(node))
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             out.tuples += 1

@@ -208,23 +208,29 @@ predict/unprofiled.py:scene
 """
 
 
-def test_names_say_what_they_name():
+@pytest.fixture(scope="module")
+def counted():
+    """The counts of every file of the package, by its name in it."""
+    files = sorted(PACKAGE.rglob("*.py"))
+    return {file.relative_to(PACKAGE).as_posix(): house.measured(file) for file in files}
+
+
+def test_names_say_what_they_name(counted):
     left = dict(line.split(": ") for line in NAMES_LEFT.split("\n") if line)
     wrong = [
         f"{file}: {name}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for file in [path.relative_to(PACKAGE).as_posix()]
-        for name in house.measured(path).pronouns
+        for file, counts in counted.items()
+        for name in counts.pronouns
         if name not in left.get(file, "").split()
     ]
     assert not wrong, "names are nouns of the field: stream, kernels, window, idle, record"
 
 
-def test_functions_hold_what_a_reader_can_hold():
+def test_functions_hold_what_a_reader_can_hold(counted):
     crowded = {
-        f"{file.relative_to(PACKAGE).as_posix()}:{name.rpartition(':')[2]} {count}"
-        for file in sorted(PACKAGE.rglob("*.py"))
-        for name, count in house.measured(file).locals.items()
+        f"{file}:{name.rpartition(':')[2]} {count}"
+        for file, counts in counted.items()
+        for name, count in counts.locals.items()
         if count > house.MOST_LOCALS
     }
     left = {line.split()[0] for line in LOCALS_LEFT.split("\n") if line}
