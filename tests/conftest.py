@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from recordings import DATA, untar
 
 # no time limit for an example, which a busy machine would exceed, and the same examples each time
 settings.register_profile("calm", deadline=None, derandomize=True, database=None)
@@ -69,6 +70,17 @@ def pytest_configure(config: pytest.Config) -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, default)
+
+
+@pytest.fixture(scope="session")
+def puzzle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """(name, run directory, analysis with the segments of all intervals) of a puzzle.  pytest puts the
+    tests of one puzzle next to each other, whatever their file, so that each is analysed once."""
+    from nsysalign.engine import analyze
+
+    folder = tmp_path_factory.mktemp(request.param)
+    untar(DATA / "puzzles" / f"{request.param}.tar.xz", folder)
+    return request.param, folder, analyze(folder, all_segments=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
+#: For the fixture `puzzle`, always in this order.
+PUZZLES = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("puzzles/*.tar.xz"))
 
 
 def unpack(

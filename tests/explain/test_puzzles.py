@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from recordings import DATA, PUZZLES
 from simulator.check import ledger
 from verdicts import agrees
 
-import nsysalign
 from nsysalign import brief
 from nsysalign.addons.check.checks import judge
 from nsysalign.answer import answer
@@ -26,9 +26,8 @@ from nsysalign.show.payload import payload
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from check_claims import check, unpacked  # noqa: E402
-from confusion import DATA, PUZZLES, named  # noqa: E402
-
-RECORDED = sorted(p.name.removesuffix(".tar.xz") for p in DATA.glob("*.tar.xz"))
+from confusion import PUZZLES as SCRIPTS  # noqa: E402
+from confusion import named  # noqa: E402
 
 #: Puzzle -> (what its sentence or its label's lines must name, the rule; labels that are wrong).
 #: None: nothing is wrong with it.
@@ -72,24 +71,20 @@ EXPECTED: dict[str, tuple[str, str, int] | None] = {
 }
 #: What `check` says beside what findings do.
 ESCAPED = {"wrong_stream": {("escaped-work", "wrong_stream.py:13-16")}}
+#: Nobody can capture a graph around what they do.
+SYNCHRONISED = ("item", "nonzero", "synchronise", "graph")
 
 
-def analysed(name, tmp_path):
-    trace, logs = unpacked(DATA / f"{name}.tar.xz", tmp_path)
-    clocks = tmp_path / "clocks.jsonl"
-    clocks = clocks if clocks.exists() else None
-    return trace, logs, nsysalign.analyze(trace, logs, clocks=clocks, all_segments=True)
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_puzzle(name, tmp_path):
-    trace, logs, analysis = analysed(name, tmp_path)
+@pytest.mark.parametrize("puzzle", PUZZLES, indirect=True)
+def test_puzzle(puzzle):
+    name, folder, analysis = puzzle
+    trace, logs = folder / "trace.sqlite", sorted(folder.glob("events*.jsonl"))
     claims = check(analysis, trace)
     assert not claims.false and not claims.unknown
     said = answer(analysis)
     expected = EXPECTED[name]
     screen = payload(analysis, said)["screen"]
-    short = json.loads(brief.of_answer(said, "analyze", str(tmp_path)))
+    short = json.loads(brief.of_answer(said, "analyze", str(folder)))
     if expected is None:
         loud = analysis.findings["severity"] != "info"
         assert not loud.any() and not said.wrong
@@ -106,6 +101,9 @@ def test_puzzle(name, tmp_path):
         flawed = {f.label for f in analysis.findings.itertuples() if re.fullmatch(rule, f.rule)}
         signs = {row.label: SIGNS[row.verdict] for row in said.labels}
         assert not any(signs.get(label) == "✓" for label in flawed)
+    if name in SYNCHRONISED:
+        advice = analysis.findings["advice"] + analysis.findings["faster"]
+        assert not advice.str.contains("reduce-overhead").any()
     parts = analysis.parts.groupby("interval")["ns"].sum()
     ledger(analysis)
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
@@ -135,7 +133,7 @@ def agree(name, analysis, said, screen, short, inputs):
 def test_the_exit_status_is_that_of_the_wrong_timings(tmp_path):
     from nsysalign.cli import cli
 
-    trace, logs = unpacked(DATA / "wrong_stream.tar.xz", tmp_path)
+    trace, logs = unpacked(DATA / "puzzles" / "wrong_stream.tar.xz", tmp_path)
     command = ["analyze", "-q", "--fail-on", "error", "-o", str(tmp_path / "out"), str(trace)]
     command += [text for log in logs for text in ("--events", str(log))]
     assert CliRunner().invoke(cli, command).exit_code == 1
@@ -143,22 +141,15 @@ def test_the_exit_status_is_that_of_the_wrong_timings(tmp_path):
     assert CliRunner().invoke(cli, asked).exit_code == 1
 
 
-@pytest.mark.parametrize("name", ["item", "nonzero", "synchronise", "graph"])
-def test_nobody_can_capture_a_graph_around_a_synchronisation(name, tmp_path):
-    *_, analysis = analysed(name, tmp_path)
-    advice = analysis.findings["advice"] + analysis.findings["faster"]
-    assert not advice.str.contains("reduce-overhead").any()
-
-
 def test_every_puzzle_says_what_it_expects_and_nearly_all_are_recorded():
-    puzzles = {p.stem for p in PUZZLES.glob("*.py")}
+    puzzles = {p.stem for p in SCRIPTS.glob("*.py")}
     assert all(
-        "# expects: " in (PUZZLES / f"{n}.py").read_text() for n in puzzles - {"ddp_slow_rank"}
+        "# expects: " in (SCRIPTS / f"{n}.py").read_text() for n in puzzles - {"ddp_slow_rank"}
     )
-    assert set(RECORDED) <= puzzles and puzzles - set(RECORDED) <= {
+    assert set(PUZZLES) <= puzzles and puzzles - set(PUZZLES) <= {
         "ddp",
         "ddp_slow_rank",
         "effnet",
     }
-    assert set(EXPECTED) == set(RECORDED)
-    assert all(bool(named(PUZZLES / f"{n}.py")) == (EXPECTED[n] is not None) for n in RECORDED)
+    assert set(EXPECTED) == set(PUZZLES)
+    assert all(bool(named(SCRIPTS / f"{n}.py")) == (EXPECTED[n] is not None) for n in PUZZLES)
