@@ -20,11 +20,11 @@ recorder.nsysalign_problem.restype = ctypes.c_char_p
 turn = recorder.nsysalign_turn
 time.sleep(1.2)  # it listens anew a second after CUPTI was loaded
 """
-#: Runs `step` for so long.
+#: Runs `step` for so long, with pauses: a few thousand records tell as much as all that fit.
 LOOP = """
 def loop(seconds, step):
     until = time.monotonic() + seconds
-    while time.monotonic() < until: step()
+    while time.monotonic() < until: step(); time.sleep(0.001)
 """
 
 
