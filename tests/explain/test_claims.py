@@ -13,10 +13,9 @@ from simulator import export, machine
 from simulator.check import ledger
 from simulator.program import Launch, Program, Sync
 from simulator.world import LEGACY, NON_BLOCKING, World
-from verdicts import agrees
+from verdicts import agrees, judged
 
 import nsysalign
-from nsysalign.addons.check.checks import judge
 from nsysalign.rundir import Inputs
 
 from .drawing import analysis, diagnose, repeat
@@ -40,7 +39,7 @@ def test_a_recording(path, tmp_path):
     assert not result.false and not result.unknown
     ledger(analysis)
     name = path.name.partition(".")[0]
-    agrees(judge(Inputs(trace, tuple(logs))), analysis, ESCAPED.get(name, set()))
+    agrees(judged(Inputs(trace, tuple(logs)), analysis), analysis, ESCAPED.get(name, set()))
 
 
 def test_a_launch_that_returns_after_its_kernel_is_counted_up_to_it(tmp_path):

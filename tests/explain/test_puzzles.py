@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 from recordings import DATA, PUZZLES
 from simulator.check import ledger
-from verdicts import agrees
+from verdicts import agrees, judged
 
 from nsysalign import brief
-from nsysalign.addons.check.checks import judge
 from nsysalign.answer import answer
 from nsysalign.commandline.options import closed
 from nsysalign.errors import TraceError
@@ -120,7 +119,7 @@ def agree(name, analysis, said, screen, short, inputs):
     assert {one["label"] for one in short["wrong"]} == wrong or short["omitted"]["wrong"]
     assert closed(analysis, ("error",), quiet=True) == bool(wrong)
     try:
-        verdict = judge(inputs)
+        verdict = judged(inputs, analysis)
     except TraceError as error:  # its host timers alone
         assert name == "full_queue" and re.match(
             "there is nothing to check: no pair of events", str(error)
