@@ -414,18 +414,14 @@ class Evidence:
             for name, part in parts.items()
         }
 
-    def untold(self, finding: Any) -> int:
-        """How many groups have a row and are not told in a sentence."""
-        told = len(re.findall(r"\d x ", finding.title)) + 1
-        steady = [g for g in self.lengths[finding.label] if g not in self.first]
-        steady = steady or self.lengths[finding.label]
-        totals = {g: sum(self.rows[k]["elapsed_ns"] for k in self.groups[g]) for g in steady}
-        count, whole = sum(len(self.groups[g]) for g in steady), sum(totals.values())
-        rows = [
-            g for g in steady if totals[g] >= 0.05 * whole or len(self.groups[g]) >= 0.2 * count
-        ]
+    def untold(self, finding: Any) -> list[int]:
+        """The numbers of the intervals of groups that a sentence does not name: as many as it leaves over."""
         lead = int(self.rows[int(finding.interval)]["group"])
-        return len({*rows, lead}) - told
+        counts = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) x ", finding.title)]
+        untold = [g for g in self.lengths[finding.label] if g not in self.first and g != lead]
+        for count in counts:
+            untold.remove(next(g for g in untold if len(self.groups[g]) == count))
+        return [k for g in untold for k in self.groups[g]]
 
     def launched_after(self, number: int) -> int:
         """After how long the first work of an interval's stream was launched."""
@@ -904,9 +900,13 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return e.total(n, "sync")
     if key == "staged_share":
         return sum(map(e.staging, group)) / max(sum(e.total(k, "memcpy") for k in group), 1)
-    if key in ("steady_timings", "more_kinds"):
+    if key == "steady_timings":
         its = [k for k in e.labels[f.label] if int(e.rows[k]["group"]) not in e.first]
-        return len(its or e.labels[f.label]) if key == "steady_timings" else e.untold(f)
+        return len(its or e.labels[f.label])
+    if key == "more_timings":
+        return len(e.untold(f))
+    if key == "more_total_ns":
+        return sum(e.rows[k]["elapsed_ns"] for k in e.untold(f))
     if key == "launched_after_ns":
         return e.launched_after(n)
     if key in ("without_nsys_ns", "under_nsys_ns", "profiler_share"):

@@ -17,6 +17,7 @@ from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import GRAPH, searches
 from nsysalign.explain.validity import converts_to, largest_kernel
+from nsysalign.explain.verdict import NCCL
 from nsysalign.label import SLOW
 from nsysalign.model import LAUNCH_QUEUE
 from nsysalign.text import duration, kernel_name
@@ -149,6 +150,12 @@ def _long_stretch(case: Case) -> bool:
     return case.facts.python and case.longest_piece_ns >= LONG_PIECE_NS
 
 
+def _issues_collectives(case: Case) -> bool:
+    """All kernels that it issued are NCCL's, on a stream that torch does not show its user."""
+    kernels = case.group.work.of_kind("kernel")
+    return bool(kernels) and all(NCCL.search(kernel.name) for kernel in kernels)
+
+
 def _reads_back(case: Case) -> bool:
     return case.copies_back > 0 and _torch(case)
 
@@ -236,7 +243,13 @@ _ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
 MEASURING: tuple[Row, ...] = (
     Row(
         ("wrong-stream",),
-        lambda case: _torch_events(case),
+        lambda case: _torch_events(case) and _issues_collectives(case),
+        "Wait for the collective before the end event: work.wait() orders the stream behind it",
+        "work = dist.all_reduce(x, async_op=True); ...; work.wait(); end.record()",
+    ),
+    Row(
+        ("wrong-stream",),
+        _torch_events,
         "Record the end event on the stream that does the work, or let its stream wait for that first",
         "torch.cuda.current_stream().wait_stream(side); end.record()",
     ),

@@ -3,7 +3,7 @@
     h2d_t1 measured 228 us; its kernels take 24.7 us.         a label of one group: its typical interval
     The GPU sat idle: the kernel was launched 153 us after start.record().
 
-    b01.py:23-26: 600 timings, 1.65 s; half of it is 5     a label of several groups: sums, the group
+    b01.py:23-26: 600 timings, 1.65 s; 48 % of it is 5     a label of several groups: sums, the group
     of them, 150 ms each: CPU outside CUDA 99 %.           that matters, then the others
 
 A number beside a number is of the same thing: parts of one interval beside its length, shares of a
@@ -282,12 +282,17 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
 
 
 def _waits(case: Case, numbers: Numbers) -> str:
-    often = numbers.count("waits", case.group.work.waits)
-    times = "once" if case.group.work.waits == 1 else f"{often} times"
-    copied = ""
-    if back := case.copies_back:
-        results = numbers.count("copies_back", back, "result")
-        copied = f" ({results} of a few bytes copied back)"
+    waits, back = case.group.work.waits, case.copies_back
+    often = numbers.count("waits", waits)
+    times = "once" if waits == 1 else f"{often} times"
+    if back == waits:
+        numbers.count("copies_back", back)
+        return f"The CPU waits {times} for a few bytes from the GPU, so that nothing can be launched ahead."
+    copied = (
+        f" ({numbers.count('copies_back', back, 'result')} of a few bytes copied back)"
+        if back
+        else ""
+    )
     return (
         f"The CPU waits for the GPU {times} in it{copied}, so that nothing can be launched ahead."
     )
@@ -444,7 +449,7 @@ def of_several_groups(
     number = numbers.count("group_timings", group.count)
     each = f"one takes {length}" if group.count == 1 else f"{number} of them take {length} each"
     if not label.overlapping:
-        part = _part(numbers, group.total_ns, whole)
+        part = _most(numbers.share("group", group.total_ns, whole), group.total_ns, whole)
         each = (
             f"{part} of it is one of {length}"
             if group.count == 1
@@ -459,17 +464,25 @@ def of_several_groups(
     )
     what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
     if not others:
-        rest = [g for g in label.steady if g is not group]
-        return (
-            f"{what} The other {len(rest)} groups are under a twentieth each." if rest[1:] else what
-        )
+        left = [g for g in label.steady if g is not group]
+        return f"{what}{_left(left, numbers)}"
     fits = 1
     while fits < len(others) and len(what) + len(", ".join(others[: fits + 1])) < _LETTERS:
         fits += 1
-    left = len(others) - fits
-    numbers.evidence |= {"more_kinds": left} if left else {}
-    more = f" and {left} more {'kind' if left == 1 else 'kinds'}" if left else ""
+    told = [group, *[g for g in shown if g is not group][:fits]]
+    left = sum(g.count for g in label.steady if g not in told)
+    more = f" and {numbers.count('more_timings', left)} more" if left else ""
     return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def _left(groups: Sequence[Group], numbers: Numbers) -> str:
+    """The groups of a label that are too small for a row each: how many timings, and what they take together."""
+    if not groups:
+        return ""
+    count = numbers.count("more_timings", sum(g.count for g in groups))
+    total = numbers.time("more_total", sum(g.total_ns for g in groups))
+    takes = "other takes" if sum(g.count for g in groups) == 1 else f"other {count} take"
+    return f" The {takes} {total}."
 
 
 def _of_first_ones(
@@ -600,12 +613,6 @@ def _work(group: Group) -> str:
     if kernels == work.operations:
         return plural(kernels, "kernel")
     return plural(work.operations, "operation")
-
-
-def _part(numbers: Numbers, part: int, whole: int) -> str:
-    """ "48 %", "half"."""
-    text = _most(numbers.share("group", part, whole), part, whole)
-    return "half" if 0.475 <= part / max(whole, 1) <= 0.525 else text
 
 
 def _most(text: str, part: int, whole: int) -> str:
