@@ -23,6 +23,7 @@ from nsysalign.model import (
     CALL,
     DEFAULT_STREAM,
     ISSUING_CALLS,
+    KIND,
     PROGRAM_RANGES,
     RECORDERS,
     SYNC_CALLS,
@@ -51,6 +52,8 @@ MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _ROWIDS_AT_ONCE = 50_000
 _INT16 = np.iinfo(np.int16)
+#: Copies of one stream overlap what follows by less, as far as clocks are read apart.
+_OVERLAP_NS = 100_000
 _ABSENT = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}  # fmt: skip
 
 
@@ -87,7 +90,7 @@ def read_trace(path: Path) -> Trace:
             event_rows = _own_streams(event_rows, calls, operations, names_of_calls)
         counts = {
             "CUDA API calls with impossible times (absent, zero, reversed or years away) were left out": lost_calls,
-            "operations with impossible times (absent, zero, reversed or years away) were left out": lost_operations,
+            "operations with impossible times (absent, zero, reversed, years away or after the next one of their stream) were left out": lost_operations,
             "GPU timestamps of events are zero or equal to another's (as nsys with a CUPTI before 13.4 records them) and were not used": unusable_stamps,
             "names of more than 16 KB were cut short": cut,
         }
@@ -276,9 +279,35 @@ def _operations(tables: Sequence[Columns], calls: pd.DataFrame) -> tuple[pd.Data
         process = operations["process"]
         if (process < 0).any():
             operations["process"] = frames.narrow(np.where(process < 0, processes[0], process))
+    endless = _outlasts_its_place(operations)
+    if endless.any():
+        operations = taken(operations, ~endless)
+        lost += int(endless.sum())
     operations["call"] = frames.narrow(_issued_by(operations, calls))
     table = pd.DataFrame(operations, copy=False)
     return frames.check(table, frames.OPERATIONS, narrow=True), lost
+
+
+def _outlasts_its_place(operations: Columns) -> np.ndarray:
+    """Return, per operation, whether it is a copy or memset that ends long after the next operation of its stream
+    began: its end cannot be right.
+
+    operations: sorted by start
+
+    A stream runs one operation after the other, but for kernels that are launched to overlap and for nodes of graphs.
+    CUPTI 13.0 gave the copy before the first launch of a graph an end 42 and 254 ms too late.
+    """
+    place = [operations[name] for name in ("process", "device", "context", "stream")]
+    by_stream = np.lexsort(place)  # stable: by start within a stream
+    before, after = by_stream[:-1], by_stream[1:]
+    in_turn = operations["graph_node"][before] < 0
+    for column in place:
+        in_turn &= column[before] == column[after]
+    overlap_ns = operations["end_ns"][before] - operations["start_ns"][after]
+    is_copy = np.isin(operations["kind"][before], (KIND["memcpy"], KIND["memset"]))
+    outlasts = np.zeros(len(by_stream), bool)
+    outlasts[before[in_turn & is_copy & (overlap_ns > _OVERLAP_NS)]] = True
+    return outlasts
 
 
 def _issued_by(operations: Columns, calls: pd.DataFrame) -> np.ndarray:
