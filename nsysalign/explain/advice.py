@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
-from nsysalign.explain.preparing import GRAPH, searches
+from nsysalign.explain.preparing import GRAPH, compiled, loading_share, searches
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import NCCL
 from nsysalign.label import SLOW
@@ -33,6 +33,9 @@ MANY_OPERATIONS = 10
 _FEW_READ = 4
 #: Conversions are worth advice from this share of the kernel time on.
 _MUCH = 0.3
+#: Loading code earlier is worth advice from this share of the time on.
+_MUCH_LOADING = 0.2
+_NEARLY_ALL = 0.9
 #: The CPU is late, and can be ahead, where it costs at least this share.
 _LATE = 0.1
 
@@ -173,9 +176,19 @@ def _pageable(direction: str) -> Callable[[Case], bool]:
     return fits
 
 
-def _copies_before_kernels(direction: str) -> Callable[[Case], bool]:
+def _copies_at_one_end(direction: str) -> Callable[[Case], bool]:
+    """Nearly all copying of the typical interval lies before its first kernel (H2D) or behind its last one (D2H)."""
+
     def fits(case: Case) -> bool:
         entries = case.group.of_cause("memcpy")
+        pieces = case.facts.segments(case.group)
+        kernels = [number for number, piece in enumerate(pieces) if piece.cause == "kernel"]
+        if not kernels:
+            return False
+        outside = pieces[: kernels[0]] if direction == "H2D" else pieces[kernels[-1] :]
+        copied_ns = sum(piece.ns for piece in outside if piece.cause == "memcpy")
+        if copied_ns < _NEARLY_ALL * case.ns("memcpy"):
+            return False
         return (
             _torch_events(case)
             and bool(entries)
@@ -293,13 +306,13 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("copy-inside",),
-        _copies_before_kernels("H2D"),
+        _copies_at_one_end("H2D"),
         "Copy before the start event",
         f"x = x.cuda(); {_SYNC}; start.record()",
     ),
     Row(
         ("copy-inside",),
-        _copies_before_kernels("D2H"),
+        _copies_at_one_end("D2H"),
         "Copy after the end event",
         "end.record(); y = y.cpu()",
     ),
@@ -403,7 +416,7 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("sync-inside",),
         lambda case: _reads_back(case) and case.group.work.waits > _FEW_READ,
-        "Leave numbers on the GPU (x * scale, not alpha=scale; no .item() or float()) and read a result back once. To find the lines",
+        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once. To find the lines",
         _NAMES_LINES,
     ),
     Row(
@@ -445,6 +458,12 @@ FASTER: tuple[Row, ...] = (
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
     ),
     Row(
+        ("api-launch", "many-tiny-kernels", "host-gap"),
+        lambda case: _torch(case) and case.held_by_copy,
+        "Pin the memory once, before the loop: the call then does not wait for the copy",
+        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+    ),
+    Row(
         ("copy-inside",),
         _pageable("H2D"),
         "Pin the memory once, before the loop: it copies faster and does not block the CPU",
@@ -464,7 +483,17 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("module-load",),
-        lambda case: case.facts.python and GRAPH not in case.prepares,
+        lambda case: _torch(case) and case.first_ones > 2 and compiled(case.group),
+        "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
+        "TORCH_LOGS=recompiles python SCRIPT.py",
+    ),
+    Row(
+        ("module-load",),
+        lambda case: (
+            case.facts.python
+            and GRAPH not in case.prepares
+            and loading_share(case.group) >= _MUCH_LOADING
+        ),
         "Load the code when the program starts, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
     ),

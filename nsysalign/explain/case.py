@@ -89,6 +89,9 @@ VERY_MANY = 100
 #: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
+#: From so long outside CUDA for each operation on, the CPU does something of the program's own: torch's operators
+#: take 5 to 25 us while they are recorded.
+OWN_CODE_NS = 50_000
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -196,6 +199,24 @@ class Case:
         return sum(ns for ns in pieces if ns >= LONG_PIECE_NS)
 
     @property
+    def own_code(self) -> bool:
+        """Whether most of the typical interval is code of the program's own between its launches."""
+        host_ns = self.ns("host")
+        return 2 * host_ns >= self.group.typical_ns and host_ns >= OWN_CODE_NS * self.operations
+
+    @property
+    def held_by_copy(self) -> bool:
+        """Whether most of its launch time passes in the call of a copy from or to pageable memory, which returns
+        when the copy is done."""
+        launching_ns = self.ns("api_launch", "launch_latency")
+        copies = [issued.name for issued in self.group.work.of_kind("memcpy")]
+        entries = self.group.of_cause("api_launch")[:1]
+        in_copy = any(
+            2 * e.ns > self.group.ns("api_launch") and "Memcpy" in e.what for e in entries
+        )
+        return launching_ns > 0 and in_copy and any("pageable" in name for name in copies)
+
+    @property
     def one_by_one_ns(self) -> int:
         """What launching very many operations costs, each of which runs for less than its launch
         takes, with the CPU's own code between them: all but its long pieces.  0 for other work, and where
@@ -204,6 +225,8 @@ class Case:
         named = self.group.of_cause("host")[:1]
         named = named and named[0].what and 2 * named[0].ns >= self.group.ns("host")
         if self.operations < VERY_MANY or self.one.busy > launching or self.on_host or named:
+            return 0
+        if self.own_code:
             return 0
         between = self.ns("host") - self.long_pieces_ns
         return between + launching + self.ns("launch_latency")

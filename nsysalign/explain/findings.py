@@ -36,6 +36,7 @@ from nsysalign.explain.verdict import (
     DOUBTFUL,
     FLOOR,
     GPU,
+    GPU_SHARE,
     MIXED,
     WAITING,
     WRONG,
@@ -45,8 +46,10 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
-from nsysalign.text import duration, plural
+from nsysalign.text import duration, percent, plural
 
+#: A typical timing that is so much more GPU work than all of them together does not stand for them.
+_MISLEADS = 0.1
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
 #: A wait for so many operations holds up all launching, and a result that is read back for so many.
@@ -295,12 +298,18 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
+        share = case.sums.share(case.sums.busy) + case.group.elsewhere
+        if word == GPU and share < GPU_SHARE - _MISLEADS:
+            title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
+            words = f"{percent(share)} kernels in all"
         tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
-        if word == GPU and (lasts_ns := _lasts(case)) * SLIVER > case.group.typical_ns:
+        lasts_ns = _lasts(case)
+        if lasts_ns * SLIVER > case.group.typical_ns:
             title += f" The range itself lasts {numbers.time('range_lasts', lasts_ns)}."
-            word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
+            if word == GPU:
+                word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
     if rule == "module-load":
@@ -356,6 +365,7 @@ def cause_of(case: Case) -> str:
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
     is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
+    is_own_work = is_own_work or case.own_code
     if held and not (is_own_work and not case.issued_elsewhere):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
@@ -367,7 +377,8 @@ def rule_of(case: Case, cause: str) -> str:
 
     cause: what takes most of the avoidable time (`cause_of`), "" for nothing
     """
-    if _first_call(case) or case.first_ones:
+    is_search = searches(case.label, case.group)
+    if (_first_call(case) or case.first_ones) and not is_search:
         return "module-load"
     if case.word == FLOOR:
         return "launch-latency" if case.operations else "event-floor"

@@ -21,6 +21,8 @@ _GRAPHS = re.compile(r"^cu(da)?GraphInstantiate")
 LOAD_NS, _GRAPH_NS = 100_000, 5_000
 #: What is prepared, in words.
 CODE, GRAPH = "code is loaded", "a CUDA graph is recorded"
+#: Kernels that torch.compile makes: it times them, too, while it compiles.
+_COMPILED = re.compile(r"^triton_(poi|red|per|tem|for|mm|unk)_")
 #: A search takes so many times as long as the usual timing, issues so many times its operations, and waits
 #: at least so often, as it times each way.
 _LONGER, _MORE, _LEAST_WAITS = 5, 3, 10
@@ -63,7 +65,18 @@ def searches(label: Label, group: Group) -> bool:
     larger = group.work.operations >= _MORE * max(usual.work.operations, 1)
     kernels, usually = ({i.name for i in g.work.of_kind("kernel")} for g in (group, usual))
     alike = bool(usually) and 2 * len(kernels & usually) >= len(usually)
-    return longer and larger and alike and group.work.waits >= _LEAST_WAITS
+    waits = group.work.waits >= _LEAST_WAITS
+    return longer and larger and alike and waits and not compiled(group)
+
+
+def compiled(group: Group) -> bool:
+    """Whether they run kernels of torch.compile's."""
+    return any(_COMPILED.match(kernel.name) for kernel in group.work.of_kind("kernel"))
+
+
+def loading_share(group: Group) -> float:
+    """How much of a group's time passes in calls that load or link code, 0 to 1."""
+    return _spent(group, LOADS) / max(group.total_ns, 1)
 
 
 def earliest(label: Label, groups: Sequence[Group], start_ns: np.ndarray) -> int:

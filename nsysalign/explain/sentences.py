@@ -52,6 +52,8 @@ _NAMED = 0.1
 _WORDS = 24
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
+#: A typical timing stands for a group's total that it misses by less than this share.
+_TYPICAL_ERROR = 0.1
 #: Timings that take so many times as long as the usual ones are of another sort.
 _MANY_TIMES = 5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
@@ -145,6 +147,15 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     if not typical or cause == "":
         return f"{reads}; {takes}."
     return f"{reads}; {takes}. {why(case, cause, numbers)}"
+
+
+def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings of about one length that are GPU work to different shares: the typical one is, most of
+    the others are less."""
+    share = numbers.share("all_busy", case.sums.busy, case.sums.whole)
+    typical = numbers.share("typical_gpu", case.one.busy, case.group.typical_ns)
+    count = numbers.count("group_timings", case.group.count)
+    return f"{_reads(case, numbers)}: over its {count} timings {share} of the time is GPU work, in this one {typical}."
 
 
 def _reads(case: Case, numbers: Numbers) -> str:
@@ -330,6 +341,12 @@ def _launches(case: Case, numbers: Numbers) -> str:
     if not on_its_way(operations, case.ns("api_launch"), latency_ns):
         late = numbers.time("typical_latency", latency_ns)
         return f"work that was launched had not begun for {late}, and the trace does not say why"
+    if case.held_by_copy:
+        held = numbers.time("typical_launching", case.ns("api_launch"))
+        call = safe_text(case.group.of_cause("api_launch")[0].what)
+        return (
+            f"launch calls take {held}, most of it {call}, which a copy of pageable memory holds up"
+        )
     cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
     if case.one_by_one_ns and case.ns("host") > case.ns("api_launch", "launch_latency"):
         cost = numbers.time("one_by_one", case.one_by_one_ns)
@@ -372,7 +389,12 @@ def _copies(case: Case, numbers: Numbers) -> str:
     elif largest.size <= ITEM_BYTES * case.group.count:  # a flag, not a transfer
         how = ""
     else:
-        rate = largest.size / max(largest.ns, 1)
+        # of the copies themselves: their part in the time may be less, beside kernels
+        copies = case.facts.details(case.group.intervals, "memcpy")
+        copies = copies[
+            (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
+        ]
+        rate = float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
         numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s"
     return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
@@ -433,10 +455,11 @@ def of_several_groups(
     sums: number of a group -> what its typical interval spent its time on
     numbers: each number that the sentences print is noted in its evidence
     """
-    whole, group = label.steady_ns, lead.group
-    count = sum(g.count for g in label.steady)
-    timings = numbers.count("steady_timings", count, "timing")
-    total = numbers.time("steady_total", whole)
+    group = lead.group
+    told, which = (label.groups, "all") if group.role == FIRST else (label.steady, "steady")
+    whole = sum(g.total_ns for g in told)
+    timings = numbers.count(f"{which}_timings", sum(g.count for g in told), "timing")
+    total = numbers.time(f"{which}_total", whole)
     says = f"{spoken(label.name)}: {timings}, {total}"
     if label.overlapping:
         says = f"{spoken(label.name)}: {timings} that overlap"
@@ -445,7 +468,7 @@ def of_several_groups(
     slow = _many_times_as_long(label)
     if group in slow:
         return f"{says}; {_of_slow_kinds(lead, slow, sums[group.number], numbers)}"
-    length = numbers.time("typical", group.typical_ns)
+    length = _length(lead, numbers)
     number = numbers.count("group_timings", group.count)
     each = f"one takes {length}" if group.count == 1 else f"{number} of them take {length} each"
     if not label.overlapping:
@@ -463,16 +486,29 @@ def of_several_groups(
         for text, count in lead.prepares.items()
     )
     what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
+    if searches(label, group):
+        what = f"{says}; {each}, {_search(lead, numbers)}."
     if not others:
-        left = [g for g in label.steady if g is not group]
+        left = [g for g in told if g is not group]
         return f"{what}{_left(left, numbers)}"
     fits = 1
     while fits < len(others) and len(what) + len(", ".join(others[: fits + 1])) < _LETTERS:
         fits += 1
-    told = [group, *[g for g in shown if g is not group][:fits]]
-    left = sum(g.count for g in label.steady if g not in told)
+    named = [group, *[g for g in shown if g is not group][:fits]]
+    left = sum(g.count for g in told if g not in named)
     more = f" and {numbers.count('more_timings', left)} more" if left else ""
     return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def _length(case: Case, numbers: Numbers) -> str:
+    """How long each timing of a group takes: "1.22 ms", or "0.99 to 4.12 ms" where the typical one, so many times, is
+    not what they take together."""
+    group = case.group
+    if abs(group.count * group.typical_ns - group.total_ns) <= _TYPICAL_ERROR * group.total_ns:
+        return numbers.time("typical", group.typical_ns)
+    elapsed_ns = case.facts.column("elapsed_ns")[group.intervals]
+    shortest = numbers.time("shortest", elapsed_ns.min())
+    return f"{shortest} to {numbers.time('longest', elapsed_ns.max())}"
 
 
 def _left(groups: Sequence[Group], numbers: Numbers) -> str:
@@ -566,16 +602,25 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     which = _which(lead, slow, count)
     low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
-    usual = numbers.time(f"group_{label.usual.number}_typical", label.usual.typical_ns)
     what = f"of different work: {describe(lead.group, sums, numbers)}"
     if all(searches(label, group) for group in slow):
-        operations = numbers.count("operations", lead.operations)
-        usually = numbers.count("usual_operations", label.usual.work.operations)
-        waits = numbers.count("waits", lead.group.work.waits)
-        what = f"in a search for the fastest way ({operations} operations instead of {usually}, {waits} waits)"
-    return (
-        f"{share} of it is {which}, {low} to {high} each, {what}. Most of the others take {usual}."
-    )
+        what = _search(lead, numbers)
+    others = [g for g in label.steady if g not in slow]
+    rest = f"Most of the others take {numbers.time(f'group_{label.usual.number}_typical', label.usual.typical_ns)}."
+    if 2 * label.usual.count < sum(g.count for g in others):
+        numbers_of_others = np.concatenate([g.intervals for g in others])
+        low_rest = numbers.time("least_other", int(elapsed[numbers_of_others].min()))
+        high_rest = numbers.time("most_other", int(elapsed[numbers_of_others].max()))
+        rest = f"The others take {low_rest} to {high_rest}."
+    return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
+
+
+def _search(lead: Case, numbers: Numbers) -> str:
+    """What a group does that tries many ways to do the same."""
+    operations = numbers.count("operations", lead.operations)
+    usually = numbers.count("usual_operations", lead.label.usual.work.operations)
+    waits = numbers.count("waits", lead.group.work.waits)
+    return f"in a search for the fastest way ({operations} operations instead of {usually}, {waits} waits)"
 
 
 def _which(lead: Case, groups: list[Group], count: str) -> str:
@@ -647,6 +692,9 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
         "waiting": sums.waiting,
         "event and launch latency": sums.floor,
     }
+    if group.elsewhere and sums.share(sums.busy) + group.elsewhere >= GPU_SHARE:
+        share = numbers.share("gpu_elsewhere", sums.share(sums.busy) + group.elsewhere, 1)
+        return f"kernels on several streams {share}"
     if sums.share(sums.gpu) >= 0.8:
         parts = {"kernels": sums.gpu}
     elif sums.beside:
@@ -880,6 +928,8 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         return f"copies, {percent(sums.share(sums.copies + sums.copies_on_device + sums.memset))}"
     if word == WAITING:
         return f"waiting, {percent(sums.share(sums.waiting))}"
+    if cause == "sync" and not group.work.waits:
+        return f"synchronising, {percent(sums.share(sums.sync))}"
     if cause == "sync":
         return plural(group.work.waits, "wait") + " inside"
     if word == FLOOR:

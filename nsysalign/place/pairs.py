@@ -72,6 +72,9 @@ def windows_of_pairs(
     A start placed at 1,000 ns ±200 and an end at 1,600 ns ±300: a window from 1,000 ns, 600 ns long, ±300.
     """
     pairs, notes = read_pairs(trace, records)
+    if trace.operations.empty and len(pairs):  # their places would be those of the calls
+        notes.append(f"{len(pairs):,} compared pairs have no interval: no GPU work was recorded")
+        pairs = pairs[:0]
     possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
     start_records, end_records, _ = pairs.T
     consistent = possible[start_records] & possible[end_records]

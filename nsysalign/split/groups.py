@@ -583,7 +583,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
     table = table.assign(
-        work=_names_of_kinds(table, work, issues.names),
+        work=_names_of_kinds(table, of_interval, work, issues.names),
         elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
     )
     parts = _parts(split.parts, of_interval, len(table))
@@ -713,21 +713,28 @@ def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
     return measured & (high - low > _VARIED * high)
 
 
-def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> list[str]:
+def _names_of_kinds(
+    table: pd.DataFrame, of_interval: np.ndarray, work: Work, names: Sequence[str]
+) -> list[str]:
     """Return, per group, the name of its kind of work, '' where its label has only one kind.
 
     table: `frames.GROUPS`
+    of_interval: per interval, its group, -1 for none
     work:  what each interval issued
     names: the names of operations, by number
     """
     out = [""] * len(table)
+    # the operations that run longest in the intervals of each group
+    mains = pd.DataFrame({"group": of_interval, "main": work.main}).drop_duplicates()
     for _, rows in table.groupby(["label", "pid"], sort=False):
         kinds_once = rows.drop_duplicates("kind")
         if len(kinds_once) == 1:
             continue
         typical = kinds_once["typical"].to_numpy()
         main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
-        columns = (work.size[typical], work.operations[typical], work.blocks[typical], main)
+        mains_of_kind = rows[["group", "kind"]].merge(mains).groupby("kind")["main"].nunique()
+        others = (mains_of_kind[kinds_once["kind"]] - 1).tolist()
+        columns = (work.size[typical], work.operations[typical], work.blocks[typical], main, others)
         name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
             out[number] = name_of[kind]
@@ -735,7 +742,7 @@ def _names_of_kinds(table: pd.DataFrame, work: Work, names: Sequence[str]) -> li
 
 
 def _told_apart(
-    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str]
+    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str], others: list[int]
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
@@ -745,6 +752,7 @@ def _told_apart(
     count:  operations
     blocks: blocks of all kernels' grids, 0 if they are not known
     main:   the name of the operation that runs longest
+    others: how many other operations run longest in other intervals of the kind
 
     Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
@@ -754,7 +762,10 @@ def _told_apart(
         "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
         "count": [plural(n, "operation") for n in count.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
-        "main": [short[name] for name in main],
+        "main": [
+            f"{short[name]} and {more} more" if more else short[name]
+            for name, more in zip(main, others, strict=True)
+        ],
     }
     columns = [words for words in words_of.values() if len(set(words)) > 1]
     names = [""] * len(main)

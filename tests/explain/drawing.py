@@ -105,6 +105,8 @@ def analysis(
     lost = [(f"{label}#0", label, reason, "bench.py:9") for label, reason in unaligned or []]
     intervals = _table(rows, frames.INTERVALS)
     parts, details = _table(parts, frames.PARTS), _table(details, frames.DETAILS)
+    # whole copies lie in what is drawn
+    details = details.assign(bandwidth_gb_s=details["bytes"] / details["ns"].clip(lower=1))
     groups = without_trace(intervals, parts, details)
     beside = [round(1_000 * flat[n].get("elsewhere", 0)) for n in groups.groups["typical"]]
     groups = groups._replace(groups=groups.groups.assign(elsewhere_ns=np.array(beside, np.int64)))

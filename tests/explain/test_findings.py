@@ -335,7 +335,7 @@ def test_a_result_that_is_read_back_holds_up_launching():
     row = (0, "memcpy", "D2H pinned", 1, 8, -1)
     issued = frames.check(pd.DataFrame([row], columns=frames.ISSUED.names), frames.ISSUED)
     found = answer(diagnose(replace(told, issued=issued)))
-    assert found.labels[0].findings == ("sync-inside",) and "1 result" in found.sentence
+    assert found.labels[0].findings == ("sync-inside",) and "once for a few bytes" in found.sentence
     assert answer(diagnose(told)).labels[0].findings == ("host-gap",), "a wait for 26 operations"
 
 

@@ -54,7 +54,7 @@ EXPECTED: dict[str, tuple[str, str, int] | None] = {
     "linears_flush": None,
     "linears_h2d": ("sat idle", "host-gap", 0),
     "mixed_work": ("30 of them.*10 x", "several-kinds", 0),
-    "nonzero": ("waits for the GPU once", "sync-inside", 0),
+    "nonzero": ("waits once for a few bytes", "sync-inside", 0),
     "other_stream": ("waited for work of stream 13", "queued", 0),
     "outliers": ("4 of them", "host-gap", 0),
     "overlapping": None,
