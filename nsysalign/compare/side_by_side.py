@@ -155,9 +155,10 @@ def measured(log: EventLog) -> pd.DataFrame:
     pairs = pairs.join(end_sites, on=["process", "end"])
     pairs = pairs.dropna(subset=["site", "end_site"])
     pairs = pairs[pairs["ms"] >= 0]
+    of_record, asked_in = pairs["region"].astype(object), pairs["asked_in"].astype(object)
     events = pd.DataFrame(
         {
-            "kind": "event", "region": pairs["region"].where(pairs["region"] != "", pairs["asked_in"]),
+            "kind": "event", "region": of_record.where(of_record != "", asked_in),
             "site": pairs["site"], "end_site": pairs["end_site"], "callers": pairs["callers"],
             "process": pairs["process"], "order": pairs["t0_ns"].astype("int64"),
             "elapsed_ns": (pairs["ms"] * 1e6).round().astype("int64"), "certain": True,

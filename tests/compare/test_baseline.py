@@ -109,6 +109,15 @@ def test_call_sites_match_without_a_region_and_few_intervals_have_no_confidence(
     assert table.loc["bench.py:9", "profiled_count"] == 0
 
 
+def test_one_pair_inside_a_region_and_one_in_none(tmp_path):
+    """As categories, the regions of records and those in which times were asked for did not mix."""
+    found = measured(read_event_logs([log(tmp_path, "a", [("x#0", 30), ("bench.py:7", 20)])]))
+    assert found["region"].tolist() == ["x#0", ""] and found["elapsed_ns"].tolist() == [
+        30_000,
+        20_000,
+    ]
+
+
 def test_processes_that_measured_other_numbers_are_said(tmp_path):
     table, _ = beside(
         log(tmp_path, "c", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
