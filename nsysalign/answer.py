@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 _MEASURED_RIGHT = (
     "module-load", "event-floor", "wrong-stream", "enqueue-only", "different-streams", "no-result", "captured-events",
     "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
+    "failed-calls",
 )  # fmt: skip
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 

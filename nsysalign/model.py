@@ -69,6 +69,8 @@ LAUNCH_QUEUE = 1_000
 MOST_STREAMS = 32
 #: Threads of a warp.
 WARP = 32
+#: Errors of a kernel, or of the GPU, after which every call of the process returns the same (driver_types.h).
+LASTING_ERRORS = (214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719)
 
 #: What a window was made of, in the order in which windows come: a pair that elapsed_time compared,
 #: a host timer of the log, two readings of a clock, a region; without a log two records of the
@@ -173,7 +175,8 @@ class TraceInfo:
     session_start_utc_ns: int | None
     missing: tuple[str, ...] = ()  # tables and columns the analysis could have used
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
-    #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
+    #: Launches, copies and synchronisations that failed, and all calls after a kernel that broke its context: name,
+    #: CUDA's error code, how often; in the order in which they first failed.
     failed_calls: tuple[tuple[str, int, int], ...] = ()
     reasons: tuple[str, ...] = ()  # why there is no GPU work in it, as nsys recorded it
     recorder: str = "nsys"  # what made it, a key of RECORDERS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Gpu, TraceInfo
+from nsysalign.model import CALL, ENQUEUEING_CALLS, LASTING_ERRORS, SYNC_CALLS, Gpu, TraceInfo
 from nsysalign.paths import without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import RECORDED_BY, Source
@@ -18,8 +18,8 @@ from nsysalign.trace.sqlite import RECORDED_BY, Source
 if TYPE_CHECKING:
     from nsysalign.trace.cupti import Recording
 
-#: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
-_NO_FAILURES = (4, 600, 704, 709)
+#: Errors that say nothing of the work: not ready yet, already enabled; the program's end, where a call before succeeded.
+_NO_FAILURES, _ENDS = (600, 704), (4, 709)
 _LOST = re.compile(
     "have been collected|dropped|lost|incompatible|permission|^recorder: ", re.IGNORECASE
 )
@@ -127,11 +127,14 @@ def _devices(source: Source | Recording) -> tuple[str, ...]:
 
 
 def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, int, int], ...]:
-    """Calls that issue work or wait for it and returned an error: (name, code, count)."""
+    """Calls that issue work or wait for it and returned an error, and all that returned one which lasts: (name, code,
+    count), in the order in which they first failed."""
     wanted = [CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)]
     code = calls["return_value"].to_numpy()
-    failed = (code != 0) & ~np.isin(code, _NO_FAILURES) & np.isin(calls["kind"].to_numpy(), wanted)
-    counts = calls.loc[failed, ["name_id", "return_value"]].value_counts().sort_index()
+    fine = (0, *_NO_FAILURES, *(_ENDS if (code == 0).any() else ()))
+    tells = np.isin(calls["kind"].to_numpy(), wanted) | np.isin(code, LASTING_ERRORS)
+    failed = calls[~np.isin(code, fine) & tells].sort_values("start_ns", kind="stable")
+    counts = failed.groupby(["name_id", "return_value"], sort=False).size()
     rows = ((*map(int, ids), int(count)) for ids, count in counts.items())
     return tuple((names.get(name, ""), code, count) for name, code, count in rows)
 

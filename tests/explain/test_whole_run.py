@@ -234,8 +234,8 @@ def test_failed_calls_come_first_and_nothing_is_said_of_what_the_run_waited_for(
     first = failing(drawn, *calls).findings.iloc[0]
     assert (first["rule"], first["severity"]) == ("failed-calls", "error")
     assert first["title"] == (
-        "22 CUDA calls failed: cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), cudaMemcpy once with "
-        "error 77."
+        "22 CUDA calls failed: first cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), then cudaMemcpy "
+        "once with error 77."
     )
     # the driver is gone when the program ends; there was no context yet
     ended = failing(drawn, ("cuCtxSynchronize", 4, 1), ("cuCtxSynchronize", 201, 1))
@@ -648,6 +648,26 @@ def test_pairs_of_a_trace_without_a_row_of_gpu_work_say_nothing(tmp_path):
 def test_a_failed_call_is_said_once():
     told = answer(failing(analysis(), ("cudaLaunchKernel", 222, 1)))
     assert told.sentence.count("failed") == 1
+    assert [fix.purpose for fix in told.fixes] == [
+        "measure it right"
+    ]  # nothing says that the GPU is
+
+
+def test_a_trace_whose_only_call_failed_says_what_is_known_besides():
+    lost = CallsWithoutWork(1, 0, 1_410, "cuCtxSynchronize", 1_410, 1)
+    drawn = replace(analysis(), of_runs=(lost,), known=Known(calls_without_work=1))
+    reasons = ("Not all CUDA events might have been collected.",)
+    drawn = replace(drawn, trace=replace(drawn.trace, reasons=reasons))
+    assert answer(failing(drawn, ("cuCtxSynchronize", 709, 1))).sentence == (
+        "1 CUDA call failed: cuCtxSynchronize once with error 709 (cudaErrorContextIsDestroyed). No call in the trace gives work "
+        "to the GPU; nsys says: Not all CUDA events might have been collected."
+    )
+    told = answer(failing(analysis(), ("cuCtxSynchronize", 700, 1), ("cudaFree", 700, 2)))
+    assert told.sentence == (
+        "3 CUDA calls failed: first cuCtxSynchronize once with error 700 (cudaErrorIllegalAddress), then cudaFree 2 times with "
+        "error 700."
+    )
+    assert told.fixes[0].code == "compute-sanitizer ./PROGRAM"
 
 
 def test_what_follows_set_up_can_be_changed(tmp_path):

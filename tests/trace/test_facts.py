@@ -56,6 +56,30 @@ def test_a_call_that_failed_or_was_not_ready_proves_nothing(export, log, what):
             assert found.end_ns >= 180 * US, "behind the memset"
 
 
+SYNC, FREE, ILLEGAL_ADDRESS, NOT_SUPPORTED, CONTEXT_IS_DESTROYED = "cuCtxSynchronize", "cudaFree", 700, 801, 709  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("returned", "others", "failed"),
+    [
+        # a kernel broke the context: whatever is called then fails, the synchronisation first
+        ([(SYNC, ILLEGAL_ADDRESS), (FREE, ILLEGAL_ADDRESS), (FREE, ILLEGAL_ADDRESS)], True,
+         ((SYNC, ILLEGAL_ADDRESS, 1), (FREE, ILLEGAL_ADDRESS, 2))),
+        ([(FREE, NOT_SUPPORTED)], True, ()),
+        # the program's end, unless it is all that the trace has
+        ([(SYNC, CONTEXT_IS_DESTROYED)], True, ()),
+        ([(SYNC, CONTEXT_IS_DESTROYED)], False, ((SYNC, CONTEXT_IS_DESTROYED, 1),)),
+    ],
+)  # fmt: skip
+def test_calls_that_failed(export, returned, others, failed):
+    tables = tiny()
+    names = {FREE: 30, SYNC: 31}
+    tables["StringIds"] += [{"id": number, "value": name} for name, number in names.items()]
+    calls = [call(9 + k, names[name], 300 + 10 * k, 305 + 10 * k) | {"returnValue": code} for k, (name, code) in enumerate(returned)]  # fmt: skip
+    tables[P + "RUNTIME"] = [*(tables[P + "RUNTIME"] if others else ()), *calls]
+    assert read_trace(export(tables)).info.failed_calls == failed
+
+
 @pytest.mark.parametrize(("gpus", "said"), [
     ([("T400", 1, 4), ("H200", 0, 132)], ("H200",)),                   # the one that worked
     ([("H200", 0, 132), ("H200", 0, 132)], ("H200",)),                 # some exports say 0 of every GPU
