@@ -144,7 +144,7 @@ def page_migrations(run: Run) -> Findings:
         "did; how long the page faults themselves took is not in the trace.",
         "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
         "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);",
-        loss_ns=lost,
+        loss_ns=lost + idle,  # its fix is one for pages that the CPU touches as well
         migrations=count,
         migrations_during_kernels_ns=lost - alone,
         migrations_without_kernels_ns=alone,
