@@ -823,7 +823,11 @@ def _of_run(
         return sentences.in_three_lines(loud[0].title), loud[0]
     # what set-up is followed by is what can be changed
     if loud[1:]:
-        return sentences.in_three_lines(loud[1].title, behind=loud[0].title), loud[1]
+        sentence = sentences.in_three_lines(loud[1].title, behind=loud[0].title)
+        # a fix without what it mends is about another call than those that stand there
+        _, _, behind = sentence.partition(". ")
+        fixes = loud[1].advice if behind and sentences.says_why(behind) else ()
+        return sentence, replace(loud[1], advice=fixes)
     then = sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
     return sentences.if_room(then, behind=loud[0].title), loud[0]
 

@@ -65,6 +65,12 @@ _WINDOW = r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)"
 _LAST_PAUSE = re.compile(
     rf"(\b(?:pauses|gaps): {_TIME} [^;]*?), {_TIME} (?:at {_TIME} )?before (?:(?!, {_TIME} )[^;])*?(?:, …)?(?=;|\.?$)"
 )
+#: What of a sentence about set-up says less than why the GPU was idle: the call, both sides of the work.
+_CALL_OR_SIDES = re.compile(
+    rf" \([^()]*\)|(?<= first CUDA call) to the last: {_TIME} before it, {_TIME} after it"
+)
+#: A sentence about idle time that does not say why.
+_NO_CAUSE = re.compile(r"ran nothing for [^;:]*\.$")
 #: What of a sentence about a run is left out or said shorter where three lines have no room, in this
 #: order: whether of the one about its set-up, what, and what stands there instead.
 _CUTS: tuple[tuple[bool, str, str], ...] = (
@@ -100,6 +106,7 @@ _CUTS: tuple[tuple[bool, str, str], ...] = (
     ),
     (False, rf" at {_TIME} before ", " before "),
     (False, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
+    (False, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
     (False, r"\b(?:\w+::)+(?=\w)", ""),
     (True, rf", {_TIME} of them in CUDA calls", ""),
     (False, r" \([^()]* in the range [^()]*\)", ""),
@@ -868,10 +875,22 @@ def in_three_lines(text: str, behind: str = "") -> str:
             text = text[:1].upper() + text[1:]
         if _fits(behind, text):
             return f"{behind} {text}".strip()
-    return next(
-        (f"{behind} {each}".strip() for each in _shorter(text) if _fits(behind, each)),
-        behind or text,
+    shorter = [(behind, each) for each in _shorter(text)]
+    head = _CALL_OR_SIDES.sub("", behind).replace(
+        "from the first CUDA call.", "since the first CUDA call."
     )
+    why = [
+        (each, told)
+        for each, told in (*shorter, *((head, told) for _, told in shorter))
+        if says_why(told)
+    ]
+    said = (f"{each} {told}".strip() for each, told in (*why, *shorter) if _fits(each, told))
+    return next(said, behind or text)
+
+
+def says_why(text: str) -> bool:
+    """Whether a sentence about a run, as short as it is, still says why the GPU was idle, if that is what it is about."""
+    return _NO_CAUSE.search(text) is None
 
 
 def if_room(text: str, behind: str) -> str:

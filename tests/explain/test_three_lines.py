@@ -6,7 +6,7 @@ from textwrap import wrap
 
 import pytest
 
-from nsysalign.explain.sentences import if_room, in_three_lines
+from nsysalign.explain.sentences import if_room, in_three_lines, says_why
 
 #: The sentence about set-up, the one behind it, what must stay.
 FULL = {
@@ -52,6 +52,20 @@ FULL = {
         "20 multiprocessors.",
         ("383 of 520 ms are cudaMallocManaged", "add was launched with 1 block of 1 thread"),
     ),
+    "calls": (  # the name of what sets up goes first: a fix without its cause read as one for it
+        "322 of 358 ms pass in CUDA calls before the GPU's first work (cudaStreamCreate 319 ms): set-up; the GPU works for 743 us.",
+        "Between its first and its last work the GPU ran nothing for 4.61 of 5.35 ms; for 2.56 ms of that the CPU was inside "
+        "CUDA calls that launch nothing, most of it in cuLibraryLoadData and cudaMalloc; the longest gap: 1.86 ms at 84.1 us "
+        "before rns_mult_montgomery_kernel (the CPU in cuLibraryLoadData).",
+        ("322 of 358 ms", "2.56 ms of that", "mostly cuLibraryLoadData and cudaMalloc"),
+    ),
+    "on both sides": (
+        "All work on the GPU lies within 849 ms of the 1.79 s from the first CUDA call to the last: 687 ms before it, 254 ms "
+        "after it.",
+        "Between its first and its last work the GPU ran nothing for 764 of 849 ms; for 571 ms of that it waited for 29 kernels "
+        "to run for the first time (when code is compiled, loaded or set up); the rest of the run takes 279 ms.",
+        ("849 ms of the 1.79 s", "764 of 849 ms", "571 ms of that it waited for the first run of 29 kernels"),
+    ),
     "copies": (
         "570 of 610 ms since the first CUDA call pass before the GPU's first work, 1.18 ms of them in CUDA calls; the GPU works "
         "for 14.9 ms.",
@@ -74,6 +88,17 @@ def test_three_lines_keep_the_cause(name):
     said = in_three_lines(full, behind=set_up)
     assert lines(f"{set_up} {full}".strip()) > 3 >= lines(said)
     assert [part for part in stays if part not in said] == []
+
+
+def test_a_sentence_without_room_for_a_cause_says_none():
+    set_up = f"{'All work on the GPU lies where no line has room for more ' * 2}here."
+    said = in_three_lines(
+        "The GPU ran nothing for 1 of 2 ms; " + "for 1 ms it waited " * 8, behind=set_up
+    )
+    assert said == f"{set_up} The GPU ran nothing for 1 of 2 ms." and not says_why(said)
+    assert says_why("The GPU ran nothing for 1 of 2 ms; for 1 ms it waited.") and says_why(
+        "It took 1 ms."
+    )
 
 
 def test_what_fits_is_not_cut():

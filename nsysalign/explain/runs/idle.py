@@ -23,6 +23,7 @@ from nsysalign.explain.facts import (
     ran_torch,
 )
 from nsysalign.explain.finding import IN_GRAPHS, Findings
+from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
 from nsysalign.explain.runs.ranges import InRange
@@ -79,6 +80,9 @@ _PAGE_FAULTS = (
     "--cuda-um-gpu-page-faults=true)"
 )
 _ALLOCATE_ONCE = "Allocate once, before the part that counts, and use the memory again"
+_LOAD_AND_ALLOCATE = (
+    "Load the code and allocate before the part that counts (run it once, and use the memory again)"
+)
 
 
 class Cause(NamedTuple):
@@ -108,11 +112,7 @@ CAUSES_OF_IDLE = (
             "and on the GPU rather than on the CPU",
         ),
     ),
-    Cause(
-        ("api",),
-        "the CPU was inside CUDA calls that launch nothing",
-        ("Call it once, before the part that counts",),
-    ),
+    Cause(("api",), "the CPU was inside CUDA calls that launch nothing"),
     Cause(
         ("memcpy",),
         "the CPU staged pageable memory for a copy",
@@ -409,8 +409,8 @@ def _name_gaps(told: Told, run: Run, crowd: Crowd) -> None:
 
 
 def _name_calls(told: Told, run: Run, cause: Cause, known: IdleTime) -> None:
-    """Add to `told` which calls took most of the idle time of a cause; if all of them allocate or free memory,
-    replace its advice by that for allocations."""
+    """Add to `told` which calls took most of the idle time of a cause, and what to do about those that launch
+    nothing: what loads code or allocates need not be called again and again."""
     calls = run.details
     calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
     ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
@@ -424,8 +424,16 @@ def _name_calls(told: Told, run: Run, cause: Cause, known: IdleTime) -> None:
     if cause.causes == ("sync",) and names[0] == known.sync_call:
         told.text += f" (called {times_over(known.sync_count)})"
         told.evidence["calls"] = known.sync_count
-    if all(re.match(ALLOCATION_CALLS, name) for name in names):
-        told.faster = (_ALLOCATE_ONCE,)
+    if cause.causes != ("api",):
+        return
+    loads = [name for name in names if LOADS.match(name)]
+    allocates = [name for name in names if re.match(ALLOCATION_CALLS, name)]
+    if len(loads) + len(allocates) < len(names):
+        told.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
+    elif loads and allocates:
+        told.faster = (_LOAD_AND_ALLOCATE,)
+    else:
+        told.faster = _warm_up(run) if loads else (_ALLOCATE_ONCE,)
 
 
 def _several(run: Run, known: IdleTime) -> Told:
