@@ -288,6 +288,51 @@ class Evidence:
             reach, before = end if reach is None else max(reach, end), (key, call)
         return out
 
+    def rounds(self, number: int) -> dict[str, int]:
+        """Of the thread that launches most, between a run's first and last gap: how many rounds, each
+        from behind a wait that follows a launch to behind the next, make the calls that most of them
+        make; their usual length, and how long the device ran nothing in them; read from the export itself."""
+        gaps, run = self.gaps(number), self.rows[number]
+        low, high = gaps[0][0], gaps[-1][0] + gaps[-1][1]
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            calls = db.execute(
+                "select r.start, r.end, r.globalTid, s.value from CUPTI_ACTIVITY_KIND_RUNTIME r join StringIds s on s.id = r.nameId "
+                "where (r.globalTid >> 24) & 16777215 = ? and r.end > ? and r.start < ? order by r.start, r.end desc", (run["pid"], low, high)
+            ).fetchall()  # fmt: skip
+        launching = Counter(t for _, _, t, name in calls if "Launch" in name)
+        thread, reach, spans, made, launched = launching.most_common(1)[0][0], 0, [], set(), False
+        before, begin, last = False, None, 0
+        for start, end, of, name in calls:
+            if of != thread or start < reach:
+                continue
+            reach = end
+            waits = "Synchronize" in name or (
+                "Memcpy" in name and not re.search("Async|Prefetch", name)
+            )
+            if before and not waits and launched:
+                spans.append((begin, last, frozenset(made)))
+                begin, made, launched = last, set(), False
+            made.add(name)
+            launched |= "Launch" in name
+            before, last = waits, end
+        if before and launched:
+            spans.append((begin, last, frozenset(made)))
+        most = Counter(made for _, _, made in spans[1:]).most_common(1)[0][0]
+        alike = [(s, e) for s, e, made in spans[1:] if made == most]
+        lengths, inside, at = sorted(e - s for s, e in alike), 0, 0
+        for start, ns, *_ in gaps:
+            while at < len(alike) and alike[at][1] <= start:
+                at += 1
+            k = at
+            while k < len(alike) and alike[k][0] < start + ns:
+                inside += min(alike[k][1], start + ns) - max(alike[k][0], start)
+                k += 1
+        return {
+            "rounds": len(alike),
+            "round_ns": lengths[(len(lengths) - 1) // 2],
+            "idle_in_rounds_ns": inside,
+        }
+
     def in_range(self, number: int, name: str) -> int:
         """How much of these stretches lies in NVTX ranges of a name, read from the export itself."""
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
@@ -804,6 +849,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return (1, 10**15)
     if f.rule == "whole-run" and key == "copies":
         return sum(r["count"] for r in e.kernels if r["label"] == f.label and r["kind"] == "memcpy")
+    if key in ("rounds", "round_ns", "idle_in_rounds_ns"):
+        return e.rounds(n)[key]
     if key == "idle_in_range_ns":
         return e.in_range(n, f.evidence["range"])
     if f.rule == "whole-run" and key in ("gaps", "gaps_ns", "gap_ns", "operation_ns"):

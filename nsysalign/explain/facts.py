@@ -141,16 +141,14 @@ class Facts:
         """Return whether the program uses torch: its log says so, or the trace is torch.profiler's, or kernels or
         ranges have names that only torch's code makes.
 
-        CuPy and numba have logs, too, and may import torch without using it.  Of a trace with neither a log of
-        Python nor kernels torch is assumed.
+        CuPy and numba have logs, too, and may import torch without using it.
         """
         evidence = self.analysis
         texts = pd.concat([evidence.kernels["kernel"], evidence.labels["label"]])
         names = pd.unique(texts.astype(str)).tolist()
         if any(map(_TORCH.search, names)):
             return True
-        assumed = evidence.kernels.empty and not evidence.known.python
-        by_torch = evidence.trace.recorder == "kineto" or bool(evidence.known.torch) or assumed
+        by_torch = evidence.trace.recorder == "kineto" or bool(evidence.known.torch)
         return by_torch and not any(map(_OF_OTHERS.search, names))
 
     @property

@@ -68,6 +68,8 @@ ALLOCATES = re.compile(ALLOCATION_CALLS)
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that follows a colon and three spaces is code.
 _CODE = re.compile(r":   .*", re.DOTALL)
+#: Code for torch, which says nothing to other programs.
+_OF_TORCH = re.compile(r"\btorch\.")
 #: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
 #: less than that.
 QUICKER, SAME_WORK = 1.15, 1.05
@@ -580,7 +582,7 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     measuring, better, code = finding.advice
     if not facts.torch and "torch" in measuring:
         measuring = _CODE.sub(".", measuring)
-    if code:
+    if code and (facts.torch or not _OF_TORCH.search(code)):
         better += f":   {code}"
     elif better and ":   " not in better:
         better += "."

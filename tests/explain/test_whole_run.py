@@ -20,6 +20,7 @@ from nsysalign.explain.runs.gaps import Crowd, IdleTime
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.runs.ranges import InRange
+from nsysalign.explain.runs.rounds import Rounds
 from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, interval, piece, repeat
@@ -54,6 +55,7 @@ def test_what_the_tool_did_itself_is_not_idle():
 
 IDLE = IdleTime(1, 0, sync_call="cudaStreamSynchronize", sync_count=40, operations=3)
 SINGLE = InRange(620_000, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 620_000)
+ROUNDS = Rounds(90, ("cuMemAlloc", "cuLaunchKernel", "cuMemcpyHtoDAsync", "cuStreamSynchronize"), 9_000, 500_000)  # fmt: skip
 CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=900)
 
 
@@ -72,7 +74,7 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
          {"loading_gaps_ns": 640_000, "count": 16, "calls": 80}, "Warm up", 640_000),
         # all along the run, for kernels that have run before: warming up ends nothing
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "loading_late_ns": 300_000, "load_calls_ns": 9_000}, [10],
-         {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Keep shapes the same", 640_000),
+         {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Load each module once", 640_000),
         # the range says more than what lies before and behind the gap
         ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],
          {"in_data_loader_ns": 620_000}, "workers prepare", 620_000),
@@ -89,6 +91,11 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("sync", {}, [9], {"calls": 40}, "Drop the synchronisation", 800_000),
         ("api_launch", {}, [9], {"idle_for_this_ns": 800_000}, "", 800_000),
         ("api_launch", {"operations": 30}, [9], {"idle_for_this_ns": 800_000}, "fuse", 800_000),
+        # the same calls again and again say more than one of them
+        ("api_launch", {"rounds": ROUNDS}, [9], {"rounds": 90, "round_ns": 9_000, "idle_in_rounds_ns": 500_000},
+         "allocate once, copy all of it at once and wait once", 500_000),
+        ("api_launch", {"rounds": ROUNDS._replace(calls=("cuMemcpyDtoH",))}, [9], {"rounds": 90}, "read results back once", 500_000),
+        ("host", {"rounds": ROUNDS}, [9], {"idle_for_this_ns": 800_000}, "", 800_000),
     ],
 )  # fmt: skip
 def test_which_gap_it_is(cause, known, gaps, evidence, advice, loss_ns):
@@ -106,6 +113,39 @@ def test_which_gap_it_is(cause, known, gaps, evidence, advice, loss_ns):
     assert advice in found.faster and bool(advice) == bool(found.faster)
     assert found.loss_ns == loss_ns
     assert ("gap_ns" in found.evidence) == ("gap_ns" in evidence), "a median that tells nothing"
+
+
+@pytest.mark.parametrize("torch", ["", "2.11"])
+def test_code_for_torch_is_for_programs_that_use_it(torch):
+    """An OpenACC program was told to compile it with torch."""
+    pieces = (("kernel", 100), ("api_launch", 800), ("kernel", 100))
+    drawn = analysis(interval("run", *pieces, kind="run"))
+    many = (IDLE._replace(operations=30),)
+    found = rules(replace(drawn, of_runs=many, known=Known(torch=torch)))["whole-run"]
+    assert found.faster.startswith("Launch less")
+    assert ("torch.compile" in found.faster) == bool(torch)
+
+
+def test_rounds_of_the_same_calls(tmp_path):
+    """A public program uploads an array row by row: 1,934 times it allocates, launches, copies and waits.
+
+    thread 0  [cuMemAlloc][launch][copy][wait]    us 0 .. 10, 12 .. 16, 20 .. 24, 26 .. 40 of each round of 42
+    device                   KK     CC
+    """
+
+    def draw(w):
+        for at in range(0, 60 * 42_000, 42_000):
+            w.call("other", at, at + 10_000, name="cuMemAlloc_v2")
+            w.kernel(at + 16_000, at + 18_000, w.call("launch", at + 12_000, at + 16_000))
+            copy = w.call("memcpy", at + 20_000, at + 24_000)
+            w.copy(at + 25_000, at + 26_000, copy, pageable=False)
+            w.call("sync_stream", at + 26_000, at + 40_000, name="cuStreamSynchronize")
+
+    made = recorded(tmp_path, draw, until=60 * 42_000)
+    found = rules(made)["whole-run"]
+    assert (found.evidence["rounds"], found.evidence["round_ns"]) == (59, 42_000)
+    made_in_each = "cuMemAlloc, cudaLaunchKernel, cudaMemcpyAsync and cuStreamSynchronize"
+    assert f"lie in 59 rounds of {made_in_each}, some 42 us each." in found.title
 
 
 @pytest.mark.parametrize(

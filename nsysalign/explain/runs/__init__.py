@@ -5,6 +5,7 @@ and its sentence.
     failed    calls that failed                  set_up   what passes before and after the GPU's work
     records   records that were lost             gaps     one pass over the gaps ...
     no_work   calls without any work             idle     ... and why the GPU was idle
-    ranges    ranges of the program              copies   it copied
-    pages     managed memory that moved          blocks   launches too small for it
+    ranges    ranges of the program              rounds   the same calls again and again
+    blocks    launches too small for it          copies   it copied
+    pages     managed memory that moved
 """

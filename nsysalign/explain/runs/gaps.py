@@ -20,6 +20,7 @@ from nsysalign import frames
 from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
+from nsysalign.explain.runs.rounds import Rounds, rounds_of
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
@@ -103,6 +104,7 @@ class IdleTime(NamedTuple):
     in_ranges: InRange = InRange()
     in_data_loader: InRange = InRange()
     crowd: Crowd = Crowd()
+    rounds: Rounds = Rounds()
 
 
 class FirstWait(NamedTuple):
@@ -148,6 +150,7 @@ def idle_times(ran: Ran) -> OfRuns:
             in_ranges=in_ranges(ran.trace, process, gaps.start, gaps.end),
             in_data_loader=in_data_loader(ran.trace, process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
+            rounds=rounds_of(ran.trace, process, gaps.start, gaps.end),
         )
         idle = _with_first_kernels(idle, ran, gaps, late, late_ns)
         idle = _with_calls(idle, ran.trace, process, gaps)

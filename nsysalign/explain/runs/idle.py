@@ -27,6 +27,7 @@ from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
 from nsysalign.explain.runs.ranges import InRange
+from nsysalign.explain.runs.rounds import in_one_round, in_words
 from nsysalign.explain.runs.run import Run
 from nsysalign.explain.sentences import NCCL_SHARE, nccl_clause
 from nsysalign.label import Label
@@ -370,6 +371,11 @@ def _by_cause(run: Run, known: IdleTime) -> Told:
     known: what is known of the idle time of the run's device
     """
     cause = _main_cause(run)
+    rounds = known.rounds
+    if cause.causes[0] not in ("host", "unknown") and rounds.idle_ns >= _MOST_OF_IT * run.idle > 0:
+        evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
+        evidence["idle_in_rounds_ns"] = rounds.idle_ns
+        return Told(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
     lost_ns = run.ns(*cause.causes)
     text = f"for {span(lost_ns)} of that {cause.text}"
     told = Told(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
