@@ -851,7 +851,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return sum(r["count"] for r in e.kernels if r["label"] == f.label and r["kind"] == "memcpy")
     if key in ("rounds", "round_ns", "idle_in_rounds_ns"):
         return e.rounds(n)[key]
-    if key == "idle_in_range_ns":
+    if key in ("idle_in_range_ns", "in_set_up_ns"):
         return e.in_range(n, f.evidence["range"])
     if f.rule == "whole-run" and key in ("gaps", "gaps_ns", "gap_ns", "operation_ns"):
         rest = sorted(e.gaps(n), key=lambda gap: -gap[1])[3:]

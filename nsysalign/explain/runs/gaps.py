@@ -19,7 +19,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
-from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges
+from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
 from nsysalign.intervals import covered, group, pick, ragged, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
@@ -103,6 +103,7 @@ class IdleTime(NamedTuple):
     operations: int = 0  # of the device
     in_ranges: InRange = InRange()
     in_data_loader: InRange = InRange()
+    in_set_up: InRange = InRange()  # of a library
     crowd: Crowd = Crowd()
     rounds: Rounds = Rounds()
 
@@ -149,6 +150,7 @@ def idle_times(ran: Ran) -> OfRuns:
             operations=len(operations),
             in_ranges=in_ranges(ran.trace, process, gaps.start, gaps.end),
             in_data_loader=in_data_loader(ran.trace, process, gaps.start, gaps.end),
+            in_set_up=in_set_up(ran.trace, process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
             rounds=rounds_of(ran.trace, process, gaps.start, gaps.end),
         )
@@ -408,7 +410,8 @@ def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
     gaps: all idle stretches of the run
 
     A row has the operation that ended the stretch, and the call that covers most of it: one of the thread that
-    issued the operation, '' if this thread was outside of CUDA, NOT_KNOWN if the thread is not known.
+    issued the operation, '' if this thread was outside of CUDA, NOT_KNOWN if the thread is not known.  Where no CUDA
+    call took half of it, a call of the operating system that took more is that call.
     """
     explainer = ran.explainer
     rows = []
@@ -425,8 +428,32 @@ def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
         ns_of_name = _calls_in(ran.trace, calls, start, end)
         if len(ns_of_name):
             call, call_ns = str(ns_of_name.idxmax()), int(ns_of_name.max())
+        if thread >= 0 and 2 * call_ns < end - start:
+            os_call, os_ns = _os_call(ran.trace, thread, start, end)
+            if 2 * os_ns > end - start:
+                call, call_ns = os_call, os_ns
         rows.append((run, start, end - start, _name(ran, operation), call, call_ns))
     return rows
+
+
+def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:
+    """Return (the call of the operating system, by name, that a thread spent most of a time in, how long), ('', 0) for
+    none.
+
+    low, high: the time (ns)
+    """
+    calls = trace.os_calls
+    calls = calls[
+        (calls["thread"] == thread) & (calls["start_ns"] < high) & (calls["end_ns"] > low)
+    ]
+    if calls.empty:
+        return "", 0
+    cut = calls.assign(
+        start_ns=calls["start_ns"].clip(lower=low), end_ns=calls["end_ns"].clip(upper=high)
+    )
+    ns_of_name = {name: _open_ns(named) for name, named in cut.groupby("name_id")}
+    most = max(ns_of_name, key=lambda name: ns_of_name[name])
+    return trace.names.get(most, "an OS call"), ns_of_name[most]
 
 
 def _calls_in(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:

@@ -243,6 +243,8 @@ def _in_common(run: Run, known: IdleTime) -> Told | None:
     explained = run.idle - run.touched
     if explained <= 0:
         return None
+    if known.in_set_up.name_ns >= max(FIRST_SHARE * explained, LEAST_NS):
+        return _library_set_up(run, known.in_set_up)
     if known.first_ns >= max(FIRST_SHARE * explained, LEAST_NS):
         return _first_launches(run, known)
     if known.loading_ns >= FIRST_SHARE * explained:
@@ -308,6 +310,18 @@ def _next_batch(loader: InRange) -> Told:
     evidence = {"in_data_loader_ns": loader.ns, "range": loader.name}
     faster = _MORE_WORKERS if workers else _WORKERS
     return Told(text, loader.ns, evidence, faster, sure=True)
+
+
+def _library_set_up(run: Run, inside: InRange) -> Told:
+    """It happens once, and the program calls nothing of what is called in it."""
+    calls = run.details[run.details["cause"].isin(("api", "sync")) & (run.details["detail"] != "")]
+    ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
+    mostly, elsewhere_ns = "", run.idle - inside.name_ns
+    if len(ns_of_call) and 2 * (ns_of_call.max() - elsewhere_ns) > inside.name_ns:
+        mostly = f", mostly in {ns_of_call.idxmax()}"
+    text = f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}{mostly}"
+    evidence = {"in_set_up_ns": inside.name_ns, "range": inside.name}
+    return Told(text, inside.name_ns, evidence)
 
 
 def _first_launches(run: Run, known: IdleTime) -> Told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,12 @@ _MOST_NAMES, _MOST_GAPS = 50, 1_000
 #: Of several names that hold this much of what one of them does, the shortest range says most.
 _ALIKE = 0.8
 #: How torch calls the range in which a DataLoader gets the next batch; behind it stands who does so.
-_NEXT_BATCH = "enumerate(DataLoader)"
+_NEXT_BATCH = re.compile(r"enumerate\(DataLoader\)")
+#: Ranges in which a library makes what its other calls use, once.
+_SETS_UP = re.compile(
+    r"ncclComm(Init|Split)|cu(dnn|blas|blasLt|sparse|solver\w*|fft)(Create|Init)",
+    re.IGNORECASE,
+)
 #: So many ranges of a name, and this share of them without work, are worth saying.
 _FEWEST, _WITHOUT = 3, 0.2
 
@@ -69,8 +75,24 @@ def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarra
 
     start, end: the stretches (ns), in the order of time and disjoint
     """
+    return _in_ranges_of(trace, process, start, end, _NEXT_BATCH)
+
+
+def in_set_up(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
+    """Return how much of some stretches lies in ranges in which a library sets itself up, and which of their names
+    holds most.
+
+    start, end: the stretches (ns), in the order of time and disjoint
+    """
+    return _in_ranges_of(trace, process, start, end, _SETS_UP)
+
+
+def _in_ranges_of(
+    trace: Trace, process: int, start: np.ndarray, end: np.ndarray, names: re.Pattern[str]
+) -> InRange:
+    """Return how much of the stretches lies in ranges of these names, and which name holds most."""
     ranges = trace.ranges[trace.ranges["process"] == process]
-    ranges = ranges[ranges["text"].str.startswith(_NEXT_BATCH).to_numpy(dtype=bool)]
+    ranges = ranges[ranges["text"].str.match(names).to_numpy(dtype=bool)]
     if ranges.empty or not len(start):
         return InRange()
     held = {name: _held_ns(named, start, end) for name, named in ranges.groupby("text")}
