@@ -124,12 +124,13 @@ def page_migrations(run: Run) -> Findings:
         return
     idle, lost = run.touched, moved.moving_ns
     if idle > WARN_SHARE * run.elapsed:
-        # what the CPU does between two touches remains, and faults are not in the trace: no loss
+        # at most: of what the CPU does between two touches, only the GPU could do something instead
         yield run.finding(
             f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
             f"came back from the GPU in {plural(moved.touched_count, 'migration')}, one after the other; "
             f"{quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}.",
             "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
+            loss_ns=idle,
             idle_before_migrations_ns=idle,
             migrations_to_the_host=moved.touched_count,
             bytes_to_the_host=moved.to_host_bytes,
