@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import nsysalign
 from nsysalign.errors import NsysAlignError
 from nsysalign.explain.case import spoken
+from nsysalign.paths import without_paths
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from recordings import untar
@@ -106,6 +107,8 @@ class Evidence:
             if row["kind"] != "run":
                 self.labels[row["label"]].append(number)
         self.others = analysis.other_streams.to_dict("records")
+        in_host = analysis.details.loc[analysis.details["cause"] == "host", "detail"]
+        self.names = {str(text) for text in in_host if text}
         self.kernels = analysis.kernels.to_dict("records")
         self.host_ranges = analysis.host_ranges.to_dict("records")
         copies = analysis.details[analysis.details["cause"] == "memcpy"]
@@ -336,10 +339,11 @@ class Evidence:
     def in_range(self, number: int, name: str) -> int:
         """How much of these stretches lies in NVTX ranges of a name, read from the export itself."""
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
-            spans = db.execute(
-                "select start, end from NVTX_EVENTS where end is not null and (globalTid >> 24) & 16777215 = ? and "
-                "coalesce(text, (select value from StringIds where id = textId)) = ?", (int(self.rows[number]["pid"]), name)
+            named = db.execute(
+                "select start, end, coalesce(text, (select value from StringIds where id = textId)) from NVTX_EVENTS "
+                "where end is not null and (globalTid >> 24) & 16777215 = ?", (int(self.rows[number]["pid"]),)
             ).fetchall()  # fmt: skip
+        spans = [(s, e) for s, e, text in named if text and name in (text, without_paths(text))]
         inside = 0
         for start, ns, *_ in self.gaps(number):
             cut = [(max(s, start), min(e, start + ns)) for s, e in spans]
@@ -1070,7 +1074,10 @@ def check(
     numbers, false, unknown, silent = 0, [], [], []
     for f in analysis.findings.itertuples(index=False):
         who = f"{f.rule} ({f.label[:40]})"
-        title = re.sub(re.escape(f.label), "", f.title, flags=re.IGNORECASE).replace(
+        title = f.title
+        for text in e.names:  # of what the CPU was in
+            title = title.replace(f"({text})", "")
+        title = re.sub(re.escape(f.label), "", title, flags=re.IGNORECASE).replace(
             re.sub(r"\S*/", "", f.label), ""
         )
         shares = [value for key, value in f.evidence.items() if key.endswith("share")]

@@ -85,11 +85,12 @@ def kept_diagnostic(severity: object, text: object) -> bool:
 
 
 def cuda_messages(source: Source | Recording) -> list[str]:
-    """At most four warnings of nsys that have to do with CUDA: reasons first."""
+    """At most four warnings of nsys that have to do with CUDA, as sentences: reasons first."""
     about = re.compile(r"cuda|cupti|driver", re.IGNORECASE)
     messages = [t[:160] for t in _warnings(source) if about.search(t)]
     reasons = _reasons(source)
-    return [*reasons, *(t for t in dict.fromkeys(messages) if not t.startswith(reasons))][:4]
+    said = [*reasons, *(t for t in dict.fromkeys(messages) if not t.startswith(reasons))][:4]
+    return [text if text.endswith((".", "?", "!", "…")) else f"{text}." for text in said]
 
 
 def _reasons(source: Source | Recording) -> tuple[str, ...]:

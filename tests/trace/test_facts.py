@@ -12,6 +12,7 @@ from handmade import build
 from tiny_export import PROCESS, US, P, call, tiny, work
 
 import nsysalign
+from nsysalign.errors import NoCudaWork
 from nsysalign.split.labels import label_table
 from nsysalign.trace.read import read_trace
 
@@ -78,6 +79,16 @@ def test_calls_that_failed(export, returned, others, failed):
     calls = [call(9 + k, names[name], 300 + 10 * k, 305 + 10 * k) | {"returnValue": code} for k, (name, code) in enumerate(returned)]  # fmt: skip
     tables[P + "RUNTIME"] = [*(tables[P + "RUNTIME"] if others else ()), *calls]
     assert read_trace(export(tables)).info.failed_calls == failed
+
+
+def test_what_nsys_says_is_said_in_sentences(export):
+    texts = ("CUDA trace will be collected using libraries for driver version 12.0", "Not all CUDA events might have been collected.")  # fmt: skip
+    rows = [{"severity": 2, "text": text} for text in texts]
+    tables = {"StringIds": tiny()["StringIds"], "DIAGNOSTIC_EVENT": rows}
+    with pytest.raises(
+        NoCudaWork, match=r"driver version 12\.0\..*|been collected\. CUDA trace .* 12\.0\."
+    ):
+        read_trace(export(tables))
 
 
 @pytest.mark.parametrize(("gpus", "said"), [
