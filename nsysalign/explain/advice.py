@@ -16,6 +16,7 @@ from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import GRAPH, compiled, loading_share, searches
+from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import NCCL
 from nsysalign.label import SLOW
@@ -380,6 +381,12 @@ FASTER: tuple[Row, ...] = (
         lambda case: _torch(case) and _converts(case),
         "Convert once what does not change between the calls, such as weights, not in each of them",
         "model = model.half()  # once, before the loop, and no autocast in it",
+    ),
+    Row(
+        ("gpu-bound",),
+        copies_pageable,
+        "Copy from and to pinned memory, which is faster",
+        "",
     ),
     Row(
         ("host-gap",),

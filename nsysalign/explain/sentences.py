@@ -177,7 +177,11 @@ def _works(case: Case, numbers: Numbers) -> str:
     kernels = case.kernels_ns
     what = "a CUDA graph" if case.ns("graph") > case.ns("kernel") else "kernels"
     share = numbers.share("typical_gpu", kernels, case.group.typical_ns)
-    text = f": {share} {what}."
+    beside = ""
+    if copies_pageable(case):
+        copied = numbers.share("typical_copies", case.ns("memcpy", "memset"), case.group.typical_ns)
+        beside = f", {copied} copies of pageable memory"
+    text = f": {share} {what}{beside}."
     if case.on_host:
         ran = numbers.time("typical_gpu", kernels)
         text = f"; {what} ran for {ran} of it ({share})."
@@ -190,6 +194,13 @@ def _works(case: Case, numbers: Numbers) -> str:
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def copies_pageable(case: Case) -> bool:
+    """Whether copies of pageable memory are a part of it that is named."""
+    entries = case.group.of_cause("memcpy")
+    pageable = bool(entries) and all(entry.memory == "pageable" for entry in entries)
+    return pageable and case.ns("memcpy") >= _NAMED * case.group.typical_ns and not case.on_host
 
 
 def _works_elsewhere(case: Case, numbers: Numbers) -> str:

@@ -181,6 +181,19 @@ def test_a_range_has_no_start_event_to_synchronise_before():
     assert "start.record()" not in of_range.advice
 
 
+@pytest.mark.parametrize(
+    ("memory", "us", "told"),
+    [("pageable", 40, True), ("pageable", 5, False), ("pinned", 40, False)],
+)
+def test_copies_of_pageable_memory_beside_kernels_are_named(memory, us, told):
+    """bitonic sort: 16 % of what was 84 % kernels, the only part that could be saved, was not said."""
+    copy = piece("memcpy", us, "copy", memory=memory, direction="D2H", bytes=1 << 20)
+    (finding,) = found(*repeat(10, "sort", *GOOD, copy)).values()
+    assert (finding.rule, finding.verdict) == ("gpu-bound", "gpu_bound")
+    assert ("16 % copies of pageable memory" in finding.title) == told
+    assert finding.faster.startswith("Copy from and to pinned memory") == told
+
+
 @pytest.mark.parametrize(("count", "advised"), [(1, False), (10, True)])
 def test_cuda_free_in_what_runs_once_sets_up(count, advised):
     pieces = [piece("api", 9_000, "cudaFree"), ("kernel", 235)]
