@@ -1,0 +1,99 @@
+"""A cause and its advice fit what the timing does: each drawing is of a program whose first screen was wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from nsysalign import frames
+from nsysalign.answer import answer
+from nsysalign.model import Known
+
+from .drawing import analysis, diagnose, interval, piece, repeat
+
+
+def said(*drawn, issued=(), waits=0, **more):
+    """The answer of a drawing whose first group issued these operations: (kind, name, count)."""
+    told = analysis(*drawn, **more)
+    rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
+    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    told = replace(told, issued=table, groups=told.groups.assign(waits=waits))
+    return answer(diagnose(replace(told, known=Known(torch="2.11", python="3.12"))))
+
+
+@pytest.mark.parametrize(("host_us", "rule"), [(80, "host-gap"), (10, "sync-inside")])
+def test_waits_are_no_cause_where_the_program_works_between_them(host_us, rule):
+    """cleanrl#20: 200 waits in 90 ms of Python environments, whose removal would save 4 %."""
+    calls = [p for _ in range(24) for p in (("host", host_us), ("api_launch", 5), ("kernel", 3))]
+    told = said(repeat(20, "x", *calls, ("sync", 4), ("event", 5)), waits=8)
+    assert told.labels[0].findings == (rule,)
+
+
+@pytest.mark.parametrize("memory", ["pageable", "pinned"])
+def test_a_call_that_a_copy_holds_up_is_not_called_launching(memory):
+    """apex#304: 10 of 11 ms "launching" were one cudaMemcpyAsync of pageable memory."""
+    held = [piece("api_launch", 900, "cudaMemcpyAsync"), ("api_launch", 60), ("kernel", 90)]
+    told = said(repeat(20, "x", *held), issued=[("memcpy", f"H2D {memory}", 1), ("kernel", "k", 9)])
+    assert ("pageable" in told.sentence) == (memory == "pageable")
+    assert any("pin_memory" in fix.code for fix in told.fixes) == (memory == "pageable")
+
+
+def test_copies_among_the_kernels_cannot_be_made_before_the_start():
+    """accelerate#4175: backward copies back what forward saved."""
+    copy, kernel = (
+        piece("memcpy", 300, direction="H2D", memory="pinned", bytes=1 << 24),
+        ("kernel", 60),
+    )
+    before, among = (
+        said(repeat(20, "x", *pieces)).fixes
+        for pieces in ((copy, copy, kernel), (copy, kernel, copy))
+    )
+    assert any("Copy before" in fix.sentence for fix in before)
+    assert not any("Copy before" in fix.sentence for fix in among)
+
+
+def test_a_typical_timing_does_not_stand_for_others_of_its_length():
+    """kornia-rs#903: 1,000 tokens of 3.8 ms, of which kernels take 1.0 to 3.6 ms."""
+    late = [interval("x", ("host", 700 + k), ("kernel", 300)) for k in (-3, -2, -1, 1, 2, 3)]
+    told = said(late, repeat(1, "x", ("host", 50), ("kernel", 950)))
+    (row,) = told.labels
+    assert row.verdict == "mixed" and "39 % of the time is GPU work" in told.sentence
+    (row,) = said(repeat(7, "x", ("host", 50), ("kernel", 950))).labels
+    assert row.verdict == "gpu_bound"
+
+
+def test_a_pair_that_the_trace_contradicts_is_not_the_programs_fault():
+    """spikingjelly#740: a copy's wrong end left 67 correct pairs no place."""
+    right = repeat(8, "x", ("host", 5), ("kernel", 90))
+    contradicted = said(
+        right, unaligned=[("y", "elapsed_time contradicts the trace: no place for it")]
+    )
+    again = said(right, unaligned=[("y", "its event was recorded again")])
+    assert not contradicted.wrong and [wrong.label for wrong in again.wrong] == ["y"]
+
+
+@pytest.mark.parametrize("kernel", ["ncclDevKernel_AllReduce_Sum_f32_RING_LL", "add"])
+def test_the_end_of_a_collective_waits_by_its_work(kernel):
+    """torch's user never sees the stream that NCCL works on."""
+    drawn = repeat(8, "x", ("host", 100), ("event", 5), other={17: 90}, ordered=False)
+    told = said(drawn, issued=[("kernel", kernel, 1)])
+    assert told.verdict == "wrong"
+    assert ("work.wait()" in told.fixes[0].code) == kernel.startswith("nccl")
+
+
+def test_unequal_timings_are_told_by_the_shortest_and_the_longest():
+    """A median, so many times, is not what they take together."""
+    drawn = [
+        interval("x", ("host", us), ("kernel", 10)) for us in [20] * 40 + [400, 400, 900, 2400]
+    ]
+    sentence = said(drawn).sentence
+    assert "410 us to 2.41 ms each" in sentence
+
+
+def test_what_is_left_over_is_counted():
+    """The counts of a sentence add up to the timings of its label."""
+    counts = [1] * 30 + [9] * 20 + [40]
+    told = said([interval("x", ("host", 50), *[("kernel", 2)] * count) for count in counts])
+    assert "The others: 20 x 68.0 us" in told.sentence and "and 1 more" in told.sentence
