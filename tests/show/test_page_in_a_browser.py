@@ -82,6 +82,21 @@ def test_the_table_sorts_and_filters(page):
     assert page(LABELS) == ["t2"]
 
 
+def test_a_repetition_has_the_verdict_of_its_kind(opened):
+    """Not that of the label's leading kind, whose CPU it does not have."""
+    late, quick = (
+        [("kernel", 9_000, "add"), ("host", 200_000, "")],
+        [("kernel", 60_000, "gemm"), ("event", 2_000, "")],
+    )
+    page = opened(build([("t1", "event", "puzzle.py:14", False, [late, quick] * 8)]))
+    said = {}
+    for row in (0, 1):
+        page(f"document.querySelectorAll('#rows .group button')[{row}].click()")
+        words = page(f"document.querySelectorAll('#rows .group .words')[{row}].textContent")
+        said[words] = page("document.querySelector('#reading .look').textContent")
+    assert len(said) == 2 and all(text.endswith(words) for words, text in said.items())
+
+
 def test_marks_of_the_breakdown_agree_with_the_signs_of_the_rows(opened, finding):
     """Of a wrong timing ✖, as in the list above it, and its groups have none that would say otherwise."""
     wrong = {**finding, "severity": "error", "title": "t1 times nothing.", "rule": "nothing-inside"}
@@ -289,7 +304,7 @@ def test_find_looks_through_the_whole_run(page):
     assert "only_there ×7 here ×2 ×5 elsewhere in no label" in page.text("found")
     # in no label's own time, but drawn in the picture of one: its kernel on another stream
     page("DATA.everything.labels = [[]], drawFound()")
-    assert "×7 beside, on another stream: t1 t2" in page.text("found")
+    assert "×7 around it, in the pictures of: t1 t2" in page.text("found")
     page("[...$('found').querySelectorAll('button')].find(b => b.textContent == 't2').click()")
     assert page("selected.label") == "t2" and not page("$('found').offsetHeight")
     assert page("document.querySelectorAll('#lanes .match').length") == 1

@@ -4,7 +4,7 @@
 const MOST_FOUND = 6, MOST_PLACES = 9;
 
 // [{heading, count, rows: [{name, count, places: [[label, how often in it], ...], beside: [label, ...]}]}]
-// of what has these words.  beside: labels in whose pictures it runs on another stream.
+// of what has these words.  beside: labels in whose pictures it runs, outside their own time: before, after or on another stream.
 function findings(words) {
   const has = (name) => name.toLowerCase().includes(words);
   const { names, count, labels } = DATA.everything;
@@ -58,7 +58,7 @@ function drawFound() {
         times(n)])] : null,
       elsewhere.length > listed.length ? `and ${elsewhere.length - listed.length} more ` : null,
       here && count > here && !elsewhere.length ? make("span", { class: "quiet" }, "in no label ") : null,
-      others.length ? ["beside, on another stream: ", others.slice(0, MOST_PLACES).map((place) => [
+      others.length ? ["around it, in the pictures of: ", others.slice(0, MOST_PLACES).map((place) => [
         link(cut(place, 40), () => open(name, place)), " "])] : null,
       places.length || others.length ? null : [make("span", { class: "quiet" }, "in no label's picture "),
         WHOLE.size ? link("the whole run", showRun) : null]);

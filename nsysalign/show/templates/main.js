@@ -83,10 +83,18 @@ function chooseNumber(number, show) {
   return at >= 0 && choose(DATA.labels[at].label, number, show);
 }
 
+// Whose verdict is that of a repetition: its kind's, if that has a row; the label's otherwise, and of a wrong timing.
+function judgedBy(label, runs, at) {
+  if (label.sign === "✖") return label;
+  return label.groups.find((group) =>
+    kindOf(runs, placeOf(runs, group.interval)) === kindOf(runs, at)) || label;
+}
+
 // The chosen interval in words, and below its lanes all that its label has.
 function sayChoice(label) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
-  const at = Math.max(0, placeOf(runs, selected.interval)), look = LOOK_OF[label.sign] || "reading";
+  const at = Math.max(0, placeOf(runs, selected.interval)), judged = judgedBy(label, runs, at);
+  const look = LOOK_OF[judged.sign] || "reading";
   const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]);
   const picture = view.picture?.bands ? view.picture.bands[0].picture : view.picture;
   $("keys-events").hidden = !picture || exact(picture);
@@ -95,7 +103,7 @@ function sayChoice(label) {
     (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
   const command = `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : selected.interval}`;
   fill($("reading"), make("strong", null, name), ` ${time} under ${DATA.recorder} `,
-    make("span", { class: `look ${look}` }, `${label.sign} ${label.words}`), picture ? `; ${ends}` :
+    make("span", { class: `look ${look}` }, `${judged.sign} ${judged.words}`), picture ? `; ${ends}` :
     ["; this page does not hold its timeline: ", make("button", { type: "button",
       onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);
   const roles = ["median", "slowest", "first"].map((role) => make("button", { type: "button",
