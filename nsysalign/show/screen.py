@@ -108,7 +108,7 @@ class _FirstScreen:
         """Return all lines: sentence, picture, what is wrong, fixes, table, remarks, commands, the last line."""
         answer, width = self.answer, self.width
         if answer.labels:
-            table = _table(answer.labels[: self.rows], width, file=answer.file)
+            table = _table(_first_rows(answer, self.rows), width, file=answer.file)
         else:
             table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
         lines = [*_sentence(answer, width), *self.picture]
@@ -141,6 +141,14 @@ class _FirstScreen:
         else:
             return False
         return True
+
+
+def _first_rows(answer: Answer, count: int) -> list[LabelRow]:
+    """Return so many labels, the first ones, and among them the one that the sentence is about."""
+    rows = list(answer.labels[:count])
+    about = answer.proof.label if answer.proof else ""
+    left_out = [row for row in answer.labels[count:] if row.label == about]
+    return [*rows[: count - len(left_out)], *left_out]
 
 
 def _joined(blocks: Sequence[Sequence[Text]]) -> list[Text]:

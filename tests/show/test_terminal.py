@@ -3,6 +3,7 @@
 import io
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -69,6 +70,14 @@ def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
     analysis.intervals["start_ns"] = [start * 1_000 for start, _ in spans] + [0]
     labels = analysis.labels[analysis.labels["kind"] != "run"]
     assert said in answer(replace(analysis, labels=labels)).headline.text
+
+
+@pytest.mark.parametrize(("about", "rows"), [("d", "ad"), ("a", "ab"), ("run", "ab")])
+def test_the_label_of_the_sentence_keeps_its_row(about, rows):
+    """A sentence about a wrong timing stood above rows of other labels alone."""
+    labels = [SimpleNamespace(label=name) for name in "abcd"]
+    told = SimpleNamespace(labels=labels, proof=SimpleNamespace(label=about))
+    assert "".join(row.label for row in screen._first_rows(told, 2)) == rows
 
 
 def test_wrong_numbers_come_first_and_then_what_costs_most(builder, finding):
