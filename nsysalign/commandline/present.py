@@ -262,8 +262,8 @@ def printed(
     if again and processes > 1:
         command = f"nsysalign analyze --ranks {shlex.join(map(str, again))}"
         lines = screen.command_lines(command, shown.width - 2)
-        said = f"{processes} processes measured something; to compare them:"
-        hint = (said, *(f"  {line}" for line in lines))
+        invitation = f"{processes} processes measured something; to compare them:"
+        hint = (invitation, *(f"  {line}" for line in lines))
     with shown.capture() as capture:
         if view() == "brief":
             from nsysalign.brief import of_answer

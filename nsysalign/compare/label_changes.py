@@ -168,23 +168,22 @@ def _same_recording(before: Analysis, after: Analysis) -> bool:
     """Whether both have the same intervals at the same times: two runs never do."""
     columns = ["name", "pid", "start_ns", "elapsed_ns"]
     same_start = before.trace.session_start_utc_ns == after.trace.session_start_utc_ns
-    one, two = (side.intervals[columns].reset_index(drop=True) for side in (before, after))
-    return same_start and len(one) > 0 and one.equals(two)
+    times_before = before.intervals[columns].reset_index(drop=True)
+    times_after = after.intervals[columns].reset_index(drop=True)
+    return same_start and len(times_before) > 0 and times_before.equals(times_after)
 
 
 def _wrong(before: Analysis, after: Analysis) -> tuple[WrongTiming, ...]:
     """The wrong timings of both sides (one for each label that is not a library's), those of A first."""
-    one, two = map(_wrong_of, (before, after))
-    found = [
-        WrongTiming("A and B" if two.get(label) == sentence else "A", label, sentence)
-        for label, sentence in one.items()
-    ]
-    found += [
-        WrongTiming("B", label, sentence)
-        for label, sentence in two.items()
-        if one.get(label) != sentence
-    ]
-    return tuple(found)
+    wrong_before, wrong_after = _wrong_of(before), _wrong_of(after)
+    timings = list[WrongTiming]()
+    for label, sentence in wrong_before.items():
+        sides = "A and B" if wrong_after.get(label) == sentence else "A"
+        timings.append(WrongTiming(sides, label, sentence))
+    for label, sentence in wrong_after.items():
+        if wrong_before.get(label) != sentence:
+            timings.append(WrongTiming("B", label, sentence))
+    return tuple(timings)
 
 
 def _wrong_of(analysis: Analysis) -> dict[str, str]:

@@ -895,8 +895,8 @@ def in_three_lines(text: str, behind: str = "") -> str:
         for each, told in (*shorter, *((head, told) for _, told in shorter))
         if says_why(told)
     ]
-    said = (f"{each} {told}".strip() for each, told in (*why, *shorter) if _fits(each, told))
-    return next(said, behind or text)
+    texts = (f"{each} {told}".strip() for each, told in (*why, *shorter) if _fits(each, told))
+    return next(texts, behind or text)
 
 
 def says_why(text: str) -> bool:

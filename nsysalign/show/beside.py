@@ -23,8 +23,8 @@ def beside(analysis: Analysis, rows: pd.DataFrame, own_ns: np.ndarray) -> np.nda
         return np.where(ran_ns > own_ns, ran_ns, 0)
     if kind != "event":
         return np.zeros(len(rows), np.int64)
-    others = analysis.other_streams.groupby("interval")["ns"].sum()
-    others_ns = others.reindex(rows["interval"], fill_value=0).to_numpy(np.int64)
+    ns_of_interval = analysis.other_streams.groupby("interval")["ns"].sum()
+    others_ns = ns_of_interval.reindex(rows["interval"], fill_value=0).to_numpy(np.int64)
     return np.where(own_ns > 0, 0, others_ns)
 
 

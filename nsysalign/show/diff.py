@@ -167,11 +167,11 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
     for confounder in comparison.confounders:
         console.print(Text(f"! {safe_text(confounder)}", "bold yellow"))
     console.print(Text(summary(comparison)))
-    said = wrong(comparison)
-    for sentence in said[:_MOST_WRONG]:
+    sentences = wrong(comparison)
+    for sentence in sentences[:_MOST_WRONG]:
         console.print(Text(f"✖ {sentence}", "bold red"))
-    if said[_MOST_WRONG:]:
-        more = plural(len(said) - _MOST_WRONG, "more wrong timing")
+    if sentences[_MOST_WRONG:]:
+        more = plural(len(sentences) - _MOST_WRONG, "more wrong timing")
         console.print(Text(f"✖ {more}", "bold red"))
     if comparison.labels:
         console.print()

@@ -706,8 +706,8 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
         if number == 0:
             for place, row in enumerate(rows):
                 if round(row.beside_ns / step) > cells[place, 0]:
-                    own = f"{texts[place]} " if cells[place, 0] else ""
-                    texts[place] = f"{own}({printed(row.beside_ns / step)})"
+                    part = f"{texts[place]} " if cells[place, 0] else ""
+                    texts[place] = f"{part}({printed(row.beside_ns / step)})"
             columns.append(_Column(f"= {name}", texts))
         elif cells[:, number].any():
             columns.append(_Column(f"+ {name}", texts))

@@ -733,8 +733,14 @@ def _names_of_kinds(
         typical = kinds_once["typical"].to_numpy()
         main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
         mains_of_kind = rows[["group", "kind"]].merge(mains).groupby("kind")["main"].nunique()
-        others = (mains_of_kind[kinds_once["kind"]] - 1).tolist()
-        columns = (work.size[typical], work.operations[typical], work.blocks[typical], main, others)
+        main_counts = mains_of_kind[kinds_once["kind"]].tolist()
+        columns = (
+            work.size[typical],
+            work.operations[typical],
+            work.blocks[typical],
+            main,
+            main_counts,
+        )
         name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
             out[number] = name_of[kind]
@@ -742,7 +748,7 @@ def _names_of_kinds(
 
 
 def _told_apart(
-    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str], others: list[int]
+    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str], main_counts: list[int]
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
@@ -752,7 +758,7 @@ def _told_apart(
     count:  operations
     blocks: blocks of all kernels' grids, 0 if they are not known
     main:   the name of the operation that runs longest
-    others: how many other operations run longest in other intervals of the kind
+    main_counts: how many different operations run longest in the intervals of the kind
 
     Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
@@ -763,8 +769,8 @@ def _told_apart(
         "count": [plural(n, "operation") for n in count.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
         "main": [
-            f"{short[name]} and {more} more" if more else short[name]
-            for name, more in zip(main, others, strict=True)
+            f"{short[name]} and {count - 1} more" if count > 1 else short[name]
+            for name, count in zip(main, main_counts, strict=True)
         ],
     }
     columns = [words for words in words_of.values() if len(set(words)) > 1]

@@ -89,8 +89,8 @@ def cuda_messages(source: Source | Recording) -> list[str]:
     about = re.compile(r"cuda|cupti|driver", re.IGNORECASE)
     messages = [t[:160] for t in _warnings(source) if about.search(t)]
     reasons = _reasons(source)
-    said = [*reasons, *(t for t in dict.fromkeys(messages) if not t.startswith(reasons))][:4]
-    return [text if text.endswith((".", "?", "!", "…")) else f"{text}." for text in said]
+    texts = [*reasons, *(t for t in dict.fromkeys(messages) if not t.startswith(reasons))][:4]
+    return [text if text.endswith((".", "?", "!", "…")) else f"{text}." for text in texts]
 
 
 def _reasons(source: Source | Recording) -> tuple[str, ...]:

@@ -452,8 +452,8 @@ def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:
         start_ns=calls["start_ns"].clip(lower=low), end_ns=calls["end_ns"].clip(upper=high)
     )
     ns_of_name = {name: _open_ns(named) for name, named in cut.groupby("name_id")}
-    most = max(ns_of_name, key=lambda name: ns_of_name[name])
-    return trace.names.get(most, "an OS call"), ns_of_name[most]
+    longest = max(ns_of_name, key=lambda name: ns_of_name[name])
+    return trace.names.get(longest, "an OS call"), ns_of_name[longest]
 
 
 def _calls_in(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:

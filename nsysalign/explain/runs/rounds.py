@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.explain.facts import ALLOCATION_CALLS
 from nsysalign.intervals import covered
@@ -15,6 +18,7 @@ from nsysalign.text import span
 
 #: Fewer rounds are none; this share of all must make the same calls, so many at most.
 _FEWEST, _ALIKE, _MOST_CALLS = 50, 0.8, 5
+_LAUNCHES = (CALL["launch"], CALL["graph_launch"])
 #: Copies that return while they run.
 _IN_TIME = re.compile(r"Async|Prefetch")
 _BACK = re.compile(r"DtoH|FromSymbol")
@@ -39,37 +43,17 @@ def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     thread   [alloc][launch][copy][wait]  [alloc][launch][copy][wait]      two rounds of alloc, launch, copy and wait:
              |---------- one ----------||---------- two ------------|      waits end a round in which there is a launch
     """
-    calls = trace.calls[(trace.calls["process"] == process) & trace.outermost]
-    calls = calls[(calls["end_ns"] > start[0]) & (calls["start_ns"] < end[-1])]
-    launches = calls["kind"].isin([CALL["launch"], CALL["graph_launch"]])
-    if not launches.any():
-        return Rounds()
-    calls = calls[calls["thread"] == calls.loc[launches, "thread"].mode().iloc[0]]
-    calls = calls.sort_values("start_ns", kind="stable")
-    kind, name = calls["kind"].to_numpy(), calls["name_id"].to_numpy()
-    in_time = [number for number, text in trace.names.items() if _IN_TIME.search(text)]
-    waits = np.isin(kind, [CALL[each] for each in SYNC_CALLS])
-    waits |= (kind == CALL["memcpy"]) & ~np.isin(name, in_time)
-    launched = np.cumsum(np.isin(kind, [CALL["launch"], CALL["graph_launch"]]))
-    last = np.flatnonzero(waits & ~np.append(waits[1:], False))  # of several waits in a row
-    last = last[np.diff(launched[last], prepend=0) > 0]
+    calls = _calls_of_launcher(trace, process, int(start[0]), int(end[-1]))
+    last = _last_calls(trace, calls)
     if len(last) <= _FEWEST:
         return Rounds()
-    # the first one may have begun before
-    number = np.searchsorted(last, np.arange(last[-1] + 1))
-    pairs = np.unique(np.stack([number, name[: last[-1] + 1]]), axis=1)
-    mixed = pairs[1].astype(np.uint64) * np.uint64(
-        0x9E3779B97F4A7C15
-    )  # sums tell sets of names apart
-    made = np.zeros(len(last), np.uint64)
-    np.add.at(made, pairs[0], mixed ^ (mixed >> np.uint64(29)))
-    kinds, count = np.unique(made[1:], return_counts=True)
-    alike = np.flatnonzero(made[1:] == kinds[count.argmax()]) + 1
+    alike = _alike(calls["name_id"].to_numpy(), last)
     if len(alike) < max(_FEWEST, _ALIKE * (len(last) - 1)):
         return Rounds()
     middle = alike[len(alike) // 2]  # the first ones may differ in their order
-    one = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
-    names = tuple(dict.fromkeys(trace.names.get(number, "") for number in one["name_id"].tolist()))
+    typical = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
+    texts = [trace.names.get(number, "") for number in typical["name_id"].tolist()]
+    names = tuple(dict.fromkeys(texts))
     if len(names) > _MOST_CALLS:
         return Rounds()
     ends = calls["end_ns"].to_numpy()[last]
@@ -77,6 +61,45 @@ def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     idle_ns = covered(begin, stop, end) - covered(begin, stop, start)
     length = np.sort(stop - begin)
     return Rounds(len(alike), names, int(length[(len(length) - 1) // 2]), int(idle_ns.sum()))
+
+
+def _calls_of_launcher(trace: Trace, process: int, low: int, high: int) -> pd.DataFrame:
+    """Return the outermost calls, by start, of the thread of a process that launches most between two times (ns);
+    none if no thread does."""
+    calls = trace.calls[(trace.calls["process"] == process) & trace.outermost]
+    calls = calls[(calls["end_ns"] > low) & (calls["start_ns"] < high)]
+    launches = calls["kind"].isin(_LAUNCHES)
+    if not launches.any():
+        return calls[:0]
+    thread = calls.loc[launches, "thread"].mode().iloc[0]
+    return calls[calls["thread"] == thread].sort_values("start_ns", kind="stable")
+
+
+def _last_calls(trace: Trace, calls: pd.DataFrame) -> np.ndarray:
+    """Return the positions in `calls` at which a round ends: the last of several waits in a row, behind a launch."""
+    kind, name = calls["kind"].to_numpy(), calls["name_id"].to_numpy()
+    returns_early = [number for number, text in trace.names.items() if _IN_TIME.search(text)]
+    waits = np.isin(kind, [CALL[sync] for sync in SYNC_CALLS])
+    waits |= (kind == CALL["memcpy"]) & ~np.isin(name, returns_early)
+    launched = np.cumsum(np.isin(kind, _LAUNCHES))
+    last = np.flatnonzero(waits & ~np.append(waits[1:], False))
+    return last[np.diff(launched[last], prepend=0) > 0]
+
+
+def _alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return which rounds make the calls that most of them make: their numbers, without the first one, which may have
+    begun before.
+
+    name: per call, the number of its name
+    last: per round, the position of its last call
+
+    Rounds of {alloc, launch}, {launch}, {alloc, launch}, {launch, alloc}: 2 and 3
+    """
+    names = [frozenset[int]()]
+    for before, until in pairwise(last.tolist()):
+        names.append(frozenset(name[before + 1 : until + 1].tolist()))
+    ((usual, _),) = Counter(names[1:]).most_common(1)
+    return np.array([number for number, calls in enumerate(names) if number and calls == usual])
 
 
 def in_words(rounds: Rounds) -> str:
