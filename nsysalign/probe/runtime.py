@@ -291,11 +291,15 @@ class Runtime:
             failed(error)
 
     def leave(self) -> None:
-        """Write what is written at the end, and do nothing from now on."""
+        """Write what is written at the end, let go of the files, and do nothing from now on."""
         if self.ready:
             self._at_exit()
             atexit.unregister(self._at_exit)
         self.aside = self.left = True
+        # the hook for forks keeps this object, and each mapping has a descriptor of its own
+        self.last_words = None
+        if self.store is not None:
+            self.store.close()
 
     def _after_fork(self) -> None:
         """A forked child is a separate process: new files, and numbers that no record of the parent

@@ -43,7 +43,7 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
 
 def page_of_last_words(folder: str) -> mmap.mmap:
     """A page of a file of errors, for a process that may give up its right to open one (setuid), or
-    the way to it (chroot).  No descriptor is kept."""
+    the way to it (chroot).  The mapping keeps a descriptor until it is collected."""
     fd = Files.open(f"{folder}/{os.getpid()}.later", _OPEN, 0o600)
     try:
         return _map(fd, 0, mmap.PAGESIZE)
@@ -82,6 +82,16 @@ class Store:
                 for old in [n for n in self.chunks if n < index - _MOST_CHUNKS]:
                     del self.chunks[old]
             return chunk
+
+    def close(self) -> None:
+        """Let go of the files; what a late thread writes is lost."""
+        with self.lock:
+            self.chunks.clear()
+            self._text = mmap.mmap(-1, TEXT_CHUNK)
+            # no number that the program's next file may get
+            descriptors, self._slots, self._texts = (self._slots, self._texts), -1, -1
+            for descriptor in descriptors:
+                Files.close(descriptor)
 
     def readings(self, size: int) -> mmap.mmap:
         """The file of the clock readings, created on first use at its full size."""

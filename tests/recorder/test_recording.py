@@ -36,6 +36,25 @@ assert b'"graphs":"nodes"' in (run.path / "trace.cupti").read_bytes()
     assert again.returncode == 0, again.stderr
 
 
+def test_no_descriptor_stays_behind(program):
+    """Seven did for each recording, and what they map: a service would run out of them."""
+    text = """
+import gc, nsysalign
+counts = []
+for _ in range(4):
+    with nsysalign.recording() as run:
+        timed(1)
+    del run
+    gc.collect()
+    counts.append(len(os.listdir("/proc/self/fd")))
+print(counts)
+assert counts[1] == counts[3], counts
+"""
+    (program.folder / "script.py").write_text(program_text(text))
+    ran = program.python("script.py")
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_cupti_leaves_the_process_only_if_no_other_thread_calls_cuda(program):
     """It must not leave under their calls; the threads of torch's autograd work for one that waits."""
     text = """
