@@ -43,6 +43,7 @@ _LATE = 0.1
 _SYNC = "torch.cuda.synchronize()"
 #: torch warns at each call that waits for the GPU, with its line.
 _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
+_PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
 #: Names of what fetches the next batch.
@@ -456,7 +457,7 @@ FASTER: tuple[Row, ...] = (
         ("allocation-inside", "other-calls", "host-gap"),
         _allocates_pinned,
         "Allocate pinned memory once, before the loop, and copy from it",
-        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+        _PIN,
     ),
     Row(
         ("allocation-inside",),
@@ -468,13 +469,13 @@ FASTER: tuple[Row, ...] = (
         ("api-launch", "many-tiny-kernels", "host-gap"),
         lambda case: _torch(case) and case.held_by_copy,
         "Pin the memory once, before the loop: the call then does not wait for the copy",
-        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+        _PIN,
     ),
     Row(
         ("copy-inside",),
         _pageable("H2D"),
         "Pin the memory once, before the loop: it copies faster and does not block the CPU",
-        "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop",
+        _PIN,
     ),
     Row(
         ("copy-inside",),

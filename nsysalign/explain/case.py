@@ -208,13 +208,12 @@ class Case:
     def held_by_copy(self) -> bool:
         """Whether most of its launch time passes in the call of a copy from or to pageable memory, which returns
         when the copy is done."""
-        launching_ns = self.ns("api_launch", "launch_latency")
-        copies = [issued.name for issued in self.group.work.of_kind("memcpy")]
-        entries = self.group.of_cause("api_launch")[:1]
-        in_copy = any(
-            2 * e.ns > self.group.ns("api_launch") and "Memcpy" in e.what for e in entries
-        )
-        return launching_ns > 0 and in_copy and any("pageable" in name for name in copies)
+        entries = self.group.of_cause("api_launch")  # the longest first
+        if not entries or "Memcpy" not in entries[0].what:
+            return False
+        copies = self.group.work.of_kind("memcpy")
+        is_pageable = any("pageable" in copy.name for copy in copies)
+        return is_pageable and 2 * entries[0].ns > self.group.ns("api_launch")
 
     @property
     def one_by_one_ns(self) -> int:

@@ -104,8 +104,7 @@ def _alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 def in_words(rounds: Rounds) -> str:
     """Return what is said of rounds that are most of the idle time."""
-    *first, last = rounds.calls
-    made = f"{', '.join(first)} and {last}" if first else last
+    made = _listed(rounds.calls)
     return f"{span(rounds.idle_ns)} of that lie in {rounds.count:,} rounds of {made}, some {span(rounds.ns)} each"
 
 
