@@ -265,7 +265,7 @@ MEASURING: tuple[Row, ...] = (
     Row(
         ("wrong-stream",),
         _torch_events,
-        "Record the end event on the stream that does the work, or let its stream wait for that first",
+        "Record the end event behind the work",
         "torch.cuda.current_stream().wait_stream(side); end.record()",
     ),
     Row(
@@ -284,7 +284,7 @@ MEASURING: tuple[Row, ...] = (
         ("enqueue-only",),
         _torch,
         "Synchronise before both readings of the clock",
-        f"{_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
+        f"{_SYNC}; t = time.perf_counter()  # at both ends",
     ),
     Row(
         ("sync-inside",),

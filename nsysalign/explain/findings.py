@@ -154,15 +154,15 @@ def _reason(
 ) -> tuple[Case, validity.Reason | None]:
     """Return (the case that the label's finding is about, why its number means something else).
 
-    It is the leading case, or that of the usual group if only there such a reason holds.  None: no reason holds.
+    It is the leading case, or that of the usual group if only there such a reason holds, or of the group of which
+    most timings end before their work.  None: no reason holds.
     """
-    if reason := validity.reason(leading):
-        return leading, reason
-    if leading.group is label.usual:
-        return leading, None
-    usual = Case.of(facts, label, label.usual, matrix)
-    reason = validity.reason(usual)
-    return (usual, reason) if reason else (leading, None)
+    latest = max(label.steady, key=lambda group: group.late)
+    for group in dict.fromkeys((leading.group, label.usual, latest)):
+        case = leading if group is leading.group else Case.of(facts, label, group, matrix)
+        if reason := validity.reason(case):
+            return case, reason
+    return leading, None
 
 
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:

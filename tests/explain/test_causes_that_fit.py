@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,12 +15,17 @@ from nsysalign.model import Known
 from .drawing import analysis, diagnose, interval, piece, repeat
 
 
-def said(*drawn, issued=(), waits=0, **more):
-    """The answer of a drawing whose first group issued these operations: (kind, name, count)."""
+def said(*drawn, issued=(), waits=0, late=(), **more):
+    """The answer of a drawing whose first group issued these operations: (kind, name, count).  late: of each group
+    in the order of the drawing, how many timings ended before their work."""
     told = analysis(*drawn, **more)
     rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
     table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
-    told = replace(told, issued=table, groups=told.groups.assign(waits=waits))
+    groups = told.groups.assign(waits=waits)
+    if late:
+        first = groups["group"].map(told.intervals.groupby("group")["interval"].min())
+        groups["late"] = np.array(late)[first.rank().astype(int) - 1]
+    told = replace(told, issued=table, groups=groups)
     return answer(diagnose(replace(told, known=Known(torch="2.11", python="3.12"))))
 
 
@@ -97,3 +103,23 @@ def test_what_is_left_over_is_counted():
     counts = [1] * 30 + [9] * 20 + [40]
     told = said([interval("x", ("host", 50), *[("kernel", 2)] * count) for count in counts])
     assert "The others: 20 x 68.0 us" in told.sentence and "and 1 more" in told.sentence
+
+
+def test_wrong_timings_have_each_their_own_fix():
+    """m02: the events around a collective and the host timer beside them are wrong for two reasons."""
+    late = repeat(8, "event", ("host", 100), ("event", 5), other={17: 90}, ordered=False)
+    host = repeat(8, "clock", ("host", 50), kind="host", issued=90, outside=90, operations=1)
+    told = said(late, host, issued=[("kernel", "ncclDevKernel_AllReduce", 1)], late=[0, 8])
+    assert {wrong.label for wrong in told.wrong} == {"event", "clock"}
+    first, second = told.fixes
+    assert "work.wait()" in first.code and "synchronize" in second.code
+    assert second.sentence.startswith("clock: ")
+
+
+def test_a_timer_that_waits_for_few_of_its_timings_is_wrong_in_the_others():
+    """19 of 26 loops ended before their work: the 7 slow ones do not speak for them."""
+    short = repeat(19, "x", ("host", 50), kind="host", issued=900, outside=900, operations=1)
+    waits = repeat(7, "x", ("host", 50), ("kernel", 900), ("sync", 5), kind="host")
+    told = said(short, waits, late=[19, 0])
+    (wrong,) = told.wrong
+    assert "19 of 26" in wrong.reason
