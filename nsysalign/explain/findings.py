@@ -48,8 +48,6 @@ from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
 from nsysalign.text import duration, percent, plural
 
-#: A typical timing that is so much more GPU work than all of them together does not stand for them.
-_MISLEADS = 0.1
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
 #: A wait for so many operations holds up all launching, and a result that is read back for so many.
@@ -73,6 +71,8 @@ _OF_TORCH = re.compile(r"\btorch\.")
 #: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
 #: less than that.
 QUICKER, SAME_WORK = 1.15, 1.05
+#: ... and if neither of them was timed so many times as often: the fewer may be warm-up.
+ALIKE_OFTEN = 3
 #: How much longer under nsys is worth a finding.
 _INFLATION = 0.05
 
@@ -189,7 +189,8 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     same_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)
-        if lines and len(shown_groups(case.label)) == 1 and case.operations:
+        is_steady = case.group.role != FIRST and not _WARM_UP.search(case.label.name)
+        if lines and len(shown_groups(case.label)) == 1 and case.operations and is_steady:
             work = tuple(
                 (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
             )
@@ -208,6 +209,9 @@ def _is_quicker(quick: Case, slow: Case) -> bool:
     """Return whether a case takes less than another one by QUICKER, though its kernels run for about as long
     (SAME_WORK)."""
     if slow.group.typical_ns <= QUICKER * quick.group.typical_ns:
+        return False
+    few, many = sorted((quick.group.count, slow.group.count))
+    if few * ALIKE_OFTEN < many:
         return False
     low_ns, high_ns = sorted((quick.kernels_ns, slow.kernels_ns))
     return high_ns < SAME_WORK * low_ns
@@ -301,7 +305,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
         share = case.sums.share(case.sums.busy) + case.group.elsewhere
-        if word == GPU and share < GPU_SHARE - _MISLEADS:
+        if word == GPU and share < GPU_SHARE:
             title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
             words = f"{percent(share)} kernels in all"
         tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
@@ -314,6 +318,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
                 word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
+    if rule in ("host-gap", "many-tiny-kernels"):
+        title += sentences.of_threads(case, numbers)
     if rule == "module-load":
         words = "first calls" if case.first_ones > 1 else "first call"
     if searches(label, case.group):

@@ -156,6 +156,17 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     return f"{reads}; {takes}. {why(case, cause, numbers)}"
 
 
+def of_threads(case: Case, numbers: Numbers) -> str:
+    """A sentence on the other threads of a Python program that hold up the CPU, '' where nothing shows them."""
+    if case.thread_count > 1:
+        count = numbers.count("threads", case.thread_count, "thread")
+        return f" {count} of the program are timed at once, and only one of them runs Python at a time."
+    if count := case.handed_over:
+        often = numbers.count("handed_over", count)
+        return f" {often} times the CPU does nothing for 5 ms, as while another thread of the program holds Python's interpreter."
+    return ""
+
+
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
     """A sentence on timings of about one length that are GPU work to different shares: the typical one is, most of
     the others are less."""
