@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 #: Rules whose advice on measuring is not about the GPU's time.
 _MEASURED_RIGHT = (
-    "module-load", "event-floor", "wrong-stream", "enqueue-only", "different-streams", "no-result", "captured-events",
+    "module-load", "event-floor", "wrong-stream", "enqueue-only", "nothing-inside", "different-streams", "no-result", "captured-events",
     "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
     "failed-calls",
 )  # fmt: skip

@@ -94,7 +94,7 @@ OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
 OWN_CODE_NS = 50_000
 #: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
 #: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
-SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (4_950_000, 5_500_000), 4, 0.9
+SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -225,8 +225,8 @@ class Case:
         pieces = [piece.ns for piece in self.facts.segments(self.group) if piece.cause == "host"]
         low_ns, high_ns = SWITCH_NS
         waits = [ns for ns in pieces if low_ns <= ns <= high_ns]
-        many = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
-        return len(waits) if many and self.facts.python else 0
+        are_nearly_all = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
+        return len(waits) if are_nearly_all and self.facts.python else 0
 
     @property
     def held_by_copy(self) -> bool:

@@ -41,7 +41,7 @@ from nsysalign.explain.verdict import (
     WAITING,
     WRONG,
 )
-from nsysalign.label import FIRST, Label
+from nsysalign.label import FIRST, Label, Work
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
@@ -73,6 +73,8 @@ _OF_TORCH = re.compile(r"\btorch\.")
 QUICKER, SAME_WORK = 1.15, 1.05
 #: ... and if neither of them was timed so many times as often: the fewer may be warm-up.
 ALIKE_OFTEN = 3
+#: Two labels run nearly the same kernels if so many of them are in both.
+IN_COMMON = 0.8
 #: How much longer under nsys is worth a finding.
 _INFLATION = 0.05
 
@@ -142,6 +144,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
                 finding = _with_label_inside(case, finding)
             if label.name in quicker:
                 finding = _compared(finding, quicker[label.name])
+            elif rule == "sync-inside":
+                finding = _without_waits(finding, case, cases)
         in_turns = facts.analysis.known.in_turns
         rule, finding = _inflated(rule, finding, without_nsys.get(label.name), in_turns)
         if finding.severity == "warning" and _WARM_UP.search(label.name):
@@ -210,8 +214,8 @@ def _is_quicker(quick: Case, slow: Case) -> bool:
     (SAME_WORK)."""
     if slow.group.typical_ns <= QUICKER * quick.group.typical_ns:
         return False
-    few, many = sorted((quick.group.count, slow.group.count))
-    if few * ALIKE_OFTEN < many:
+    low_count, high_count = sorted((quick.group.count, slow.group.count))
+    if low_count * ALIKE_OFTEN < high_count:
         return False
     low_ns, high_ns = sorted((quick.kernels_ns, slow.kernels_ns))
     return high_ns < SAME_WORK * low_ns
@@ -304,10 +308,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        share = case.sums.share(case.sums.busy) + case.group.elsewhere
-        if word == GPU and share < GPU_SHARE:
+        if word == GPU and _misleads(case):
             title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
-            words = f"{percent(share)} kernels in all"
+            words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
         tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
@@ -333,6 +336,20 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def _misleads(case: Case) -> bool:
+    """Whether the typical timing of a group is GPU work, and more than half of its timings, and all of them together,
+    are not."""
+    group = case.group
+    if case.sums.share(case.sums.busy) + group.elsewhere >= GPU_SHARE:
+        return False
+    elapsed_ns, ran_ns, outside_ns = (
+        case.facts.column(name)[group.intervals]
+        for name in ("elapsed_ns", "kernel_only_upper_ns", "kernel_outside_ns")
+    )
+    is_gpu = ran_ns - outside_ns >= (GPU_SHARE - group.elsewhere) * elapsed_ns
+    return 2 * int(is_gpu.sum()) < group.count
 
 
 def _severity(case: Case, rule: str, word: str, loss_ns: int) -> str:
@@ -458,6 +475,36 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
     numbers.evidence["elsewhere"] = f"line {line}"
     title = f"{finding.title} Line {line} does the same in {takes}."
     return replace(finding, title=title, evidence=numbers.evidence)
+
+
+def _without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
+    """The same, with what another label takes that runs nearly the same kernels, about as often, and waits for none."""
+    for sibling in cases:
+        group, label = sibling.group, sibling.label
+        low_count, high_count = sorted((label.count, case.label.count))
+        is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
+        if sibling is case or group.work.waits or not is_alike or group.role == FIRST:
+            continue
+        if _in_common(group.work, case.group.work) >= IN_COMMON:
+            numbers = Numbers(dict(finding.evidence))
+            low, high = (min(g.low_ns for g in label.steady), max(g.high_ns for g in label.steady))
+            takes = numbers.time("without_waits_least", low)
+            if duration(low) != duration(high):
+                takes += f" to {numbers.time('without_waits_most', high)}"
+            numbers.evidence["label_without_waits"] = label.name
+            place = sentences.spoken(label.name).removeprefix(
+                f"{case.label.site.partition(':')[0]}:"
+            )
+            text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
+            return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+    return finding
+
+
+def _in_common(first: Work, second: Work) -> float:
+    """Which share (0 to 1) of the kernels of two kinds of work is in both, of the one that has more."""
+    counts = [{i.name: i.count for i in work.of_kind("kernel")} for work in (first, second)]
+    shared = sum(min(count, counts[1].get(name, 0)) for name, count in counts[0].items())
+    return shared / max(*(sum(names.values()) for names in counts), 1)
 
 
 def _with_label_inside(case: Case, finding: Finding) -> Finding:

@@ -291,6 +291,10 @@ def spread(case: Case) -> Reason | None:
     numbers = Numbers()
     low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
     text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
+    ran_ns = np.quantile(case.facts.column("kernel_only_ns")[group.intervals], (0.1, 0.9))
+    if not case.on_host and 2 * (ran_ns[1] - ran_ns[0]) >= group.high_ns - group.low_ns:
+        fastest = numbers.time("kernels_low", ran_ns[0])
+        text += f", as do its kernels ({fastest} to {numbers.time('kernels_high', ran_ns[1])})"
     return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
 
 

@@ -123,3 +123,71 @@ def test_a_timer_that_waits_for_few_of_its_timings_is_wrong_in_the_others():
     told = said(short, waits, late=[19, 0])
     (wrong,) = told.wrong
     assert "19 of 26" in wrong.reason
+
+
+def test_threads_that_wait_for_the_interpreter():
+    """A thread that computes in Python lets the launching one go on once in 5 ms."""
+    launch = ("api_launch", 5), ("kernel", 3)
+    held = said(repeat(8, "x", *[p for _ in range(6) for p in (("host", 5_060), *launch)]))
+    assert "interpreter" in held.sentence and "Process" in held.fixes[0].code
+    # the program's own pieces are of all lengths
+    own = [p for us in (5_060, 700, 9_100, 5_070, 2_300) for p in (("host", us), *launch)]
+    assert "interpreter" not in said(repeat(8, "x", *own)).sentence
+
+
+def test_threads_that_are_timed_at_once():
+    """Four threads time the same lines: only one of them runs Python."""
+    drawn = [
+        interval("x", ("host", 400), ("kernel", 9), start=100 * k, tid=k % 4) for k in range(16)
+    ]
+    told = said(drawn)
+    assert "4 threads" in told.sentence and "nprocs=4" in told.fixes[0].code
+    drawn = [interval("x", ("host", 400), ("kernel", 9), tid=k % 4) for k in range(16)]
+    assert "threads" not in said(drawn).sentence
+
+
+def test_pinning_saves_what_pinned_copies_of_the_run_leave():
+    """b18: 107 ms of pageable copies, which take 18 ms pinned."""
+    size = 1 << 26
+    copy = {"direction": "H2D", "bytes": size}
+    pageable = repeat(10, "x", piece("memcpy", 7_000, memory="pageable", **copy), ("kernel", 9))
+    pinned = repeat(10, "y", piece("memcpy", 1_200, memory="pinned", **copy), ("kernel", 9))
+    for drawn, saved_us in (((pageable, pinned), 58_000), ((pageable,), 70_000 - 10 * size / 64e3)):
+        row = next(row for row in said(*drawn).labels if row.label == "x")
+        assert row.saving_ns == pytest.approx(1_000 * saved_us, rel=0.001)
+
+
+ADAM = [("kernel", "void at::native::elementwise_kernel<addcdiv_cuda_kernel>", 40)]
+FOREACH = [("kernel", "void at::native::multi_tensor_apply_kernel<PointwiseOpScalarList>", 40)]
+FUSED = [("kernel", "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>", 40)]
+GELU = [("kernel", "void at::native::vectorized_elementwise_kernel<GeluCUDAKernel>", 40)]
+
+
+@pytest.mark.parametrize(("issued", "fused"), [(ADAM, 1), (FOREACH, 1), (FUSED, 0), (GELU, 0)])
+def test_an_optimizer_that_is_not_fused(issued, fused):
+    calls = [p for _ in range(40) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
+    told = said(repeat(20, "x", *calls), issued=issued)
+    assert any("fused=True" in fix.code for fix in told.fixes) == bool(fused)
+
+
+def test_a_label_is_compared_with_one_that_is_timed_about_as_often():
+    """Three warm-up calls are no measure of the loop, nor the loop of them."""
+    issued = [("kernel", "k", 1)]
+    slow, quick = (
+        lambda count, line, us=us: repeat(
+            count, f"a.py:{line} (a.py:3-5)", ("host", us), ("kernel", 50)
+        )
+        for us in (400, 40)
+    )
+    for count, compared in ((20, True), (3, False)):
+        told = analysis(slow(count, 10), quick(20, 20))
+        rows = [(g, kind, name, n, 1 << 20, -1) for g in (0, 1) for kind, name, n in issued]
+        table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+        title = diagnose(replace(told, issued=table)).findings["title"]
+        assert title.str.contains("Line 20 does the same").any() == compared
+
+
+def test_a_timer_that_is_shorter_than_timing_costs():
+    short = repeat(20, "x", ("host", 9), ("sync", 3), kind="host", issued=2, operations=1)
+    kernel = [("kernel", "at::native::add", 1)]
+    assert any("range(100)" in fix.code for fix in said(short, issued=kernel).fixes)
