@@ -933,6 +933,9 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         )
     if key in ("kernels_low_ns", "kernels_high_ns"):
         return int(spread([e.total(k, "kernel") for k in group], 0.1 if "low" in key else 0.9))
+    if key == "all_busy_share" and row["kind"] != "host":
+        ran_ns = sum(e.total(k, "kernel", "graph", "memset") for k in group)
+        return ran_ns / sum(e.rows[k]["elapsed_ns"] for k in group)
     if key == "threads":
         tids = {(e.rows[k]["pid"], e.rows[k]["tid"]) for k in e.labels[f.label]}
         return max(Counter(pid for pid, _ in tids).values())

@@ -107,8 +107,11 @@ def _of(library: str) -> Callable[[Case], bool]:
 
 
 def _costs(case: Case) -> bool:
-    """What an event pair itself costs is a fifth of what it measured, or more."""
-    return case.ns("event", "launch_latency") >= LATE_SHARE * case.group.typical_ns
+    """What an event pair itself costs is a fifth of what it measured, or more; the program records both ends itself,
+    not a library that it calls in one line."""
+    row = case.facts.intervals.iloc[case.group.typical]
+    costs_ns = case.ns("event", "launch_latency")
+    return row["site"] != row["end_site"] and costs_ns >= LATE_SHARE * case.group.typical_ns
 
 
 def _short_on_host(case: Case) -> bool:
@@ -147,7 +150,8 @@ def _short_delay(case: Case) -> bool:
     """What makes it slow is the CPU in pieces that are too short to be sampled, and has no name: running ahead hides
     it."""
     named = any(entry.what for entry in case.group.of_cause("host")[:1])
-    return not named and case.longest_piece_ns < LONG_PIECE_NS and not case.ns("api")
+    is_host = 2 * case.ns("host") >= case.group.typical_ns
+    return is_host and not named and case.longest_piece_ns < LONG_PIECE_NS
 
 
 def _compiles(case: Case) -> bool:
@@ -180,8 +184,9 @@ def _converts(case: Case) -> bool:
 
 def _in_fp32(case: Case) -> bool:
     """Most of its kernel time goes into a matrix product of 32-bit floats outside the tensor cores, by its name."""
-    name, share = largest_kernel(case)
-    return bool(_FP32_PRODUCT.search(name)) and share >= 0.5
+    kernels = case.group.of_cause("kernel")  # the longest first
+    largest = bool(kernels) and 2 * kernels[0].ns >= case.group.ns("kernel", "graph")
+    return largest and bool(_FP32_PRODUCT.search(kernels[0].what))
 
 
 def _updates_parameters(case: Case) -> bool:
