@@ -437,6 +437,12 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("queued",),
+        lambda case: _waits_for("full-queue")(case) and case.on_host,
+        "Synchronise before both readings of the clock",
+        f"{_SYNC}; t = time.perf_counter()  # at both ends",
+    ),
+    Row(
+        ("queued",),
         lambda case: _waits_for("contention")(case) and _torch_events(case),
         "Let the other streams finish first",
         f"{_SYNC}; start.record()",
@@ -509,9 +515,17 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("gpu-bound",),
+        lambda case: copies_pageable(case) and _pageable("H2D")(case),
+        "Pin what is copied to the GPU, once{rate}: it copies faster and does not block the CPU",
+        _PIN,
+        _rate,
+    ),
+    Row(
+        ("gpu-bound",),
         copies_pageable,
-        "Copy from and to pinned memory, which is faster",
+        "Copy from and to pinned memory{rate}, which is faster",
         "",
+        _rate,
     ),
     Row(
         ("host-gap",),
@@ -661,7 +675,8 @@ FASTER: tuple[Row, ...] = (
         ("copy-inside",),
         _pageable("D2H"),
         "Copy to pinned memory{rate}, which is faster and does not block the CPU",
-        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
+        "out = torch.empty_like(x, device='cpu', pin_memory=True)  # once;   "
+        f"out.copy_(x, non_blocking=True); {_SYNC}  # before it is read",
         _rate,
     ),
     Row(

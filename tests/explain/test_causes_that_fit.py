@@ -180,11 +180,54 @@ def test_a_label_is_compared_with_one_that_is_timed_about_as_often():
         for us in (400, 40)
     )
     for count, compared in ((20, True), (3, False)):
-        told = analysis(slow(count, 10), quick(20, 20))
-        rows = [(g, kind, name, n, 1 << 20, -1) for g in (0, 1) for kind, name, n in issued]
-        table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
-        title = diagnose(replace(told, issued=table)).findings["title"]
+        told = diagnose(issuing(analysis(slow(count, 10), quick(20, 20)), issued, issued))
+        title = told.findings["title"]
         assert title.str.contains("Line 20 does the same").any() == compared
+
+
+def issuing(drawn, *issued, **columns):
+    """A drawing whose groups issue these operations, (kind, name, count) each, with these columns of groups."""
+    rows = [
+        (group, kind, name, count, 1 << 20, 132)
+        for group, operations in enumerate(issued)
+        for kind, name, count in operations
+    ]
+    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    known = Known(torch="2.11", python="3.12")
+    return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
+
+
+def test_what_waits_cost_is_told_beside_the_same_work_without_them():
+    """b14: 200 waits, and nearly the same kernels elsewhere without any."""
+    calls = [p for _ in range(20) for p in (("host", 40), ("api_launch", 6), ("kernel", 3))]
+    drawn = analysis(repeat(8, "x", *calls, ("sync", 60)), repeat(8, "y", *calls))
+    same = [("kernel", "k", 18)]
+    copies = [*same, ("memcpy", "D2H pinned", 20)]
+    told = diagnose(issuing(drawn, copies, [*same, ("kernel", "l", 2)], waits=[20, 0]))
+    (title,) = told.findings.loc[told.findings["label"] == "x", "title"]
+    assert "y, with nearly the same kernels" in title
+    told = diagnose(issuing(drawn, copies, [("kernel", "l", 20)], waits=[20, 0]))
+    assert not told.findings["title"].str.contains("nearly the same").any()
+
+
+def test_what_all_kinds_of_timings_share_is_said_once():
+    """b13: two graphs, each at two paces, beneath the same work of the CPU."""
+    drawn = [
+        repeat(10, "x", ("host", 1_000 * n), *[("kernel", 5)] * n, kind="host") for n in (1, 3, 9)
+    ]
+    sentence = said(*drawn).sentence
+    assert sentence.count("CPU outside CUDA") == 1 and sentence.count("10 x") == 3
+
+
+def test_kinds_that_differ_in_their_blocks_are_named_by_their_kernel():
+    drawn = analysis(
+        repeat(10, "x", ("kernel", 30)), repeat(10, "x", ("kernel", 90), ("kernel", 1))
+    )
+    kernel = [("kernel", "void gemm_kernel<float>(int)", 1)]
+    (sentence,) = diagnose(
+        issuing(drawn, kernel, kernel, work=["64 blocks", "132 blocks"], operations=1)
+    ).findings["title"]
+    assert "gemm_kernel of 132 blocks" in sentence and "gemm_kernel of 64 blocks" in sentence
 
 
 def test_a_timer_that_is_shorter_than_timing_costs():
