@@ -57,8 +57,8 @@ _LOADING = re.compile(
 _FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\b", re.IGNORECASE)
 #: Products of 32-bit floats that run on the CUDA cores, by the names that cuBLAS gives them.
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
-#: Kernels of an optimizer's steps.
-_OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply")
+#: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
+_OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
 _CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 
@@ -193,11 +193,10 @@ def _updates_parameters(case: Case) -> bool:
     """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
     tensors."""
     kernels = case.group.work.of_kind("kernel")
-    steps = sum(k.count for k in kernels if _OPTIMIZER.search(k.name))
+    divides = any(_OPTIMIZER.search(k.name) for k in kernels)
     fused = any("FusedAdam" in k.name or "FusedSgd" in k.name for k in kernels)
     alike = sum(k.count for k in kernels if "elementwise" in k.name or "multi_tensor" in k.name)
-    often = steps >= _FEW_READ and alike >= _NEARLY_ALL * case.operations
-    return often and not fused and _torch(case)
+    return divides and alike >= _NEARLY_ALL * case.operations and not fused and _torch(case)
 
 
 def _wrapped(case: Case) -> bool:

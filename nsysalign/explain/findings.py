@@ -193,8 +193,7 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     same_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)
-        is_steady = case.group.role != FIRST and not _WARM_UP.search(case.label.name)
-        if lines and len(shown_groups(case.label)) == 1 and case.operations and is_steady:
+        if lines and len(shown_groups(case.label)) == 1 and case.operations and _compares(case):
             work = tuple(
                 (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
             )
@@ -207,6 +206,12 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
             if quickest := next(quicker, None):
                 out[case.label.name] = quickest
     return out
+
+
+def _compares(case: Case) -> bool:
+    """Whether others can be compared with a case: it is no first call, no warm-up, and waits for its work."""
+    is_first = case.group.role == FIRST or bool(_WARM_UP.search(case.label.name))
+    return not is_first and validity.reason(case) is None
 
 
 def _is_quicker(quick: Case, slow: Case) -> bool:
@@ -483,7 +488,7 @@ def _without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
         group, label = sibling.group, sibling.label
         low_count, high_count = sorted((label.count, case.label.count))
         is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
-        if sibling is case or group.work.waits or not is_alike or group.role == FIRST:
+        if sibling is case or group.work.waits or not is_alike or not _compares(sibling):
             continue
         if _in_common(group.work, case.group.work) >= IN_COMMON:
             numbers = Numbers(dict(finding.evidence))

@@ -160,10 +160,13 @@ def test_pinning_saves_what_pinned_copies_of_the_run_leave():
 ADAM = [("kernel", "void at::native::elementwise_kernel<addcdiv_cuda_kernel>", 40)]
 FOREACH = [("kernel", "void at::native::multi_tensor_apply_kernel<PointwiseOpScalarList>", 40)]
 FUSED = [("kernel", "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>", 40)]
+CLIP = [("kernel", "void at::native::multi_tensor_apply_kernel<LpNormFunctor>", 40)]
 GELU = [("kernel", "void at::native::vectorized_elementwise_kernel<GeluCUDAKernel>", 40)]
 
 
-@pytest.mark.parametrize(("issued", "fused"), [(ADAM, 1), (FOREACH, 1), (FUSED, 0), (GELU, 0)])
+@pytest.mark.parametrize(
+    ("issued", "fused"), [(ADAM, 1), (FOREACH, 1), (FUSED, 0), (CLIP, 0), (GELU, 0)]
+)
 def test_an_optimizer_that_is_not_fused(issued, fused):
     calls = [p for _ in range(40) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
     told = said(repeat(20, "x", *calls), issued=issued)
@@ -183,6 +186,16 @@ def test_a_label_is_compared_with_one_that_is_timed_about_as_often():
         told = diagnose(issuing(analysis(slow(count, 10), quick(20, 20)), issued, issued))
         title = told.findings["title"]
         assert title.str.contains("Line 20 does the same").any() == compared
+
+
+@pytest.mark.parametrize("late", [0, 20])
+def test_a_label_is_not_compared_with_one_that_does_not_wait(late):
+    place = "a.py:{} (a.py:3-5)".format
+    slow = repeat(20, place(10), ("host", 400), ("kernel", 50), kind="host")
+    quick = repeat(20, place(20), ("host", 40), ("kernel", 50), kind="host", outside=2.5 * late)
+    issued = [("kernel", "k", 1)]
+    told = diagnose(issuing(analysis(slow, quick), issued, issued, late=[0, late]))
+    assert told.findings["title"].str.contains("does the same").any() == (not late)
 
 
 def issuing(drawn, *issued, **columns):
