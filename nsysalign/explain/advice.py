@@ -154,9 +154,15 @@ def _short_delay(case: Case) -> bool:
     return is_host and not named and case.longest_piece_ns < LONG_PIECE_NS
 
 
+def _pageable_copies_in(case: Case) -> int:
+    """How many copies of pageable memory to the GPU it makes: torch waits for each of them."""
+    copies = case.group.work.of_kind("memcpy")
+    return sum(c.count for c in copies if "H2D" in c.name and "pageable" in c.name)
+
+
 def _compiles(case: Case) -> bool:
     """torch.compile could fuse and capture it: a torch program of many operations, one kind of work,
-    nothing that waits inside, and not a graph already."""
+    nothing that waits inside but copies of pageable memory to the GPU, and not a graph already."""
     kinds = {group.work.name for group in case.label.steady}
     return (
         _torch(case)
@@ -164,7 +170,7 @@ def _compiles(case: Case) -> bool:
         and case.operations >= MANY_OPERATIONS
         and case.small
         and len(kinds) == 1
-        and not case.group.work.waits
+        and case.group.work.waits <= _pageable_copies_in(case)
         and not case.graphs
         and not case.of_library
     )
@@ -186,7 +192,8 @@ def _in_fp32(case: Case) -> bool:
     """Most of its kernel time goes into a matrix product of 32-bit floats outside the tensor cores, by its name."""
     kernels = case.group.of_cause("kernel")  # the longest first
     largest = bool(kernels) and 2 * kernels[0].ns >= case.group.ns("kernel", "graph")
-    return largest and bool(_FP32_PRODUCT.search(kernels[0].what))
+    name = kernels[0].what if largest else ""
+    return bool(_FP32_PRODUCT.search(name)) and not _CONVOLUTIONS.search(name)
 
 
 def _updates_parameters(case: Case) -> bool:
@@ -620,6 +627,12 @@ FASTER: tuple[Row, ...] = (
         _elementwise,
         "Fuse the elementwise operations into one kernel",
         "@cupy.fuse()  # above the function that computes them",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        lambda case: _compiles(case) and case.group.work.waits > 0,
+        "Fuse the small operations, or replay them as a CUDA graph, and copy to the GPU outside of that",
+        'f = torch.compile(f, mode="reduce-overhead"); f(x.cuda())',
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),

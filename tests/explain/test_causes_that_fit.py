@@ -247,3 +247,32 @@ def test_a_timer_that_is_shorter_than_timing_costs():
     short = repeat(20, "x", ("host", 9), ("sync", 3), kind="host", issued=2, operations=1)
     kernel = [("kernel", "at::native::add", 1)]
     assert any("range(100)" in fix.code for fix in said(short, issued=kernel).fixes)
+
+
+@pytest.mark.parametrize(("copies", "waits", "fits"), [(1, 1, True), (1, 2, False), (0, 1, False)])
+def test_the_wait_of_a_pageable_copy_does_not_keep_from_compiling(copies, waits, fits):
+    """A step copies its batch and launches 54 small kernels: torch waits for that copy alone."""
+    calls = [p for _ in range(54) for p in (("host", 20), ("api_launch", 5), ("kernel", 3))]
+    issued = [("kernel", "at::native::add", 54), ("memcpy", "copy H2D pageable", copies)]
+    told = said(repeat(8, "x", *calls), issued=issued, waits=waits)
+    assert any("torch.compile" in fix.code for fix in told.fixes) == fits
+
+
+PRODUCTS = {
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8": True,
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(T1::Params)": True,
+    "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64": False,
+    "void implicit_convolve_sgemm<float, float, 1024>": False,
+    "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_NNT": False,
+}
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS)
+def test_products_in_float32_are_known_by_their_names(kernel):
+    drawn = analysis(repeat(8, "x", ("host", 5), piece("kernel", 900, kernel)))
+    ledger = drawn.ledger.assign(
+        what=drawn.ledger["what"].where(drawn.ledger["cause"] != "kernel", kernel)
+    )
+    known = Known(torch="2.11", python="3.12")
+    fixes = answer(diagnose(replace(drawn, ledger=ledger, known=known))).fixes
+    assert any("matmul_precision" in fix.code for fix in fixes) == PRODUCTS[kernel]
