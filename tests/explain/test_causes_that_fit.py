@@ -12,7 +12,7 @@ from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.model import Known
 
-from .drawing import analysis, diagnose, interval, piece, repeat
+from .drawing import analysis, diagnose, facts, interval, piece, repeat
 
 
 def said(*drawn, issued=(), waits=0, late=(), **more):
@@ -276,3 +276,32 @@ def test_products_in_float32_are_known_by_their_names(kernel):
     known = Known(torch="2.11", python="3.12")
     fixes = answer(diagnose(replace(drawn, ledger=ledger, known=known))).fixes
     assert any("matmul_precision" in fix.code for fix in fixes) == PRODUCTS[kernel]
+
+
+LIBRARIES = [
+    ("cupy_add__float32_float32_float32", "cupy", "cupy.fuse"),
+    ("wrapped_add", "jax", "jax.jit"),
+    ("loop_multiply_fusion_3", "jax", ""),
+    ("_ZN6cudapy8__main__5scaleB2v1", "numba", ""),
+    ("void saxpy(int, float*)", "", ""),
+]
+
+
+@pytest.mark.parametrize(("kernel", "library", "code"), LIBRARIES)
+def test_other_libraries_are_known_by_their_kernels(kernel, library, code):
+    """Advice in torch's words is none for them."""
+    calls = [p for _ in range(40) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
+    drawn = issuing(
+        analysis(repeat(20, "x", *calls)), [("kernel", kernel, 20), ("kernel", f"{kernel}_", 20)]
+    )
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": kernel,
+        "kind": "kernel",
+    }
+    table = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    drawn = replace(drawn, kernels=table, known=Known(python="3.12"))
+    assert facts(drawn).library == library
+    codes = [fix.code for fix in answer(diagnose(drawn)).fixes]
+    assert not any("torch" in text for text in codes)
+    assert any(code in text for text in codes) if code else not codes
