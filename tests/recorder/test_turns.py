@@ -170,12 +170,13 @@ def test_both_times_of_one_run(program):
     analysis = load(out)
     (row,) = analysis.baseline.itertuples()
     assert analysis.known.in_turns and row.remark == ""
-    assert min(row.profiled_count, row.baseline_count) > 100
+    assert row.profiled_count >= 30 and row.baseline_count > 10 * row.profiled_count
     assert row.low_ns <= row.profiled_ns - row.baseline_ns <= row.high_ns
     assert row.baseline_ns > 80_000  # its two kernels
     # what was traced is whole
     own = analysis.measured
-    assert len(own) == row.profiled_count and analysis.unaligned.empty
+    in_first_turn = own["start_ns"] < read_trace(out / "trace.cupti").untraced["start_ns"].min()
+    assert (~in_first_turn).sum() == row.profiled_count and analysis.unaligned.empty
     kernel = analysis.parts[analysis.parts["cause"] == "kernel"].groupby("interval")["ns"].sum()
     assert (kernel.loc[own["interval"]] == 80_000).all()
     # of the run as a whole the longest turn stands for all
@@ -206,7 +207,7 @@ timed(3)
 with nsysalign.recording(untraced=True) as run:
     loop(2.6, lambda: timed(1))
 row, = run.analysis.baseline.itertuples()
-print(row.profiled_count > 100, row.baseline_count > 100)
+print(row.profiled_count >= 30, row.baseline_count > 100)
 """
     (program.folder / "script.py").write_text(text)
     ran = program.python("script.py")
