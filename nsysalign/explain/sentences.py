@@ -728,8 +728,10 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
     names, counts = {}, {group.work.operations for group in groups}
-    for group in groups:
-        name = group.work.name
+    words = [group.work.name.split(", ") for group in groups]
+    shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
+    for group, words_of_group in zip(groups, words, strict=True):
+        name = ", ".join(word for word in words_of_group if word not in shared)
         if not name or "operation" in name or len(counts) == len(groups) > 1:
             name = _work(group)
         elif _BYTES.fullmatch(name):

@@ -72,7 +72,8 @@ LONGEST_SWEEP = 64
 _AT_ONCE = 1 << 20
 #: The grids of a label's kernels are read if their time varies by at least this share.
 _VARIED = 0.05
-#: The name of a kind of work holds at most this many letters of a kernel's name.
+#: What the name of a kind of work says where it copies nothing; letters of a kernel's name in it, at most.
+_NO_COPIES = "no copies"
 _LONGEST = 32
 #: Two lines of a ledger differ in at least one of these columns.
 _KEY = ["group", "cause", "what", "why", "direction", "memory", "stream"]
@@ -792,11 +793,14 @@ def _told_apart(
     """
     short = {name: middle(short_name(name), _LONGEST) for name in main}
     short = told_apart(short, _LONGEST)
+    # what a reader knows of his program first: its graphs, and how much it launches
     words_of = {
-        "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
-        "count": [plural(n, "operation") for n in count.tolist()],
+        "launched": [
+            f"graph {n}" if n else plural(operations, "operation")
+            for n, operations in zip(graph.tolist(), count.tolist(), strict=True)
+        ],
+        "size": [bytes_text(n) if n else _NO_COPIES for n in size.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
-        "graph": [f"graph {n}" if n else "" for n in graph.tolist()],
         "main": [
             f"{short[name]} and {count - 1} more" if count > 1 else short[name]
             for name, count in zip(main, main_counts, strict=True)
@@ -808,9 +812,15 @@ def _told_apart(
         for chosen in combinations(columns, number):
             names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
             if len(set(names)) == len(names) and all(names):
-                return names
+                return _without_no_copies(names)
     # all words together do not tell the kinds apart
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _without_no_copies(names: list[str]) -> list[str]:
+    """Return these names without their words that nothing is copied, where they differ all the same."""
+    shorter = [name.removesuffix(f", {_NO_COPIES}") for name in names]
+    return shorter if len(set(shorter)) == len(names) else names
 
 
 def _numbered(graph: np.ndarray, interval: np.ndarray) -> np.ndarray:

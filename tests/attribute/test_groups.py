@@ -8,7 +8,7 @@ import pytest
 from cases import drawing
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split.groups import Measured, grouped, paces
+from nsysalign.split.groups import Measured, _told_apart, grouped, paces
 
 
 def measured(
@@ -405,3 +405,20 @@ def test_one_after_the_other_does_not_overlap(tmp_path):
 def test_few_that_are_far_from_alike_are_listed():
     """Three rows instead of a median that is none of them."""
     assert rows(measured([50, 52, 900, 20_000])) == [([0, 1], ""), ([2], ""), ([3], "")]
+
+
+def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
+    def named(*columns):
+        size, count, blocks, graph = np.array(columns).T
+        return _told_apart(size, count, blocks, graph, [""] * len(count), [1] * len(count))
+
+    # eager, its graph, and the same of another size: one of them copies 64 bytes as well
+    kinds = [(64, 536, 9, 0), (0, 1, 0, 2), (0, 520, 9, 0), (0, 1, 0, 1)]
+    assert named(*kinds) == ["536 operations", "graph 2", "520 operations", "graph 1"]
+    # as much launched, one of them copies
+    assert named((0, 3, 0, 0), (64, 3, 0, 0), (0, 5, 0, 0)) == [
+        "3 operations",
+        "3 operations, 64 B",
+        "5 operations",
+    ]
+    assert named((0, 3, 64, 0), (0, 3, 128, 0)) == ["64 blocks", "128 blocks"]
