@@ -27,8 +27,8 @@ from nsysalign.place.streams import on_streams, streams_of
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:
-    """Return everything that was measured, on the trace's clock: `windows`, and what could not be placed, with the
-    reason, in `unaligned`.
+    """Return everything that was measured, on the trace's clock: `windows` has a row for each measured interval (a pair
+    of events, a host timer, an NVTX range), and `unaligned` what could not be placed, with the reason.
 
     log: what the probe wrote in the program; None if there is no log.  Then the windows are those of NVTX ranges
         and of the compared pairs that the trace itself shows

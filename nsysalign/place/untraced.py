@@ -35,7 +35,7 @@ class SetApart(NamedTuple):
 
 
 def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
-    """Return the log in two parts: what the recorder saw, and what ran while it was not in the process; None if it
+    """Return the log in two parts: what the recorder (nsys) saw, and what ran while it was not in the process; None if it
     was there all the time.
 
     What ran partly in one and partly in the other is in neither part; `left_out` counts such pairs of the program.
@@ -97,25 +97,28 @@ def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
 
 
 def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return, for each stretch of time of a process: TRACED if the recorder saw all of it, UNTRACED if the
-    recorder was not in the process all the time, SWITCHED if neither.
+    """Return, for each stretch of time of a process: TRACED if the recorder saw all of it, UNTRACED if it lies in a
+    time in which the recorder was not in the process, SWITCHED if neither.
 
     pid, start, end: per stretch, its process, and when it begins and ends (ns)
+
+    untraced from 100 to 200 ns; stretches 0 to 90, 120 to 180, 150 to 250:      TRACED, UNTRACED, SWITCHED
     """
     out = np.full(len(start), TRACED)
     never = np.iinfo(np.int64).max
     pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
     for process in np.unique(pid_of_row).tolist():
-        rows = trace.untraced[pid_of_row == process]
-        # a last row that begins never, for stretches behind all others
-        begins = np.append(rows["start_ns"].to_numpy(np.int64), never)
-        ends = np.append(rows["end_ns"].to_numpy(np.int64), 0)
-        is_plain = np.append(rows["plain"].to_numpy(np.int64) > 0, False)
+        # the untraced times of the process, and a last one that begins never, for stretches behind all others
+        untraced = trace.untraced[pid_of_row == process]
+        untraced_start = np.append(untraced["start_ns"].to_numpy(np.int64), never)
+        untraced_end = np.append(untraced["end_ns"].to_numpy(np.int64), 0)
+        is_plain = np.append(untraced["plain"].to_numpy(np.int64) > 0, False)
         stretches = np.flatnonzero(pid == process)
-        first, last = start[stretches], end[stretches]
-        row = np.searchsorted(ends[:-1], first, side="right")  # the first that ends behind it
-        inside = (begins[row] <= first) & (last <= ends[row]) & is_plain[row]
-        touched = begins[row] < last
+        begin, over = start[stretches], end[stretches]
+        # the first untraced time that ends after the stretch begins: no other can hold it
+        row = np.searchsorted(untraced_end[:-1], begin, side="right")
+        inside = (untraced_start[row] <= begin) & (over <= untraced_end[row]) & is_plain[row]
+        touched = untraced_start[row] < over
         out[stretches] = np.select([inside, touched], [UNTRACED, SWITCHED], TRACED)
     return out
 
