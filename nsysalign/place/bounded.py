@@ -61,8 +61,8 @@ class Bounded:
 def bound(
     trace: Trace, matched: Matched, streams: Streams, *, on_clock: bool, logged: bool
 ) -> Bounded:
-    """Return between which times each record must have executed, which pairs of records can be placed, and why the
-    others cannot.
+    """Return between which times each record (a call of `event.record()`) must have executed on the GPU, which pairs of
+    records can be placed on the trace's clock, and why the others cannot.
 
     on_clock: whether an event clock places records
     logged: whether there is a log.  Without one, the order that CUDA keeps between the legacy default stream
@@ -89,7 +89,8 @@ def bound(
 def _bounds(
     records: pd.DataFrame, around: pd.DataFrame, known_done: np.ndarray, *, on_clock: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (earliest, latest) possible time of each record, in ns; 0 and FAR for a record without a call.
+    """Return the (earliest, latest) time at which each record (call of `event.record()`) can have executed on the GPU, in ns;
+    0 and FAR for a record without a call.
 
     around: per record, its `neighbours`
     known_done: per record, when the host knew that it was done (ns)
@@ -150,8 +151,9 @@ def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 def of_starts(
     lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (earliest, latest) possible start of each pair in ns, by the bounds of both its records: the start lies
-    within the start record's bounds, and also `elapsed_ns` before a time within the end record's bounds.
+    """Return (earliest, latest) possible start in ns of each pair (two records that the program compared by elapsed_time),
+    by the bounds of both records: the start lies within the start record's bounds, and also `elapsed_ns` before a time
+    within the end record's bounds.
 
     lower, upper: per record, its bounds in ns
     pairs: columns start and end (positions of records) and elapsed_ns
@@ -182,10 +184,10 @@ def _usual_slack(elapsed_ns: np.ndarray) -> np.ndarray:
 
 
 def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Return, for each record, when the host knew that it was done (ns); FAR if it never knew.  That is the end
-    of the first successful wait for the device, for the record's stream or for its event that began after
-    the record's call had returned.  A query of the event counts as a wait; once the event is recorded
-    again, waits for it no longer count.
+    """Return, for each record of an event, when the host knew that the GPU had executed it (ns); FAR if it never knew.
+    That is the end of the first successful wait for the device, for the record's stream or for its event that began
+    after the record's call had returned.  A query of the event counts as a wait; once the event is recorded again,
+    waits for it no longer count.
 
     host   [record]   [wait for another stream]   [wait for the record's event]
                                                                               ^ known to be done
@@ -262,7 +264,8 @@ def _first_waits(
 def neighbours(
     trace: Trace, per_lane: dict[int, LaneOperations], records: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per record that says what was issued to its lane before and after it:
+    """Return a row per record (call of `event.record()`) that says which operations were issued to its lane (its stream)
+    before and after it:
 
     previous_end_ns       of the operations issued before, the latest end (0: there are none)
     previous_kind         the kind of the operation that ends then (-1: none)
@@ -302,7 +305,7 @@ def neighbours(
 def _issued_around(
     ops: LaneOperations, kind: np.ndarray, record_call_start: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return, for records of one lane, what was issued to the lane before and after each: all columns of
+    """Return, for records of one lane (stream), which operations were issued to it before and after each: all columns of
     `neighbours` but the safe ones, an array per name.
 
     calls            [A]   [B]   [record R]   [C]
@@ -335,8 +338,9 @@ def _issued_around(
 def _safely_around(
     times: LaneTimes, record_call_start: np.ndarray, record_call_end: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return, for records of one lane, the safe columns of `neighbours`, an array per name: those by operations whose
-    order with the record is certain, because their calls do not overlap the record's call.
+    """Return, for records of one lane (stream), when at the latest all work before each has ended, and when the first work
+    after it starts (ns); the safe columns of `neighbours`, an array per name.  Only operations count whose order with the
+    record is certain, because their calls do not overlap the record's call.
 
     calls   [op A]  [op B   ]
                        [record R]  [op C]      A is safely before R, C safely after it; B is neither

@@ -120,8 +120,9 @@ class _Distances(Columns):
 
 
 def event_clock(log: EventLog) -> EventClock | None:
-    """Return when each record of a log took place on the event clock of its process, by the distances that
-    `elapsed_time` gave; None if the log has no references or records.
+    """Return when each record of a log took place on the event clock of its process (time as `elapsed_time` counts it), by
+    the distances that `elapsed_time` gave between records and references (events of nsysalign's own); None if the log
+    has no references or records.
 
     Records that distances connect with each other, but with no reference, are on no event clock: a
     distance between two records alone does not tell where either lies.
@@ -204,9 +205,9 @@ class _Nodes:
 
 
 def _distances(log: EventLog) -> _Distances:
-    """Return every distance between two events that the log states: between references, from references
-    to records, and between the records of compared pairs.  Distances that are not known (a failed
-    call, a record that the log does not have) are left out.
+    """Return every distance (by `elapsed_time`, in ms) between two events that the log states: between references, from
+    references to records, and between the records of compared pairs.  Distances that are not known (a failed call, a
+    record that the log does not have) are left out.
     """
     nodes = _Nodes(log)
     references = log.references
@@ -297,8 +298,9 @@ _Joints = dict[tuple[int, int], tuple[float, float]]
 def _joints(
     start: np.ndarray, end: np.ndarray, distance: np.ndarray, rounding: np.ndarray
 ) -> _Joints:
-    """Return how far apart the origins of frames are: for each pair of frames that edges connect, the (least, greatest)
-    distance in ns with which every edge agrees.  An edge that contradicts those before it is left out.
+    """Return how far apart the origins of frames are (groups of events whose distances are known exactly): for each pair of
+    frames that edges connect, the (least, greatest) distance in ns with which every edge agrees.  An edge that
+    contradicts those before it is left out.
 
     start, end: per edge, the frames that it connects
     distance: per edge, how many ns the origin of `end` lies behind the origin of `start`
@@ -322,7 +324,8 @@ def _joints(
 
 
 def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Join frames to lines, and return (origin, line, error), each an array with a value per frame.
+    """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
+    they are.  Returns (origin, line, error), each an array with a value per frame.
 
     origin: the time of its origin on the event clock of its line, in ns: that of the line's lowest frame is 0
     line: the number of its line, which is that of the line's lowest frame
@@ -400,8 +403,8 @@ def fit_line(
     frames: np.ndarray,
     origin_error_ns: np.ndarray,
 ) -> Line:
-    """Return how one event clock converts to the trace's clock, fitted by least squares to what surrounds its
-    records.
+    """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
+    to the operations that surround its records.
 
     s: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
@@ -656,9 +659,10 @@ class ClockPlaces:
 def place_records(
     clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
-    """Return where the event clocks place each record on the trace's clock.
+    """Return where the event clocks place each record on the trace's clock, and how uncertain that is (ns).
 
-    clock: the event clocks of the log's records; None if the log has no references
+    clock: the event clocks of the log's records: when each took place by `elapsed_time`; None if the log has no
+        references
     s: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
     tracing: whether CUPTI traced events (`placed.event_tracing`)

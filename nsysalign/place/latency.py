@@ -142,7 +142,8 @@ class LatencyModel:
         return np.where(s.waits, float(FAR), bar)
 
     def observe(self, s: Surroundings) -> Observations:
-        """Return what the surroundings of records say about their places: up to three observations of each record.
+        """Return what the surroundings of records (calls of `event.record()`) say about where they lie on the trace's clock:
+        up to three observations of each record.
 
         by what came before  of every record: it lies a latency behind the start of its own call (class IDLE), or
                              a latency behind the end of the operation before it (BUSY), whichever is later
@@ -325,8 +326,8 @@ def _covariance(deviation: Mapping[str, float]) -> np.ndarray:
 
 
 def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
-    """Return (likeliest start, error bar) of each compared pair, in ns.  The start follows from the start record's
-    place, and also from the end record's: it lies `elapsed_ns` before that.
+    """Return (likeliest start, error bar) of each pair of records that the program compared, in ns.  The start follows from
+    the start record's place, and also from the end record's: it lies `elapsed_ns` before that.
 
     pairs: with columns start and end (positions of records) and elapsed_ns
     likely: where the records are likely

@@ -212,8 +212,8 @@ class _Thread:
 def match_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
-    """Find the call of each record of the log in the trace, and the clock of each process.  Returns (call, thread,
-    clocks, notes).
+    """Find the call in the trace of each record of the log (a Python call of `event.record()`), and the clock of each
+    process.  Returns (call, thread, clocks, notes).
 
     call: per record of the log, the position of its call in the trace; -1: not found
     thread: per record of the log, its globalTid; -1: not known

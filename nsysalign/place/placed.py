@@ -55,8 +55,8 @@ def place(
     trace: Trace, log: EventLog, matched: Matched, streams: Streams, bounded: Bounded,
     clock: EventClock | None,
 ) -> Placed:  # fmt: skip
-    """Return where all records lie on the trace's clock, and a window for each pair of the log, from its start record
-    to its end record.
+    """Return where all records (calls of `event.record()`) lie on the trace's clock, and a window for each pair of records
+    that the program compared: a measured interval, from its start record to its end record.
 
     matched, streams, bounded: what the stages before this one found
     clock: the event clocks of the log; None if it has no references
@@ -102,8 +102,9 @@ def event_tracing(trace: Trace) -> str:
 
 
 def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
-    """Decide which pairs are placed by the event clock.  Returns (on_clock, notes): a bool per row of bounded.pairs,
-    and a note on the pairs of the program of which the event clock and the neighbours contradict each other.
+    """Decide which pairs of records are placed on the trace by the event clock, and not by the operations around them.
+    Returns (on_clock, notes): a bool per row of bounded.pairs, and a note on the pairs of the program of which the two
+    contradict each other.
 
     places: where the event clock places each record, with its error
 
@@ -205,8 +206,9 @@ def _event_windows(
 def _places_of_pairs(
     pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray
 ) -> _EventPlaces:
-    """Return where the window of each pair begins, with its error bar, its limits and what placed it: the event
-    clock, or else CUPTI's time stamp of its start, or else that of its end, or else the neighbours.
+    """Return where the window (measured interval) of each pair of records begins on the trace's clock, with its error bar,
+    its limits and what placed it: the event clock, or else CUPTI's time stamp of its start, or else that of its end, or
+    else the operations around its records.
 
     pairs: the pairs, with positions of their records in start and end
     evidence: what is known about the place of each record
@@ -298,8 +300,8 @@ def _limits_on_clock(
 
 
 def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
-    """Return the columns of `frames.WINDOWS` that say which process and threads recorded each pair, when, and
-    on which lanes.
+    """Return, for each pair of records, which process and threads made them, when (ns), and on which lanes (streams): the
+    columns of `frames.WINDOWS` about that, by name.
 
     start, end: per pair, the positions of its records in `records`
     """

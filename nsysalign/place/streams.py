@@ -161,7 +161,7 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 
 
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
-    """Return lane -> its operations; for each of the given lanes together with the operations of all lanes
+    """Return lane (stream) -> its operations; for each of the given lanes together with the operations of all lanes
     that CUDA orders it with implicitly.  The legacy default stream waits for all work that was issued
     to blocking streams before, and blocking streams wait for its work.
 
@@ -221,8 +221,8 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
 def _lane_of_log(
     streams: Streams, records: pd.DataFrame, waits: pd.DataFrame, settled: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """Return the lane of each record by what the log says about its stream (-1 if it may be several or
-    none), and notes.
+    """Return the lane (the number of a stream of the trace) of each record by what the log says about its stream (-1 if it
+    may be several or none), and notes on streams that could not be told apart.
 
     records: `Matched.records`
     waits: `Matched.waits` with the column lane
@@ -374,7 +374,7 @@ def _last_issued(
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """Return, for each record, the lane of the operations that its thread issued just before and just after
+    """Return, for each record, the lane (stream) of the operations that its thread issued just before and just after
     it, if both are on one lane; -1 otherwise.  This is an inference and is reported as one.
 
     thread   [launch on lane 3] [record] [launch on lane 3] [record] [launch on lane 5]      lanes 3 and -1

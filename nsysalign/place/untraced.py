@@ -44,6 +44,8 @@ def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
         return None
     pid_of_process = np.array([header.get("pid", -1) for header in log.headers], np.int64)
 
+    # each is TRACED, UNTRACED or SWITCHED (partly in one, partly in the other) by when it ran
+
     def when(rows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """Return TRACED, UNTRACED or SWITCHED for each row of the log (`when_of`).
 

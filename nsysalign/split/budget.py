@@ -165,8 +165,8 @@ def _pieces_of(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
 def split_trace(
     trace: Trace, alignment: Alignment, latency: np.ndarray | None = None
 ) -> SplitTrace:
-    """Return the trace with every window of the alignment split by cause (the rules are in docs/design.md): how long it
-    spent on kernels, copies, launches, waiting, and so on, and what these were.
+    """Return the trace with every window (measured interval) of the alignment split by cause: how long it spent on kernels,
+    copies, launches, waiting, and so on, and what these were.  The rules are in docs/design.md.
 
     latency: the usual launch latencies (int64 ns, by the code of a kind of operation) where they were measured on
              more than this trace; None measures them in this trace (`launch_latency`)
@@ -323,7 +323,9 @@ class RunningSums:
     ) -> None:
         """windows: the numbers of the windows on the lane
         starts, ends: by place, the times (ns) of all windows; only those of `windows` are read
-        totals: by place, ns of each cause, int64 (all windows, causes); what is found is added to these
+        totals: by place, ns of each cause, int64 (all windows, causes); the sums are added to these
+
+        A place is where the windows lie: as measured, or moved to one end of their error bars.
         """
         self._readings = list[_Reading]()
         for start, end, total in zip(starts, ends, totals, strict=True):
@@ -414,8 +416,9 @@ class _SpansByStart:
 
 
 def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray:
-    """Return, for each window of one lane, when (ns) its tail begins: its end, after the last operation that was issued
-    before the window's end record.  What the lane does before its tail is the same for all windows.
+    """Return, for each window (measured interval) of one lane (stream), when (ns) its tail begins: its last part, after the
+    last operation that was issued before the window's end record.  What the lane does before the tail is explained once
+    for all windows.  A block is a stretch in which the lane executes something.
 
     The tail begins at the end of the last block up to which all were issued before the window's
     end record.  A window has no tail (its own end is returned) where the first block behind the
@@ -542,7 +545,7 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
 
 
 def _work_issued_inside(split: SplitTrace, lane: int) -> pd.DataFrame:
-    """Return how long one lane executed work that was issued inside intervals on other lanes.
+    """Return how long (ns) one lane (stream) executed work that was issued inside intervals on other lanes.
 
     lane: the number of a stream's lane
 
@@ -710,7 +713,7 @@ def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
 
 
 def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
-    """Return, per window, the flags of its interval: words about how far its time can be trusted.  They say whether the
+    """Return, per window, its flags: words about how far its time can be trusted.  They say whether the
     profiler disturbed it, whether other streams worked while its own was idle (for more than half of the idle time, or
     for more than a hundredth), what was remarked when it was placed, and of a host timer whether it waits for the GPU.
 

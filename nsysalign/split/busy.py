@@ -64,8 +64,8 @@ class Blocks(NamedTuple):
 
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
-    """Lay several rows of blocks on top of each other, and return (the blocks that are seen from above, the number of each
-    block's layer): where layers overlap, the first one counts.
+    """Lay several rows of blocks (stretches of time) on top of each other, and return (the blocks that are seen from above,
+    the number of each block's layer): where layers overlap, the first one counts.
 
     layers: at least one; each is sorted by time and disjoint, and so is the result
 

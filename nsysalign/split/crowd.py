@@ -66,7 +66,7 @@ def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
 
 
 def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray:
-    """Return, per window, the sum of the durations (ns) of its stream's operations that began in it.
+    """Return, per window (measured interval), the sum of the durations (ns) of its stream's operations that began in it.
 
     rows: the windows that are asked for; all others get 0
     """

@@ -234,8 +234,8 @@ class Details:
         return rows, key
 
     def _texts_of(self, pieces: Pieces) -> np.ndarray:
-        """Return, per piece, the number of the text that a row of `details` says about it (an index of `_Texts.texts`);
-        _NO_ROW if the piece is no such row.
+        """Return, per piece (a stretch of time with one cause), the number of the text by which it goes in the table of
+        details, an index of `_Texts.texts`; _NO_ROW if it is not in that table.
 
         Calls, ranges and the profiler's work go by their names, copies by what they copy, waiting by the
         operation that was waited for.  Unknown time has no text, but a row.
@@ -287,8 +287,8 @@ class Details:
         self._add(_added_up(window[rows], self._moving_keys(moving), bytes=size, moving_ns=took_ns))
 
     def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
-        """Add, to the window of each span, the bytes moved by copies and memsets that touch the span, and how long (ns)
-        they took.
+        """Add, to the window of each span (stretch of its time), the bytes moved by copies and memsets that touch the span,
+        and how long (ns) they took.
 
         operation: positions, sorted by start; operations that move nothing are left out
         spans: stretches of windows
@@ -346,7 +346,8 @@ class Details:
         self._sums.append(self._of_few_streams(sums))
 
     def _of_few_streams(self, sums: _Sums) -> _Sums:
-        """Return the sums, in which at most MOST_STREAMS of each window name a stream that is waited for.
+        """Return the sums (how long each window waited for what on which stream, and so on), in which at most MOST_STREAMS
+        of each window name a stream.
 
         The longest ones of a window keep their streams; the others are added up without a stream.
         Otherwise hundreds of streams that wait for each other would have as many sums as there are

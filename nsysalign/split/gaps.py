@@ -76,7 +76,8 @@ class Windows(Columns):
 
     @classmethod
     def measured(cls, alignment: Alignment) -> Windows:
-        """Return all windows of an alignment where they were placed, as arrays with a value per window.
+        """Return all windows (measured intervals) of an alignment where they were placed, as arrays with a value per window:
+        when each begins and ends, on which lane (stream), and which call and record close it.
 
         Only a window of kind event is closed by a record; the work of a range ends with its own
         last operation.
@@ -305,8 +306,8 @@ class Explainer:
         return pageable
 
     def _waits_of(self, waits: pd.DataFrame) -> tuple[np.ndarray, _Behind]:
-        """Return what the waits of one lane wait for: (when each wait was issued (ns), behind what it puts the lane).
-        Both are sorted by the time of issue.
+        """Return what the waits (cudaStreamWaitEvent) of one lane (stream) wait for: (when each wait was issued (ns), behind
+        which work it puts the lane, and until when).  Both are sorted by the time of issue.
 
         waits: rows of `alignment.wait_calls` with a known record
 
@@ -329,8 +330,8 @@ class Explainer:
         return issue[order], behind
 
     def _ended_before(self, records: np.ndarray) -> np.ndarray:
-        """Return, per record, the operation right behind which it lies on its own stream: of those that were issued
-        before the record, the one that ends last.
+        """Return, per record of an event, the operation right behind which it lies on its own stream: of those that were
+        issued before the record, the one that ends last.
 
         This is what a wait for the record waits for; -1 where the record lies later than
         _RIGHT_BEHIND_NS after the operation, so that something else held it up.
@@ -356,7 +357,8 @@ class Explainer:
         return operation
 
     def explain(self, gaps: Gaps) -> list[Pieces]:
-        """Return why a stream was idle: pieces, each with a cause, that tile every gap exactly, in no order.
+        """Return why streams were idle in these gaps: pieces of time, each with a cause, that tile every gap exactly, in no
+        order.
 
         P is the operation before a gap, N the one after it, or the record that ends the window.  The rules follow each
         other.  Each gives what lies before a certain time, and has no piece yet, to one cause:
@@ -385,8 +387,9 @@ class Explainer:
         return tiling.pieces + self._contended(gaps, tiling.since, in_graph)  # rule 7
 
     def _give_call(self, tiling: _Tiling, behind: _Behind, next_kind: np.ndarray) -> None:
-        """Explain the time inside the call that issues N: it is launching (rule 9), or if N is a copy of pageable
-        memory, staging (rule 5); but while N's stream waits for other work, such a copy stages nothing (rule 6).
+        """Explain the time inside the call that issues N, the operation after a gap: it is launching (rule 9), or if N is a
+        copy of pageable memory, staging (rule 5); but while N's stream waits for other work, such a copy stages nothing
+        (rule 6).  Each gap's time up to the end of that call becomes a piece.
 
         behind:    per gap, behind which other work N is ordered
         next_kind: per gap, the code of N's kind
@@ -637,8 +640,8 @@ def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Piece
 
 
 def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gaps:
-    """Return what the rules have to know of each idle stretch of one lane: P, the operation before it; N, what comes
-    after it; and the call that issues N.
+    """Return what the rules have to know of each idle stretch of one lane (stream): P, the operation before it; N, what
+    comes after it; and the call that issues N.
 
     idle: the stretches, each inside one window
 
@@ -783,7 +786,7 @@ def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
 
 
 def launch_latency(trace: Trace) -> np.ndarray:
-    """Return, by the code of a kind of operation, the median launch latency: int64 ns.
+    """Return, by the code of a kind of operation (kernel, copy, ...), the median launch latency in this trace: int64 ns.
 
     call     [ launch )
     device             |--- latency ---[ operation )      idle since the call began

@@ -59,8 +59,8 @@ NO_WORK = "no-gpu-work"
 
 
 def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Return what the time of host timers went into: pieces, each with a cause, that tile these spans of windows exactly,
-    sorted by window and time.
+    """Return what the time of host timers (windows between two readings of a host clock) went into: pieces of time, each
+    with a cause, that tile these spans of windows exactly, sorted by window and time.
 
     Each span is tiled by what its thread did.  Of the pieces in calls, those of calls that wait are then split by what
     they wait for, launches are told from launches that a full queue blocked, and all others have the cause `api`.
@@ -137,7 +137,7 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
 
 
 def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
-    """Return the pieces with the cause of a launch: `queued` if a full queue blocked it, and
+    """Return these pieces of time in launch calls with their cause: `queued` if a full queue blocked the call, and
     `api_launch` otherwise.
 
     pieces: stretches of launch calls; `ref` is the call, `lane` the lane that it launches to
@@ -314,7 +314,7 @@ class _Waits:
         return _Executions.joined(parts)
 
     def _waiting_for_lanes(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each lane with the positions of the pieces whose calls wait for it.
+        """Yield each lane (stream) with the positions of the pieces whose calls wait for it.
 
         A stream synchronisation and a copy wait for their stream; a copy waits also for the streams
         that the order of the legacy default stream puts before it.  Any other call waits for all
@@ -477,8 +477,9 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return two bool arrays with a value per host timer: whether it is synchronised-before, and whether it is
-    synchronised-after (see `synchronisation_flags`).
+    """Return two bool arrays with a value per host timer: whether its thread waited for the GPU before the window after the
+    last work that it had issued (synchronised-before), and whether it did inside the window (synchronised-after; see
+    `synchronisation_flags`).
 
     timers: rows of `alignment.windows`
     """

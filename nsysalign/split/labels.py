@@ -75,8 +75,8 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return (a unique name, a label) for each window.  Repetitions of the same timing share a label: `step#0` and
-    `step#1` have the label `step`.
+    """Return (a unique name, a label) for each window (measured interval).  Repetitions of the same timing share a label:
+    `step#0` and `step#1` have the label `step`.
 
     A label is the text of the region without the number of its repetition.  Without a region it is
     made of the sites: `bench.py:14-17` for a pair that was recorded in lines 14 and 17.  If the same
@@ -125,7 +125,10 @@ def _unique_names(regions: list[str], labels: list[str]) -> list[str]:
 
 
 def _labels(windows: pd.DataFrame) -> list[str]:
-    """Return the label of each window, from its region or its sites (see `name_intervals`)."""
+    """Return the label of each window, from its region, or else from its sites (where the source records it): `step` for the
+    region `step#3`, `bench.py:14-17` for records in lines 14 and 17, or `train.py:9 (timer.py:3-5)` where a Timer class
+    is called from several places.
+    """
     short = _short_sites(windows)
     # walked through twice, as a tuple for each window would take much memory
     columns = [windows[name].tolist() for name in ("region", "site", "end_site", "callers", "kind")]

@@ -101,7 +101,7 @@ class StreamOrder:
     def _is_behind(
         self, lane: int, close_ns: np.ndarray, other_lane: int, horizon: np.ndarray
     ) -> np.ndarray:
-        """Return, per end record, whether all work that was issued to another lane before the record's call
+        """Return, per end record, whether all work that was issued to another lane (stream) before the record's call
         ends before the record.  True also where that may be so: the record's lane waits for something unknown.
 
         lane:       the lane of the end records

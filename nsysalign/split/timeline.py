@@ -137,7 +137,7 @@ def everything(trace: Trace) -> pd.DataFrame:
 
 
 def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
-    """Return `frames.TIMELINE` of the rows of one table (such as all operations) in all pictures.
+    """Return `frames.TIMELINE`, what a page draws of one table (such as all operations) in its pictures, a row per bar.
 
     A picture draws the longest rows, of equally long ones the first.  Rows that do not fit become
     blocks, or are counted.
