@@ -37,16 +37,19 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     logged = not known.untold
     clock = event_clock(known)
     streams = streams_of(trace)
+    # the pairs of the log: find its lines in the trace, then their streams, bounds and places
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()
     placed = place(trace, known, matched, streams, bounded, clock)
+    # what the log timed on the host's clock
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
     lanes = streams.lanes
     stream_sets: Mapping[int, np.ndarray] = {}
     if not logged:
+        # what the trace itself measured
         of_ranges = nvtx_windows(trace, streams.operation_lane, lanes)
         lanes, stream_sets = of_ranges.lanes, of_ranges.stream_sets
         pairs, notes_on_pairs = windows_of_pairs(trace, matched.records, bounded, placed)

@@ -38,24 +38,27 @@ def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
     """Return the log in two parts: what the recorder (nsys) saw, and what ran while it was not in the process; None if it
     was there all the time.
 
-    What ran partly in one and partly in the other is in neither part; `left_out` counts such pairs of the program.
+    A record, wait, pair of events or host timer belongs to a part by when it ran.  What ran partly in one and partly in the
+    other is in neither; `left_out` counts such pairs of the program.
     """
     if log is None or trace.untraced.empty:
         return None
     pid_of_process = np.array([header.get("pid", -1) for header in log.headers], np.int64)
 
-    # each is TRACED, UNTRACED or SWITCHED (partly in one, partly in the other) by when it ran
-
     def when(rows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Return TRACED, UNTRACED or SWITCHED for each row of the log (`when_of`).
+        """Return TRACED, UNTRACED, or SWITCHED (partly this, partly that) for each row of the log (`when_of`).
 
         start, end: per row, when it began and ended (CLOCK_MONOTONIC, ns)
         """
         return when_of(trace, pid_of_process[rows["process"].to_numpy()], start, end)
 
-    records = when(log.records, log.records["t0_ns"].to_numpy(), log.records["t1_ns"].to_numpy())
-    waits = when(log.waits, log.waits["t0_ns"].to_numpy(), log.waits["t1_ns"].to_numpy())
-    hosts = when(log.hosts, log.hosts["t0_ns"].to_numpy(), log.hosts["t1_ns"].to_numpy())
+    def when_called(rows: pd.DataFrame) -> np.ndarray:
+        """Return the same for rows of calls, which the log has with their times."""
+        return when(rows, rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy())
+
+    records = when_called(log.records)
+    waits = when_called(log.waits)
+    hosts = when_called(log.hosts)
     pairs = when(log.elapsed, *_spans(log))
     timer_rows = timed(log)
     begin = timer_rows["order"].to_numpy(np.int64)

@@ -155,18 +155,14 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
     for view in views:
         rows = _rows_in(view, table, latest_end)
         if len(rows) > view.room:
-            # a slice takes no memory
-            is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
-            position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
-            row_start, row_end = start[position], end[position]
-            fits = _longest(row_end - row_start, view.room)
+            times = _times_of(rows, start, end, view.room)
             if view.merge:
-                of_view = _Rows(row_start, row_end, fits)
-                merged, rows = _merged(trace, noun, table, view, rows, of_view)
+                merged, rows = _merged(trace, noun, table, view, rows, times)
                 blocks.append(merged)
             else:
-                counts.append((view, _counted((row_end - row_start)[~fits])))
-                rows = rows[fits]
+                lengths = times.end - times.start
+                counts.append((view, _counted(lengths[~times.fits])))
+                rows = rows[times.fits]
         rows_of_view.append(rows)
     if counts:
         blocks.append(_omitted(noun, counts))
@@ -180,6 +176,19 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
         **_described(trace, noun, table, drawn),
     )
     return pd.concat([*blocks, drawn_rows], ignore_index=True)
+
+
+def _times_of(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> _Rows:
+    """Return when these rows of a table begin and end, and which of them fit into a picture.
+
+    rows:       positions, rising; more than `room`
+    start, end: per row of the table (ns)
+    """
+    # a slice takes no memory
+    is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
+    position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
+    row_start, row_end = start[position], end[position]
+    return _Rows(row_start, row_end, _longest(row_end - row_start, room))
 
 
 def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.ndarray:
