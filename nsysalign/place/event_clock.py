@@ -266,11 +266,12 @@ def hanging_together(
 def _below_lowest(
     count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (the new root of each node, how many ns the node lies behind it), where each node that edges connect to
-    lower ones is put below the lowest of these, and so below the root of that.  A node without such edges is its own
-    root.
+    """Put each node that edges connect to lower ones below the lowest of these (its parent), and so below the root of that.
+    Returns (the root of each node, how many ns the node lies behind its root); a node without such edges is its own root.
 
     count, start, end, ns: nodes and edges, as in `hanging_together`
+
+    edges 1 -> 2 of 5 ns and 2 -> 3 of 4 ns: 3 goes below 2 and 2 below 1; roots 0, 1, 1, 1; behind them 0, 0, 5, 9 ns
     """
     low = np.minimum(start, end)
     high = np.maximum(start, end)
@@ -609,9 +610,9 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Return what is assumed of a line before anything is observed: the precision (inverse covariance) of its unknowns,
-    a square matrix over the offsets at the knots (ns), then the shifts of the frames (ns).  A combination of unknowns
-    `row @ unknowns` that is assumed to be 0 ± error adds `outer(row, row) / error**2`.
+    """Return what is assumed of a line (how an event clock converts to the trace's clock) before anything is observed: the
+    precision (inverse covariance) of its unknowns, a square matrix over the offsets at the knots (ns), then the shifts of
+    the frames (ns).  A combination `row @ unknowns` that is assumed to be 0 ± error adds `outer(row, row) / error**2`.
 
     knots: ns on the event clock, evenly spaced
     frames: the frames that have a shift, sorted; may be none

@@ -104,6 +104,7 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     readings = _on_trace(readings, "t_ns", matched_processes)
     readers = readings["thread"].unique()
     timers, unpaired = _timers(log, readings)
+    # everything that may become a window, in trace time; whether it holds CUDA work, and why it cannot be one
     candidates = _on_trace(_candidates(log, timers), "t0_ns", matched_processes)
     ends = candidates["start"] + candidates["lasted_ns"]
     with_work = _with_work(trace, readers, candidates["thread"], candidates["start"], ends)

@@ -143,7 +143,8 @@ class LatencyModel:
 
     def observe(self, s: Surroundings) -> Observations:
         """Return what the surroundings of records (calls of `event.record()`) say about where they lie on the trace's clock:
-        up to three observations of each record.
+        up to three observations of each record.  An observation puts its record at `known_ns + x @ parameters`: a time that
+        the trace has, plus a latency that follows from the parameters of this model.
 
         by what came before  of every record: it lies a latency behind the start of its own call (class IDLE), or
                              a latency behind the end of the operation before it (BUSY), whichever is later

@@ -715,7 +715,8 @@ def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
 def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
     """Return, per window, its flags: words about how far its time can be trusted.  They say whether the
     profiler disturbed it, whether other streams worked while its own was idle (for more than half of the idle time, or
-    for more than a hundredth), what was remarked when it was placed, and of a host timer whether it waits for the GPU.
+    for more than a hundredth), what was remarked when it was placed, and of a host timer whether it waits for the GPU:
+    ("profiler-disturbed", "synchronised-after"), () for most.
 
     total: ns by cause, int64 (windows, causes)
     """

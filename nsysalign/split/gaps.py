@@ -264,8 +264,8 @@ class Explainer:
     """
 
     def __init__(self, trace: Trace, alignment: Alignment, latency: np.ndarray) -> None:
-        """Take from the trace what the rules read, once for all gaps: columns of operations (`op_start`, `kind`, ...)
-        and calls (`call_start`, ...) as arrays, and the waits of each lane.
+        """Prepare what the rules read that say why a stream was idle, once for all gaps: columns of operations
+        (`op_start`, `kind`, ...) and calls (`call_start`, ...) as arrays, and the waits of each lane (stream).
 
         latency: as `launch_latency` returns it
         """

@@ -96,9 +96,12 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
 
 def _left_out(trace: Trace, with_work: int) -> list[str]:
     """Return a note on what the intervals of ranges leave out, in a list that is empty if there is nothing: ranges that
-    issued no work, and operations that were issued while no range of their process was open.
+    issued no work, and operations that were issued while no range of their process was open, or of which the trace has
+    no call.
 
     with_work: how many ranges issued work
+
+    "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a GPU"
     """
     ranges, operations = trace.ranges, trace.operations
     texts = []
