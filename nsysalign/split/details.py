@@ -357,7 +357,7 @@ class Details:
         with_lane = np.flatnonzero(lane >= 0)
         if len(distinct(lane[with_lane])) <= MOST_STREAMS:
             return sums
-        # sorted by window, then the longest first (`lexsort` takes the first key last)
+        # sorted by window, then the longest first (np.lexsort sorts by its last key first)
         window, ns, key = sums.window[with_lane], sums.ns[with_lane], sums.key[with_lane]
         order = np.lexsort((key, -ns, window))
         sorted_window = window[order]

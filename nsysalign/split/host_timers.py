@@ -70,6 +70,7 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     pieces   |host     |launch|host   |A |B                      |sync|host    |
     """
     pieces = _by_thread(explainer, windows, spans)
+    # per piece: the call in which it lies, -1 for none, and whether that waits or launches
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
     kind = pick(explainer.trace.calls["kind"].to_numpy(), call, CALL["other"])
@@ -272,9 +273,9 @@ class _Waits:
         )
 
     def _layers(self, shift: np.ndarray) -> list[Blocks]:
-        """Return the blocks that execute while the calls wait, as layers in order of priority: a layer for each kind of
-        work that was issued inside the window, in the order of the kinds' codes, and a last one for work that was
-        issued before.
+        """Return the stretches (blocks) in which something executes for which the calls wait, as layers in order of
+        priority: a layer for each kind of work (kernels, copies, ...) that was issued inside the window, in the order of
+        the kinds' codes, and a last one for work that was issued before.  The blocks of a layer are disjoint.
 
         shift: per piece, what takes its times to the axis on which all pieces lie end to end
         """
@@ -282,16 +283,17 @@ class _Waits:
         operation = executions.operation
         issue = pick(self.explainer.call_start, self.explainer.call[operation], BEFORE_ALL)
         window = self.pieces.window[executions.piece]
-        inside = issue >= self.windows.start[window]
-        rank = np.where(inside, self.explainer.kind[operation], WORK)
+        is_inside = issue >= self.windows.start[window]
+        layer_of = np.where(is_inside, self.explainer.kind[operation], WORK)
         start = executions.start + shift[executions.piece]
         end = executions.end + shift[executions.piece]
         layers = []
         for number in range(WORK + 1):
-            rows = np.flatnonzero(rank == number)
-            rows = rows[np.argsort(start[rows], kind="stable")]
-            place, begin, over = disjoint(start[rows], end[rows])
-            layers.append(Blocks(begin, over, operation[rows[place]]))
+            rows = np.flatnonzero(layer_of == number)
+            by_start = rows[np.argsort(start[rows], kind="stable")]
+            # where operations of a layer overlap, the first names the block
+            place, block_start, block_end = disjoint(start[by_start], end[by_start])
+            layers.append(Blocks(block_start, block_end, operation[by_start[place]]))
         return layers
 
     def _executions(self) -> _Executions:

@@ -101,9 +101,13 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
         taken |= set(labels_of_kind)
     names = _unique_names(regions, labels.tolist())
     # a window named blocks.7#0 keeps its name when its label becomes blocks.*
-    is_range, known = kinds == "nvtx", set(labels.tolist())
-    common = {n: label for n, label in grouped(labels[is_range]).items() if label not in known}
-    labels[is_range] = [common.get(label, label) for label in labels[is_range]]
+    is_range = kinds == "nvtx"
+    known_labels = set(labels.tolist())
+    common_of_label = grouped(labels[is_range])
+    for window in np.flatnonzero(is_range).tolist():
+        common = common_of_label.get(labels[window])
+        if common is not None and common not in known_labels:
+            labels[window] = common
     return names, labels.tolist()
 
 
@@ -349,10 +353,12 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = groups[["count", "total_ns", "idle_before_ns"]].sum()
     # the lower median is the shortest duration that at least half of them do not exceed
     half = (groups["count"].transform("sum") + 1) // 2
-    out["median_ns"] = table[groups["count"].cumsum() >= half].groupby(key)["ns"].first()
+    so_many_as_short = groups["count"].cumsum()
+    out["median_ns"] = table[so_many_as_short >= half].groupby(key)["ns"].first()
     out = out.reset_index()
-    measured = intervals["elapsed_ns"].groupby(label).sum()
-    out["share"] = out["total_ns"] / measured.reindex(out["label"]).clip(lower=1).to_numpy()
+    measured_ns = intervals["elapsed_ns"].groupby(label).sum()
+    measured_ns = measured_ns.reindex(out["label"]).clip(lower=1).to_numpy()
+    out["share"] = out["total_ns"] / measured_ns
     names = ran.names.iloc[out["name"]]
     out["kernel"] = names["kernel"].to_numpy()
     out["kind"] = np.array(OPERATION_KINDS, dtype=object)[names["kind"]]
