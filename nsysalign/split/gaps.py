@@ -336,6 +336,9 @@ class Explainer:
         This is what a wait for the record waits for; -1 where the record lies later than
         _RIGHT_BEHIND_NS after the operation, so that something else held it up.
 
+        host     [launch A] [launch B] [record]
+        stream      AAAAA      BBBBBBBBBBBBBBBBR        R lies right behind B
+
         records: positions in the alignment's records
         """
         table = self.alignment.records
@@ -414,6 +417,10 @@ class Explainer:
         """Apply rule 8: N, the operation after a gap, is on its way to the GPU for the usual latency after its call has
         returned, or after P, the operation before the gap, has ended.  What lies before that time and has no piece yet
         becomes a piece.
+
+        host     [call that issues N)
+        gap      [ has pieces       )[on its way   )[ left for rule 7  )N
+                                     |-- latency --|
 
         points_to_next: the columns `ref_kind` and `ref` of N, per gap
         in_graph:       per gap, whether it lies between two nodes of one graph; the node after it
@@ -578,6 +585,10 @@ class Explainer:
         that ends last, of those that were issued before the operation after the gap (N).
 
         Only what ends later than what `latest` holds already is written.
+
+        host            [launch D on the default stream] [launch N]
+        default stream      DDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDD
+        N's stream      PPP|  gap                               |NNN       the gap waits for D
 
         rival: the other lane
         rows:  positions of the gaps

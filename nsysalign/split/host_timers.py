@@ -145,6 +145,8 @@ def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
 
     A full queue blocked a call that took _SLOW times as long as usual while _QUEUE_DEPTH operations or more
     were issued to its lane and had not ended.
+
+    A launch of 5 us that usually takes 4 us: api_launch.  One of 2 ms behind 1,000 waiting kernels: queued.
     """
     call = pieces.ref
     lane_if_slow = np.where(_took_long(explainer, call), pieces.lane, -1)

@@ -139,6 +139,10 @@ class StreamOrder:
         The host knows it if a synchronisation or a successful query returned in between, or the
         operation's own copy call.  An operation that only happened to end by then does not count.
 
+        GPU      BBBBBBB
+        host        [synchronise)  [record)         the host knew that B had ended
+        host                       [record)         it did not know
+
         lane:      the lane of the end records
         operation: the position of an operation for each end record, -1 for none
         close_ns:  when the call of each end record begins
