@@ -423,7 +423,8 @@ def fit_line(
     What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together.  The
     fit is repeated: outliers count less each time.
 
-    With more than _MOST_FRAMES frames the result has no shifts of frames.
+    The result has the offset (trace - event clock) at knots (times some seconds apart), a shift for each frame (a group of
+    records whose distances are known exactly), and their covariance.  With more than _MOST_FRAMES frames it has no shifts.
     """
     if len(frames) > _MOST_FRAMES:
         frames = frames[:0]

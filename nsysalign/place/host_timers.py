@@ -441,13 +441,16 @@ def _start_of(
     Normally that is the latest reading in the variable.  An attribute, however, may belong to several objects: if its
     latest reading was already subtracted here, it is the next older one, if another site of the same file stored that,
     since `with Timer(): ... with Timer(): ...` ends from the inside out.
+
+    held 3, 5; 5 was subtracted here before:      3, if another place stored it than 5
     """
     newer = None  # the reading of the variable that follows `start`
     for start in reversed(held):
-        if start not in subtracted_here:
-            same_file = sites[start].file == site.file
-            if newer is None or (same_file and sites[start] is not sites[newer]):
-                return start
-            return None
-        newer = start
+        if start in subtracted_here:
+            newer = start
+            continue
+        if newer is None:
+            return start
+        is_of_another_place = sites[start] is not sites[newer]
+        return start if is_of_another_place and sites[start].file == site.file else None
     return None

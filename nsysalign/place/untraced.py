@@ -117,6 +117,7 @@ def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -
         untraced = trace.untraced[pid_of_row == process]
         untraced_start = np.append(untraced["start_ns"].to_numpy(np.int64), never)
         untraced_end = np.append(untraced["end_ns"].to_numpy(np.int64), 0)
+        # in others (not plain) the recorder was there, but what it saw is of no use
         is_plain = np.append(untraced["plain"].to_numpy(np.int64) > 0, False)
         stretches = np.flatnonzero(pid == process)
         begin, over = start[stretches], end[stretches]

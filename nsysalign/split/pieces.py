@@ -116,6 +116,8 @@ def make(
     spans: the stretches of windows
     cause, ref_kind, ref, detail, lane: the other columns of `Pieces`, each an array with a value per span, or one value
         for all pieces, which takes no memory
+
+    make(spans, CAUSE["host"]): a piece of the cause `host` for each span, which points to nothing
     """
     count = len(spans.window)
 
