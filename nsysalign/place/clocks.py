@@ -134,10 +134,10 @@ def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
-    """Return a more accurate map than the rough one: shifted so that most Python calls of `record` contain a record
-    call of the trace.
+    """Return how the clock of a process converts to the trace's clock, more accurately than the rough map says: shifted so
+    that most Python calls of `record` contain a record call of the trace.
 
-    threads: the times of each thread of the process
+    threads: the times of each thread of the process: its Python calls, and its record calls in the trace
 
     The shift is searched for in one chunk of time after another, each so short that drift does not matter.
     The search begins at the shift that the chunks before it lead one to expect.  If no chunk has a shift at
@@ -157,7 +157,7 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
         searches = _REACH[:2] if moments else _REACH  # the widest one for the first chunk alone
         for reach, step in searches:
             shift, share = _best_shift(chunk, expected, reach, step)
-            if share > 0.8:
+            if share > 0.8:  # so many calls contain one: no need to search farther
                 break
         if share >= 0.5:
             moments.append(middle)

@@ -612,23 +612,27 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
 
     records: `Matched.records`
     """
-    asked = log.elapsed
+    compared = log.elapsed
     # the records of the log come first, so that a position among them is a position in `records`
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
-    known = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
-    process = asked["process"].to_numpy()
-    start = numbered(process, asked["start"].to_numpy(), *known)
-    end = numbered(process, asked["end"].to_numpy(), *known)
-    elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
-    numbers = {"start": start, "end": end, "source": np.arange(len(asked))}
-    pairs = asked[["process", "region", "site", "t1_ns", "calibration"]].assign(
-        elapsed_ns=elapsed, **{name: frames.narrow(values) for name, values in numbers.items()}
+    logged_process, logged_seq = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
+    process = compared["process"].to_numpy()
+    start = numbered(process, compared["start"].to_numpy(), logged_process, logged_seq)
+    end = numbered(process, compared["end"].to_numpy(), logged_process, logged_seq)
+    elapsed_ms = compared["ms"].fillna(0.0).clip(-1e12, 1e12)
+    elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64).to_numpy()
+    pairs = compared[["process", "region", "site", "t1_ns", "calibration"]].assign(
+        elapsed_ns=elapsed_ns,
+        start=frames.narrow(start),
+        end=frames.narrow(end),
+        source=frames.narrow(np.arange(len(compared))),
     )
     # of several reasons the last one stays
     reason = np.full(len(pairs), "", dtype=object)
     reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
-    reason[elapsed < 0] = "negative elapsed_time: the end was recorded before the start"
-    failed = (asked["error"] != "").to_numpy()
-    reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
+    reason[elapsed_ns < 0] = "negative elapsed_time: the end was recorded before the start"
+    failed = (compared["error"] != "").to_numpy()
+    reason_of_failure = "elapsed_time failed: " + compared["error"].astype(str)
+    reason[failed] = reason_of_failure.to_numpy()[failed]
     refused = reason != ""
     return frames.taken(pairs, ~refused), pairs[refused].assign(reason=reason[refused])

@@ -340,7 +340,8 @@ class _NamedEvents:
 
     def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
         """Decide which events of a run are a start and which its end.  Returns the pairs, for each two events all
-        their repetitions; and whether these pairs may be marks.
+        their repetitions; and whether these may be marks: events recorded in a row, of which the program may have
+        compared any two.
 
         run: numbers of events that were created one right after the other
 

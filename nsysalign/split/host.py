@@ -142,8 +142,8 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
-    """Return, by column of _CALL_COLUMNS (launch_ns, copy_ns, sync_ns, other_ns), how long the thread of each range was
-    in outermost calls of these kinds while the range lasted: int64 arrays (ns) with a value per range.
+    """Return how long the thread of each NVTX range was in CUDA calls while the range lasted, by the kind of call: the
+    columns launch_ns, copy_ns, sync_ns and other_ns, each an int64 array (ns) with a value per range.
 
     range   [                  )        100 us
     calls     [launch)   [sync     )    8 us, and 30 us of which 20 lie in the range: launch_ns 8,000, sync_ns 20,000
@@ -153,7 +153,7 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     for number, kinds in enumerate(_KINDS.values()):
         column_of_kind[[CALL[kind] for kind in kinds]] = number
     column = column_of_kind[calls["kind"].to_numpy()]
-    outermost = np.flatnonzero(trace.outermost)
+    outermost = np.flatnonzero(trace.outermost)  # these do not overlap
     by_thread = group(calls["thread"].to_numpy()[outermost], outermost)
     range_start = ranges["start_ns"].to_numpy()
     range_end = ranges["end_ns"].to_numpy()

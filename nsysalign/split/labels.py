@@ -144,6 +144,7 @@ def _labels(windows: pd.DataFrame) -> list[str]:
         if not region:
             sites = _sites(short[start], short[end])
             callers_of.setdefault(sites, set()).add(tuple(short[caller] for caller in callers))
+    # how many callers, from the first one on, are the same in all these lists
     common = {sites: _common_length(lists) for sites, lists in callers_of.items()}
     for row in labels:
         region, start, end, callers, kind = row
