@@ -340,10 +340,10 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
-    filled = [part for part in (lines, timers) if len(part)] or [
-        lines
-    ]  # pandas warns of empty ones
-    return pd.concat(filled).sort_values("origin", kind="stable", ignore_index=True)
+    # pandas warns of empty tables
+    not_empty = [table for table in (lines, timers) if len(table)]
+    candidates = pd.concat(not_empty or [lines])
+    return candidates.sort_values("origin", kind="stable", ignore_index=True)
 
 
 def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:

@@ -356,7 +356,7 @@ def _all_records(
     """
     calls = trace.calls
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
-    only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # calls
+    only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # positions of calls
     columns = _columns_of_log(log, len(only_in_trace))
     columns["log_process"] = columns["process"]
     process_of_log = np.full(len(call), -1)
@@ -507,8 +507,9 @@ def _waits_of_log(
 def awaited(
     trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for which record each wait of a stream waits: (record, inferred).  `record`: per wait, the position in
-    `records` of that record, -1 if it is unknown; `inferred`: bool, per wait, whether that is an inference.
+    """Return for which record of an event each wait of a stream (cudaStreamWaitEvent) waits: (record, inferred).
+    `record`: per wait, the position in `records` of that record, -1 if it is unknown; `inferred`: bool, per wait,
+    whether that is an inference.
 
     waits, records: as in `Matched`, with the column lane
 
@@ -519,6 +520,7 @@ def awaited(
     record = _named_records(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
+    # those still without a record: by the records of the same thread
     calls = waits["call"].to_numpy()
     thread = trace.calls["thread"].to_numpy()[calls]
     call_start = trace.calls["start_ns"].to_numpy()[calls]

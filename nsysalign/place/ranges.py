@@ -53,8 +53,8 @@ class RangeWindows(NamedTuple):
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> RangeWindows:
-    """Return a window for each NVTX range and each device on which work that was launched inside the range
-    ran: from the start of the first to the end of the last such operation, on any stream of the device.
+    """Return a window (measured interval) for each NVTX range and each device on which work that was launched inside the
+    range ran: from the start of the first to the end of the last such operation, on any stream of the device.
 
     thread     [ range "step": launch A, launch B ]
     stream 7            [A    )
@@ -178,10 +178,12 @@ def _sets(
     """Return the sets of streams on which ranges have work: (for each joined span with several streams, the number of its
     set; for each set, its streams, as lanes).  Spans on the same streams have the same set.
 
-    spans: a row per range and stream
-    joined_of_span: per row of these, the joined span that it is a part of
+    spans: when a range had work on a stream, a row per range and stream
+    joined_of_span: per row of these, the joined span that it is a part of: that of the range on all streams of a device
     spread: the joined spans with several streams
     first_lane: per such joined span, one of its lanes
+
+    range 5 on the streams {7, 13}, range 6 on {7, 13}, range 9 on {7, 14}:      sets 0, 0, 1
 
     Only the MOST_STREAMS most frequent sets are sets of their own.  For all rarer ones of a process and device
     stands the set of all streams there on which ranges had work.

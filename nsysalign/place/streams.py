@@ -228,11 +228,12 @@ def _lane_of_log(
     waits: `Matched.waits` with the column lane
     settled: bool, per record: whether it has a lane from an event row, so that no note is needed
 
-    The log counts streams by its own numbers.  If it has streams 12 and 13 where the trace has 13 and 14 (`_stream_offset`
-    1), its records on stream 12 are on the lane of stream 13.
+    The log counts streams by its own numbers.  If it has streams 14 and 15 where the trace has 13 and 14 (`_stream_offset`
+    -1), its records on stream 14 are on the lane of stream 13.
     """
     lane = np.full(len(records), -1)
     notes: list[str] = []
+    # the default stream has the handle 0; where the log has no handle (-1), its number tells it
     handle, stream_id = records["stream_handle"], records["stream_id"]
     default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
     logged = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
