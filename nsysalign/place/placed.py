@@ -177,18 +177,8 @@ def _event_windows(
     # how far CUPTI's stamp of the end lies behind the end of the window
     residual = pd.array(evidence.stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
-    # the log's records come first in `records`, so that `start` and `end` are their positions in both
-    logged = {
-        name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
-    }
-    regions = zip(logged["region"][start], pairs["region"], strict=True)
-    columns = recorded_by(records, start, end) | {
-        "log_process": pairs["process"].to_numpy(),
-        "region": [of_record or of_pair for of_record, of_pair in regions],
-        "site": logged["site"][start],
-        "end_site": logged["site"][end],
-        "callers": logged["callers"][start],
-        "library": logged["library"][start],
+    columns = recorded_by(records, start, end) | _named_by_log(log, pairs)
+    columns |= {
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": pairs["elapsed_ns"].to_numpy(),
@@ -201,6 +191,27 @@ def _event_windows(
         "clock_residual_ns": residual,
     }
     return frames.lean(columns, frames.WINDOWS, len(pairs))
+
+
+def _named_by_log(log: EventLog, pairs: pd.DataFrame) -> dict[str, Any]:
+    """Return, for each pair, what the log says of where in the program it was recorded: its process, region, sites and
+    callers, columns of `frames.WINDOWS` by name.
+
+    pairs: `Matched.pairs`; the records of the log come first, so that start and end are positions in the log
+    """
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    logged = {
+        name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
+    }
+    regions = zip(logged["region"][start], pairs["region"], strict=True)
+    return {
+        "log_process": pairs["process"].to_numpy(),
+        "region": [of_record or of_pair for of_record, of_pair in regions],
+        "site": logged["site"][start],
+        "end_site": logged["site"][end],
+        "callers": logged["callers"][start],
+        "library": logged["library"][start],
+    }
 
 
 def _places_of_pairs(
