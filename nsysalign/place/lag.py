@@ -52,16 +52,8 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     The start's call began at 0 us and the end's call returned at 50 us; at the start the GPU was 30 us behind.  All work
     was issued when 20 us of the pair had passed: the CPU cannot have kept the GPU waiting for longer.
     """
-    records, elapsed = log.records, log.compared
-    process = elapsed["process"].to_numpy()
-    logged = records["process"].to_numpy(), records["seq"].to_numpy()
-    start = numbered(process, elapsed["start"].to_numpy(), *logged)
-    end = numbered(process, elapsed["end"].to_numpy(), *logged)
-    # a record that the log does not have (-1, the appended value) is left out like a captured one
-    captured = np.append(records["captured"].to_numpy(), True)
-    usable = ~captured[start] & ~captured[end]
-    elapsed, start, end = elapsed[usable], start[usable], end[usable]
-    first, last = records.iloc[start], records.iloc[end]
+    elapsed, start, end = _with_records(log)
+    first, last = log.records.iloc[start], log.records.iloc[end]
     lag_ns, caught_up = lags(log, clock)
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
     # the CPU can keep the GPU waiting only until it has issued all work of the pair
@@ -85,6 +77,20 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
         end_site=last["site"].to_numpy(),
         region=[of_record or of_call for of_record, of_call in regions],
     )
+
+
+def _with_records(log: EventLog) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Return (the comparisons of the log whose records it has, the position of the start record of each, that of the end
+    record); without those of records that were captured into a CUDA graph."""
+    records, elapsed = log.records, log.compared
+    process = elapsed["process"].to_numpy()
+    logged_process, logged_seq = records["process"].to_numpy(), records["seq"].to_numpy()
+    start = numbered(process, elapsed["start"].to_numpy(), logged_process, logged_seq)
+    end = numbered(process, elapsed["end"].to_numpy(), logged_process, logged_seq)
+    # a record that the log does not have (-1, the appended value) is left out like a captured one
+    captured = np.append(records["captured"].to_numpy(), True)
+    usable = ~captured[start] & ~captured[end]
+    return elapsed[usable], start[usable], end[usable]
 
 
 def _whole_ns(ns: np.ndarray) -> pd.api.extensions.ExtensionArray:
