@@ -27,8 +27,8 @@ from nsysalign.place.streams import on_streams, streams_of
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:
-    """Return everything that was measured, on the trace's clock: `windows`, and what could not be placed, with the
-    reason, in `unaligned`.
+    """Return everything that was measured, on the trace's clock: `windows` has a row for each measured interval (a pair
+    of events, a host timer, an NVTX range), and `unaligned` what could not be placed, with the reason.
 
     log: what the probe wrote in the program; None if there is no log.  Then the windows are those of NVTX ranges
         and of the compared pairs that the trace itself shows
@@ -37,16 +37,19 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     logged = not known.untold
     clock = event_clock(known)
     streams = streams_of(trace)
+    # the pairs of the log: find its lines in the trace, then their streams, bounds and places
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()
     placed = place(trace, known, matched, streams, bounded, clock)
+    # what the log timed on the host's clock
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
     lanes = streams.lanes
     stream_sets: Mapping[int, np.ndarray] = {}
     if not logged:
+        # what the trace itself measured
         of_ranges = nvtx_windows(trace, streams.operation_lane, lanes)
         lanes, stream_sets = of_ranges.lanes, of_ranges.stream_sets
         pairs, notes_on_pairs = windows_of_pairs(trace, matched.records, bounded, placed)

@@ -61,16 +61,12 @@ class Bounded:
 def bound(
     trace: Trace, matched: Matched, streams: Streams, *, on_clock: bool, logged: bool
 ) -> Bounded:
-    """Return the bounds of every record, and which pairs can be placed.
+    """Return between which times each record (a call of `event.record()`) must have executed on the GPU, which pairs of
+    records can be placed on the trace's clock, and why the others cannot.
 
-    on_clock: whether an event clock places records; then the time stamps of CUPTI, which may be late, are
-        not lower bounds
+    on_clock: whether an event clock places records
     logged: whether there is a log.  Without one, the order that CUDA keeps between the legacy default stream
         and blocking streams bounds records, too; with one, the lengths by elapsed_time make that needless
-
-    A record executes after its call began and after what was issued to its stream before it had ended;
-    and before what was issued after it started, before elapsed_time on it returned, and before a wait for
-    it returned.  A time stamp of CUPTI's says more than all of these.
     """
     records = matched.records
     pairs = matched.pairs
@@ -79,24 +75,43 @@ def bound(
     if not logged:
         per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
-    has_call = records["call"].to_numpy() >= 0
-    call_start = records["call_start_ns"].to_numpy()
-    lower = np.maximum(call_start, around["safe_previous_end_ns"].to_numpy())
-    lower = np.where(has_call, lower, 0)
-    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), matched.asked_ns)
-    upper = np.minimum(upper, waited_for(trace, streams.lanes, records))
-    upper = np.where(has_call, upper, FAR)
-    stamp = records["timestamp_ns"].to_numpy()
-    stamped = stamp > 0
-    if not on_clock:
-        lower = np.where(stamped, stamp - TICK_NS, lower)
-    upper = np.where(stamped, stamp + TICK_NS, upper)
+    known_done = np.minimum(matched.asked_ns, waited_for(trace, streams.lanes, records))
+    lower, upper = _bounds(records, around, known_done, on_clock=on_clock)
+    stamped = records["timestamp_ns"].to_numpy() > 0
     reason = _reasons(records, pairs, lower, upper)
     placeable = frames.taken(pairs, reason == "")
     of_program = ~pairs["calibration"].to_numpy(dtype=bool)
     refused = pairs.assign(reason=reason)[(reason != "") & of_program]
     refused = pd.concat([matched.unaligned, refused])
     return Bounded(around, lower, upper, stamped, placeable, _named(refused, records))
+
+
+def _bounds(
+    records: pd.DataFrame, around: pd.DataFrame, known_done: np.ndarray, *, on_clock: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the (earliest, latest) time at which each record (call of `event.record()`) can have executed on the GPU, in ns;
+    0 and FAR for a record without a call.
+
+    around: per record, its `neighbours`
+    known_done: per record, when the host knew that it was done (ns)
+    on_clock: whether an event clock places records; then the time stamps of CUPTI, which may be late, are
+        not lower bounds
+
+    A record executes after its call began and after what was issued to its stream before it had ended; and
+    before what was issued after it started, and before the host knew that it was done.  A time stamp of CUPTI's
+    says more than all of these.
+    """
+    has_call = records["call"].to_numpy() >= 0
+    call_start = records["call_start_ns"].to_numpy()
+    lower = np.maximum(call_start, around["safe_previous_end_ns"].to_numpy())
+    lower = np.where(has_call, lower, 0)
+    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), known_done)
+    upper = np.where(has_call, upper, FAR)
+    stamp = records["timestamp_ns"].to_numpy()
+    if not on_clock:
+        lower = np.where(stamp > 0, stamp - TICK_NS, lower)
+    upper = np.where(stamp > 0, stamp + TICK_NS, upper)
+    return lower, upper
 
 
 def _reasons(
@@ -136,13 +151,16 @@ def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
 def of_starts(
     lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (earliest, latest) possible start of each pair in ns, by the bounds of both its records: the start lies
-    within the start record's bounds, and `elapsed_ns` before the end lies within the end record's.
+    """Return (earliest, latest) possible start in ns of each pair (two records that the program compared by elapsed_time),
+    by the bounds of both records: the start lies within the start record's bounds, and also `elapsed_ns` before a time
+    within the end record's bounds.
 
     lower, upper: per record, its bounds in ns
     pairs: columns start and end (positions of records) and elapsed_ns
-    slack: per pair, by how many ns its length on the trace may differ from elapsed_time; if None, by one
-        tick, the rounding of a float32 and the corrections and rates of the clocks
+    slack: per pair, by how many ns its length on the trace may differ from elapsed_time; None: `_usual_slack`
+
+    Start record from 1,000 to 3,000 ns, end record from 6,000 to 7,000, elapsed 5,000, slack 100: the end allows a start
+    from 900 to 2,100, so that both allow one from 1,000 to 2,100.
 
     The earliest is later than the latest where the bounds of the two records contradict each other.
     """
@@ -150,18 +168,29 @@ def of_starts(
     end = pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
     if slack is None:
-        ulp = np.spacing((np.maximum(elapsed, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
-        slack = np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed).astype(np.int64)
+        slack = _usual_slack(elapsed)
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
     high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
     return low, high
 
 
+def _usual_slack(elapsed_ns: np.ndarray) -> np.ndarray:
+    """Return, for each length by elapsed_time, by how many ns the trace's may differ: by one tick, the rounding of a
+    float32 (elapsed_time is one, in ms), and the corrections and rates of the clocks."""
+    elapsed_ms = (np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)
+    rounding_ns = np.spacing(elapsed_ms).astype(float) * 1e6
+    slack = TICK_NS + rounding_ns + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns
+    return np.ceil(slack).astype(np.int64)
+
+
 def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Return, for each record, when the host knew that it was done (ns); FAR if it never knew.  That is the end
-    of the first successful wait for the device, for the record's stream or for its event that began after
-    the record's call had returned.  A query of the event counts as a wait; once the event is recorded
-    again, waits for it no longer count.
+    """Return, for each record of an event, when the host knew that the GPU had executed it (ns); FAR if it never knew.
+    That is the end of the first successful wait for the device, for the record's stream or for its event that began
+    after the record's call had returned.  A query of the event counts as a wait; once the event is recorded again,
+    waits for it no longer count.
+
+    host   [record]   [wait for another stream]   [wait for the record's event]
+                                                                              ^ known to be done
 
     records: a table with columns call, call_end_ns, process, lane and event
     """
@@ -210,11 +239,11 @@ def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
 def _first_waits(
     asked: pd.DataFrame, waits: pd.DataFrame, key: str | None, begun: np.ndarray
 ) -> pd.Series:
-    """Return the call of the first wait after each record.  A record without such a wait is left out; the index
-    is that of `asked`.
+    """Return the call of the first wait that began after each record's call had returned.  A record without such a
+    wait is left out; the index is that of `asked`.
 
-    asked: records with their time (ns), in the order of time
-    waits: waits with their time (ns), in the order of time
+    asked: records with that time (ns), in the order of time
+    waits: waits with the time of their beginning (ns), in the order of time
     key: the column in which record and wait must agree, None for no such column
     begun: per call of the trace, its start in ns
     """
@@ -235,7 +264,8 @@ def _first_waits(
 def neighbours(
     trace: Trace, per_lane: dict[int, LaneOperations], records: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return a row per record that says what was issued to its lane before and after it:
+    """Return a row per record (call of `event.record()`) that says which operations were issued to its lane (its stream)
+    before and after it:
 
     previous_end_ns       of the operations issued before, the latest end (0: there are none)
     previous_kind         the kind of the operation that ends then (-1: none)
@@ -264,83 +294,71 @@ def neighbours(
             record_calls = call[rows]
             call_start = trace.calls["start_ns"].to_numpy()[record_calls]
             call_end = trace.calls["end_ns"].to_numpy()[record_calls]
-            _put_issued_around(out, rows, ops, kind, call_start)
-            _put_safe(out, rows, ops.times, call_start, call_end)
+            columns = _issued_around(ops, kind, call_start)
+            columns |= _safely_around(ops.times, call_start, call_end)
+            for name, values in columns.items():
+                out[name][rows] = values
     lean = {name: frames.narrow(values, name) for name, values in out.items()}
     return pd.DataFrame(lean, index=range(len(records)), copy=False)
 
 
-def _put_issued_around(
-    out: dict[str, np.ndarray],
-    rows: np.ndarray,
-    ops: LaneOperations,
-    kind: np.ndarray,
-    record_call_start: np.ndarray,
-) -> None:
-    """Write into `out` what was issued to one lane before and after its records: all columns of `neighbours`
-    but the safe ones.
+def _issued_around(
+    ops: LaneOperations, kind: np.ndarray, record_call_start: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return, for records of one lane (stream), which operations were issued to it before and after each: all columns of
+    `neighbours` but the safe ones, an array per name.
 
     calls            [A]   [B]   [record R]   [C]
     lane     AAAAAAAAAAAAAAAAAAAAAA  BBB     R   CCC     before R: 2 operations, of which B ends last; after it: C
 
-    out: the columns, an array per name; it is changed
-    rows: the records of the lane, as positions in those arrays
-    ops: the operations of the lane
+    ops: the operations of the lane, in the order of issue; at least one
     kind: the kind of every operation of the trace
-    record_call_start: per record of `rows`, when its call began (ns)
+    record_call_start: per record, when its call began (ns)
     """
     times = ops.times
     before = np.searchsorted(times.call_start_ns, record_call_start)  # so many operations
-    out["before"][rows] = before
-
-    has_previous = before > 0
-    with_previous = rows[has_previous]
-    previous_end = times.reach_ns[before[has_previous] - 1]
+    previous_end = pick(times.reach_ns, before - 1, 0)
     # the operation that ends last is the first one whose `reach_ns` has that value
     ends_last = np.searchsorted(times.reach_ns, previous_end)
-    previous_position = ops.position[ends_last]
-    out["previous_end_ns"][with_previous] = previous_end
-    out["previous_position"][with_previous] = previous_position
-    out["previous_kind"][with_previous] = kind[previous_position]
+    ends_last = np.where(before > 0, ends_last, -1)
+    previous = pick(ops.position, ends_last, -1)
+    # the first operation that was issued after the record, -1 for none
+    following = np.where(before < len(ops.position), before, -1)
+    return {
+        "before": before,
+        "previous_end_ns": previous_end,
+        "previous_position": previous,
+        "previous_kind": pick(kind, previous, -1),
+        "next_start_ns": pick(_earliest_from(times), following, FAR),
+        "next_issued_ns": pick(times.call_end_ns, following, FAR),
+        "next_kind": pick(kind, pick(ops.position, following, -1), -1),
+    }
 
-    has_next = before < len(times.start_ns)
-    with_next = rows[has_next]
-    following = before[has_next]  # the first operation that was issued after the record
-    out["next_start_ns"][with_next] = _earliest_from(times)[following]
-    out["next_issued_ns"][with_next] = times.call_end_ns[following]
-    out["next_kind"][with_next] = kind[ops.position[following]]
 
-
-def _put_safe(
-    out: dict[str, np.ndarray],
-    rows: np.ndarray,
-    times: LaneTimes,
-    record_call_start: np.ndarray,
-    record_call_end: np.ndarray,
-) -> None:
-    """Write the safe columns of `neighbours` into `out`: those by operations whose order with the record is
-    certain, because their calls do not overlap the record's call.
+def _safely_around(
+    times: LaneTimes, record_call_start: np.ndarray, record_call_end: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return, for records of one lane (stream), when at the latest all work before each has ended, and when the first work
+    after it starts (ns); the safe columns of `neighbours`, an array per name.  Only operations count whose order with the
+    record is certain, because their calls do not overlap the record's call.
 
     calls   [op A]  [op B   ]
                        [record R]  [op C]      A is safely before R, C safely after it; B is neither
 
-    out: the columns, an array per name; it is changed
-    rows: the records of the lane, as positions in those arrays
-    times: the times of the lane's operations
-    record_call_start, record_call_end: per record of `rows`, when its call began and ended (ns)
+    times: the times of the lane's operations, at least one
+    record_call_start, record_call_end: per record, when its call began and ended (ns)
     """
-    # of the operations whose calls had ended before the record's call began, the latest end
+    # how many calls of operations had ended before the record's call began, in the order of these ends
     by_call_end = np.argsort(times.call_end_ns, kind="stable")
     count = np.searchsorted(times.call_end_ns[by_call_end], record_call_start, side="right")
     latest_end = np.maximum.accumulate(times.end_ns[by_call_end])
-    with_previous = count > 0
-    previous_end = latest_end[count[with_previous] - 1]
-    out["safe_previous_end_ns"][rows[with_previous]] = previous_end
-    # of the operations whose calls began after the record's call had ended, the earliest start
+    # the first operation whose call began after the record's call had ended, -1 for none
     following = np.searchsorted(times.call_start_ns, record_call_end)
-    with_next = following < len(times.start_ns)
-    next_start = _earliest_from(times)[following[with_next]]
-    out["safe_next_start_ns"][rows[with_next]] = next_start
+    following = np.where(following < len(times.start_ns), following, -1)
+    return {
+        "safe_previous_end_ns": pick(latest_end, count - 1, 0),
+        "safe_next_start_ns": pick(_earliest_from(times), following, FAR),
+    }
 
 
 def _earliest_from(times: LaneTimes) -> np.ndarray:
@@ -375,7 +393,8 @@ class Surroundings(Columns):
 def surroundings(
     trace: Trace, streams: Streams, matched: Matched, around: pd.DataFrame
 ) -> Surroundings:
-    """Return what lies around every record.
+    """Return what lies around every record on its stream: the operations before and after it, and whatever else may
+    hold it up.
 
     around: per record, its `neighbours`
     """
@@ -386,19 +405,9 @@ def surroundings(
     previous_kind = around["previous_kind"].to_numpy()
     next_issued = around["next_issued_ns"].to_numpy()
     behind, ahead = _records_beside(lane, around["before"].to_numpy(), call_start)
-    # stream waits and host functions may delay a record if they were issued since the previous operation
     issue = trace.calls["start_ns"].to_numpy()
     previous_call = pick(trace.operations["call"].to_numpy(), previous, -1)
     previous_issue = pick(issue, previous_call, -1)
-    waits = matched.waits[matched.waits["lane"] >= 0]
-    wait_lane = waits["lane"].to_numpy()
-    wait_issue = issue[waits["call"].to_numpy()]
-    waited = any_between(wait_lane, wait_issue, lane, previous_issue, call_start)
-    # the trace does not name the stream of a host function: it may delay any record of its process
-    functions = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL["host_function"])
-    function_process = trace.calls["process"].to_numpy()[functions]
-    process = records["process"].to_numpy()
-    waited |= any_between(function_process, issue[functions], process, previous_issue, call_start)
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -412,10 +421,39 @@ def surroundings(
         next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=ahead,
-        waits=waited,
-        held=any_between(wait_lane, wait_issue, lane, call_start, next_issued),
+        waits=_stream_waits(trace, matched.waits, lane, previous_issue, call_start)
+        | _host_functions(trace, records["process"].to_numpy(), previous_issue, call_start),
+        held=_stream_waits(trace, matched.waits, lane, call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
+
+
+def _stream_waits(
+    trace: Trace, waits: pd.DataFrame, lane: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Return, per row, whether a wait for an event was issued to a lane between two times.
+
+    waits: `Matched.waits` with the column lane
+    lane, low, high: per row, the lane and the two times (ns)
+    """
+    waits = waits[waits["lane"] >= 0]
+    issue = trace.calls["start_ns"].to_numpy()[waits["call"].to_numpy()]
+    return any_between(waits["lane"].to_numpy(), issue, lane, low, high)
+
+
+def _host_functions(
+    trace: Trace, process: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Return, per row, whether a process issued a host function between two times, to whichever stream: the trace does
+    not name it.
+
+    process, low, high: per row, the process and the two times (ns)
+    """
+    calls = trace.calls
+    functions = np.flatnonzero(calls["kind"].to_numpy() == CALL["host_function"])
+    process_of_function = calls["process"].to_numpy()[functions]
+    issue = calls["start_ns"].to_numpy()[functions]
+    return any_between(process_of_function, issue, process, low, high)
 
 
 def _records_beside(

@@ -120,7 +120,9 @@ class _Distances(Columns):
 
 
 def event_clock(log: EventLog) -> EventClock | None:
-    """Return the event clocks of all processes of a log; None if the log has no references or records.
+    """Return when each record of a log took place on the event clock of its process (time as `elapsed_time` counts it), by
+    the distances that `elapsed_time` gave between records and references (events of nsysalign's own); None if the log
+    has no references or records.
 
     Records that distances connect with each other, but with no reference, are on no event clock: a
     distance between two records alone does not tell where either lies.
@@ -132,19 +134,22 @@ def event_clock(log: EventLog) -> EventClock | None:
     distances = _distances(log)
     tick = tick_of(distances.ms)
     rounding = rounding_ns(distances.ms)
+    # exact distances connect nodes to frames, in which each node has its time since the frame's root
     is_exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    root, offset = hanging_together(nodes, *_in_ticks(distances.take(is_exact), tick))
+    root, since_root = hanging_together(nodes, *_in_ticks(distances.take(is_exact), tick))
     frame = _frames(root, distances, references)  # per node
+    # rounded distances between frames tell how far apart their roots are, and join them to lines
     between = frame[distances.start] != frame[distances.end]
     edges = distances.take(between)
-    origins_apart = edges.ms * 1e6 + offset[edges.start] - offset[edges.end]
+    roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
     room = rounding[between] + tick / 2
-    joints = _joints(frame[edges.start], frame[edges.end], origins_apart, room)
+    joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
     origin, line, error = _joined(joints, frame.max() + 1)  # each per frame
+    # a line without any reference is no event clock
     lines_with_reference = line[frame[:references]]
     has_reference = np.isin(line, lines_with_reference)  # per frame
     frame = np.where((frame >= 0) & has_reference[frame], frame, -1)
-    at_ns = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
+    at_ns = np.where(frame >= 0, since_root + origin[np.maximum(frame, 0)], 0)
     return EventClock(frame[references:], at_ns[references:], line, error, tick)
 
 
@@ -171,48 +176,55 @@ def _in_ticks(distances: _Distances, tick: int) -> tuple[np.ndarray, np.ndarray,
     return distances.start, distances.end, np.rint(ticks * tick).astype(np.int64)
 
 
-def _distances(log: EventLog) -> _Distances:
-    """Return every distance between two events that the log states: between references, from references
-    to records, and between the records of compared pairs.  Distances that are not known (a failed
-    call, a record that the log does not have) are left out.
+class _Nodes:
+    """The events of a log as the nodes of a graph, by their numbers: first all references, then all records.
 
-    Nodes number references, then records: with 2 references, record 3 of the log is node 5.
+    With 2 references, record 3 of the log is node 5.
     """
+
+    def __init__(self, log: EventLog) -> None:
+        self.process_of_reference = log.references["process"].to_numpy()
+        self.id_of_reference = log.references["id"].to_numpy()
+        self.process_of_record = log.records["process"].to_numpy()
+        # a record captured into a graph is stamped at every replay: it has no single place.  No line of
+        # the log refers to number -2
+        self.seq_of_record = np.where(log.records["captured"], -2, log.records["seq"])
+
+    def references(self, rows: pd.DataFrame, column: str) -> np.ndarray:
+        """Return the node of the reference that each row of a table names in a column, -1 for none."""
+        process = rows["process"].to_numpy()
+        number = rows[column].to_numpy()
+        return numbered(process, number, self.process_of_reference, self.id_of_reference)
+
+    def records(self, rows: pd.DataFrame, column: str) -> np.ndarray:
+        """Return the node of the record that each row of a table names in a column, -1 for none."""
+        process = rows["process"].to_numpy()
+        number = rows[column].to_numpy()
+        record = numbered(process, number, self.process_of_record, self.seq_of_record)
+        return np.where(record >= 0, record + len(self.id_of_reference), -1)
+
+
+def _distances(log: EventLog) -> _Distances:
+    """Return every distance (by `elapsed_time`, in ms) between two events that the log states: between references, from
+    references to records, and between the records of compared pairs.  Distances that are not known (a failed call, a
+    record that the log does not have) are left out.
+    """
+    nodes = _Nodes(log)
     references = log.references
     reference = np.arange(len(references))
-    process_of_reference = references["process"].to_numpy()
-    id_of_reference = references["id"].to_numpy()
-    process_of_record = log.records["process"].to_numpy()
-    # a record captured into a graph is stamped at every replay: it has no single place.  No line of
-    # the log refers to number -2
-    seq_of_record = np.where(log.records["captured"], -2, log.records["seq"])
-
-    def reference_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        """Return the node of the reference that each row names in a column, -1 for none."""
-        process = rows["process"].to_numpy()
-        number = rows[column].to_numpy()
-        return numbered(process, number, process_of_reference, id_of_reference)
-
-    def record_of(rows: pd.DataFrame, column: str) -> np.ndarray:
-        """Return the node of the record that each row names in a column, -1 for none."""
-        process = rows["process"].to_numpy()
-        number = rows[column].to_numpy()
-        record = numbered(process, number, process_of_record, seq_of_record)
-        return np.where(record >= 0, record + len(references), -1)
-
-    previous = reference_of(references, "previous")
-    record = record_of(references, "record")
+    previous = nodes.references(references, "previous")
+    record = nodes.records(references, "record")
     parts = [
         _Distances(previous, reference, references["ms"].to_numpy()),
-        # a reference and its own record are the same node
+        # a reference is recorded by a record of its own, at the same time
         _Distances(reference, record, np.zeros(len(references))),
     ]
     succeeded = log.elapsed["error"] == ""
     elapsed = log.elapsed.assign(ms=np.where(succeeded, log.elapsed["ms"], np.nan))
     for rows in (elapsed, log.distances):
-        reference = reference_of(rows, "reference")
-        start = record_of(rows, "start")
-        end = record_of(rows, "end")
+        reference = nodes.references(rows, "reference")
+        start = nodes.records(rows, "start")
+        end = nodes.records(rows, "end")
         parts.append(_Distances(start, end, rows["ms"].to_numpy()))
         parts.append(_Distances(reference, start, rows["start_ms"].to_numpy()))
         parts.append(_Distances(reference, end, rows["end_ms"].to_numpy()))
@@ -239,31 +251,44 @@ def hanging_together(
     an edge connects it to, until no edge connects two trees.
     """
     root = np.arange(count)
-    offset = np.zeros(count, dtype=np.int64)  # of each node behind its root
+    behind_root = np.zeros(count, dtype=np.int64)
     while True:
         between_trees = np.flatnonzero(root[start] != root[end])
         if not len(between_trees):
-            return root, offset
+            return root, behind_root
         start, end, ns = start[between_trees], end[between_trees], ns[between_trees]
-        start_root, end_root = root[start], root[end]
-        end_root_behind = offset[start] + ns - offset[end]  # how far behind the start's root
-        low = np.minimum(start_root, end_root)
-        high = np.maximum(start_root, end_root)
-        high_behind_low = np.where(start_root < end_root, end_root_behind, -end_root_behind)
-        # each root that is the higher one of an edge goes below the lowest root it has an edge to
-        order = np.lexsort((low, high))
-        child, first = np.unique(high[order], return_index=True)
-        edge = order[first]
-        parent = np.arange(count)
-        parent[child] = low[edge]
-        behind_parent = np.zeros(count, dtype=np.int64)
-        behind_parent[child] = high_behind_low[edge]
-        # a parent may have a parent: climb until each node's parent is a root
-        while (parent[parent] != parent).any():
-            behind_parent = behind_parent + behind_parent[parent]
-            parent = parent[parent]
-        offset = offset + behind_parent[root]
-        root = parent[root]
+        roots_apart = behind_root[start] + ns - behind_root[end]
+        root_of_root, root_behind = _below_lowest(count, root[start], root[end], roots_apart)
+        behind_root = behind_root + root_behind[root]
+        root = root_of_root[root]
+
+
+def _below_lowest(
+    count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Put each node that edges connect to lower ones below the lowest of these (its parent), and so below the root of that.
+    Returns (the root of each node, how many ns the node lies behind its root); a node without such edges is its own root.
+
+    count, start, end, ns: nodes and edges, as in `hanging_together`
+
+    edges 1 -> 2 of 5 ns and 2 -> 3 of 4 ns: 3 goes below 2 and 2 below 1; roots 0, 1, 1, 1; behind them 0, 0, 5, 9 ns
+    """
+    low = np.minimum(start, end)
+    high = np.maximum(start, end)
+    high_behind_low = np.where(start < end, ns, -ns)
+    # of the edges of each higher node, the one to its lowest neighbour
+    order = np.lexsort((low, high))
+    child, first = np.unique(high[order], return_index=True)
+    edge = order[first]
+    parent = np.arange(count)
+    parent[child] = low[edge]
+    behind_parent = np.zeros(count, dtype=np.int64)
+    behind_parent[child] = high_behind_low[edge]
+    # a parent may have a parent: climb until each node's parent is a root
+    while (parent[parent] != parent).any():
+        behind_parent = behind_parent + behind_parent[parent]
+        parent = parent[parent]
+    return parent, behind_parent
 
 
 #: (lower frame, higher frame) -> (least, greatest) number of ns by which the origin of the higher frame
@@ -274,8 +299,9 @@ _Joints = dict[tuple[int, int], tuple[float, float]]
 def _joints(
     start: np.ndarray, end: np.ndarray, distance: np.ndarray, rounding: np.ndarray
 ) -> _Joints:
-    """Return, for each pair of frames that edges connect, (least, greatest) distance in ns of their origins with which
-    every edge agrees.  An edge that contradicts those before it is left out.
+    """Return how far apart the origins of frames are (groups of events whose distances are known exactly): for each pair of
+    frames that edges connect, the (least, greatest) distance in ns with which every edge agrees.  An edge that
+    contradicts those before it is left out.
 
     start, end: per edge, the frames that it connects
     distance: per edge, how many ns the origin of `end` lies behind the origin of `start`
@@ -299,9 +325,10 @@ def _joints(
 
 
 def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (origin, line, error), each an array with a value per frame.
+    """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
+    they are.  Returns (origin, line, error), each an array with a value per frame.
 
-    origin: its origin on the event clock of its line, in ns
+    origin: the time of its origin on the event clock of its line, in ns: that of the line's lowest frame is 0
     line: the number of its line, which is that of the line's lowest frame
     error: how many ns the origin may be off against the frame that it was joined to, infinite for the first frame of
         a line
@@ -377,7 +404,8 @@ def fit_line(
     frames: np.ndarray,
     origin_error_ns: np.ndarray,
 ) -> Line:
-    """Return how one event clock converts to the trace's clock, fitted to what surrounds its records.
+    """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
+    to the operations that surround its records.
 
     s: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
@@ -392,29 +420,29 @@ def fit_line(
         at + base + offset at the knots + shift of the frame = known_ns + latency
         5,000 + 900,000 + ?            + ?                  = 904,100 + ?            (ns)
 
-    What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together by
-    least squares, several times: outliers count less each time.
+    What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together.  The
+    fit is repeated: outliers count less each time.
 
-    With more than _MOST_FRAMES frames the result has no shifts of frames.
+    The result has the offset (trace - event clock) at knots (times some seconds apart), a shift for each frame (a group of
+    records whose distances are known exactly), and their covariance.  With more than _MOST_FRAMES frames it has no shifts.
     """
     if len(frames) > _MOST_FRAMES:
         frames = frames[:0]
     knots = _knots(at)
     model = assumed(tracing, s, _queued_spacing(s, frame, at))
     base = _base_ns(model.observe(s), at, model)
+    of_line = _design(at, frame, knots, frames)
     fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
     for widen in _NARROWING:
         seen = fit.model.observe(s)  # what holds a record up may look different after each fit
-        record = seen.record
-        of_line = _design(at[record], frame[record], knots, frames)
         equations = _Equations(
             seen=seen,
-            x=np.concatenate([of_line, -seen.x], axis=1),
-            y=(seen.known_ns - at[record] - base).astype(float),
+            x=np.concatenate([of_line[seen.record], -seen.x], axis=1),
+            y=(seen.known_ns - at[seen.record] - base).astype(float),
         )
         fit = fit.with_equations(equations, widen)
     # the calls of a stretch between knots are slow together: their errors may not be independent
-    stretch = np.searchsorted(knots, at[record], side="right")
+    stretch = np.searchsorted(knots, at[seen.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
     return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
@@ -511,21 +539,13 @@ class _Fit:
         return len(self.mean) - len(PARAMETERS)
 
     def with_equations(self, equations: _Equations, widen: float) -> _Fit:
-        """Return the next fit: least squares over all equations, each with a weight, and the prior.  An
-        observation counts less the farther it lies from what this fit expects.
+        """Return the next fit, a round of iteratively reweighted least squares: over all equations, each with its
+        weight by this fit, and over what is assumed beforehand.
 
         widen: how many times larger than usual the scatter of observations is taken to be
         """
-        seen, x, y = equations.seen, equations.x, equations.y
-        sigma_ns = seen.scale_ns * widen
-        # by how many sigma the record lies behind where this fit expects it
-        behind = (x @ self.solution - y) / sigma_ns
-        # GPUs are late, never early: an outlier on the late side soon loses its weight
-        late_weight = (_STUDENT + 1) / (_STUDENT + behind**2)
-        early_weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(behind), 1e-9))
-        is_late = behind * LATE[seen.class_] >= 0
-        weight = np.where(is_late, late_weight, early_weight)
-        weight *= seen.certain / sigma_ns**2
+        x, y = equations.x, equations.y
+        weight = self._weights(equations, widen)
         # the normal equations of least squares
         weighted = (x * weight[:, None]).T
         precision = weighted @ x + self.prior
@@ -534,6 +554,23 @@ class _Fit:
         size = self.size
         model = replace(self.model, vector=solution[size:], covariance=covariance[size:, size:])
         return replace(self, model=model, solution=solution, covariance=covariance, weight=weight)
+
+    def _weights(self, equations: _Equations, widen: float) -> np.ndarray:
+        """Return how much each equation counts: 1 / variance, less the farther its record lies from where this fit
+        expects it, and 0 for an observation whose class is not certain.
+
+        widen: as in `with_equations`
+        """
+        seen = equations.seen
+        sigma_ns = seen.scale_ns * widen
+        # by how many sigma the record lies behind where this fit expects it
+        behind = (equations.x @ self.solution - equations.y) / sigma_ns
+        # GPUs are late, never early: an outlier on the late side soon loses its weight
+        late_weight = (_STUDENT + 1) / (_STUDENT + behind**2)
+        early_weight = np.minimum(1.0, _HUBER / np.maximum(np.abs(behind), 1e-9))
+        is_late = behind * LATE[seen.class_] >= 0
+        weight = np.where(is_late, late_weight, early_weight)
+        return weight * (seen.certain / sigma_ns**2)
 
     def common_scatter(self, equations: _Equations, stretch: np.ndarray) -> np.ndarray:
         """Return the covariance of the unknowns that comes from errors which all observations of a stretch on
@@ -574,8 +611,9 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Return what is assumed of a line before anything is observed: the precision (inverse covariance) of its unknowns,
-    a square matrix over the offsets at the knots (ns), then the shifts of the frames (ns).
+    """Return what is assumed of a line (how an event clock converts to the trace's clock) before anything is observed: the
+    precision (inverse covariance) of its unknowns, a square matrix over the offsets at the knots (ns), then the shifts of
+    the frames (ns).  A combination `row @ unknowns` that is assumed to be 0 ± error adds `outer(row, row) / error**2`.
 
     knots: ns on the event clock, evenly spaced
     frames: the frames that have a shift, sorted; may be none
@@ -587,17 +625,22 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     """
     size = len(knots) + len(frames)
     step = float(knots[1] - knots[0])
-    rate = np.diff(np.eye(len(knots), size), axis=0) / step
-    bend = np.diff(rate, axis=0)
-    precision = rate.T @ rate / (_RATE * np.sqrt(len(knots) - 1)) ** 2
-    precision += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
+    # a row per piece between knots: its slope, which is the difference of the clocks' rates there
+    slope = np.diff(np.eye(len(knots), size), axis=0) / step
+    slope_error = _RATE * np.sqrt(len(knots) - 1)
+    precision = slope.T @ slope / slope_error**2
+    # a row per inner knot: how much the slope changes there
+    bend = np.diff(slope, axis=0)
+    bend_error = _BEND * np.sqrt(step / _KNOT_NS)
+    precision += bend.T @ bend / bend_error**2
+    # a row per frame: its shift, less that of the frame before
     for number, frame in enumerate(frames):
-        row = np.eye(size)[len(knots) + number]
-        error = 1.0
+        shift = np.eye(size)[len(knots) + number]
+        shift_error = 1.0
         if number and np.isfinite(origin_error[frame]):
-            row[len(knots) + number - 1] = -1.0
-            error = max(origin_error[frame] / np.sqrt(3), 1.0)
-        precision += np.outer(row, row) / error**2
+            shift[len(knots) + number - 1] = -1.0
+            shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
+        precision += np.outer(shift, shift) / shift_error**2
     return precision
 
 
@@ -618,9 +661,10 @@ class ClockPlaces:
 def place_records(
     clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
-    """Return where the event clocks place each record on the trace's clock.
+    """Return where the event clocks place each record on the trace's clock, and how uncertain that is (ns).
 
-    clock: the event clocks of the log's records; None if the log has no references
+    clock: the event clocks of the log's records: when each took place by `elapsed_time`; None if the log has no
+        references
     s: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
     tracing: whether CUPTI traced events (`placed.event_tracing`)
@@ -654,14 +698,25 @@ def place_records(
             frames_of_line[number],
             clock.origin_error_ns,
         )
-        place[records], spread = fitted.place(at[records], frame[records])
-        if not len(fitted.frames):
-            # too many frames to fit a shift for each: its origin's error adds to the spread.  The
-            # first frame's is infinite; 1 s stands for it, because the result is an integer
-            origin_error = np.minimum(clock.origin_error_ns[frame[records]], 1e9)
-            spread = np.hypot(spread, origin_error)
-        error[records] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
+        place[records], deviation = fitted.place(at[records], frame[records])
+        error[records] = _error_bar(clock, fitted, deviation, frame[records])
     return ClockPlaces(place, error, line)
+
+
+def _error_bar(
+    clock: EventClock, line: Line, deviation: np.ndarray, frame: np.ndarray
+) -> np.ndarray:
+    """Return, for each record of a line, the half-width (int64 ns) that holds its place in 95 % of cases.
+
+    deviation: per record, the standard deviation of its place by the fit (ns)
+    frame: per record, the number of its frame
+    """
+    if not len(line.frames):
+        # too many frames to fit a shift for each: the error of the frame's origin adds to it.  The first
+        # frame's is infinite; 1 s stands for it, because the result is an integer
+        origin_error = np.minimum(clock.origin_error_ns[frame], 1e9)
+        deviation = np.hypot(deviation, origin_error)
+    return np.ceil(1.96 * deviation).astype(np.int64) + clock.tick_ns
 
 
 def _thinned(records: np.ndarray) -> np.ndarray:

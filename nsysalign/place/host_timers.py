@@ -92,8 +92,9 @@ class HostTimers:
 
 
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
-    """Return everything that the log timed on the host's clock, as windows on the trace's clock; what could
-    not be placed there, with the reason; and notes on readings after CUDA work that belong to no timer.
+    """Return what the program timed on the host's clock (by calls such as `time.perf_counter()`, and its regions) as
+    windows on the trace's clock; what could not be placed there, with the reason; and notes on readings after CUDA
+    work that belong to no timer.
 
     matched: the processes of the log in the trace, and their clocks
     """
@@ -103,6 +104,7 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     readings = _on_trace(readings, "t_ns", matched_processes)
     readers = readings["thread"].unique()
     timers, unpaired = _timers(log, readings)
+    # everything that may become a window, in trace time; whether it holds CUDA work, and why it cannot be one
     candidates = _on_trace(_candidates(log, timers), "t0_ns", matched_processes)
     ends = candidates["start"] + candidates["lasted_ns"]
     with_work = _with_work(trace, readers, candidates["thread"], candidates["start"], ends)
@@ -136,10 +138,11 @@ def _notes_on_unpaired(
 
 
 def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
-    """Return, for each candidate, why it cannot be a window: the first reason that holds; "" if it can.
+    """Return, for each timer and host line, why it cannot be a window of the analysis: the first reason that holds; ""
+    if it can.
 
-    rows: the candidates, with the columns of `_on_trace`; `elapsed_ns` is the time by the clock that the program
-        read (which may be the wall clock), `lasted_ns` the same by CLOCK_MONOTONIC
+    rows: the timers and host lines, with the columns of `_on_trace`; `elapsed_ns` is the time by the clock that the
+        program read (which may be the wall clock), `lasted_ns` the same by CLOCK_MONOTONIC
     """
     start = rows["start"].to_numpy()
     elapsed_ns = rows["elapsed_ns"].to_numpy()
@@ -214,7 +217,11 @@ def _is_interval(
 
 
 def _windows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the windows (`frames.WINDOWS`) of candidates that have a place on the trace's clock."""
+    """Return the windows (`frames.WINDOWS`) of timers and host lines that have a place on the trace's clock, a row each,
+    in the same order: each reaches from `start` for `elapsed_ns`, and is off by `width` at most.
+
+    rows: the timers and host lines, with the columns of `_on_trace`
+    """
     begin = rows["start"].to_numpy()
     thread = rows["thread"].to_numpy()
     width = rows["width"].to_numpy()
@@ -241,8 +248,9 @@ def _windows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) -> Matched:
-    """Return `matched` with further processes and clocks: the processes of the log that read clocks, but
-    recorded no event and made no CUDA call that the trace has."""
+    """Return `matched` with further processes and their clocks: the processes of the log that read clocks, but
+    recorded no event and made no CUDA call that the trace has.  A process whose clock cannot be tied to the trace's
+    is left out."""
     timed = pd.concat([log.clock_readings["process"], log.hosts["process"]])
     unmatched = set(timed) - set(matched.processes) - set(log.records["process"])
     processes = dict(matched.processes)
@@ -258,8 +266,9 @@ def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) 
         clock = clock_map(lines, marked, session)
         if not isinstance(pid, int) or clock is None:
             continue
-        if (clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_STEP_NS).any():
-            continue  # the log is of an earlier run
+        is_of_earlier_run = clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_STEP_NS
+        if is_of_earlier_run.any():
+            continue
         clocks[number] = clock
         processes[number] = process_of_pid.get(pid, pid << PID_SHIFT)
     return replace(matched, processes=processes, clocks=clocks)
@@ -284,8 +293,8 @@ def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame
 def _with_work(
     trace: Trace, readers: np.ndarray, thread: pd.Series, start: pd.Series, end: pd.Series
 ) -> np.ndarray:
-    """Return, for each stretch, whether it holds CUDA work: a call of its thread that is work or a wait, or a
-    launch by a thread of its process that reads no clock.
+    """Return, for each stretch of time of a thread, whether it holds CUDA work: a call of its thread that is work or a
+    wait, or a launch by a thread of its process that reads no clock.
 
     readers: the threads that read clocks
     thread, start, end: per stretch, its thread, and its ends in trace time (ns)
@@ -295,14 +304,15 @@ def _with_work(
     kind = trace.calls["kind"].to_numpy()
     caller = trace.calls["thread"].to_numpy()
     begun = trace.calls["start_ns"].to_numpy()
-    works = trace.outermost & ~np.isin(kind, [CALL[k] for k in _IDLE])
-    enqueues = trace.outermost & np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
-    enqueues &= ~np.isin(caller, readers)
     low, high = start.to_numpy() - 1, end.to_numpy()
-    by_thread = any_between(caller[works], begun[works], thread.to_numpy(), low, high)
-    worker = process_of(caller[enqueues])
+    is_work = trace.outermost & ~np.isin(kind, [CALL[name] for name in _IDLE])
+    by_thread = any_between(caller[is_work], begun[is_work], thread.to_numpy(), low, high)
+    is_launch = trace.outermost & np.isin(kind, [CALL[name] for name in ENQUEUEING_CALLS])
+    is_launch &= ~np.isin(caller, readers)
+    launching_process = process_of(caller[is_launch])
     process = process_of(thread.to_numpy())
-    return by_thread | any_between(worker, begun[enqueues], process, low, high)
+    by_worker = any_between(launching_process, begun[is_launch], process, low, high)
+    return by_thread | by_worker
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -313,7 +323,9 @@ def timed(log: EventLog) -> pd.DataFrame:
 
 
 def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
-    """Return everything that may be a window, a row each: host lines (regions among them), then timers.
+    """Return everything that the log timed on the host's clock and that may become a window, a row each: host lines
+    (regions among them), then timers.  `elapsed_ns` is their length, `origin` what they are, and `source` their
+    number among the host lines or timers.
 
     timers: as `_timers` returns them
     """
@@ -328,14 +340,14 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
-    filled = [part for part in (lines, timers) if len(part)] or [
-        lines
-    ]  # pandas warns of empty ones
-    return pd.concat(filled).sort_values("origin", kind="stable", ignore_index=True)
+    # pandas warns of empty tables
+    not_empty = [table for table in (lines, timers) if len(table)]
+    candidates = pd.concat(not_empty or [lines])
+    return candidates.sort_values("origin", kind="stable", ignore_index=True)
 
 
 def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
-    """Return (timers, unpaired).
+    """Pair the clock readings that the program subtracts from each other.  Returns (timers, unpaired).
 
     timers: a row per difference of two readings; `elapsed_ns` is the difference that the program computed,
         `lasted_ns` the same on CLOCK_MONOTONIC, `t0_ns` its start there
@@ -346,11 +358,7 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
 
     Readings of 1,000 and 1,450 ns at `t0 = clock()` and `clock() - t0` become a timer with elapsed_ns 450.
     """
-    table = log.clock_sites
-    described = [Site(*row) for row in table[list(Site._fields)].itertuples(index=False)]
-    known = dict(zip(zip(table["process"], table["number"], strict=True), described, strict=True))
-    keys = zip(readings["process"], readings["site"], strict=True)
-    sites = [known.get(key, Site()) for key in keys]
+    sites = _sites_of(log, readings)
     thread = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
     pairs = differences(thread, sites)
     starts, ends = pairs.T
@@ -376,17 +384,25 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
     return pd.DataFrame(columns), unpaired
 
 
+def _sites_of(log: EventLog, readings: pd.DataFrame) -> list[Site]:
+    """Return the site that made each reading; an empty one if the log does not describe it."""
+    table = log.clock_sites
+    described = [Site(*row) for row in table[list(Site._fields)].itertuples(index=False)]
+    keys = zip(table["process"], table["number"], strict=True)
+    site_of_key = dict(zip(keys, described, strict=True))
+    keys_of_readings = zip(readings["process"], readings["site"], strict=True)
+    return [site_of_key.get(key, Site()) for key in keys_of_readings]
+
+
 def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
-    """Return the timers as positions of their readings: an array (timers, 2) of start and end, sorted.  Only
-    the source and the order of the readings decide, not the trace.
+    """Return which clock readings the program subtracts from which: an array (timers, 2) with the positions of the
+    start's and the end's reading, sorted.  Only the source and the order of the readings decide, not the trace.
 
     thread: per reading, a number for its thread and clock
-    sites: per reading, the site that made it
+    sites: per reading, the site that made it: in which variables the source stores the reading there, and which
+        variables it subtracts from it
 
     A reading may be the start of several timers (a lap and a total), once at each place that subtracts it.
-    Normally the latest reading in the subtracted variable is the start.  An attribute, however, may belong
-    several objects: if its latest reading was already subtracted at this place, it is an older one that
-    another site of the same file stored, since `with Timer(): ... with Timer(): ...` ends from the inside out.
 
     t0 = clock()                reading 0 is stored as t0
     lap = clock() - t0          reading 1 subtracts t0
@@ -402,17 +418,39 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
             continue
         for variable in site.subtracts:
             subtracted_here = subtracted[owner, site.function, site.position, variable]
-            newer = None  # the reading of the variable that follows `start`
-            for start in reversed(held[owner, variable]):
-                if start not in subtracted_here:
-                    same_file = sites[start].file == site.file
-                    if newer is None or (same_file and sites[start] is not sites[newer]):
-                        subtracted_here.add(start)
-                        pairs.add((start, reading))
-                    break
-                newer = start
+            start = _start_of(site, held[owner, variable], subtracted_here, sites)
+            if start is not None:
+                subtracted_here.add(start)
+                pairs.add((start, reading))
         for variable in site.stores:
             is_attribute = variable.rpartition(":")[2].startswith(".")
             older = held[owner, variable][1 - _DEEP :] if is_attribute else []
             held[owner, variable] = [*older, reading]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+
+
+def _start_of(
+    site: Site, held: Sequence[int], subtracted_here: set[int], sites: Sequence[Site]
+) -> int | None:
+    """Return the reading that a site subtracts when it subtracts a variable; None if that is not certain.
+
+    held: the readings that the variable holds, the latest last
+    subtracted_here: the readings of the variable that this site subtracted before
+    sites: per reading, the site that made it
+
+    Normally that is the latest reading in the variable.  An attribute, however, may belong to several objects: if its
+    latest reading was already subtracted here, it is the next older one, if another site of the same file stored that,
+    since `with Timer(): ... with Timer(): ...` ends from the inside out.
+
+    held 3, 5; 5 was subtracted here before:      3, if another place stored it than 5
+    """
+    newer = None  # the reading of the variable that follows `start`
+    for start in reversed(held):
+        if start in subtracted_here:
+            newer = start
+            continue
+        if newer is None:
+            return start
+        is_of_another_place = sites[start] is not sites[newer]
+        return start if is_of_another_place and sites[start].file == site.file else None
+    return None

@@ -52,18 +52,11 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     The start's call began at 0 us and the end's call returned at 50 us; at the start the GPU was 30 us behind.  All work
     was issued when 20 us of the pair had passed: the CPU cannot have kept the GPU waiting for longer.
     """
-    records, elapsed = log.records, log.compared
-    process = elapsed["process"].to_numpy()
-    logged = records["process"].to_numpy(), records["seq"].to_numpy()
-    start = numbered(process, elapsed["start"].to_numpy(), *logged)
-    end = numbered(process, elapsed["end"].to_numpy(), *logged)
-    # a record that the log does not have (-1, the appended value) is left out like a captured one
-    captured = np.append(records["captured"].to_numpy(), True)
-    usable = ~captured[start] & ~captured[end]
-    elapsed, start, end = elapsed[usable], start[usable], end[usable]
-    first, last = records.iloc[start], records.iloc[end]
+    elapsed, start, end = _with_records(log)
+    first, last = log.records.iloc[start], log.records.iloc[end]
     lag_ns, caught_up = lags(log, clock)
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
+    # the CPU can keep the GPU waiting only until it has issued all work of the pair
     issuing_ns = last["t1_ns"].to_numpy() - first["t0_ns"].to_numpy()
     idle_ns = np.clip(np.ceil(issuing_ns - lag_ns[start]), 0, np.maximum(elapsed_ns, 0))
     pid = np.array([header.get("pid", -1) for header in log.headers])
@@ -86,13 +79,27 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     )
 
 
+def _with_records(log: EventLog) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Return (the comparisons of the log whose records it has, the position of the start record of each, that of the end
+    record); without those of records that were captured into a CUDA graph."""
+    records, elapsed = log.records, log.compared
+    process = elapsed["process"].to_numpy()
+    logged_process, logged_seq = records["process"].to_numpy(), records["seq"].to_numpy()
+    start = numbered(process, elapsed["start"].to_numpy(), logged_process, logged_seq)
+    end = numbered(process, elapsed["end"].to_numpy(), logged_process, logged_seq)
+    # a record that the log does not have (-1, the appended value) is left out like a captured one
+    captured = np.append(records["captured"].to_numpy(), True)
+    usable = ~captured[start] & ~captured[end]
+    return elapsed[usable], start[usable], end[usable]
+
+
 def _whole_ns(ns: np.ndarray) -> pd.api.extensions.ExtensionArray:
     """Return nanoseconds rounded down to integers, NA for NaN."""
     return pd.array(np.floor(ns), "Float64").astype("Int64")
 
 
 def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (lag, caught_up) per record of the log.
+    """Return how far the GPU was behind the CPU at each record of the log: (lag, caught_up).
 
     lag: float64, how many ns the GPU was behind the CPU at the record, at least; NaN for a record that no
         distance to a reference reaches
@@ -100,6 +107,9 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         as it executes the probe's own records, which have a stream of their own, around the same time
 
     clock: the event clocks of the log, None if it has no references
+
+    Records called at 0, 100 and 200 us were executed at 7, 147 and 207 us of the event clock: 7, 47 and 7 us later.  The
+    least of that is the distance between the two clocks: the lags are 0, 40 and 0 us.
     """
     records = log.records
     lag_ns = np.full(len(records), np.nan)
@@ -117,6 +127,7 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]
         apart_ns = gpu_since_ns - since_ns
         error_ns = frame_error_ns[clock.frame[members]] + clock.tick_ns
+        # a lag at least: how far the lowest that a record may lie is above the highest that the least may be
         least_ns = local_hull(since_ns, apart_ns + error_ns)
         lag_ns[members] = np.maximum(apart_ns - error_ns - least_ns, 0)
         like_probe = _like_probe(since_ns, apart_ns, by_probe[members])

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR
+from nsysalign.intervals import FAR, Columns
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
 #: Parameters, in the order of the regression's columns: mean and standard deviation (ns).  The deviation is
@@ -73,11 +73,12 @@ _MARGIN_NS, _APART_NS = 1_500, 700
 _AT_ONCE = 1 << 16
 
 
-class Observations(NamedTuple):
-    """What is known about the places of single records: a row per observation.  First there is one for every
-    record, by what came before it (class IDLE or BUSY); then one for each record with a kernel queued behind
-    it (AHEAD); then one for each time stamp (STAMP).  An observation puts its record at `known_ns + x @
-    parameters`."""
+@dataclass(frozen=True)
+class Observations(Columns):
+    """What is known about the places of single records: arrays with a value per observation.  First there is one
+    observation of every record, by what came before it (class IDLE or BUSY); then one of each record with a
+    kernel queued behind it (AHEAD); then one of each record with a time stamp (STAMP).  An observation puts its
+    record at `known_ns + x @ parameters`."""
 
     record: np.ndarray  # position of the record
     class_: np.ndarray
@@ -104,23 +105,30 @@ class LatencyModel:
     unshown: bool = False  # records may have been traced, and no spacing shows how long that takes
 
     def likely(self, surroundings: Surroundings) -> Likely:
-        """Return the likeliest place of every record.  It works on _AT_ONCE records at a time, because their
-        observations fill large matrices."""
+        """Return where every record is likely to lie, and how uncertain that is (ns).
+
+        surroundings: what lies around each record on its stream
+
+        It works on _AT_ONCE records at a time, because their observations fill large matrices.
+        """
         batches = []
         for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
-            s = surroundings.take(slice(first, first + _AT_ONCE))
-            seen = self.observe(s)
-            count = len(s.call_start)
-            place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
-            ahead = np.full(count, FAR)
-            queued = seen.class_ == AHEAD
-            ahead[seen.record[queued]] = place[queued]
-            batches.append(Likely(place[:count], self._bar(s, seen.class_[:count]), ahead))
+            batches.append(self._likely_at_once(surroundings.take(slice(first, first + _AT_ONCE))))
         return Likely(
             place=np.concatenate([batch.place for batch in batches]),
             bar=np.concatenate([batch.bar for batch in batches]),
             ahead=np.concatenate([batch.ahead for batch in batches]),
         )
+
+    def _likely_at_once(self, s: Surroundings) -> Likely:
+        """Return where each of these records is likely to lie (`likely`)."""
+        count = len(s.call_start)
+        seen = self.observe(s)  # the first `count` of them are by what came before each record
+        place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
+        by_kernel_behind = seen.class_ == AHEAD
+        ahead = np.full(count, FAR)
+        ahead[seen.record[by_kernel_behind]] = place[by_kernel_behind]
+        return Likely(place[:count], self._bar(s, seen.class_[:count]), ahead)
 
     def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
         """Return, for each record, the half-width (ns) around its likeliest place that holds the true one.
@@ -134,57 +142,32 @@ class LatencyModel:
         return np.where(s.waits, float(FAR), bar)
 
     def observe(self, s: Surroundings) -> Observations:
-        """Return what lies around records as observations of their places.
+        """Return what the surroundings of records (calls of `event.record()`) say about where they lie on the trace's clock:
+        up to three observations of each record.  An observation puts its record at `known_ns + x @ parameters`: a time that
+        the trace has, plus a latency that follows from the parameters of this model.
 
-        A record is BUSY (it waited behind the previous operation) if that puts it later than its own call
-        does, and IDLE otherwise.  It is AHEAD as well if a kernel was certainly queued behind it.
-
-        Of two records, the second with a kernel queued behind it and a time stamp, there are four observations:
-        (0, IDLE), (1, BUSY), (1, AHEAD), (1, STAMP).
+        by what came before  of every record: it lies a latency behind the start of its own call (class IDLE), or
+                             a latency behind the end of the operation before it (BUSY), whichever is later
+        by the kernel        of a record behind which a kernel was queued for certain: it lies a latency before the
+                             start of that kernel (AHEAD)
+        by the time stamp    of a record that CUPTI stamped: it lies at the stamp (STAMP)
 
         A call from 1,000 to 2,500 ns on an idle stream, with idle_ns 3,200: IDLE, known_ns 1,000, and x has 1 for
         idle_ns and 0 for idle_short, as 1.5 us is the usual length of a call.  The record lies at 4,200 ns.
         """
-        count = len(s.call_start)
-        took = s.call_end - s.call_start
-        by_call = s.call_start + self._latency(_after_call(took))
+        by_call = s.call_start + self._latency(_after_call(s))
         by_work = s.previous_end + self._latency(_after_work(s))
         is_busy = (s.previous_end > 0) & (by_work > by_call)
-        likely = np.where(is_busy, by_work, by_call)
-        queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
-        ahead = np.flatnonzero(queued & ~s.copying & ~s.held)
-        stamped = np.flatnonzero(s.stamp > 0)
-        class_ = np.concatenate(
-            [
-                np.where(is_busy, BUSY, IDLE),
-                np.full(len(ahead), AHEAD),
-                np.full(len(stamped), STAMP),
-            ]
-        )
-        # the known times: the end of the work before or the call's start, the kernel's start, the stamp
-        since = np.where(is_busy, s.previous_end, s.call_start)
-        known_ns = np.concatenate([since, s.next_start[ahead], s.stamp[stamped]])
-        # how the latencies since these times follow from the parameters: a column for each
-        x = np.zeros((len(class_), len(PARAMETERS)))
-        for columns, rows in ((_after_call(took), ~is_busy), (_after_work(s), is_busy)):
-            for name, column in columns.items():
-                x[:count, PARAMETERS.index(name)] = rows * column
-        x[class_ == AHEAD, PARAMETERS.index("ahead_ns")] = -1.0
-        x[class_ == AHEAD, PARAMETERS.index("spacing_ns")] = -s.ahead[ahead]
-        scale = SCATTER_NS[class_]
-        scale[:count] += _SLOW_SPREAD * ~is_busy * np.maximum(took - _KNEE_NS, 0)
-        # the class is certain if the other explanation puts the record far from there
+        # whether it is IDLE or BUSY is certain if the other explanation puts the record far from there
         is_clear = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
-        certain = np.ones(len(class_), dtype=bool)
-        certain[:count] = is_clear & ~s.copying & ~s.waits
-        return Observations(
-            record=np.concatenate([np.arange(count), ahead, stamped]),
-            class_=class_,
-            known_ns=known_ns,
-            x=x,
-            scale_ns=scale,
-            certain=certain,
-        )
+        certain = is_clear & ~s.copying & ~s.waits
+        likely = np.where(is_busy, by_work, by_call)
+        observations = [
+            _by_what_came_before(s, is_busy, certain),
+            _by_kernel_behind(s, likely),
+            _by_stamp(s),
+        ]
+        return Observations.joined(observations)
 
     def _latency(self, columns: Mapping[str, Any]) -> np.ndarray:
         """Return the latency (ns) of each record: the sum of these columns, each times its parameter."""
@@ -192,12 +175,72 @@ class LatencyModel:
         return sum(value[name] * column for name, column in columns.items())
 
 
-def _after_call(took: np.ndarray) -> dict[str, Any]:
-    """Return parameter -> its coefficient in the time from the start of a record's call to the record, on an
-    idle stream.
+def _by_what_came_before(s: Surroundings, is_busy: np.ndarray, certain: np.ndarray) -> Observations:
+    """Return an observation of every record: BUSY or IDLE.
 
-    took: per record, how long its call took (ns)
+    is_busy: per record, whether it waited behind the operation before it, and not only for its own call
+    certain: per record, whether that is certain
     """
+    count = len(s.call_start)
+    slow_ns = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
+    x_busy = _coefficients(count, _after_work(s))
+    x_idle = _coefficients(count, _after_call(s))
+    class_ = np.where(is_busy, BUSY, IDLE)
+    return Observations(
+        record=np.arange(count),
+        class_=class_,
+        known_ns=np.where(is_busy, s.previous_end, s.call_start),
+        x=np.where(is_busy[:, None], x_busy, x_idle),
+        scale_ns=SCATTER_NS[class_] + _SLOW_SPREAD * ~is_busy * slow_ns,
+        certain=certain,
+    )
+
+
+def _by_kernel_behind(s: Surroundings, likely: np.ndarray) -> Observations:
+    """Return an observation of each record behind which a kernel was queued for certain: AHEAD.
+
+    likely: per record, where it lies by what came before it (ns)
+    """
+    is_queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
+    record = np.flatnonzero(is_queued & ~s.copying & ~s.held)
+    # it lies before the kernel's start by `ahead_ns`, and by a spacing for each record in between
+    latency = {"ahead_ns": -1.0, "spacing_ns": -s.ahead[record]}
+    return Observations(
+        record=record,
+        class_=np.full(len(record), AHEAD),
+        known_ns=s.next_start[record],
+        x=_coefficients(len(record), latency),
+        scale_ns=np.full(len(record), SCATTER_NS[AHEAD]),
+        certain=np.ones(len(record), dtype=bool),
+    )
+
+
+def _by_stamp(s: Surroundings) -> Observations:
+    """Return an observation of each record that CUPTI stamped: STAMP."""
+    record = np.flatnonzero(s.stamp > 0)
+    return Observations(
+        record=record,
+        class_=np.full(len(record), STAMP),
+        known_ns=s.stamp[record],
+        x=_coefficients(len(record), {}),
+        scale_ns=np.full(len(record), SCATTER_NS[STAMP]),
+        certain=np.ones(len(record), dtype=bool),
+    )
+
+
+def _coefficients(count: int, columns: Mapping[str, Any]) -> np.ndarray:
+    """Return a matrix with a row for each of `count` observations and a column for each of PARAMETERS; a parameter
+    that `columns` does not have is 0."""
+    x = np.zeros((count, len(PARAMETERS)))
+    for name, column in columns.items():
+        x[:, PARAMETERS.index(name)] = column
+    return x
+
+
+def _after_call(s: Surroundings) -> dict[str, Any]:
+    """Return parameter -> its coefficient in the time from the start of a record's call to the record, on an
+    idle stream."""
+    took = s.call_end - s.call_start
     return {
         "idle_ns": 1.0,
         "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
@@ -236,48 +279,63 @@ def spacing_of(s: Surroundings) -> float:
 
 
 def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:
-    """Return what is assumed about how long the records of a trace take, before any fit.
+    """Return how long the records of a trace are assumed to take before any fit: the values of the parameters of
+    `_TABLE`, and how uncertain they are.
 
     tracing: whether CUPTI traced events: "on", "off" or "unknown"
     s: the surroundings of the records
     spacing: the spacing of consecutive records (ns) if an event clock tells it; 0: it does not
 
-    All of it comes from `_TABLE`, but for the spacing if that shows in the trace, and what follows from it.
+    The values are those of `_TABLE`; but if the spacing shows in the trace, that is taken, and what follows
+    from it.
     """
-    if spacing:
-        shown, deviation = spacing, _TIED_NS
-    else:
-        shown, deviation = spacing_of(s), _SHOWN_NS  # 0: it does not show
-    looks_traced = not 0 < shown <= _TRACED_FROM_NS
+    spacing_error = _TIED_NS
+    if not spacing:
+        spacing = spacing_of(s)  # 0: it does not show
+        spacing_error = _SHOWN_NS
+    looks_traced = not 0 < spacing <= _TRACED_FROM_NS
     traced = tracing == "on" or (tracing == "unknown" and looks_traced)
     table = _TABLE | (_TRACED if traced else {})
-    if shown:
-        table |= {"spacing_ns": (shown, deviation), "busy_ns": (0.0, deviation)}
-    usual_spacing, _ = table["spacing_ns"]
-    _, busy_deviation = table["busy_ns"]
-    _, idle_deviation = table["idle_ns"]
-    table["busy_ns"] = (usual_spacing - _BUSY_LESS_NS, busy_deviation)
-    table["idle_ns"] = (_IDLE_NS + _IDLE_PER_SPACING * usual_spacing, idle_deviation)
-    means = [table[parameter][0] for parameter in PARAMETERS]
-    precision = np.diag([table[parameter][1] ** -2 for parameter in PARAMETERS])
-    # busy_ns and spacing_ns differ by a constant: their difference is known to _TIED_NS
+    mean = {parameter: value for parameter, (value, _) in table.items()}
+    deviation = {parameter: error for parameter, (_, error) in table.items()}
+    if spacing:
+        mean["spacing_ns"] = spacing
+        deviation["spacing_ns"] = spacing_error
+        deviation["busy_ns"] = spacing_error
+    mean["busy_ns"] = mean["spacing_ns"] - _BUSY_LESS_NS
+    mean["idle_ns"] = _IDLE_NS + _IDLE_PER_SPACING * mean["spacing_ns"]
+    return LatencyModel(
+        vector=np.array([mean[parameter] for parameter in PARAMETERS]),
+        covariance=_covariance(deviation),
+        unshown=traced and not spacing,
+    )
+
+
+def _covariance(deviation: Mapping[str, float]) -> np.ndarray:
+    """Return the covariance of the parameters, a square matrix in the order of PARAMETERS.
+
+    deviation: parameter -> its standard deviation (ns)
+
+    They are independent, but for busy_ns and spacing_ns: these differ by a constant that is known to _TIED_NS.
+    """
+    precision = np.diag([deviation[parameter] ** -2 for parameter in PARAMETERS])
     difference = np.zeros(len(PARAMETERS))
     difference[PARAMETERS.index("busy_ns")] = 1.0
     difference[PARAMETERS.index("spacing_ns")] = -1.0
     precision += np.outer(difference, difference) / _TIED_NS**2
-    unshown = traced and not shown
-    return LatencyModel(np.array(means), np.linalg.inv(precision), unshown)
+    return np.linalg.inv(precision)
 
 
 def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
-    """Return (likeliest start, error bar) of each compared pair, in ns.
+    """Return (likeliest start, error bar) of each pair of records that the program compared, in ns.  The start follows from
+    the start record's place, and also from the end record's: it lies `elapsed_ns` before that.
 
     pairs: with columns start and end (positions of records) and elapsed_ns
     likely: where the records are likely
 
     The record with the smaller error bar decides.  If the bars are equal, the record decides that puts the
-    pair later, because GPUs are late, never early.  If a kernel queued behind a record was there before that,
-    the start lies halfway between the two.
+    pair later, because GPUs are late, never early.  If a kernel that was queued behind a record began too early
+    for that, the start lies halfway between this place and the latest that the kernel allows.
     """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
@@ -292,5 +350,6 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
     )
     by_kernel_behind_end = np.minimum(likely.ahead[end], FAR) - elapsed
     latest = np.minimum(likely.ahead[start], by_kernel_behind_end)
-    begin = np.where(latest < begin, begin - (begin - latest) // 2, begin)
+    halfway = begin - (begin - latest) // 2
+    begin = np.where(latest < begin, halfway, begin)
     return begin, np.ceil(np.minimum(start_bar, end_bar) + CLOCK_RATE * elapsed)

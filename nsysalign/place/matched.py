@@ -109,13 +109,11 @@ def match(trace: Trace, log: EventLog) -> Matched:
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
-    """Return (log process -> globalPid, notes).  Processes are matched by their pid; a log without a pid
-    belongs to the only process of the trace.
+    """Return which process of the trace each process of the log is (log process -> globalPid), and notes.  Processes are
+    matched by their pid; a log without a pid belongs to the only process of the trace.
 
     Notes say which processes of the log have no rows in the trace, and which processes of the trace recorded
-    events but have no log.
-
-    `other_runs`, which this calls, raises EventLogError if the log belongs to another run.
+    events but have no log.  Raises EventLogError if the log belongs to another run (`other_runs`).
     """
     columns = (trace.calls["process"], trace.operations["process"])
     processes = np.unique(np.concatenate([distinct(column.to_numpy()) for column in columns]))
@@ -178,22 +176,28 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
         if of_process.empty:
             continue
         compared += 1
-        to_trace = offset - session_start
-        before_ns = int(calls["start_ns"].min() - (of_process.max() + to_trace))
-        after_ns = int(of_process.min() + to_trace - calls["end_ns"].max())
-        apart_ns = max(before_ns, after_ns)
-        if apart_ns > _CLOCK_SET_NS:
-            pid = log.headers[number].get("pid")
-            process = f" of process {pid}" if isinstance(pid, int) else ""
-            when = "after the trace ends" if after_ns > before_ns else "before the trace begins"
-            strangers[number] = (
-                f"the event log{process} belongs to another run: its records lie "
-                f"{duration(apart_ns)} {when}"
-            )
+        on_trace = of_process + (offset - session_start)  # trace time, by the wall clock
+        before_ns = int(calls["start_ns"].min() - on_trace.max())
+        after_ns = int(on_trace.min() - calls["end_ns"].max())
+        if max(before_ns, after_ns) > _CLOCK_SET_NS:
+            strangers[number] = _of_another_run(log.headers[number].get("pid"), before_ns, after_ns)
     if strangers and len(strangers) == compared == len(log.headers):
         hint = "use the events-PID.jsonl of the run that made this trace"
         raise EventLogError(next(iter(strangers.values())), hint)
     return strangers
+
+
+def _of_another_run(pid: object, before_ns: int, after_ns: int) -> str:
+    """Return the message that the log of a process belongs to another run.
+
+    pid: the process by its log's header
+    before_ns, after_ns: how long before the trace's beginning its last record lies, and how long after the trace's end
+        its first record; one of the two is negative
+    """
+    process = f" of process {pid}" if isinstance(pid, int) else ""
+    when = "after the trace ends" if after_ns > before_ns else "before the trace begins"
+    apart = duration(max(before_ns, after_ns))
+    return f"the event log{process} belongs to another run: its records lie {apart} {when}"
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,8 @@ class _Thread:
 def match_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
-    """Return (call, thread, clocks, notes).
+    """Find the call in the trace of each record of the log (a Python call of `event.record()`), and the clock of each
+    process.  Returns (call, thread, clocks, notes).
 
     call: per record of the log, the position of its call in the trace; -1: not found
     thread: per record of the log, its globalTid; -1: not known
@@ -217,7 +222,10 @@ def match_records(
     processes: log process -> globalPid
 
     With the clock of its process, each record of the log gets the record call of its thread that lies inside
-    it in time.  If the clock is not accurate, or too few calls lie inside, it is refined on the calls first.
+    it in time.
+
+    log      t0 [ event.record() ] t1        (on the clock of the process)
+    trace          [ record call ]           the call of this record
     """
     call = np.full(len(log.records), -1, dtype=np.int64)
     thread = np.full(len(log.records), -1, dtype=np.int64)
@@ -228,7 +236,7 @@ def match_records(
         logged = np.flatnonzero(log.records["process"] == number)
         threads = _threads(trace, log, logged, process)
         clock = _clock_of(trace, log, number)
-        if clock is None:  # line up the first record calls and let refine() do the rest
+        if clock is None:  # line up the first record calls and refine that
             clock = _first_calls(threads)
             if clock is None:
                 continue
@@ -236,25 +244,37 @@ def match_records(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
             )
-        inside = _calls_inside(clock, threads)
-        hits = sum(np.count_nonzero(position >= 0) for position in inside)
-        if clock.width_ns > _SHARP_NS or hits < 0.9 * len(logged):
-            clock = refine(clock, [recorder.times for recorder in threads])
-            inside = _calls_inside(clock, threads)
+        clock, calls = _refined_if_needed(clock, threads)
         clocks[number] = clock
-        for recorder, position in zip(threads, inside, strict=True):
+        for recorder, call_of_record in zip(threads, calls, strict=True):
             rows = recorder.records
-            call[rows] = pick(recorder.calls, position, -1)
+            call[rows] = call_of_record
             by_tid = thread_of(process, tid[rows])
-            by_call = pick(trace.calls["thread"].to_numpy(), call[rows], -1)
+            by_call = pick(trace.calls["thread"].to_numpy(), call_of_record, -1)
             thread[rows] = np.where(tid[rows] >= 0, by_tid, by_call)
     return call, thread, clocks, notes
 
 
+def _refined_if_needed(
+    clock: ClockMap, threads: Sequence[_Thread]
+) -> tuple[ClockMap, list[np.ndarray]]:
+    """Return (the clock of a process, for each thread the calls of its records: positions in the trace, -1 for none).
+
+    The clock is refined on the record calls if it is not accurate, or if less than nine in ten records contain a call.
+    """
+    calls = _calls_inside(clock, threads)
+    hits = sum(np.count_nonzero(of_thread >= 0) for of_thread in calls)
+    records = sum(len(recorder.records) for recorder in threads)
+    if clock.width_ns > _SHARP_NS or hits < 0.9 * records:
+        clock = refine(clock, [recorder.times for recorder in threads])
+        calls = _calls_inside(clock, threads)
+    return clock, calls
+
+
 def _calls_inside(clock: ClockMap, threads: Sequence[_Thread]) -> list[np.ndarray]:
-    """Return, for each thread, an array that has for each of its records the position of the call among the
-    thread's record calls that lies inside the record in time; -1 for none."""
-    return [clock.contained(*thread.times) for thread in threads]
+    """Return, for each thread, the call of each of its records: the position in the trace of the thread's record call
+    that lies inside the record in time; -1 for none."""
+    return [pick(thread.calls, clock.contained(*thread.times), -1) for thread in threads]
 
 
 def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> list[_Thread]:
@@ -334,30 +354,43 @@ def _all_records(
     columns    seq, site, ... from the log         seq -1, site "", ...
                call, event, ... from the trace, where the record's call was found
     """
-    calls, event_rows = trace.calls, trace.event_rows
+    calls = trace.calls
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
-    only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # calls
+    only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # positions of calls
     columns = _columns_of_log(log, len(only_in_trace))
     columns["log_process"] = columns["process"]
-    columns["process"] = np.full(len(call) + len(only_in_trace), -1)
+    process_of_log = np.full(len(call), -1)
     for number, process in processes.items():
-        columns["process"][columns["log_process"] == number] = process
-    columns["process"][len(call) :] = calls["process"].to_numpy()[only_in_trace]
+        process_of_log[columns["log_process"][: len(call)] == number] = process
+    columns["process"] = np.concatenate(
+        [process_of_log, calls["process"].to_numpy()[only_in_trace]]
+    )
     columns["thread"] = np.concatenate([thread, calls["thread"].to_numpy()[only_in_trace]])
     columns["call"] = np.concatenate([call, only_in_trace])
     columns["problem"] = _problems(log, columns)
-    event_row = positions(columns["call"], event_rows["call"].to_numpy())
-    event_row = np.where(columns["call"] >= 0, event_row, -1)
-    columns["event_row"] = event_row
-    for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
-        columns[name] = pick(event_rows[name].to_numpy(), event_row, absent)
-    for name in ("start_ns", "end_ns"):
-        columns[f"call_{name}"] = pick(calls[name].to_numpy(), columns["call"], 0)
+    columns |= _columns_of_trace(trace, columns["call"])
     lean = {
         name: column if column.dtype == object else frames.narrow(column, name)
         for name, column in columns.items()
     }
     return pd.DataFrame(lean, index=range(len(columns["call"])), copy=False)
+
+
+def _columns_of_trace(trace: Trace, call: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what the trace says of each record, as columns by name: its event row, and what that says; and the times
+    (ns) of its call.  -1, and 0 for times, where nothing is said.
+
+    call: per record, the position of its call, -1 for none
+    """
+    calls, event_rows = trace.calls, trace.event_rows
+    event_row = positions(call, event_rows["call"].to_numpy())
+    event_row = np.where(call >= 0, event_row, -1)
+    columns = {"event_row": event_row}
+    for name, absent in (("event", -1), ("event_sync", -1), ("timestamp_ns", 0)):
+        columns[name] = pick(event_rows[name].to_numpy(), event_row, absent)
+    for name in ("start_ns", "end_ns"):
+        columns[f"call_{name}"] = pick(calls[name].to_numpy(), call, 0)
+    return columns
 
 
 def _columns_of_log(log: EventLog, padding: int) -> dict[str, np.ndarray]:
@@ -421,27 +454,6 @@ def match_waits(
     calls, syncs = trace.calls, trace.syncs
     is_wait = calls["kind"].to_numpy() == CALL["wait_event"]
     call = np.flatnonzero(is_wait & trace.outermost)
-    thread = calls["thread"].to_numpy()[call]
-    call_start = calls["start_ns"].to_numpy()[call]
-    call_end = calls["end_ns"].to_numpy()[call]
-    stream_id = np.full(len(call), -1)
-    log_process = np.full(len(call), -1)
-    seq = np.full(len(call), -1)
-    # matched per thread: a call belongs to the log's wait inside which it lies in time
-    logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
-    for (number, tid), waits in logged.groupby(["process", "tid"]):
-        of_this_thread = of_thread(thread, processes[int(number)], int(tid))
-        inside = clocks[int(number)].contained(
-            waits["t0_ns"].to_numpy(),
-            waits["t1_ns"].to_numpy(),
-            call_start[of_this_thread],
-            call_end[of_this_thread],
-        )
-        waits = waits[inside >= 0]
-        row = of_this_thread[inside[inside >= 0]]  # of the result, for each of the log's waits
-        stream_id[row] = waits["stream_id"]
-        seq[row] = waits["record"]
-        log_process[row] = number
     sync = positions(call, syncs["call"].to_numpy())
     columns = {
         "call": call,
@@ -449,18 +461,55 @@ def match_waits(
         "process": calls["process"].to_numpy()[call],
         "event": pick(syncs["event"].to_numpy(), sync, -1),
         "event_sync": pick(syncs["event_sync"].to_numpy(), sync, -1),
-        "stream_id": stream_id,
-        "log_process": log_process,
-        "seq": seq,
     }
+    columns |= _waits_of_log(trace, log, call, processes, clocks)
     return pd.DataFrame(columns, dtype="int64")
+
+
+def _waits_of_log(
+    trace: Trace,
+    log: EventLog,
+    call: np.ndarray,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+) -> dict[str, np.ndarray]:
+    """Return what the log says about each wait-event call: the columns stream_id, log_process and seq of
+    `match_waits`, -1 for a call that is in no log.
+
+    call: the positions of the calls in the trace
+    processes, clocks: as in `match_waits`
+
+    A call belongs to the log's wait of the same thread inside which it lies in time.
+    """
+    thread = trace.calls["thread"].to_numpy()[call]
+    call_start = trace.calls["start_ns"].to_numpy()[call]
+    call_end = trace.calls["end_ns"].to_numpy()[call]
+    stream_id = np.full(len(call), -1)
+    log_process = np.full(len(call), -1)
+    seq = np.full(len(call), -1)
+    logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
+    for (number, tid), waits in logged.groupby(["process", "tid"]):
+        on_thread = of_thread(thread, processes[int(number)], int(tid))
+        inside = clocks[int(number)].contained(
+            waits["t0_ns"].to_numpy(),
+            waits["t1_ns"].to_numpy(),
+            call_start[on_thread],
+            call_end[on_thread],
+        )
+        with_call = waits[inside >= 0]
+        row = on_thread[inside[inside >= 0]]  # the position in `call` of each of these
+        stream_id[row] = with_call["stream_id"]
+        seq[row] = with_call["record"]
+        log_process[row] = number
+    return {"stream_id": stream_id, "log_process": log_process, "seq": seq}
 
 
 def awaited(
     trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (record, inferred).  `record`: per wait, the position in `records` of the record that it waits
-    for, -1 if that is unknown; `inferred`: bool, per wait, whether that is an inference.
+    """Return for which record of an event each wait of a stream (cudaStreamWaitEvent) waits: (record, inferred).
+    `record`: per wait, the position in `records` of that record, -1 if it is unknown; `inferred`: bool, per wait,
+    whether that is an inference.
 
     waits, records: as in `Matched`, with the column lane
 
@@ -471,6 +520,7 @@ def awaited(
     record = _named_records(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
+    # those still without a record: by the records of the same thread
     calls = waits["call"].to_numpy()
     thread = trace.calls["thread"].to_numpy()[calls]
     call_start = trace.calls["start_ns"].to_numpy()[calls]
@@ -530,6 +580,8 @@ def _latest(
     last `_LOOK_BACK`.  It can be neither for a record of another event, nor for a record on the stream that
     waits: then nothing would have to wait.
 
+    records   A (lane 1)   B (lane 2)   wait of lane 2      B lies on lane 2 itself: the wait is for A
+
     waits, records: the waits and records of one thread
     call_start: per wait, when its call began (ns)
     position: per record, the number that is returned for it
@@ -540,42 +592,49 @@ def _latest(
     lane = records["lane"].to_numpy()[order]
     wait_event = waits["event"].to_numpy()
     wait_lane = waits["lane"].to_numpy()
-    # for each wait, a place in the order of the records: first that of the latest record before it
-    place = np.searchsorted(time, call_start, side="right") - 1
-    impossible = np.ones(len(place), dtype=bool)
+    # all waits look at once at a record, first at the latest before each, then step back where it cannot be
+    candidate = np.searchsorted(time, call_start, side="right") - 1  # in the order of time
+    impossible = np.ones(len(candidate), dtype=bool)
     for _ in range(_LOOK_BACK):
-        record_event, record_lane = pick(event, place, -1), pick(lane, place, -1)
-        impossible = (record_event >= 0) & (wait_event >= 0) & (record_event != wait_event)
-        impossible |= (record_lane >= 0) & (record_lane == wait_lane)
+        record_event = pick(event, candidate, -1)
+        record_lane = pick(lane, candidate, -1)
+        is_another_event = (record_event >= 0) & (wait_event >= 0) & (record_event != wait_event)
+        is_on_waiting_lane = (record_lane >= 0) & (record_lane == wait_lane)
+        impossible = is_another_event | is_on_waiting_lane
         if not impossible.any():
             break
-        place = np.where(impossible, place - 1, place)
-    return pick(position[order], np.where(impossible, -1, place), -1)
+        candidate = np.where(impossible, candidate - 1, candidate)
+    return pick(position[order], np.where(impossible, -1, candidate), -1)
 
 
 def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (pairs, unaligned), as in `Matched`: the comparisons of the log of which both records are known and
-    elapsed_time succeeded, with the positions of their records in start and end; and the other comparisons, with the
-    reason.
+    """Return the comparisons by `elapsed_time` that the log has, in two tables (`pairs` and `unaligned` of `Matched`):
+    those of which both records are known and elapsed_time succeeded, with the positions of their records in start and
+    end, and their length elapsed_ns; and all others, with the reason why they are no pair.
 
     records: `Matched.records`
     """
-    asked = log.elapsed
+    compared = log.elapsed
     # the records of the log come first, so that a position among them is a position in `records`
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
-    known = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
-    process = asked["process"].to_numpy()
-    start = numbered(process, asked["start"].to_numpy(), *known)
-    end = numbered(process, asked["end"].to_numpy(), *known)
-    elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
-    numbers = {"start": start, "end": end, "source": np.arange(len(asked))}
-    pairs = asked[["process", "region", "site", "t1_ns", "calibration"]].assign(
-        elapsed_ns=elapsed, **{name: frames.narrow(values) for name, values in numbers.items()}
+    logged_process, logged_seq = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
+    process = compared["process"].to_numpy()
+    start = numbered(process, compared["start"].to_numpy(), logged_process, logged_seq)
+    end = numbered(process, compared["end"].to_numpy(), logged_process, logged_seq)
+    elapsed_ms = compared["ms"].fillna(0.0).clip(-1e12, 1e12)
+    elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64).to_numpy()
+    pairs = compared[["process", "region", "site", "t1_ns", "calibration"]].assign(
+        elapsed_ns=elapsed_ns,
+        start=frames.narrow(start),
+        end=frames.narrow(end),
+        source=frames.narrow(np.arange(len(compared))),
     )
+    # of several reasons the last one stays
     reason = np.full(len(pairs), "", dtype=object)
     reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
-    reason[elapsed < 0] = "negative elapsed_time: the end was recorded before the start"
-    failed = (asked["error"] != "").to_numpy()
-    reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
+    reason[elapsed_ns < 0] = "negative elapsed_time: the end was recorded before the start"
+    failed = (compared["error"] != "").to_numpy()
+    reason_of_failure = "elapsed_time failed: " + compared["error"].astype(str)
+    reason[failed] = reason_of_failure.to_numpy()[failed]
     refused = reason != ""
     return frames.taken(pairs, ~refused), pairs[refused].assign(reason=reason[refused])

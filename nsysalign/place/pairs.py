@@ -72,45 +72,76 @@ def windows_of_pairs(
     A start placed at 1,000 ns ±200 and an end at 1,600 ns ±300: a window from 1,000 ns, 600 ns long, ±300.
     """
     pairs, notes = read_pairs(trace, records)
-    if trace.operations.empty and len(pairs):  # their places would be those of the calls
-        notes.append(f"{len(pairs):,} compared pairs have no interval: no GPU work was recorded")
-        pairs = pairs[:0]
-    possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
-    start_records, end_records, _ = pairs.T
-    consistent = possible[start_records] & possible[end_records]
-    if not consistent.all():
-        lost = int((~consistent).sum())
-        notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
-    start, end, wait = pairs[consistent].T
+    pairs, notes_on_lost = _with_place(trace, records, bounded, pairs)
+    start, end, wait = pairs.T
     time = placed.records["t_ns"].to_numpy().copy()
     time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
-    lower = placed.records["lower_ns"].to_numpy()
-    upper = placed.records["upper_ns"].to_numpy()
-    room = np.maximum(np.maximum(time - lower, upper - time), 1)
-    # CUPTI's stamp may be late, so that the bounds which it gives do not limit the error
-    error = np.where(bounded.stamped, placed.bar_ns, np.minimum(placed.bar_ns, room))
-    error = error.astype(np.int64)
+    error = _errors(bounded, placed, time)
     unseen = _unseen_work(trace, wait, time[end])
-    if 2 * np.count_nonzero(unseen) > len(unseen):
-        notes.append(
-            f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
-            "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
-        )
     columns = recorded_by(records, start, end)
     threads = columns["thread"].tolist()
-    latest_start = np.maximum(np.minimum(upper[start], time[end]), time[start])
+    earliest = placed.records["lower_ns"].to_numpy()[start]
+    latest = placed.records["upper_ns"].to_numpy()[start]
     columns |= {
         "elapsed_ns": time[end] - time[start],
         "start_ns": time[start],
         "end_ns": time[end],
-        "start_lower_ns": np.minimum(lower[start], time[start]),
-        "start_upper_ns": latest_start,
+        "start_lower_ns": np.minimum(earliest, time[start]),
+        "start_upper_ns": np.maximum(np.minimum(latest, time[end]), time[start]),
         "error_ns": np.maximum(np.maximum(error[start], error[end]), unseen),
         "method": "inferred",
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
-    return frames.lean(columns, frames.WINDOWS, len(start)), notes
+    windows = frames.lean(columns, frames.WINDOWS, len(start))
+    return windows, notes + notes_on_lost + _notes_on_unseen_work(unseen)
+
+
+def _with_place(
+    trace: Trace, records: pd.DataFrame, bounded: Bounded, pairs: np.ndarray
+) -> tuple[np.ndarray, list[str]]:
+    """Return (the pairs whose records can have a place, notes on the others).
+
+    pairs: as `read_pairs` returns them
+    """
+    if trace.operations.empty and len(pairs):  # their places would be those of the calls
+        note = f"{len(pairs):,} compared pairs have no interval: no GPU work was recorded"
+        return pairs[:0], [note]
+    possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
+    start, end, _ = pairs.T
+    consistent = possible[start] & possible[end]
+    if consistent.all():
+        return pairs, []
+    lost = int((~consistent).sum())
+    note = f"{lost:,} compared pairs have no interval: the trace contradicts itself"
+    return pairs[consistent], [note]
+
+
+def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
+    """Return the error bar of each record's place (int64 ns): that which its neighbours give it, but no more than its
+    bounds allow.
+
+    time: per record, its place (ns)
+    """
+    earlier = time - placed.records["lower_ns"].to_numpy()
+    later = placed.records["upper_ns"].to_numpy() - time
+    room = np.maximum(np.maximum(earlier, later), 1)
+    # CUPTI's stamp may be late, so that the bounds which it gives do not limit the error
+    error = np.where(bounded.stamped, placed.bar_ns, np.minimum(placed.bar_ns, room))
+    return error.astype(np.int64)
+
+
+def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
+    """Return a note that work has no rows in the trace, if more than half of the pairs show that.
+
+    unseen: as `_unseen_work` returns it
+    """
+    if 2 * np.count_nonzero(unseen) <= len(unseen):
+        return []
+    return [
+        f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
+        "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
+    ]
 
 
 def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
@@ -134,33 +165,15 @@ def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarr
 
 
 def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
-    """Return (pairs, notes).
+    """Return the pairs of events that the program compared, as far as the trace tells: (pairs, notes).
 
-    pairs: the pairs that the program compared, an int64 array (pairs, 3) in the order of their starts: the
-        positions of start and end in `records`, and the position in the trace's calls of the wait for the end
+    pairs: an int64 array (pairs, 3) in the order of their starts: the positions of start and end in `records`,
+        and the position in the trace's calls of the wait for the end
     notes: how many pairs were read and on what grounds, and how many events may or may not be compared
 
     records: `Matched.records`
     """
-    known = list[KnownPair]()
-    unclear = Counter[str]()
-    torch_processes = _torch_processes(trace)
-    for process, calls in _event_calls(trace).groupby("process"):
-        event_waits = int(((calls["role"] == _WAIT) & (calls["event"] >= 0)).sum())
-        if process in torch_processes:
-            unclear[
-                "waits for events in a process that runs torch (nsysalign run logs what it compares)"
-            ] += event_waits
-            continue
-        events = _named_events(calls.itertuples(name="EventCall"))
-        if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
-            unclear["waits for events that the trace does not name, or in another way"] += (
-                event_waits
-            )
-        if events:
-            pairs, marks = events.pairs()
-            known += pairs
-            unclear["pairs of events recorded in a row with other work between"] += marks
+    known, unclear = _known_pairs(trace)
     record_of_call = {call: record for record, call in enumerate(records["call"].tolist())}
     known.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
     rows = [
@@ -179,6 +192,32 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
         if count
     ]
     return np.array(rows, np.int64).reshape(-1, 3), notes
+
+
+_IN_TORCH = "waits for events in a process that runs torch (nsysalign run logs what it compares)"
+_NOT_NAMED = "waits for events that the trace does not name, or in another way"
+_MARKS = "pairs of events recorded in a row with other work between"
+
+
+def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
+    """Return (the pairs of which it is certain that the program compared them, how many waits or pairs there are beside
+    these of which it is not, by the reason)."""
+    known = list[KnownPair]()
+    unclear = Counter[str]()
+    torch_processes = _torch_processes(trace)
+    for process, calls in _event_calls(trace).groupby("process"):
+        event_waits = int(((calls["role"] == _WAIT) & (calls["event"] >= 0)).sum())
+        if process in torch_processes:
+            unclear[_IN_TORCH] += event_waits
+            continue
+        events = _named_events(calls.itertuples(name="EventCall"))
+        if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
+            unclear[_NOT_NAMED] += event_waits
+        if events:
+            pairs, marks = events.pairs()
+            known += pairs
+            unclear[_MARKS] += marks
+    return known, unclear
 
 
 def _torch_processes(trace: Trace) -> set[int]:
@@ -206,6 +245,7 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
     rows = np.flatnonzero(role)
     columns = {name: trace.calls[name].to_numpy()[rows] for name in _OF_CALL}
     columns |= {"role": role[rows], "rank": _ranks(trace)[rows]}
+    # what CUPTI's rows say of a call's event and stream counts for the outermost call around it
     named_columns = ["call", "event", *_STREAM]
     named = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
     named = named[named["call"] >= 0]
@@ -299,23 +339,23 @@ class _NamedEvents:
         return known, marks
 
     def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
-        """Return the pairs of a run of events, for each two events all their repetitions; and whether these
-        pairs may be marks.
+        """Decide which events of a run are a start and which its end.  Returns the pairs, for each two events all
+        their repetitions; and whether these may be marks: events recorded in a row, of which the program may have
+        compared any two.
 
-        run: numbers of events
+        run: numbers of events that were created one right after the other
 
         The events of a run are either s, e, s, e, ... or s, s, ..., e, e, ...  That order is taken which
         makes more pairs; if that is equal, more pairs on a single stream; then, fewer records between start
         and end.
         """
         half = len(run) // 2
-        alternating = (run[0::2], run[1::2])
-        in_halves = (run[:half], run[half : 2 * half])
+        alternating = self._pairs_of(run[0::2], run[1::2])
+        in_halves = self._pairs_of(run[:half], run[half : 2 * half])
         record_times = sorted(call.start_ns for number in run for call in self.records[number])
-        candidates = []
-        for starts, ends in (alternating, in_halves):
-            repetitions = map(self.pair, starts, ends)
-            pairs = [known for known in repetitions if known]
+
+        def plausibility(pairs: list[list[KnownPair]]) -> tuple[int, int, int]:
+            """Return what decides between the two orders, the more important number first."""
             on_one_stream = sum(known[0].start.stream == known[0].end.stream for known in pairs)
             records_between = sum(
                 bisect_right(record_times, pair.end.start_ns - 1)
@@ -323,10 +363,20 @@ class _NamedEvents:
                 for known in pairs
                 for pair in known[:100]
             )
-            candidates.append(((len(pairs), on_one_stream, -records_between), pairs))
-        _, best = max(candidates, key=lambda candidate: candidate[0])
-        _, pairs_alternating = candidates[0]
-        return best, best is pairs_alternating and _are_marks(best)
+            return len(pairs), on_one_stream, -records_between
+
+        if plausibility(in_halves) > plausibility(alternating):
+            return in_halves, False
+        return alternating, _are_marks(alternating)
+
+    def _pairs_of(self, starts: list[int], ends: list[int]) -> list[list[KnownPair]]:
+        """Return the repetitions of each start event with the end event of the same place in its list; two events that
+        are not a pair are left out.
+
+        starts, ends: numbers of events
+        """
+        repetitions = map(self.pair, starts, ends)
+        return [known for known in repetitions if known]
 
     def pair(self, start: int, end: int) -> list[KnownPair]:
         """Return every repetition of a pair of events for which the host waited before the next repetition
@@ -336,6 +386,9 @@ class _NamedEvents:
 
         They are a pair if their records alternate, start first, and begin on the same thread, and if no
         stream waits for either event.
+
+        [record s] work [record e] [wait for e]   [record s] work [record e]      one repetition: the host did
+                                                                                  not wait for the second end
         """
         starts = self.records[start]
         ends = self.records[end]
@@ -367,9 +420,9 @@ class _NamedEvents:
 
 
 def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
-    """Return what the calls of one process say about its events; None if the calls show that event n is not
-    the n-th event that the process created: because a number exceeds the number of creations so far, or
-    because an event is recorded after it must have been destroyed.
+    """Collect what the calls of one process say about its events: which were created together, and their records and
+    waits.  None if the calls show that event n is not the n-th event that the process created: because a number exceeds
+    the number of creations so far, or because an event is recorded after it must have been destroyed.
 
     calls: rows of `_event_calls`, in the order of time
     """

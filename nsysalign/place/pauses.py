@@ -24,7 +24,8 @@ GARBAGE_COLLECTION = "garbage collection"
 def with_pauses(
     trace: Trace, log: EventLog | None, clocks: Mapping[int, ClockMap], processes: Mapping[int, int]
 ) -> Trace:
-    """Return the trace with the log's garbage collections among its ranges, on the main thread of their process.
+    """Return the trace with the log's garbage collections among its NVTX ranges: each is a range called "garbage
+    collection" on the main thread of its process, from its start to its end in trace time.
 
     clocks: log process -> its clock; collections of a process without one are left out
     processes: log process -> globalPid

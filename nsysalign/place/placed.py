@@ -55,10 +55,13 @@ def place(
     trace: Trace, log: EventLog, matched: Matched, streams: Streams, bounded: Bounded,
     clock: EventClock | None,
 ) -> Placed:  # fmt: skip
-    """Return the places of all records and the windows of the log's pairs.
+    """Return where all records (calls of `event.record()`) lie on the trace's clock, and a window for each pair of records
+    that the program compared: a measured interval, from its start record to its end record.
 
     matched, streams, bounded: what the stages before this one found
     clock: the event clocks of the log; None if it has no references
+
+    Each record is placed twice: by the event clock, and by its neighbours on the stream.
     """
     records = matched.records
     tracing = event_tracing(trace)
@@ -68,7 +71,7 @@ def place(
     likely = assumed(tracing, around).likely(around)
     del around
     on_clock, notes = _held_by_clock(places, bounded)
-    # records of pairs that the event clock places: the clock's error bounds them
+    # the clock's error bounds the records of pairs that the event clock places
     held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
     lower[held] = places.at_ns[held] - places.error_ns[held]
@@ -78,7 +81,8 @@ def place(
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
     )
-    windows = _event_windows(log, records, bounded, places, on_clock, likely, (lower, upper))
+    evidence = _Evidence(bounded, places, likely, lower, upper, records["timestamp_ns"].to_numpy())
+    windows = _event_windows(log, records, evidence, on_clock)
     records["t_ns"] = _record_places(records, windows, places, likely)
     columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
     records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
@@ -98,31 +102,49 @@ def event_tracing(trace: Trace) -> str:
 
 
 def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
-    """Return (on_clock, notes).  `on_clock` is a bool per row of bounded.pairs: whether the event clock places
-    the pair.
+    """Decide which pairs of records are placed on the trace by the event clock, and not by the operations around them.
+    Returns (on_clock, notes): a bool per row of bounded.pairs, and a note on the pairs of the program of which the two
+    contradict each other.
 
     places: where the event clock places each record, with its error
 
-    It does if both records lie on one line, as far apart as elapsed_time says, and within what their neighbours
-    allow.  Another thread may have recorded the event again while it was being measured: then they contradict each
-    other, and a note counts such pairs of the program.
+    The event clock places a pair if both records lie on one line, as far apart as elapsed_time says, and within what
+    their neighbours allow.  A contradiction arises, for one, if another thread recorded the event again while it was
+    being measured.
     """
     pairs = bounded.pairs
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
     on_line = (places.line[start] >= 0) & (places.line[start] == places.line[end])
-    apart = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
-    room = _CLOCK_ROOM_NS + places.error_ns
+    # the same distance as elapsed_time says, within the clocks' rates and errors
+    room = _CLOCK_ROOM_NS + places.error_ns  # per record
+    off_ns = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
+    as_elapsed = off_ns <= CLOCK_RATE * 5 * elapsed + room[start]
+    # each record between its neighbours; CUPTI's stamp may be late: it bounds nothing
     within = (places.at_ns >= bounded.lower - room) & (places.at_ns <= bounded.upper + room)
-    within |= bounded.stamped  # CUPTI's stamp may be late: it bounds nothing
-    agree = (apart <= CLOCK_RATE * 5 * elapsed + room[start]) & within[start] & within[end]
+    within |= bounded.stamped
+    agree = as_elapsed & within[start] & within[end]
     wrong = int((on_line & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
     note = (
         f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
         "neighbours (an event recorded again while it was measured, or dropped rows)"
     )
     return on_line & agree, [note] if wrong else []
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known about the place of each record (arrays with a value per record, in ns of trace time)."""
+
+    bounded: Bounded  # what bounds it, whatever the latencies are
+    places: ClockPlaces  # where the event clock places it
+    likely: Likely  # where its neighbours make it likely
+    lower: (
+        np.ndarray
+    )  # its earliest and its latest possible place: those of `bounded`, but within the
+    upper: np.ndarray  # event clock's error where the event clock places a pair of it
+    stamp: np.ndarray  # CUPTI's time stamp, 0 for none
 
 
 @dataclass(frozen=True)
@@ -137,44 +159,26 @@ class _EventPlaces:
 
 
 def _event_windows(
-    log: EventLog,
-    records: pd.DataFrame,
-    bounded: Bounded,
-    places: ClockPlaces,
-    on_clock: np.ndarray,
-    likely: Likely,
-    bounds: tuple[np.ndarray, np.ndarray],
+    log: EventLog, records: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray
 ) -> pd.DataFrame:
     """Return the windows (`frames.WINDOWS`) of the pairs that the program itself compared, a row per pair, each from its
     start record's place to `elapsed_ns` later.  Pairs of nsysalign's own calibration have no window.
 
     records: all records, with their lanes and time stamps; those of the log come first
-    bounded: the bounds of the records, and the pairs
-    places: where the event clock places each record
-    on_clock: bool, per row of bounded.pairs: whether the event clock places the pair
-    likely: where the neighbours make each record likely
-    bounds: (earliest, latest) possible place of each record, in ns
+    evidence: what is known about the place of each of them
+    on_clock: bool, per row of evidence.bounded.pairs: whether the event clock places the pair
     """
+    bounded = evidence.bounded
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs = frames.taken(bounded.pairs, ordinary)
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
-    stamp = records["timestamp_ns"].to_numpy()
-    placed = _places_of_pairs(pairs, bounded, places, on_clock[ordinary], likely, bounds, stamp)
+    placed = _places_of_pairs(pairs, evidence, on_clock[ordinary])
     end_ns = placed.begin + pairs["elapsed_ns"].to_numpy()
-    residual = pd.array(stamp[end] - end_ns, dtype="Int64")
+    # how far CUPTI's stamp of the end lies behind the end of the window
+    residual = pd.array(evidence.stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
-    # the log's records come first in `records`, so that `start` and `end` are their positions in both
-    logged = {
-        name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
-    }
-    regions = zip(logged["region"][start], pairs["region"], strict=True)
-    columns = recorded_by(records, start, end) | {
-        "log_process": pairs["process"].to_numpy(),
-        "region": [of_record or of_pair for of_record, of_pair in regions],
-        "site": logged["site"][start],
-        "end_site": logged["site"][end],
-        "callers": logged["callers"][start],
-        "library": logged["library"][start],
+    columns = recorded_by(records, start, end) | _named_by_log(log, pairs)
+    columns |= {
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": pairs["elapsed_ns"].to_numpy(),
@@ -189,79 +193,108 @@ def _event_windows(
     return frames.lean(columns, frames.WINDOWS, len(pairs))
 
 
+def _named_by_log(log: EventLog, pairs: pd.DataFrame) -> dict[str, Any]:
+    """Return, for each pair, what the log says of where in the program it was recorded: its process, region, sites and
+    callers, columns of `frames.WINDOWS` by name.
+
+    pairs: `Matched.pairs`; the records of the log come first, so that start and end are positions in the log
+    """
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    logged = {
+        name: log.records[name].to_numpy() for name in ("region", "site", "callers", "library")
+    }
+    regions = zip(logged["region"][start], pairs["region"], strict=True)
+    return {
+        "log_process": pairs["process"].to_numpy(),
+        "region": [of_record or of_pair for of_record, of_pair in regions],
+        "site": logged["site"][start],
+        "end_site": logged["site"][end],
+        "callers": logged["callers"][start],
+        "library": logged["library"][start],
+    }
+
+
 def _places_of_pairs(
-    pairs: pd.DataFrame,
-    bounded: Bounded,
-    places: ClockPlaces,
-    on_clock: np.ndarray,
-    likely: Likely,
-    bounds: tuple[np.ndarray, np.ndarray],
-    stamp: np.ndarray,
+    pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray
 ) -> _EventPlaces:
-    """Return where the window of each pair begins, with its error bar, its limits and what placed it: the event
-    clock, or else CUPTI's time stamp of its start, or else that of its end, or else the neighbours.
+    """Return where the window (measured interval) of each pair of records begins on the trace's clock, with its error bar,
+    its limits and what placed it: the event clock, or else CUPTI's time stamp of its start, or else that of its end, or
+    else the operations around its records.
 
     pairs: the pairs, with positions of their records in start and end
-    bounded: what is known of each record alone
-    places: where the event clock places each record
+    evidence: what is known about the place of each record
     on_clock: bool, per pair: whether the event clock places it
-    likely: where the neighbours make each record likely
-    bounds: (earliest, latest) possible place of each record, in ns: those of `bounded`, but within the
-        clock's error where the event clock places the record
-    stamp: per record, CUPTI's time stamp in ns, 0 for none
-
-    elapsed_time 1,000 ns; the clock has the start at 5,000 and the end at 6,020 ns, both ±100: on the trace the pair
-    lasts 20 ns longer, so the window begins at 5,010 ns, ±110.
     """
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
-    start_stamped = bounded.stamped[start]
-    end_stamped = bounded.stamped[end]
-    low, high = _limits(pairs, bounds, start_stamped)
-
-    # on the trace a long pair lasts longer or shorter than elapsed_time says, because the rates of the
-    # clocks differ by parts per million: half of the difference goes to each end
-    surplus = np.where(on_clock, places.at_ns[end] - places.at_ns[start] - elapsed, 0)
-    begin_by_clock = places.at_ns[start] + surplus // 2
-    error_by_clock = np.maximum(places.error_ns[start], places.error_ns[end])
-    error_by_clock = error_by_clock + (np.abs(surplus) + 1) // 2
-
-    likely_begin, likely_error = place_pairs(pairs, likely)
+    stamp = evidence.stamp
+    start_stamped = evidence.bounded.stamped[start]
+    end_stamped = evidence.bounded.stamped[end]
+    low, high = _limits(pairs, evidence, start_stamped)
+    by_clock = _by_clock(pairs, evidence, on_clock)
+    likely_begin, likely_error = place_pairs(pairs, evidence.likely)
     likely_begin = np.clip(likely_begin, low, high)
     farthest = np.maximum(likely_begin - low, high - likely_begin)  # no error is larger than that
     likely_error = np.minimum(likely_error, np.maximum(farthest, 1)).astype(np.int64)
-
     # the first of these that holds places the pair
     conditions = [on_clock, start_stamped, end_stamped]
     begin = np.select(
-        conditions, [begin_by_clock, stamp[start], stamp[end] - elapsed], likely_begin
+        conditions, [by_clock.begin, stamp[start], stamp[end] - elapsed], likely_begin
     )
-    error = np.select(conditions, [error_by_clock, TICK_NS, _BY_END_NS], likely_error)
+    error = np.select(conditions, [by_clock.error, TICK_NS, _BY_END_NS], likely_error)
     method = np.select(conditions, ["clock", "event-trace", "event-trace"], "bounds")
-    low_by_clock, high_by_clock = _limits_on_clock(pairs, bounded, np.abs(surplus))
     return _EventPlaces(
         begin=begin,
         error=error,
-        low=np.where(on_clock, low_by_clock, low),
-        high=np.where(on_clock, high_by_clock, high),
+        low=np.where(on_clock, by_clock.low, low),
+        high=np.where(on_clock, by_clock.high, high),
         method=method.astype(object),
     )
 
 
+def _by_clock(pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray) -> _EventPlaces:
+    """Return where the event clock lets the window of each pair begin, with its error bar and limits; meaningless
+    for pairs that it does not place.
+
+    pairs, evidence, on_clock: as in `_places_of_pairs`
+
+    On the trace a long pair lasts longer or shorter than elapsed_time says, because the rates of the clocks
+    differ by parts per million: half of this surplus goes to each end.
+
+    elapsed_time 1,000 ns; the clock has the start at 5,000 and the end at 6,020 ns, both ±100: on the trace the pair
+    lasts 20 ns longer, so the window begins at 5,010 ns, ±110.
+    """
+    places = evidence.places
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    length = places.at_ns[end] - places.at_ns[start]
+    surplus = np.where(on_clock, length - pairs["elapsed_ns"].to_numpy(), 0)
+    error = np.maximum(places.error_ns[start], places.error_ns[end])
+    low, high = _limits_on_clock(pairs, evidence.bounded, np.abs(surplus))
+    return _EventPlaces(
+        begin=places.at_ns[start] + surplus // 2,
+        error=error + (np.abs(surplus) + 1) // 2,
+        low=low,
+        high=high,
+        method=np.full(len(pairs), "clock", dtype=object),
+    )
+
+
 def _limits(
-    pairs: pd.DataFrame, bounds: tuple[np.ndarray, np.ndarray], start_stamped: np.ndarray
+    pairs: pd.DataFrame, evidence: _Evidence, start_stamped: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (earliest, latest) possible start of each pair that no event clock places, in ns.
 
-    bounds: (earliest, latest) possible place of each record, in ns
+    evidence: what is known about the place of each record
     start_stamped: bool, per pair: whether its start has a time stamp, which then says all
     """
-    lower, upper = bounds
     start = pairs["start"].to_numpy()
-    by_start_and_end = of_starts(lower, upper, pairs)
-    low = np.minimum(*by_start_and_end)  # these two may cross, within the clocks' disagreement
-    high = np.maximum(*by_start_and_end)
-    return np.where(start_stamped, lower[start], low), np.where(start_stamped, upper[start], high)
+    low, high = of_starts(evidence.lower, evidence.upper, pairs)
+    earliest = np.minimum(low, high)  # these two may cross, within the clocks' disagreement
+    latest = np.maximum(low, high)
+    return (
+        np.where(start_stamped, evidence.lower[start], earliest),
+        np.where(start_stamped, evidence.upper[start], latest),
+    )
 
 
 def _limits_on_clock(
@@ -278,8 +311,8 @@ def _limits_on_clock(
 
 
 def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
-    """Return the columns of `frames.WINDOWS` that say which process and threads recorded each pair, when, and
-    on which lanes.
+    """Return, for each pair of records, which process and threads made them, when (ns), and on which lanes (streams): the
+    columns of `frames.WINDOWS` about that, by name.
 
     start, end: per pair, the positions of its records in `records`
     """
@@ -309,16 +342,15 @@ def _record_places(
     places: where the event clock places each record
     likely: where the neighbours make each record likely
     """
-    by_neighbours = likely.place
-    ahead = likely.ahead  # the place by the kernel that was queued behind
-    middle = by_neighbours - (by_neighbours - ahead) // 2
-    by_neighbours = np.where(ahead < by_neighbours, middle, by_neighbours)
-    lower = records["lower_ns"].to_numpy()
-    upper = records["upper_ns"].to_numpy()
-    by_neighbours = np.clip(by_neighbours, lower, upper)
+    # halfway between the places by what came before and by the kernel that was queued behind, if they cross
+    halfway = likely.place - (likely.place - likely.ahead) // 2
+    by_neighbours = np.where(likely.ahead < likely.place, halfway, likely.place)
+    by_neighbours = np.clip(
+        by_neighbours, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()
+    )
     start, end = windows["start"].to_numpy(), windows["end"].to_numpy()
     start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    by_window = by_neighbours
+    by_window = by_neighbours.copy()
     by_window[end] = end_ns
     by_window[start] = start_ns
     stamp = records["timestamp_ns"].to_numpy()

@@ -53,8 +53,13 @@ class RangeWindows(NamedTuple):
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> RangeWindows:
-    """Return a window for each NVTX range and each device on which work that was launched inside the range
-    ran: from the start of the first to the end of the last operation, on any stream of the device.
+    """Return a window (measured interval) for each NVTX range and each device on which work that was launched inside the
+    range ran: from the start of the first to the end of the last such operation, on any stream of the device.
+
+    thread     [ range "step": launch A, launch B ]
+    stream 7            [A    )
+    stream 13                          [B      )
+    window              [                      )      called "step"
 
     operation_lane: per operation of the trace, its lane
     lanes: frames.LANES; the result has them with a further one for each set of streams on which a range has work
@@ -136,8 +141,9 @@ def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> lis
 def _over_streams(
     spans: pd.DataFrame, lanes: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, np.ndarray]]:
-    """Return (spans, lanes, stream_sets): a span for each range and device, and `lanes` and `stream_sets` as in
-    `RangeWindows`.
+    """Join the spans of a range on several streams of a device to one.  Returns (spans, lanes, stream_sets): a span for
+    each range and device, from the first start to the last end (ns); and `lanes` and `stream_sets` as in
+    `RangeWindows`, with a new lane for each set of streams.
 
     spans: a row per range and stream, as `spans_of_ranges` returns them
 
@@ -151,7 +157,8 @@ def _over_streams(
     joined = by_device.agg(start=("start", "min"), end=("end", "max"), lane=("lane", "first"))
     joined = joined.reset_index()
     # the rows of `joined` with several streams
-    spread = np.flatnonzero(np.bincount(joined_of_span, minlength=len(joined)) > 1)
+    streams_of_joined = np.bincount(joined_of_span, minlength=len(joined))
+    spread = np.flatnonzero(streams_of_joined > 1)
     if not len(spread):
         return joined, lanes, {}
     lane = joined["lane"].to_numpy().copy()
@@ -168,13 +175,15 @@ def _sets(
     spread: np.ndarray,
     first_lane: np.ndarray,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return (for each joined span with several streams, the number of its set of streams; the streams of each
-    set, as lanes).
+    """Return the sets of streams on which ranges have work: (for each joined span with several streams, the number of its
+    set; for each set, its streams, as lanes).  Spans on the same streams have the same set.
 
-    spans: a row per range and stream
-    joined_of_span: per row of these, the joined span that it is a part of
+    spans: when a range had work on a stream, a row per range and stream
+    joined_of_span: per row of these, the joined span that it is a part of: that of the range on all streams of a device
     spread: the joined spans with several streams
     first_lane: per such joined span, one of its lanes
+
+    range 5 on the streams {7, 13}, range 6 on {7, 13}, range 9 on {7, 14}:      sets 0, 0, 1
 
     Only the MOST_STREAMS most frequent sets are sets of their own.  For all rarer ones of a process and device
     stands the set of all streams there on which ranges had work.
@@ -186,6 +195,7 @@ def _sets(
     np.add.at(code, joined_of_span, weight[lane_of_span])
     set_number, examples = _common(code[spread])  # -1 for a rare set
     members = [lane_of_span[joined_of_span == joined] for joined in spread[examples]]
+    # all rare sets of a process and device are one
     device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
     worked_on = spans["lane"].unique()
     owners = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})
@@ -226,8 +236,8 @@ def _common(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
-    """Return the spans of the program's ranges: a row per range and lane with columns range, lane, start and
-    end, the first start and the last end (ns) of the work that was launched inside the range.
+    """Return when and on which streams the work ran that was launched inside each NVTX range of the program: a row per
+    range and lane with columns range, lane, start and end, the first start and the last end (ns) of that work.
 
     operation_lane: per operation of the trace, its lane
 
@@ -243,18 +253,18 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     work = _launched(trace, operation_lane)
     # work of a thread without an open range may belong to any range that is open in its process
     outside_ranges = ~any_open(
-        ranges["thread"].to_numpy()[of_program],
-        ranges["start_ns"].to_numpy()[of_program],
-        ranges["end_ns"].to_numpy()[of_program],
-        work["thread"].to_numpy(),
-        work["issue"].to_numpy(),
+        key=ranges["thread"].to_numpy()[of_program],
+        start=ranges["start_ns"].to_numpy()[of_program],
+        end=ranges["end_ns"].to_numpy()[of_program],
+        wanted_key=work["thread"].to_numpy(),
+        at=work["issue"].to_numpy(),
     )
-    pieces = [empty]
+    extents = [empty]
     for key, launched in (("thread", work), ("process", work[outside_ranges])):
         for (owner, lane), operations in launched.groupby([key, "lane"], sort=False):
             rows = np.flatnonzero((ranges[key].to_numpy() == owner) & of_program)
-            pieces.append(_extents(ranges, rows, operations).assign(lane=lane))
-    whole = pd.concat(pieces).groupby(["range", "lane"], as_index=False)
+            extents.append(_extents(ranges, rows, operations).assign(lane=lane))
+    whole = pd.concat(extents).groupby(["range", "lane"], as_index=False)
     return whole.agg(start=("start", "min"), end=("end", "max"))
 
 

@@ -111,32 +111,44 @@ class Streams:
 
 
 def streams_of(trace: Trace) -> Streams:
-    """Return all streams that operations, event rows or the stream table of a trace name, and the legacy default stream
-    of every process, whether or not a row names it: each is a lane.
+    """Return all streams of a trace, each with a number (its lane), and the stream on which each operation ran.
+
+    Process 1 worked on streams 13 and 14 of context 1: lanes 0, 1 and 2 are its streams 7 (the legacy default stream,
+    which every process has), 13 and 14.
     """
     columns = [*_KEYS, "device"]
+    # operations of one stream have the same code; `streams` has a row per code
     code = trace.operations.groupby(columns, sort=False).ngroup().to_numpy()
     _, first_of_code = np.unique(code, return_index=True)
-    places = trace.operations[columns].iloc[first_of_code]
-    named = trace.streams[trace.streams["process"] >= 0]
-    streams = pd.concat([places, trace.event_rows[columns], named[columns]])
-    # every process has a legacy default stream, whether or not a row names it
-    with_default = streams.loc[streams["stream"] == DEFAULT_STREAM, "process"].to_numpy()
-    silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
-    default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
-    # the device of an operation is certain; the stream table may not know it
-    streams = pd.concat([streams, pd.DataFrame(default)]).sort_values("device", kind="stable")
-    lanes = streams.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
-    flags = named[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
-    lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
-    lanes = frames.check(lanes, frames.LANES)
-    lane_of_code = stream_lane(lanes, places).astype(np.int64)
+    streams = trace.operations[columns].iloc[first_of_code]
+    lanes = _lanes(trace, streams)
+    lane_of_code = stream_lane(lanes, streams).astype(np.int64)
     if len(lane_of_code) == 1:  # an array that repeats one value takes no memory
         operation_lane = np.broadcast_to(lane_of_code[0], len(code))
     else:
         operation_lane = lane_of_code[code]
     busy = np.isin(lanes.index, operation_lane)
     return Streams(lanes, operation_lane, busy, lane_operations(trace, operation_lane))
+
+
+def _lanes(trace: Trace, with_work: pd.DataFrame) -> pd.DataFrame:
+    """Return `frames.LANES`: a row for each stream that operations, event rows or the stream table of a trace name, and
+    for the legacy default stream of every process, whether or not a row names it.
+
+    with_work: the streams of operations, with columns process, context, stream and device
+    """
+    columns = [*_KEYS, "device"]
+    in_stream_table = trace.streams[trace.streams["process"] >= 0]
+    named = pd.concat([with_work, trace.event_rows[columns], in_stream_table[columns]])
+    with_default = named.loc[named["stream"] == DEFAULT_STREAM, "process"].to_numpy()
+    without = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
+    default = {"process": without, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
+    # the device of an operation is certain; the stream table may not know it
+    streams = pd.concat([named, pd.DataFrame(default)]).sort_values("device", kind="stable")
+    lanes = streams.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
+    flags = in_stream_table[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
+    lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
+    return frames.check(lanes, frames.LANES)
 
 
 def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
@@ -149,9 +161,12 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 
 
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
-    """Return lane -> its operations; for each of the given lanes together with the operations of all lanes
+    """Return lane (stream) -> its operations; for each of the given lanes together with the operations of all lanes
     that CUDA orders it with implicitly.  The legacy default stream waits for all work that was issued
     to blocking streams before, and blocking streams wait for its work.
+
+    Lane 0 is the default stream, 1 and 2 are blocking streams of its context: lane 0 has the operations of all three;
+    lane 1 those of 0 and 1.
 
     lanes: numbers of lanes
     """
@@ -171,8 +186,9 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
 
 
 def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> Matched:
-    """Return `matched` with three more columns: `lane` of records and waits (-1: not known), and `record`
-    and `inferred` of waits (which record each waits for).
+    """Return `matched` with what is known about streams in three more columns: `lane`, on which stream each record and
+    wait is (-1: not known); `record`, which record each wait waits for (-1: not known); and `inferred`, whether
+    that is an inference.
 
     logged: whether there is a log of what Python recorded
 
@@ -205,18 +221,19 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
 def _lane_of_log(
     streams: Streams, records: pd.DataFrame, waits: pd.DataFrame, settled: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """Return the lane of each record by what the log says about its stream (-1 if it may be several or
-    none), and notes.
+    """Return the lane (the number of a stream of the trace) of each record by what the log says about its stream (-1 if it
+    may be several or none), and notes on streams that could not be told apart.
 
     records: `Matched.records`
     waits: `Matched.waits` with the column lane
     settled: bool, per record: whether it has a lane from an event row, so that no note is needed
 
-    The log counts streams by its own numbers.  If it has streams 12 and 13 where the trace has 13 and 14 (`_stream_offset`
-    1), its records on stream 12 are on the lane of stream 13.
+    The log counts streams by its own numbers.  If it has streams 14 and 15 where the trace has 13 and 14 (`_stream_offset`
+    -1), its records on stream 14 are on the lane of stream 13.
     """
     lane = np.full(len(records), -1)
-    notes = dict[str, None]()  # in the order in which they come, each once
+    notes: list[str] = []
+    # the default stream has the handle 0; where the log has no handle (-1), its number tells it
     handle, stream_id = records["stream_handle"], records["stream_id"]
     default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
     logged = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
@@ -226,22 +243,27 @@ def _lane_of_log(
         has_id = ~of_process["default"] & (of_process["named"] >= 0)
         ids = of_process.loc[has_id, "named"].unique()
         shift = _stream_offset(lanes, ids, waits[waits["process"] == process])
-        groups = of_process.groupby(["default", "named", "device"]).groups
-        for (is_default, number, device), rows in groups.items():
+        # the records of each stream that the log names
+        by_stream = of_process.groupby(["default", "named", "device"]).groups
+        for (is_default, number, device), rows in by_stream.items():
             candidates = _candidates(streams, lanes, is_default, number, shift)
             candidates = _likeliest(streams, candidates, is_default, device)
             if len(candidates) == 1:
                 lane[rows] = candidates.index[0]
             elif is_default and not settled[rows].all():
-                notes[
-                    "several contexts have a default stream that did work, and the event log does not say which one is "
-                    "meant: its records are unaligned (nsysalign run --accurate tells them apart)"
-                ] = None
+                notes.append(_SEVERAL_DEFAULTS)
             elif number >= 0 and shift is None:
-                notes[
-                    "streams of the event log could not be told apart in the trace: their records are unaligned"
-                ] = None
-    return lane, [*notes]
+                notes.append(_NOT_TOLD_APART)
+    return lane, list(dict.fromkeys(notes))  # each note once
+
+
+_SEVERAL_DEFAULTS = (
+    "several contexts have a default stream that did work, and the event log does not say which one is "
+    "meant: its records are unaligned (nsysalign run --accurate tells them apart)"
+)
+_NOT_TOLD_APART = (
+    "streams of the event log could not be told apart in the trace: their records are unaligned"
+)
 
 
 def _likeliest(
@@ -304,8 +326,8 @@ def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) ->
 def _lane_before(
     trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
 ) -> np.ndarray:
-    """Return, for each record, the lane of the operation that its thread issued last before it; -1 where
-    this is not asked or not known.
+    """Return, for each record of a library for which a wait waits, the lane of the operation that its thread issued
+    last before it; -1 for all other records, and where that is not known.
 
     thread    [launch on lane 3] [record R]           R has lane 3
     lane 5                          wait for R        unless lane 3 itself waits for R
@@ -314,10 +336,9 @@ def _lane_before(
     records: with the column lane
     waits: with the columns lane, record and inferred
 
-    It is asked only for records that have no lane, that the log does not have (a library made them), and for
-    which a wait was inferred to wait: NCCL, for one, records an event right after it launched its kernel.
-    If the lane were the one that waits, nothing would have to wait: then it is -1, too.  The result is an
-    inference, just as the record that such a wait waits for is one.
+    NCCL, for one, records an event right after it launched its kernel.  Only records count that have no lane, that
+    the log does not have (a library made them), and for which a wait was inferred to wait.  If the lane were the one
+    that waits, nothing would have to wait: then it is -1, too.  The result is an inference, as that wait's record is.
     """
     record_of_wait = waits["record"].to_numpy()
     without_lane = pick(records["lane"].to_numpy(), record_of_wait, -1) < 0
@@ -325,27 +346,39 @@ def _lane_before(
     is_asked = waits["inferred"].to_numpy() & (record_of_wait >= 0) & without_lane & of_library
     asked = record_of_wait[is_asked]  # records
     waiting_lane = waits["lane"].to_numpy()[is_asked]
-    asked_thread = records["thread"].to_numpy()[asked]
-    asked_ns = records["call_start_ns"].to_numpy()[asked]
-    # the operations whose call is known, with its thread and start
+    thread = records["thread"].to_numpy()[asked]
+    call_start = records["call_start_ns"].to_numpy()[asked]
+    lane = _last_issued(trace, operation_lane, thread, call_start)
+    lane_of_record = np.full(len(records), -1)
+    lane_of_record[asked] = np.where(lane == waiting_lane, -1, lane)
+    return lane_of_record
+
+
+def _last_issued(
+    trace: Trace, operation_lane: np.ndarray, thread: np.ndarray, time_ns: np.ndarray
+) -> np.ndarray:
+    """Return, for each thread and time, the lane of the last operation that the thread had issued by then; -1 for none.
+
+    operation_lane: per operation of the trace, its lane
+    """
     call = trace.operations["call"].to_numpy()
     operations = np.flatnonzero(call >= 0)
     issuing_thread = trace.calls["thread"].to_numpy()[call[operations]]
     issue_ns = trace.calls["start_ns"].to_numpy()[call[operations]]
-    issued_lane = operation_lane[operations]
-    lane_of_record = np.full(len(records), -1)
-    for thread, rows in group(asked_thread, np.arange(len(asked))).items():
-        by_thread = np.flatnonzero(issuing_thread == thread)
+    lane = np.full(len(thread), -1)
+    for number, rows in group(thread, np.arange(len(thread))).items():
+        by_thread = np.flatnonzero(issuing_thread == number)
         by_thread = by_thread[np.argsort(issue_ns[by_thread], kind="stable")]
-        last = np.searchsorted(issue_ns[by_thread], asked_ns[rows]) - 1  # -1: none before
-        lane = pick(issued_lane[by_thread], last, -1)
-        lane_of_record[asked[rows]] = np.where(lane == waiting_lane[rows], -1, lane)
-    return lane_of_record
+        last = np.searchsorted(issue_ns[by_thread], time_ns[rows]) - 1  # -1: none before
+        lane[rows] = pick(operation_lane[operations[by_thread]], last, -1)
+    return lane
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """Return, for each record, the lane of the operations that its thread issued just before and just after
+    """Return, for each record, the lane (stream) of the operations that its thread issued just before and just after
     it, if both are on one lane; -1 otherwise.  This is an inference and is reported as one.
+
+    thread   [launch on lane 3] [record] [launch on lane 3] [record] [launch on lane 5]      lanes 3 and -1
 
     operation_lane: per operation of the trace, its lane
     """

@@ -37,25 +37,30 @@ class SetApart(NamedTuple):
 
 
 def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
-    """Return the log in two parts: what the recorder saw, and what ran while it was not in the process; None if it
+    """Return the log in two parts: what the recorder (nsys) saw, and what ran while it was not in the process; None if it
     was there all the time.
 
-    What ran partly in one and partly in the other is in neither part; `left_out` counts such pairs of the program.
+    A record, wait, pair of events or host timer belongs to a part by when it ran.  What ran partly in one and partly in the
+    other is in neither; `left_out` counts such pairs of the program.
     """
     if log is None or trace.untraced.empty:
         return None
     pid_of_process = np.array([header.get("pid", -1) for header in log.headers], np.int64)
 
     def when(rows: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """Return TRACED, UNTRACED or SWITCHED for each row of the log (`when_of`).
+        """Return TRACED, UNTRACED, or SWITCHED (partly this, partly that) for each row of the log (`when_of`).
 
         start, end: per row, when it began and ended (CLOCK_MONOTONIC, ns)
         """
         return when_of(trace, pid_of_process[rows["process"].to_numpy()], start, end)
 
-    records = when(log.records, log.records["t0_ns"].to_numpy(), log.records["t1_ns"].to_numpy())
-    waits = when(log.waits, log.waits["t0_ns"].to_numpy(), log.waits["t1_ns"].to_numpy())
-    hosts = when(log.hosts, log.hosts["t0_ns"].to_numpy(), log.hosts["t1_ns"].to_numpy())
+    def when_called(rows: pd.DataFrame) -> np.ndarray:
+        """Return the same for rows of calls, which the log has with their times."""
+        return when(rows, rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy())
+
+    records = when_called(log.records)
+    waits = when_called(log.waits)
+    hosts = when_called(log.hosts)
     pairs = when(log.elapsed, *_spans(log))
     timer_rows = timed(log)
     begin = timer_rows["order"].to_numpy(np.int64)
@@ -106,25 +111,29 @@ def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
 
 
 def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return, for each stretch of time of a process: TRACED if the recorder saw all of it, UNTRACED if the
-    recorder was not in the process all the time, SWITCHED if neither.
+    """Return, for each stretch of time of a process: TRACED if the recorder saw all of it, UNTRACED if it lies in a
+    time in which the recorder was not in the process, SWITCHED if neither.
 
     pid, start, end: per stretch, its process, and when it begins and ends (ns)
+
+    untraced from 100 to 200 ns; stretches 0 to 90, 120 to 180, 150 to 250:      TRACED, UNTRACED, SWITCHED
     """
     out = np.full(len(start), TRACED)
     never = np.iinfo(np.int64).max
     pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
     for process in np.unique(pid_of_row).tolist():
-        rows = trace.untraced[pid_of_row == process]
-        # a last row that begins never, for stretches behind all others
-        begins = np.append(rows["start_ns"].to_numpy(np.int64), never)
-        ends = np.append(rows["end_ns"].to_numpy(np.int64), 0)
-        is_plain = np.append(rows["plain"].to_numpy(np.int64) > 0, False)
+        # the untraced times of the process, and a last one that begins never, for stretches behind all others
+        untraced = trace.untraced[pid_of_row == process]
+        untraced_start = np.append(untraced["start_ns"].to_numpy(np.int64), never)
+        untraced_end = np.append(untraced["end_ns"].to_numpy(np.int64), 0)
+        # in others (not plain) the recorder was there, but what it saw is of no use
+        is_plain = np.append(untraced["plain"].to_numpy(np.int64) > 0, False)
         stretches = np.flatnonzero(pid == process)
-        first, last = start[stretches], end[stretches]
-        row = np.searchsorted(ends[:-1], first, side="right")  # the first that ends behind it
-        inside = (begins[row] <= first) & (last <= ends[row]) & is_plain[row]
-        touched = begins[row] < last
+        begin, over = start[stretches], end[stretches]
+        # the first untraced time that ends after the stretch begins: no other can hold it
+        row = np.searchsorted(untraced_end[:-1], begin, side="right")
+        inside = (untraced_start[row] <= begin) & (over <= untraced_end[row]) & is_plain[row]
+        touched = untraced_start[row] < over
         out[stretches] = np.select([inside, touched], [UNTRACED, SWITCHED], TRACED)
     return out
 

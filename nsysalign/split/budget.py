@@ -119,22 +119,27 @@ class SplitTrace:
         return frames.check(pd.DataFrame(table), frames.SEGMENTS)
 
     def segment_arrays(self, windows: np.ndarray) -> Segments:
-        """Return the segments of these windows as arrays, sorted by window and time.
+        """Return the segments of these windows as arrays, sorted by window and time: what each window was made of, one
+        stretch of time with one cause after the other.
 
         windows: their numbers, rising
 
         A segment joins neighbouring pieces that touch and say the same.  Its words are made only
         when they are asked for, as a page shows few of the rows.
+
+        pieces     [kernel A)[host)[host)[kernel B)
+        segments   [kernel A)[host      )[kernel B)
         """
         places = Windows.measured(self.alignment)
         spans = Spans(windows, places.start[windows], places.end[windows])
         pieces = _pieces_of(self.explainer, places, spans)
-        continues = pieces.end[:-1] == pieces.start[1:]
+        # per piece but the last: whether the next one continues it
+        continued = pieces.end[:-1] == pieces.start[1:]
         for column in (pieces.window, pieces.cause, pieces.ref_kind, pieces.ref, pieces.detail):
-            continues &= column[1:] == column[:-1]
+            continued &= column[1:] == column[:-1]
         count = len(pieces.window)  # may be 0
-        is_first = np.append(True, ~continues)[:count]
-        is_last = np.append(~continues, True)[:count]
+        is_first = np.append(True, ~continued)[:count]
+        is_last = np.append(~continued, True)[:count]
         firsts = pieces.take(np.flatnonzero(is_first))
         end = pieces.end[np.flatnonzero(is_last)]
         return Segments(
@@ -160,7 +165,8 @@ def _pieces_of(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
 def split_trace(
     trace: Trace, alignment: Alignment, latency: np.ndarray | None = None
 ) -> SplitTrace:
-    """Return the trace with every window of the alignment split by cause (the rules are in docs/design.md).
+    """Return the trace with every window (measured interval) of the alignment split by cause: how long it spent on kernels,
+    copies, launches, waiting, and so on, and what these were.  The rules are in docs/design.md.
 
     latency: the usual launch latencies (int64 ns, by the code of a kind of operation) where they were measured on
              more than this trace; None measures them in this trace (`launch_latency`)
@@ -178,14 +184,14 @@ def split_trace(
     parts = _parts_table(partition.take_totals())
     trim_memory()
     return SplitTrace(
-        trace,
-        alignment,
-        explainer,
-        parts,
-        partition.size,
-        partition.details.table(),
-        partition.operations,
-        np.concatenate(partition.waited_for, axis=1),
+        trace=trace,
+        alignment=alignment,
+        explainer=explainer,
+        parts=parts,
+        size=partition.size,
+        details=partition.details.table(),
+        operations=partition.operations,
+        waited_for=np.concatenate(partition.waited_for, axis=1),
     )
 
 
@@ -317,7 +323,9 @@ class RunningSums:
     ) -> None:
         """windows: the numbers of the windows on the lane
         starts, ends: by place, the times (ns) of all windows; only those of `windows` are read
-        totals: by place, ns of each cause, int64 (all windows, causes); what is found is added to these
+        totals: by place, ns of each cause, int64 (all windows, causes); the sums are added to these
+
+        A place is where the windows lie: as measured, or moved to one end of their error bars.
         """
         self._readings = list[_Reading]()
         for start, end, total in zip(starts, ends, totals, strict=True):
@@ -335,7 +343,7 @@ class RunningSums:
         pieces: of one stretch of the lane: sorted by time, each begins where the one before it ended
         """
         covers = [reading.during(pieces.start[0], pieces.end[-1]) for reading in self._readings]
-        # the sums at all these times at once: first those of the first reading, then of the second, ...
+        # the sums at all these times at once: those of the first reading, then of the second, and so on
         times = [reading.time[rows] for reading, rows in zip(self._readings, covers, strict=True)]
         sums = self._up_to(pieces, np.concatenate(times))
         for reading, rows in zip(self._readings, covers, strict=True):
@@ -408,7 +416,9 @@ class _SpansByStart:
 
 
 def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray:
-    """Return, for each window of one lane, when (ns) its tail begins.
+    """Return, for each window (measured interval) of one lane (stream), when (ns) its tail begins: its last part, after the
+    last operation that was issued before the window's end record.  What the lane does before the tail is explained once
+    for all windows.  A block is a stretch in which the lane executes something.
 
     The tail begins at the end of the last block up to which all were issued before the window's
     end record.  A window has no tail (its own end is returned) where the first block behind the
@@ -422,21 +432,23 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     blocks = explainer.streams.blocks(lane)
     call = explainer.call[blocks.ref]
     issue = pick(explainer.call_start, call, BEFORE_ALL)
+    # how many blocks, from the first one on, were issued before the end record
     latest_issue = np.maximum.accumulate(issue)
-    # how many blocks were issued before the end record, and how many begin before the window's end
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
-    begun = np.searchsorted(blocks.start, windows.end)
-    count = np.minimum(issued, begun)  # how many blocks lie before the tail
-    behind = np.where(begun < len(issue), begun, -1)  # the first block behind the window
-    issue_behind = pick(issue, behind, BEFORE_ALL)
-    no_tail = (count == begun) & (issue_behind > BEFORE_ALL) & (issue_behind < windows.close_ns)
-    last_end = pick(blocks.end, count - 1, BEFORE_ALL)
+    begun = np.searchsorted(blocks.start, windows.end)  # how many begin before the window's end
+    before_tail = np.minimum(issued, begun)
+    last_end = pick(blocks.end, before_tail - 1, BEFORE_ALL)
     start = np.clip(last_end, windows.start, windows.end)
-    return np.where(no_tail, windows.end, start)
+    # the first block behind the window
+    behind = np.where(begun < len(issue), begun, -1)
+    issue_behind = pick(issue, behind, BEFORE_ALL)
+    is_issued = (issue_behind > BEFORE_ALL) & (issue_behind < windows.close_ns)
+    has_no_tail = (before_tail == begun) & is_issued
+    return np.where(has_no_tail, windows.end, start)
 
 
 def _tail_pieces(explainer: Explainer, windows: Windows, start: np.ndarray) -> Iterator[Pieces]:
-    """Yield pieces of windows from `start` to their ends, in batches that bound the memory.
+    """Yield pieces of windows from `start` to their ends, by cause, in batches that bound the memory.
 
     About _CALLS calls begin during the windows of a batch.  A window during which more of them
     begin is cut, so that it comes in several batches.
@@ -472,8 +484,11 @@ def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
     """Return `frames.PARTS`: a row for each interval and each cause that occurs in any interval, with its ns as measured
     and the least and most ns over all places.
 
-    totals: ns by place of the windows (the measured one first), each int64 (windows, causes); the
-            list is emptied on the way to free its memory
+    totals: how long each window spent on each cause (ns), int64 (windows, causes): first where the windows were
+            measured, then with the windows moved to the ends of their error bars (their other places); the list is
+            emptied on the way to free its memory
+
+    host 40 us as measured, 30 and 45 us at the ends of the error bar:  ns 40,000, lower_ns 30,000, upper_ns 45,000
     """
     occurs = np.logical_or.reduce([total.any(axis=0) for total in totals])
     causes = np.flatnonzero(occurs)
@@ -481,10 +496,11 @@ def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
     count = len(ns)
     lower, upper = ns.copy(), ns.copy()
     while totals:
-        shifted = totals.pop()
+        moved = totals.pop()
         for number, cause in enumerate(causes.tolist()):
-            np.minimum(lower[:, number], shifted[:, cause], out=lower[:, number])
-            np.maximum(upper[:, number], shifted[:, cause], out=upper[:, number])
+            np.minimum(lower[:, number], moved[:, cause], out=lower[:, number])
+            np.maximum(upper[:, number], moved[:, cause], out=upper[:, number])
+    # the intervals one after the other, each with all causes
     code = np.tile(np.arange(len(causes), dtype=np.int8), count)
     table = {
         "interval": np.repeat(np.arange(count, dtype=index_type(count)), len(causes)),
@@ -505,20 +521,20 @@ def _busiest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def other_streams(split: SplitTrace) -> pd.DataFrame:
-    """Return `frames.OTHER_STREAMS`: for each interval, how long other streams executed work that
+    """Return `frames.OTHER_STREAMS`: for each interval, how long (ns) other streams than its own executed work that
     was issued inside it, and whether the interval's end record is ordered behind that work.
 
     Each interval has rows for the MOST_STREAMS streams that worked longest.
     """
     tables = [pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)]
-    held = 0
+    rows_held = 0
     for lane in split.explainer.streams.by_lane:
-        table = _work_issued_inside(split, lane)
-        tables.append(table[table["ns"] > 0])
-        held += len(tables[-1])
-        if held > _ROWS:
+        worked = _work_issued_inside(split, lane)
+        tables.append(worked[worked["ns"] > 0])
+        rows_held += len(tables[-1])
+        if rows_held > _ROWS:  # to bound the memory, only the busiest streams so far are kept
             tables = [_busiest(pd.concat(tables))]
-            held = 0
+            rows_held = 0
     table = _busiest(pd.concat(tables, ignore_index=True))
     stream = split.alignment.lanes["stream"].to_numpy()[table["lane"].to_numpy()]
     table = table.assign(stream=stream, ordered=_ordered_behind(split, table))
@@ -529,14 +545,17 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
 
 
 def _work_issued_inside(split: SplitTrace, lane: int) -> pd.DataFrame:
-    """Return how long one lane executed work that was issued inside intervals on other lanes.
+    """Return how long (ns) one lane (stream) executed work that was issued inside intervals on other lanes.
 
     lane: the number of a stream's lane
 
     The table has the columns interval, lane and ns: a row for each interval of the lane's process
     that ends on another lane and during which some work may have been issued; ns may be 0.
+
+    host       |open   launch A on this lane    launch B on this lane   close|   launch C on this lane
+    result     how long A and B ran, whenever that was
     """
-    issue, before = _executed_by_issue(split.explainer, lane)
+    issue, executed_before = _executed_by_issue(split.explainer, lane)
     if not len(issue):
         return pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)
     windows = split.alignment.windows
@@ -544,10 +563,11 @@ def _work_issued_inside(split: SplitTrace, lane: int) -> pd.DataFrame:
     closed = windows["close_ns"].to_numpy()
     near = (closed > issue[0]) & (opened <= issue[-1])
     interval = np.flatnonzero(near & _ends_on_another_lane(split, lane))
+    # of the blocks in the order of issue, those inside the interval: `first` and those behind it, before `stop`
     first = np.searchsorted(issue, opened[interval])
     stop = np.searchsorted(issue, closed[interval])
     stop = np.maximum(stop, first)  # a window that closes before it opens holds nothing
-    ns = before[stop] - before[first]
+    ns = executed_before[stop] - executed_before[first]
     return pd.DataFrame({"interval": interval, "lane": lane, "ns": ns})
 
 
@@ -613,7 +633,7 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
     if windows.empty:
         return frames.empty(frames.INTERVALS)
     total = split.budgets()
-    # a window without a lane or record has position -1, which takes the -1 at the end of these
+    # by position of a lane or record; a window without one has -1, which takes the -1 at the end of these
     stream = np.append(lanes["stream"].to_numpy(), -1)
     device = np.append(lanes["device"].to_numpy(), -1)
     seq = np.append(split.alignment.records["seq"].to_numpy(), -1)
@@ -642,31 +662,34 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
-    """Return four columns of `frames.INTERVALS` (int64 ns, a value per window): for how long kernels executed in each
-    window, kernels and graphs, kernels after its end, and any work.
+    """Return four columns of `frames.INTERVALS` (int64 ns, a value per window):
+
+    kernel_only_ns        for how long kernels executed
+    kernel_only_upper_ns  for how long kernels and graphs did
+    kernel_outside_ns     for how long these did after the window's end
+    gpu_busy_ns           for how long any work executed
 
     total: ns by cause, int64 (windows, causes)
 
-    For a window on a stream these are sums of its budget; for a host timer, the work that was
-    issued inside it, wherever that ran.
+    For a window on a stream these are sums of its budget, and none lies outside; for a host timer, the first three are
+    about the work that was issued inside it, wherever that ran.
     """
     windows = split.alignment.windows
     kernel = total[:, CAUSE["kernel"]].copy()
     with_graphs = kernel + total[:, CAUSE["graph"]]
     outside = np.zeros(len(windows), np.int64)
     busy = _busy_ns(total)
-    host = (windows["kind"] == "host").to_numpy()
-    if host.any():
-        timers = windows[host]
+    is_timer = (windows["kind"] == "host").to_numpy()
+    if is_timer.any():
+        timers = windows[is_timer]
         process = timers["process"].to_numpy()
         start = timers["start_ns"].to_numpy()
         end = timers["end_ns"].to_numpy()
-        kinds = ("kernel", "graph")
-        kernel[host], _ = kernels_issued_inside(split.trace, process, start, end)
-        with_graphs[host], outside[host] = kernels_issued_inside(
-            split.trace, process, start, end, kinds
+        kernel[is_timer], _ = kernels_issued_inside(split.trace, process, start, end)
+        with_graphs[is_timer], outside[is_timer] = kernels_issued_inside(
+            split.trace, process, start, end, kinds=("kernel", "graph")
         )
-        busy[host] = busy_inside(split.trace, process, start, end)
+        busy[is_timer] = busy_inside(split.trace, process, start, end)
     return {
         "kernel_only_ns": kernel,
         "kernel_only_upper_ns": with_graphs,
@@ -690,7 +713,10 @@ def idle_by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
 
 
 def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
-    """Return, per window, the flags of its interval: words about how far its time can be trusted.
+    """Return, per window, its flags: words about how far its time can be trusted.  They say whether the
+    profiler disturbed it, whether other streams worked while its own was idle (for more than half of the idle time, or
+    for more than a hundredth), what was remarked when it was placed, and of a host timer whether it waits for the GPU:
+    ("profiler-disturbed", "synchronised-after"), () for most.
 
     total: ns by cause, int64 (windows, causes)
     """
@@ -699,22 +725,22 @@ def _flags(split: SplitTrace, total: np.ndarray) -> list[tuple[str, ...]]:
     others_worked = _others_worked(split, total)
     columns = zip(
         _disturbed(split).tolist(),
-        (2 * others_worked > idle).tolist(),  # for more than half of the idle time
-        (100 * others_worked > idle).tolist(),  # for more than a hundredth of it
+        (2 * others_worked > idle).tolist(),
+        (100 * others_worked > idle).tolist(),
         windows["remarks"].array,
         synchronisation_flags(split.trace, split.alignment),
         strict=True,
     )
     flags = []
-    for disturbed, mostly, partly, remarks, synchronised in columns:
-        texts = []
+    for disturbed, for_half, for_hundredth, remarks, synchronised in columns:
+        words_of_window = []
         if disturbed:
-            texts.append(DISTURBED)
-        if mostly:
-            texts.append(OTHERS_WORKED)
-        elif partly:
-            texts.append(OTHERS_RAN)
-        flags.append((*texts, *remarks, *synchronised))
+            words_of_window.append(DISTURBED)
+        if for_half:
+            words_of_window.append(OTHERS_WORKED)
+        elif for_hundredth:
+            words_of_window.append(OTHERS_RAN)
+        flags.append((*words_of_window, *remarks, *synchronised))
     return flags
 
 
@@ -737,6 +763,9 @@ def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
     0 for host timers and runs.
 
     total: ns by cause, int64 (windows, causes)
+
+    window         [                    )       100 us, of which its stream works 30 us
+    whole device   [ busy         )             busy for 70 us of it: others worked for 40 us
     """
     windows = split.alignment.windows
     streams = split.explainer.streams
@@ -757,9 +786,9 @@ def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
         ]
         rows = np.flatnonzero(has_idle & np.isin(lane, [*members, *sets]))
         blocks = streams.blocks(device)
-        device_busy = covered(blocks.start, blocks.end, end[rows])
-        device_busy -= covered(blocks.start, blocks.end, start[rows])
-        worked[rows] = device_busy - busy[rows]
+        busy_before_end = covered(blocks.start, blocks.end, end[rows])
+        busy_before_start = covered(blocks.start, blocks.end, start[rows])
+        worked[rows] = busy_before_end - busy_before_start - busy[rows]
     return worked
 
 

@@ -64,8 +64,8 @@ class Blocks(NamedTuple):
 
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
-    """Return (the blocks that the layers cover together, the number of each block's layer): where layers
-    overlap, the first one counts.
+    """Lay several rows of blocks (stretches of time) on top of each other, and return (the blocks that are seen from above,
+    the number of each block's layer): where layers overlap, the first one counts.
 
     layers: at least one; each is sorted by time and disjoint, and so is the result
 
@@ -73,22 +73,22 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     layer 1    [C        )    [D )
     result     [C)[A  )[C)    [D)[B )      layers 1, 0, 1, 1, 0
     """
-    covered = layers[0]
-    layer_of = np.zeros(len(covered.start), np.int8)
+    seen = layers[0]
+    layer_of = np.zeros(len(seen.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
         # the parts of this layer's blocks that no earlier layer covers
-        tiles = tile(layer.start, layer.end, covered.start, covered.end)
-        free = np.flatnonzero(tiles.block < 0)
-        if not len(free):
+        tiles = tile(layer.start, layer.end, seen.start, seen.end)
+        uncovered = np.flatnonzero(tiles.block < 0)
+        if not len(uncovered):
             continue
-        start = np.concatenate([covered.start, tiles.start[free]])
-        end = np.concatenate([covered.end, tiles.end[free]])
-        ref = np.concatenate([covered.ref, layer.ref[tiles.span[free]]])
-        layer_of = np.append(layer_of, np.full(len(free), number, np.int8))
+        start = np.concatenate([seen.start, tiles.start[uncovered]])
+        end = np.concatenate([seen.end, tiles.end[uncovered]])
+        ref = np.concatenate([seen.ref, layer.ref[tiles.span[uncovered]]])
+        layer_of = np.append(layer_of, np.full(len(uncovered), number, np.int8))
         order = np.argsort(start, kind="stable")
-        covered = Blocks(start[order], end[order], ref[order])
+        seen = Blocks(start[order], end[order], ref[order])
         layer_of = layer_of[order]
-    return covered, layer_of
+    return seen, layer_of
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
@@ -280,7 +280,8 @@ class Threads:
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
-    """Return sorted, disjoint blocks, each with the name of the open interval that began last.
+    """Return which of several nested intervals is the innermost one at every time: sorted, disjoint blocks, each with the
+    name of the open interval that began last.
 
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->
@@ -291,14 +292,16 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     lasting = np.flatnonzero(end > start)
     start, end, name = start[lasting], end[lasting], name[lasting]
     end = _nested_ends(start, end)
-    # from its start on an interval is the innermost one, and from its end on the one around it (-1: none)
-    # is; of several ends at one time the outermost interval's comes last, and then come the starts
+    # changes: at its start an interval becomes the innermost one, at its end the one around it (-1: none) does.
+    # Of several ends at one time the outermost interval's comes last, and then come the starts
     time = np.concatenate([end[::-1], start])
-    interval = np.concatenate([_around(start, end)[::-1], np.arange(len(start))])
+    becomes_innermost = np.concatenate([_around(start, end)[::-1], np.arange(len(start))])
     order = np.argsort(time, kind="stable")
-    time, interval = time[order], interval[order]
-    blocks = np.flatnonzero((interval[:-1] >= 0) & (time[1:] > time[:-1]))
-    return Blocks(time[blocks], time[blocks + 1], name[interval[blocks]])
+    time, becomes_innermost = time[order], becomes_innermost[order]
+    # a block lasts from one change to the next
+    lasts = time[1:] > time[:-1]
+    blocks = np.flatnonzero((becomes_innermost[:-1] >= 0) & lasts)
+    return Blocks(time[blocks], time[blocks + 1], name[becomes_innermost[blocks]])
 
 
 def _around(start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ from nsysalign.model import MOST_STREAMS, ORIGIN, Alignment, Trace
 
 
 def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
-    """Return the alignment without the runs of all but the busiest streams.
+    """Return the alignment with runs (the windows of whole streams) of the busiest streams alone, where a process used
+    streams by the hundred.
 
     Each process keeps, for each GPU, the runs of the MOST_STREAMS streams that worked longest.  A
     note says how many streams there were.
@@ -65,7 +66,7 @@ def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
 
 
 def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray:
-    """Return, per window, the sum of the durations (ns) of its stream's operations that began in it.
+    """Return, per window (measured interval), the sum of the durations (ns) of its stream's operations that began in it.
 
     rows: the windows that are asked for; all others get 0
     """
@@ -79,8 +80,8 @@ def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray
     for lane, on_lane in group(windows["end_lane"].to_numpy()[rows], rows).items():
         operations = by_lane.get(lane, np.empty(0, np.int64))
         begins = start[operations]
-        before = np.append(0, np.cumsum(end[operations] - begins))  # of all operations before it
-        first = np.searchsorted(begins, opened[on_lane])
-        stop = np.searchsorted(begins, closed[on_lane])
-        busy[on_lane] = before[np.maximum(stop, first)] - before[first]
+        length_of_first = np.append(0, np.cumsum(end[operations] - begins))  # 0, 1, 2, ... of them
+        before_window = np.searchsorted(begins, opened[on_lane])  # how many operations
+        before_end = np.maximum(np.searchsorted(begins, closed[on_lane]), before_window)
+        busy[on_lane] = length_of_first[before_end] - length_of_first[before_window]
     return busy

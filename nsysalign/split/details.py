@@ -234,23 +234,24 @@ class Details:
         return rows, key
 
     def _texts_of(self, pieces: Pieces) -> np.ndarray:
-        """Return, per piece, the number of its text; _NO_ROW if it is no row of `details`.
+        """Return, per piece (a stretch of time with one cause), the number of the text by which it goes in the table of
+        details, an index of `_Texts.texts`; _NO_ROW if it is not in that table.
 
         Calls, ranges and the profiler's work go by their names, copies by what they copy, waiting by the
         operation that was waited for.  Unknown time has no text, but a row.
         """
         text = np.full(len(pieces.cause), _NO_ROW, np.int64)
-        points = pieces.ref >= 0
-        named = points & np.isin(pieces.cause, _WITH_A_NAME)
+        points_somewhere = pieces.ref >= 0
+        has_name = points_somewhere & np.isin(pieces.cause, _WITH_A_NAME)
         for ref_kind, text_of_row in (
             ("api", self._texts.of_calls),
             ("nvtx", self._texts.of_ranges),
             ("overhead", self._texts.of_overhead),
         ):
-            rows = np.flatnonzero(named & (pieces.ref_kind == REF[ref_kind]))
+            rows = np.flatnonzero(has_name & (pieces.ref_kind == REF[ref_kind]))
             text[rows] = text_of_row[pieces.ref[rows]]
-        to_operation = points & (pieces.ref_kind < WORK)
-        moving = np.flatnonzero(to_operation & np.isin(pieces.cause, _MOVING))
+        points_to_operation = points_somewhere & (pieces.ref_kind < WORK)
+        moving = np.flatnonzero(points_to_operation & np.isin(pieces.cause, _MOVING))
         text[moving] = self._texts.of_copies[pieces.ref[moving]]
         waiting = np.flatnonzero(pieces.cause == _QUEUED)
         text[waiting] = self._waited_for(pieces.take(waiting))
@@ -286,31 +287,18 @@ class Details:
         self._add(_added_up(window[rows], self._moving_keys(moving), bytes=size, moving_ns=took_ns))
 
     def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
-        """Add, to the window of each span, the bytes moved by copies and memsets that touch the span, and how long (ns)
-        they took.
+        """Add, to the window of each span (stretch of its time), the bytes moved by copies and memsets that touch the span,
+        and how long (ns) they took.
 
         operation: positions, sorted by start; operations that move nothing are left out
         spans: stretches of windows
-
-        copies    [A )  [B )  [C )  [D )
-        span              [     )            touched: B and C = (A, B, C, begun before its end)
-                                                                less (A, ended by its start)
         """
-        start = self._operations["start_ns"].to_numpy()
-        end = self._operations["end_ns"].to_numpy()
         moving = operation[self._moves[operation]]
         keys = self._moving_keys(moving)
         for key in distinct(keys).tolist():
-            by_start = moving[keys == key]
-            by_end = by_start[np.argsort(end[by_start])]
-            begun = np.searchsorted(start[by_start], spans.end)  # per span, how many copies
-            ended = np.searchsorted(end[by_end], spans.start, side="right")
-            bytes_by_start, ns_by_start = self._moved_by(by_start)
-            bytes_by_end, ns_by_end = self._moved_by(by_end)
-            size = _sum_of_first(begun, bytes_by_start) - _sum_of_first(ended, bytes_by_end)
-            took_ns = _sum_of_first(begun, ns_by_start) - _sum_of_first(ended, ns_by_end)
-            touched = (spans.end > spans.start) & ((size > 0) | (took_ns > 0))
-            rows = np.flatnonzero(touched)
+            size, took_ns = self._moved_during(moving[keys == key], spans)
+            is_touched = (spans.end > spans.start) & ((size > 0) | (took_ns > 0))
+            rows = np.flatnonzero(is_touched)
             self._add(
                 _added_up(
                     spans.window[rows],
@@ -319,6 +307,26 @@ class Details:
                     moving_ns=took_ns[rows],
                 )
             )
+
+    def _moved_during(self, copies: np.ndarray, spans: Spans) -> tuple[np.ndarray, np.ndarray]:
+        """Return, for each span, (how many bytes were moved by the copies that touch it, how long (ns) these took).
+
+        copies: positions of operations, sorted by start
+
+        copies    [A )  [B )  [C )  [D )
+        span              [     )            touched: B and C = (A, B, C, begun before its end)
+                                                                less (A, ended by its start)
+        """
+        start = self._operations["start_ns"].to_numpy()
+        end = self._operations["end_ns"].to_numpy()
+        by_end = copies[np.argsort(end[copies])]
+        begun = np.searchsorted(start[copies], spans.end)  # per span, how many copies
+        ended = np.searchsorted(end[by_end], spans.start, side="right")
+        bytes_by_start, ns_by_start = self._moved_by(copies)
+        bytes_by_end, ns_by_end = self._moved_by(by_end)
+        size = _sum_of_first(begun, bytes_by_start) - _sum_of_first(ended, bytes_by_end)
+        took_ns = _sum_of_first(begun, ns_by_start) - _sum_of_first(ended, ns_by_end)
+        return size, took_ns
 
     def _moving_keys(self, operation: np.ndarray) -> np.ndarray:
         """Return the key of each copy or memset, which has no detail and no lane."""
@@ -338,7 +346,8 @@ class Details:
         self._sums.append(self._of_few_streams(sums))
 
     def _of_few_streams(self, sums: _Sums) -> _Sums:
-        """Return the sums, in which at most MOST_STREAMS of each window name a stream.
+        """Return the sums (how long each window waited for what on which stream, and so on), in which at most MOST_STREAMS
+        of each window name a stream.
 
         The longest ones of a window keep their streams; the others are added up without a stream.
         Otherwise hundreds of streams that wait for each other would have as many sums as there are
@@ -348,14 +357,15 @@ class Details:
         with_lane = np.flatnonzero(lane >= 0)
         if len(distinct(lane[with_lane])) <= MOST_STREAMS:
             return sums
-        # by window, the longest sum of each first
-        by_length = (sums.key[with_lane], -sums.ns[with_lane], sums.window[with_lane])
-        order = with_lane[np.lexsort(by_length)]
-        window = sums.window[order]
-        first_of_window = np.searchsorted(window, window)
+        # sorted by window, then the longest first (np.lexsort sorts by its last key first)
+        window, ns, key = sums.window[with_lane], sums.ns[with_lane], sums.key[with_lane]
+        order = np.lexsort((key, -ns, window))
+        sorted_window = window[order]
+        first_of_window = np.searchsorted(sorted_window, sorted_window)
         rank = np.arange(len(order)) - first_of_window  # in its window, 0 for the longest
+        too_many = with_lane[order[rank >= MOST_STREAMS]]
         lane = lane.copy()
-        lane[order[rank >= MOST_STREAMS]] = -1
+        lane[too_many] = -1
         return _added_up(
             sums.window,
             self._keys.pack(cause, detail, lane, text),
@@ -366,15 +376,16 @@ class Details:
         )
 
     def table(self) -> pd.DataFrame:
-        """Return `frames.DETAILS` of everything that was added; this can be done once."""
+        """Return `frames.DETAILS` of everything that was added: a row for each window and what it spent time on, with the
+        sums of nanoseconds and bytes.  This can be done once."""
         by_key = self._of_few_streams(_Sums.joined(self._sums))
         self._sums = []
         keys = distinct(by_key.key)
         words_of_key = self._words(keys)
-        words = sorted(set(words_of_key))
-        number_of = {words_of_row: number for number, words_of_row in enumerate(words)}
-        number_of_key = np.array([number_of[of_key] for of_key in words_of_key], np.int64)
         # several keys may have the same words: these are added up, by the number of the words
+        words = sorted(set(words_of_key))
+        number_of_words = {words_of_row: number for number, words_of_row in enumerate(words)}
+        number_of_key = np.array([number_of_words[of_key] for of_key in words_of_key], np.int64)
         number = number_of_key[np.searchsorted(keys, by_key.key)]
         by_words = _added_up(
             by_key.window,

@@ -23,7 +23,8 @@ from nsysalign.trace.nccl import NCCL_KERNEL
 
 def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
     """Return, per interval, for how long (int64 ns) the GPU worked for it on other streams while its own
-    ran nothing; 0 for those that are no pairs of events.
+    ran nothing; 0 for those that are no pairs of events.  Work counts that the interval issued itself and that its
+    end record waits for.
 
     intervals: their numbers
 
@@ -32,63 +33,81 @@ def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
     a third                [ BBBB        its end does not wait for B: B does not count
     """
     out = np.zeros(len(intervals), np.int64)
-    pairs = _pairs(split, intervals)
-    if not len(pairs):
+    issued = _issued_elsewhere(split, intervals)
+    if issued.empty:
         return out
     windows = split.alignment.windows
-    number = intervals[pairs["place"]]
+    number = intervals[issued["place"]]
     end_lane = windows["end_lane"].to_numpy()[number]
     closed = windows["close_ns"].to_numpy()[number]
     order = StreamOrder(split.explainer)
-    pairs = pairs[order.ordered(end_lane, closed, pairs["lane"].to_numpy())]
-    start_ns = split.trace.operations["start_ns"].to_numpy()
-    end_ns = split.trace.operations["end_ns"].to_numpy()
-    for place, rows in pairs.groupby("place"):
-        window = windows.iloc[intervals[place]]
-        positions = np.concatenate([_computing(split, *issued) for issued in rows["issued"]])
-        # what of them lies in the window, as one set of times
-        low = np.clip(start_ns[positions], window["start_ns"], window["end_ns"])
-        high = np.clip(end_ns[positions], window["start_ns"], window["end_ns"])
-        inside = high > low
-        begin, end = union(low[inside], high[inside])
-        blocks = split.explainer.streams.blocks(int(window["end_lane"]))
-        own_ns = covered(blocks.start, blocks.end, end) - covered(blocks.start, blocks.end, begin)
-        out[place] = int((end - begin - own_ns).sum())
+    is_waited_for = order.ordered(end_lane, closed, issued["lane"].to_numpy())
+    for place, rows in issued[is_waited_for].groupby("place"):
+        operations = np.concatenate(rows["operations"].tolist())
+        out[place] = _worked_ns(split, intervals[place], _computing(split, operations))
     return out
 
 
-def _pairs(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
-    """Return a row for each interval (`place`: its position) and other lane on which it issued work; issued:
-    (the lane's operations in the order in which they were issued, the first of them, behind the last).
-    An operation whose call is not known was issued in none."""
+def _worked_ns(split: SplitTrace, interval: int, operations: np.ndarray) -> int:
+    """Return for how long (ns) at least one of these operations ran in an interval while its own stream ran nothing.
+
+    operations: their positions
+    """
+    window = split.alignment.windows.iloc[interval]
+    start_ns = split.trace.operations["start_ns"].to_numpy()[operations]
+    end_ns = split.trace.operations["end_ns"].to_numpy()[operations]
+    # what of them lies in the window, as one set of times
+    low = np.clip(start_ns, window["start_ns"], window["end_ns"])
+    high = np.clip(end_ns, window["start_ns"], window["end_ns"])
+    inside = high > low
+    begin, end = union(low[inside], high[inside])
+    # without the time in which the interval's stream worked
+    blocks = split.explainer.streams.blocks(int(window["end_lane"]))
+    by_stream = covered(blocks.start, blocks.end, end) - covered(blocks.start, blocks.end, begin)
+    return int((end - begin - by_stream).sum())
+
+
+def _issued_elsewhere(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
+    """Return the work that pairs of events issued on other lanes than their own: a row for each interval and such lane,
+    with the columns place (the position of the interval in `intervals`), lane, and operations (the positions of those
+    that were issued to the lane between the calls of the interval's records).
+
+    An operation whose call is not known was issued in none.
+    """
     explainer, windows = split.explainer, split.alignment.windows.iloc[intervals]
-    opened, closed = (windows[c].to_numpy() for c in ("open_ns", "close_ns"))
-    event = (windows["kind"] == "event").to_numpy()
+    opened, closed = windows["open_ns"].to_numpy(), windows["close_ns"].to_numpy()
+    is_pair = (windows["kind"] == "event").to_numpy()
     process = split.alignment.lanes["process"].to_numpy()
     rows = []
     for lane, operations in explainer.per_lane.items():
-        near = event & (windows["process"].to_numpy() == process[lane])
-        near &= windows["end_lane"].to_numpy() != lane
-        places = np.flatnonzero(near)
+        elsewhere = is_pair & (windows["process"].to_numpy() == process[lane])
+        elsewhere &= windows["end_lane"].to_numpy() != lane
+        places = np.flatnonzero(elsewhere)
         if not len(places):
             continue
         issue = operations.times.call_start_ns
         first = np.searchsorted(issue, opened[places])
         stop = np.searchsorted(issue, closed[places])
         rows += [
-            (place, lane, (operations.position, low, high))
+            (place, lane, operations.position[low:high])
             for place, low, high in zip(places, first, stop, strict=True)
             if high > low
         ]
-    return pd.DataFrame(rows, columns=["place", "lane", "issued"])
+    return pd.DataFrame(rows, columns=["place", "lane", "operations"])
 
 
-def _computing(split: SplitTrace, operations: np.ndarray, first: int, stop: int) -> np.ndarray:
-    """Of these operations of a lane the kernels and graphs, without NCCL's kernels."""
+def _computing(split: SplitTrace, operations: np.ndarray) -> np.ndarray:
+    """Return those of these operations that are kernels or graphs, but not NCCL's kernels.
+
+    operations: their positions; so is the result
+    """
     table = split.trace.operations
-    positions = operations[first:stop]
-    kind, name = (table[c].to_numpy()[positions] for c in ("kind", "name_id"))
-    numbers = np.unique(name).tolist()
-    shared = [n for n in numbers if NCCL_KERNEL.search(split.trace.names.get(n, ""))]
-    computes = (kind == KIND["graph"]) | ((kind == KIND["kernel"]) & ~np.isin(name, shared))
-    return positions[computes]
+    kind = table["kind"].to_numpy()[operations]
+    name = table["name_id"].to_numpy()[operations]
+    of_nccl = [
+        number
+        for number in np.unique(name).tolist()
+        if NCCL_KERNEL.search(split.trace.names.get(number, ""))
+    ]
+    is_kernel = (kind == KIND["kernel"]) & ~np.isin(name, of_nccl)
+    return operations[(kind == KIND["graph"]) | is_kernel]

@@ -76,7 +76,8 @@ class Windows(Columns):
 
     @classmethod
     def measured(cls, alignment: Alignment) -> Windows:
-        """Return all windows where they were placed.
+        """Return all windows (measured intervals) of an alignment where they were placed, as arrays with a value per window:
+        when each begins and ends, on which lane (stream), and which call and record close it.
 
         Only a window of kind event is closed by a record; the work of a range ends with its own
         last operation.
@@ -263,7 +264,8 @@ class Explainer:
     """
 
     def __init__(self, trace: Trace, alignment: Alignment, latency: np.ndarray) -> None:
-        """Take from the trace, as arrays, what the rules read of each operation and call, and group waits by lane.
+        """Prepare what the rules read that say why a stream was idle, once for all gaps: columns of operations
+        (`op_start`, `kind`, ...) and calls (`call_start`, ...) as arrays, and the waits of each lane (stream).
 
         latency: as `launch_latency` returns it
         """
@@ -304,10 +306,13 @@ class Explainer:
         return pageable
 
     def _waits_of(self, waits: pd.DataFrame) -> tuple[np.ndarray, _Behind]:
-        """Return (when the waits of one lane were issued, behind what each of them puts the lane).
+        """Return what the waits (cudaStreamWaitEvent) of one lane (stream) wait for: (when each wait was issued (ns), behind
+        which work it puts the lane, and until when).  Both are sorted by the time of issue.
 
-        waits: rows of `alignment.wait_calls` with a known record; both results are sorted by the
-               time of issue
+        waits: rows of `alignment.wait_calls` with a known record
+
+        A wait puts the lane behind the operation right before its record, until the time of the record; or behind the
+        record itself, if no operation ended right before that.
         """
         records = self.alignment.records
         issue = self.call_start[waits["call"].to_numpy()]
@@ -325,10 +330,14 @@ class Explainer:
         return issue[order], behind
 
     def _ended_before(self, records: np.ndarray) -> np.ndarray:
-        """Return, per record, the operation right behind which it lies on its own stream.
+        """Return, per record of an event, the operation right behind which it lies on its own stream: of those that were
+        issued before the record, the one that ends last.
 
         This is what a wait for the record waits for; -1 where the record lies later than
         _RIGHT_BEHIND_NS after the operation, so that something else held it up.
+
+        host     [launch A] [launch B] [record]
+        stream      AAAAA      BBBBBBBBBBBBBBBBR        R lies right behind B
 
         records: positions in the alignment's records
         """
@@ -342,20 +351,20 @@ class Explainer:
             if ops is None:
                 continue
             recorded = pick(self.call_start, call[rows], BEFORE_ALL)
-            # when all work that was issued before the record has ended, and what ends last
-            issued = np.searchsorted(ops.times.call_start_ns, recorded)
-            reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)
-            farthest = np.searchsorted(ops.times.reach_ns, reach)
-            farthest = np.minimum(farthest, len(ops.position) - 1)
-            last = ops.position[farthest]
-            right_behind = time[rows] - reach <= _RIGHT_BEHIND_NS
-            operation[rows] = np.where(right_behind, last, -1)
+            issued = np.searchsorted(ops.times.call_start_ns, recorded)  # how many before it
+            all_ended = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have
+            ends_last = np.searchsorted(ops.times.reach_ns, all_ended)
+            ends_last = np.minimum(ends_last, len(ops.position) - 1)
+            right_behind = time[rows] - all_ended <= _RIGHT_BEHIND_NS
+            operation[rows] = np.where(right_behind, ops.position[ends_last], -1)
         return operation
 
     def explain(self, gaps: Gaps) -> list[Pieces]:
-        """Return pieces that tile every gap exactly, in no order.
+        """Return why streams were idle in these gaps: pieces of time, each with a cause, that tile every gap exactly, in no
+        order.
 
-        The rules follow each other.  Each gives what lies before a certain time, and has no piece yet, to one cause:
+        P is the operation before a gap, N the one after it, or the record that ends the window.  The rules follow each
+        other.  Each gives what lies before a certain time, and has no piece yet, to one cause:
 
         gap      |--------------------------------------|N
         pieces   [staging of P)[host      )[call)[queued)[launch latency)      rules 5, 10 to 15, 9, 6, 8
@@ -363,29 +372,16 @@ class Explainer:
         tiling = _Tiling(gaps)
         self._give_staging_of_previous(tiling)  # rule 5, P's side
         # rule 16: it is not known when N was issued, and so nothing about its gap is
-        unknown = np.where(gaps.known, BEFORE_ALL, FAR)
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
-        tiling.give(unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
+        if_unknown = np.where(gaps.known, BEFORE_ALL, FAR)
+        tiling.give(if_unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
         self._give_host(tiling)  # rules 10 to 15
-        # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
         behind = self._dependency(gaps)
-        staging = pick(self.pageable, gaps.next, False)
-        held_up = np.where(staging, np.minimum(behind.until, gaps.issue_end), BEFORE_ALL)
-        tiling.give(held_up, CAUSE["queued"], **behind.reference())
-        # rules 9 and 5 (N's side): inside the call that issues N
-        is_operation = gaps.next >= 0
-        launching = np.where(is_operation, CAUSE["api_launch"], CAUSE["event"])
-        tiling.give(
-            gaps.issue_end,
-            np.where(staging, CAUSE["memcpy"], launching),
-            ref_kind=np.where(staging, next_kind, REF["api"]),
-            ref=np.where(staging, gaps.next, gaps.issue_call),
-            detail=np.where(staging, DETAIL["staging"], 0),
-        )
+        self._give_call(tiling, behind, next_kind)  # rules 9, 6 and 5 (N's side)
         # N has been issued, and waits for something that the trace does not show
-        hidden = np.where(self._behind_host_function(gaps), FAR, BEFORE_ALL)
-        tiling.give(hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"])
+        if_hidden = np.where(self._behind_host_function(gaps), FAR, BEFORE_ALL)
+        tiling.give(if_hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"])
         # rule 6: N has been issued, and waits for other work
         tiling.give(behind.until, CAUSE["queued"], **behind.reference())
         in_graph = self.in_one_graph(gaps.previous, gaps.next)
@@ -393,10 +389,38 @@ class Explainer:
         self._give_underway(tiling, points_to_next, in_graph)  # rule 8
         return tiling.pieces + self._contended(gaps, tiling.since, in_graph)  # rule 7
 
+    def _give_call(self, tiling: _Tiling, behind: _Behind, next_kind: np.ndarray) -> None:
+        """Explain the time inside the call that issues N, the operation after a gap: it is launching (rule 9), or if N is a
+        copy of pageable memory, staging (rule 5); but while N's stream waits for other work, such a copy stages nothing
+        (rule 6).  Each gap's time up to the end of that call becomes a piece.
+
+        behind:    per gap, behind which other work N is ordered
+        next_kind: per gap, the code of N's kind
+        """
+        gaps = tiling.gaps
+        is_staging = pick(self.pageable, gaps.next, False)
+        held_up = np.where(is_staging, np.minimum(behind.until, gaps.issue_end), BEFORE_ALL)
+        tiling.give(held_up, CAUSE["queued"], **behind.reference())
+        is_operation = gaps.next >= 0
+        launching = np.where(is_operation, CAUSE["api_launch"], CAUSE["event"])
+        tiling.give(
+            gaps.issue_end,
+            np.where(is_staging, CAUSE["memcpy"], launching),
+            ref_kind=np.where(is_staging, next_kind, REF["api"]),
+            ref=np.where(is_staging, gaps.next, gaps.issue_call),
+            detail=np.where(is_staging, DETAIL["staging"], 0),
+        )
+
     def _give_underway(
         self, tiling: _Tiling, points_to_next: dict[str, np.ndarray], in_graph: np.ndarray
     ) -> None:
-        """Apply rule 8: N is on its way for the usual latency after its call, or after P.
+        """Apply rule 8: N, the operation after a gap, is on its way to the GPU for the usual latency after its call has
+        returned, or after P, the operation before the gap, has ended.  What lies before that time and has no piece yet
+        becomes a piece.
+
+        host     [call that issues N)
+        gap      [ has pieces       )[on its way   )[ left for rule 7  )N
+                                     |-- latency --|
 
         points_to_next: the columns `ref_kind` and `ref` of N, per gap
         in_graph:       per gap, whether it lies between two nodes of one graph; the node after it
@@ -445,22 +469,22 @@ class Explainer:
             tiling.pieces += host_pieces(self.threads, number, spans.take(rows))
 
     def _contended(self, gaps: Gaps, since: np.ndarray, in_graph: np.ndarray) -> list[Pieces]:
-        """Apply rule 7 to what the other rules left: N is late while other streams keep busy what it
-        needs.
+        """Apply rule 7: return pieces of what the other rules left of each gap, in which N, the operation after the gap,
+        is late.  While other streams keep busy what it needs, it waits for these.
 
         A kernel or graph competes with kernels and graphs for the device, a copy with copies of
         its own direction for the copy engine.
 
         since:    per gap, when (ns) the part begins that has no piece yet
         in_graph: per gap, whether it lies between two nodes of one graph
+
+        what is left of a gap      [                     )N      N is a kernel
+        kernels of other streams      [K1    )   [K2  )
+        pieces                     [  )[K1    )[ )[K2  )[)       waits for K1, for K2; else launch latency
         """
         pieces = []
         left = np.flatnonzero(since < gaps.end)
-        kind = pick(self.kind, gaps.next, -1)
-        direction = pick(self.copy_kind, gaps.next, -1)
-        copies = np.where(kind == KIND["memcpy"], direction, NO_RIVAL)
-        kernels = np.isin(kind, [KIND["kernel"], KIND["graph"]])
-        rival_kind = np.where(kernels, RIVAL_KERNELS, copies)
+        rival_kind = self._rival_kind(gaps.next)
         for lane, on_lane in group(gaps.lane[left], left).items():
             for rivals, rows in group(rival_kind[on_lane], on_lane).items():
                 blocks = self.streams.rivals(lane, rivals)
@@ -471,31 +495,43 @@ class Explainer:
                 pieces.append(self._behind_rivals(spans, rival, gaps.next[gap], in_graph[gap]))
         return pieces
 
+    def _rival_kind(self, operation: np.ndarray) -> np.ndarray:
+        """Return, per operation, which others compete with it: RIVAL_KERNELS, the direction of a copy, or NO_RIVAL.
+
+        operation: positions, -1 for none
+        """
+        kind = pick(self.kind, operation, -1)
+        direction = pick(self.copy_kind, operation, -1)
+        of_copies = np.where(kind == KIND["memcpy"], direction, NO_RIVAL)
+        is_kernel = np.isin(kind, [KIND["kernel"], KIND["graph"]])
+        return np.where(is_kernel, RIVAL_KERNELS, of_copies)
+
     def _behind_rivals(
         self, spans: Spans, rival: np.ndarray, following: np.ndarray, in_graph: np.ndarray
     ) -> Pieces:
-        """Return a piece for each span, in which N waits for an operation of another lane.
+        """Return a piece for each span, in which N, the operation after a gap, is late: `queued` where it waits for an
+        operation of another lane; else launch latency, or `unknown` between two nodes of a graph.
 
         rival:     the position of the other operation, -1 where nothing competes with N
         following: the position of N
         in_graph:  whether N follows another node of the same graph
         """
-        busy = rival >= 0
-        alone = np.where(in_graph, CAUSE["unknown"], CAUSE["launch_latency"])
-        between = np.where(in_graph, DETAIL["between-nodes"], 0)
-        ref = np.where(busy, rival, following)
+        has_rival = rival >= 0
+        cause_alone = np.where(in_graph, CAUSE["unknown"], CAUSE["launch_latency"])
+        detail_alone = np.where(in_graph, DETAIL["between-nodes"], 0)
+        ref = np.where(has_rival, rival, following)
         return make(
             spans,
-            np.where(busy, CAUSE["queued"], alone),
+            np.where(has_rival, CAUSE["queued"], cause_alone),
             ref_kind=self.kind[ref],
             ref=ref,
-            detail=np.where(busy, DETAIL["contention"], between),
+            detail=np.where(has_rival, DETAIL["contention"], detail_alone),
             lane=pick(self.alignment.operation_lane, rival, -1),
         )
 
     def _behind_host_function(self, gaps: Gaps) -> np.ndarray:
-        """Return, per gap, whether a host function or a stream memory operation was issued to N's
-        stream between P and N.
+        """Return, per gap, whether a host function or a stream memory operation was issued to the stream of N, the
+        operation after the gap, between N and the operation before it.
 
         The trace does not say on which stream such a call works, nor when what it holds up goes on.
         A call counts for N's stream if the thread's operations before and after it were both issued
@@ -525,8 +561,8 @@ class Explainer:
         return latest
 
     def _put_waits(self, latest: _Behind, gaps: Gaps, stream: int, rows: np.ndarray) -> None:
-        """Write into `latest` what gaps wait for by waits that were issued to N's stream between P
-        and N.
+        """Write into `latest` what gaps wait for by waits that were issued to the stream of N, the operation after a gap,
+        between N and the operation before it.
 
         stream: N's lane
         rows:   positions of the gaps whose N is on this lane
@@ -545,19 +581,25 @@ class Explainer:
     def _put_default_stream(
         self, latest: _Behind, gaps: Gaps, rival: int, rows: np.ndarray
     ) -> None:
-        """Write into `latest` what gaps wait for by the order of the legacy default stream: operations
-        of another lane that were issued before N.
+        """Write into `latest` what gaps wait for by the order of the legacy default stream: the operation of another lane
+        that ends last, of those that were issued before the operation after the gap (N).
 
         Only what ends later than what `latest` holds already is written.
+
+        host            [launch D on the default stream] [launch N]
+        default stream      DDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDD
+        N's stream      PPP|  gap                               |NNN       the gap waits for D
 
         rival: the other lane
         rows:  positions of the gaps
         """
         ops = self.per_lane[rival]
-        issued = np.searchsorted(ops.times.call_start_ns, gaps.issue_start[rows])
-        reach = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have ended
-        later = reach > latest.until[rows]
-        until = reach[later]
+        issued = np.searchsorted(
+            ops.times.call_start_ns, gaps.issue_start[rows]
+        )  # how many before N
+        all_ended = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have
+        later = all_ended > latest.until[rows]
+        until = all_ended[later]
         ends_last = np.searchsorted(ops.times.reach_ns, until)
         operation = ops.position[ends_last]
         behind = _Behind(
@@ -583,7 +625,12 @@ class Explainer:
 
 
 def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Return pieces that tile these spans of windows on streams exactly.
+    """Return what streams did in these spans of windows: pieces that tile the spans exactly, one for each block that the
+    window's lane executed, and some for each gap between blocks, by why the lane was idle there.
+
+    window's lane   KKKKKK    KKKK      KKKK
+    span              [                    )
+    pieces            [K )[  )[K )[ )[  )[K)
 
     What a gap waits for depends on what closes the span's window.
     """
@@ -604,7 +651,8 @@ def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Piece
 
 
 def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gaps:
-    """Return P, N and the call that issues N for each idle stretch of one lane.
+    """Return what the rules have to know of each idle stretch of one lane (stream): P, the operation before it; N, what
+    comes after it; and the call that issues N.
 
     idle: the stretches, each inside one window
 
@@ -618,28 +666,23 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
     previous = _block_before(blocks, idle.start)
     following = _block_after(blocks, idle.start)
     is_next = _is_issued_inside(explainer, windows, window, following)
+    next_operation = np.where(is_next, following, -1)
     # N is issued by a call; or by a host thread that touched a page; or it is the record
-    call = pick(explainer.call, following, -1)
-    by_call = is_next & (call >= 0)
-    faulting = np.where(is_next, pick(explainer.faulting, following, -1), -1)
+    call = pick(explainer.call, next_operation, -1)
+    faulting = pick(explainer.faulting, next_operation, -1)
+    by_call = call >= 0
     is_known = by_call | (faulting >= 0)
     close_call = windows.close_call[window]
     issue_start = pick(explainer.call_start, call, FAR)
     issue_end = pick(explainer.call_end, call, FAR)
     thread_without_call = np.where(faulting >= 0, faulting, windows.close_thread[window])
-    stream, before = np.full(len(window), lane), previous
-    if lane in explainer.streams.members:
-        # the lane stands for several streams, and waits apply to the one on which N was issued
-        before = previous.copy()
-        stream[is_next] = explainer.alignment.operation_lane[following[is_next]]
-        for number, rows in group(stream[is_next], np.flatnonzero(is_next)).items():
-            before[rows] = _block_before(explainer.streams.blocks(number), idle.start[rows])
+    stream, before = _stream_of_next(explainer, lane, idle, next_operation, previous)
     return Gaps(
         window=window,
         start=idle.start,
         end=idle.end,
         lane=np.full(len(window), lane),
-        next=np.where(is_next, following, -1),
+        next=next_operation,
         previous=previous,
         stream=stream,
         before=before,
@@ -650,6 +693,27 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
         known=is_known | (~is_next & (close_call >= 0)),
         ref=np.where(is_next, following, windows.record[window]),
     )
+
+
+def _stream_of_next(
+    explainer: Explainer,
+    lane: int,
+    idle: Spans,
+    next_operation: np.ndarray,
+    previous: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for each idle stretch of one lane, (the lane on which the operation after it was issued, the operation
+    before it there).  That differs from the lane itself where this stands for several streams: waits apply to one.
+
+    next_operation, previous: per stretch, the operation after it and the one before it on `lane`, -1 for none
+    """
+    stream, before = np.full(len(previous), lane), previous.copy()
+    if lane in explainer.streams.members:
+        with_next = np.flatnonzero(next_operation >= 0)
+        stream[with_next] = explainer.alignment.operation_lane[next_operation[with_next]]
+        for number, rows in group(stream[with_next], with_next).items():
+            before[rows] = _block_before(explainer.streams.blocks(number), idle.start[rows])
+    return stream, before
 
 
 def _is_issued_inside(
@@ -703,13 +767,16 @@ def faulting_threads(trace: Trace) -> np.ndarray:
 
 
 def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
-    """Return pieces that tile these spans, in no order, by what a thread did meanwhile.
-
-    This is the outermost call that is open, else the work of the profiler, else the innermost NVTX
-    range, else nothing that the trace knows of.
+    """Return pieces that tile these spans, in no order, by what a thread did meanwhile: the outermost call that is open,
+    else the work of the profiler, else the innermost NVTX range, else nothing that the trace knows of.
 
     thread: globalTid
     spans:  at least one
+
+    span     [                         )
+    call        [launch)
+    range       [ step            )
+    pieces   [ )[launch)[step     )[   )      host, api_launch, host in the range, host
     """
     calls = threads.calls(thread, spans.start.min(), spans.end.max())
     profiler, ranges = threads.beside_calls(thread)
@@ -730,7 +797,7 @@ def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
 
 
 def launch_latency(trace: Trace) -> np.ndarray:
-    """Return, by the code of a kind of operation, the median launch latency: int64 ns.
+    """Return, by the code of a kind of operation (kernel, copy, ...), the median launch latency in this trace: int64 ns.
 
     call     [ launch )
     device             |--- latency ---[ operation )      idle since the call began

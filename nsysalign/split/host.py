@@ -57,7 +57,9 @@ class OnHost(NamedTuple):
 
 
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
-    """Return the NVTX ranges of the program by label, those that took longest first.
+    """Return how long the host spent in the NVTX ranges of the program (`frames.HOST_RANGES`): a row for each label, with
+    the number of its ranges, their time on the host, on the GPU and in calls (ns), those that took longest first; and
+    notes on work that is in no interval of a range.
 
     The table is empty if an event log says what was measured.
     """
@@ -68,7 +70,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     # from the first start to the last end of each range's work, on whichever streams that ran
     range_windows = windows[windows["origin"] == ORIGIN["range"]]
     spans = range_windows.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
-    spans = spans.reindex(ranges["row"].to_numpy())
+    spans = spans.reindex(ranges["row"].to_numpy())  # a row per range, NaN for one without work
     with_work = spans["start"].notna().to_numpy(np.int64)
     notes = _left_out(trace, int(with_work.sum()))
     if ranges.empty:
@@ -93,12 +95,13 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
 
 
 def _left_out(trace: Trace, with_work: int) -> list[str]:
-    """Return a note on what the intervals of ranges leave out, if there is anything.
-
-    These are ranges that issued no work, and operations that were issued while no range of their
-    process was open.
+    """Return a note on what the intervals of ranges leave out, in a list that is empty if there is nothing: ranges that
+    issued no work, and operations that were issued while no range of their process was open, or of which the trace has
+    no call.
 
     with_work: how many ranges issued work
+
+    "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a GPU"
     """
     ranges, operations = trace.ranges, trace.operations
     texts = []
@@ -109,11 +112,11 @@ def _left_out(trace: Trace, with_work: int) -> list[str]:
     call = operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
     inside = any_open(
-        ranges["process"].to_numpy(),
-        ranges["start_ns"].to_numpy(),
-        ranges["end_ns"].to_numpy(),
-        operations["process"].to_numpy()[issued],
-        trace.calls["start_ns"].to_numpy()[call[issued]],
+        key=ranges["process"].to_numpy(),
+        start=ranges["start_ns"].to_numpy(),
+        end=ranges["end_ns"].to_numpy(),
+        wanted_key=operations["process"].to_numpy()[issued],
+        at=trace.calls["start_ns"].to_numpy()[call[issued]],
     )
     if len(ranges):
         texts += _of_operations(took[issued[~inside]], "issued outside of all ranges")
@@ -139,8 +142,8 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
-    """Return, by column of _CALL_COLUMNS (launch_ns, copy_ns, sync_ns, other_ns), how long the thread of each range was
-    in outermost calls of these kinds while the range lasted: int64 arrays (ns) with a value per range.
+    """Return how long the thread of each NVTX range was in CUDA calls while the range lasted, by the kind of call: the
+    columns launch_ns, copy_ns, sync_ns and other_ns, each an int64 array (ns) with a value per range.
 
     range   [                  )        100 us
     calls     [launch)   [sync     )    8 us, and 30 us of which 20 lie in the range: launch_ns 8,000, sync_ns 20,000
@@ -150,7 +153,7 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     for number, kinds in enumerate(_KINDS.values()):
         column_of_kind[[CALL[kind] for kind in kinds]] = number
     column = column_of_kind[calls["kind"].to_numpy()]
-    outermost = np.flatnonzero(trace.outermost)
+    outermost = np.flatnonzero(trace.outermost)  # these do not overlap
     by_thread = group(calls["thread"].to_numpy()[outermost], outermost)
     range_start = ranges["start_ns"].to_numpy()
     range_end = ranges["end_ns"].to_numpy()
@@ -171,9 +174,11 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
 def host_activity(
     trace: Trace, stacks: Stacks | None, measured: pd.DataFrame, segments: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return `frames.HOST_ACTIVITY`: what the host did in the gaps among these segments.
+    """Return `frames.HOST_ACTIVITY`: what the host did while a stream was idle because of it, in the gaps (segments of
+    cause `host`) among these segments.
 
-    Each label has a row for all its gaps, then rows for each view that has data, the largest first.
+    Each label has a row for all its gaps (view `all`), then rows for each view that has data, the largest first:
+    functions of the program by Python samples (`python`), NVTX ranges (`range`) and calls of the OS (`os`).
 
     stacks:   the Python samples, None if there are none
     measured: `frames.INTERVALS`; gaps of other intervals are left out
@@ -190,15 +195,22 @@ def host_activity(
         whole["samples"] = whole["label"].map(samples["label"].value_counts()).fillna(0)
         views.append(_functions(samples, stacks))
     views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
-    default = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
-    views = [view.assign(**{c: default[c] for c in default if c not in view}) for view in views]
-    # pandas 2 warns of empty tables
-    not_empty = [view for view in views if len(view)] or views[:1]
-    table = pd.concat(not_empty, ignore_index=True)
+    table = _joined_views(views)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
     order = {label: number for number, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
     return frames.check(table, frames.HOST_ACTIVITY)
+
+
+def _joined_views(views: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all views in one table; a column that a view does not have is empty or 0 there."""
+    default = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
+    complete = []
+    for view in views:
+        missing = {name: value for name, value in default.items() if name not in view}
+        complete.append(view.assign(**missing))
+    not_empty = [view for view in complete if len(view)]  # pandas 2 warns of empty tables
+    return pd.concat(not_empty or complete[:1], ignore_index=True)
 
 
 def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
@@ -220,9 +232,8 @@ def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the segments of cause host of these intervals, with the thread that each is about.
-
-    The columns are label, start_ns, end_ns, ns, thread and range:
+    """Return the stretches of these intervals in which a stream was idle because of the host (segments of cause `host`), a
+    row each, with the thread that each is about.  The columns are label, start_ns, end_ns, ns, thread and range:
 
     thread: the globalTid of the thread that was to issue what the stream waited for, -1 if the
             trace does not say
@@ -237,6 +248,7 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     calls:     columns row and thread
     """
     host = segments[segments["cause"] == "host"]
+    # the next call in the interval: `bfill` carries the row of each call back to the segments before it
     call_row = segments["ref_id"].where(segments["ref_kind"] == "api")
     next_call_row = call_row.groupby(segments["interval"]).bfill()[host.index]
     thread_of_row = calls.drop_duplicates("row").set_index("row")["thread"]
@@ -251,7 +263,10 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
 
 
 def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
-    """Return the samples that were taken during gaps, with the columns label, sample and stack.
+    """Return the Python samples that were taken during gaps, a row for each label and sample: label, sample (its position
+    in `samples`) and stack (the number of its stack).
+
+    gaps: as `host_gaps` returns them
 
     Samples are of the main thread of a process.  A sample in gaps of several intervals counts once
     for each label.
@@ -287,7 +302,7 @@ def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     def most_frequent(values: pd.Series) -> object:
         return min(multimode(values))  # the smallest if there are several
 
-    rows = []
+    rows = []  # one per sample
     for label, stack in zip(inside["label"], inside["stack"].tolist(), strict=True):
         frames_of_stack = samples.frames[stack]
         if not frames_of_stack:
@@ -308,9 +323,12 @@ def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
 
 
 def _os_calls(gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:
-    """Return how the gaps' threads spent them in calls of the OS runtime.
+    """Return which calls of the OS runtime the threads of gaps were in: a row for each stretch of a call in a gap, with the
+    columns label (the gap's), ns (the length of the stretch) and name (the call's).
 
-    The table has the columns label, ns and name: a row for each stretch of a call in a gap.
+    gaps:     as `host_gaps` returns them
+    os_calls: columns thread, start_ns, end_ns and name_id
+    names:    name_id -> name
     """
     parts = [pd.DataFrame({"label": [], "name": [], "ns": []}, dtype=object)]
     for thread, on_thread in gaps[gaps["thread"] >= 0].groupby("thread"):

@@ -59,12 +59,18 @@ NO_WORK = "no-gpu-work"
 
 
 def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
-    """Return pieces that tile these spans of host timers exactly, sorted by window and time.
+    """Return what the time of host timers (windows between two readings of a host clock) went into: pieces of time, each
+    with a cause, that tile these spans of windows exactly, sorted by window and time.
 
     Each span is tiled by what its thread did.  Of the pieces in calls, those of calls that wait are then split by what
     they wait for, launches are told from launches that a full queue blocked, and all others have the cause `api`.
+
+    thread   |t0       [launch)       [synchronise                    )       |t1
+    stream              [A            )[B                        )
+    pieces   |host     |launch|host   |A |B                      |sync|host    |
     """
     pieces = _by_thread(explainer, windows, spans)
+    # per piece: the call in which it lies, -1 for none, and whether that waits or launches
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
     kind = pick(explainer.trace.calls["kind"].to_numpy(), call, CALL["other"])
@@ -72,10 +78,6 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     waiting = np.isin(kind, [CALL[name] for name in SYNC_CALLS])
     waiting |= staging | _synchronous_copies(explainer.trace, call, kind)
     launching = ~waiting & np.isin(kind, [CALL[name] for name in ISSUING_CALLS])
-    # calls that neither launch nor wait are `api` here, records and queries too; pieces outside of
-    # calls keep their causes
-    cause = np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8)
-    with_plain_cause = replace(pieces, cause=cause)
     with_lane = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
     waits = _Waits(
         explainer=explainer,
@@ -85,8 +87,11 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
         staging=staging[waiting],
     )
     launches = _launches(explainer, with_lane.take(launching))
-    plain = with_plain_cause.take(~(waiting | launching))
-    return join([plain, launches, waits.explained()])
+    # calls that neither launch nor wait are `api` here, records and queries too; pieces outside of
+    # calls keep their causes
+    cause = np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8)
+    remaining = replace(pieces, cause=cause).take(~(waiting | launching))
+    return join([remaining, launches, waits.explained()])
 
 
 def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
@@ -133,24 +138,18 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
 
 
 def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
-    """Return the pieces with the cause of a launch: `queued` if a full queue blocked it, and
+    """Return these pieces of time in launch calls with their cause: `queued` if a full queue blocked the call, and
     `api_launch` otherwise.
 
     pieces: stretches of launch calls; `ref` is the call, `lane` the lane that it launches to
 
     A full queue blocked a call that took _SLOW times as long as usual while _QUEUE_DEPTH operations or more
     were issued to its lane and had not ended.
+
+    A launch of 5 us that usually takes 4 us: api_launch.  One of 2 ms behind 1,000 waiting kernels: queued.
     """
     call = pieces.ref
-    duration_ns = explainer.call_end - explainer.call_start
-    name_of_call = explainer.trace.calls["name_id"].to_numpy()
-    name = name_of_call[call]
-    usual_ns = np.zeros(len(call))
-    for number in np.unique(name):
-        median_ns = np.median(duration_ns[name_of_call == number])
-        usual_ns[name == number] = max(median_ns, 1)
-    is_slow = duration_ns[call] > _SLOW * usual_ns
-    lane_if_slow = np.where(is_slow, pieces.lane, -1)
+    lane_if_slow = np.where(_took_long(explainer, call), pieces.lane, -1)
     blocked = np.zeros(len(call), dtype=bool)
     for lane in np.unique(lane_if_slow[lane_if_slow >= 0]).tolist():
         times = explainer.per_lane[lane].times
@@ -165,6 +164,21 @@ def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
         detail=np.where(blocked, DETAIL["full-queue"], 0).astype(np.int8),
         lane=np.where(blocked, lane_if_slow, -1),
     )
+
+
+def _took_long(explainer: Explainer, call: np.ndarray) -> np.ndarray:
+    """Return, per call, whether it took _SLOW times as long as the median of all calls of its name.
+
+    call: positions of calls
+    """
+    duration_ns = explainer.call_end - explainer.call_start
+    name_of_call = explainer.trace.calls["name_id"].to_numpy()
+    name = name_of_call[call]
+    usual_ns = np.zeros(len(call))
+    for number in np.unique(name):
+        median_ns = np.median(duration_ns[name_of_call == number])
+        usual_ns[name == number] = max(median_ns, 1)
+    return duration_ns[call] > _SLOW * usual_ns
 
 
 @dataclass(frozen=True)
@@ -198,17 +212,16 @@ class _Waits:
     staging: np.ndarray
 
     def explained(self) -> Pieces:
-        """Return pieces that tile the same time by what the calls wait for.
-
-        Work that was issued inside the window comes first, by its kind, then work that was queued
-        before the window, then the call itself.
+        """Return pieces that tile the time in these calls by what the calls wait for: work that was issued inside the
+        window, by its kind; else work that was queued before the window; else, while no such work executes, the call
+        itself.
 
         sync      [ call waits                    )
         earlier   [A    )
         inside          [B       )   [C      )
         result    [queued)[kernel)[sync)[kernel)[sync)      A names queued, B and C their kernels
         """
-        explainer, pieces = self.explainer, self.pieces
+        pieces = self.pieces
         # pieces overlap in time; laid end to end on an axis of their own they do not, and blocks of
         # all of them are sorted and disjoint
         length = pieces.end - pieces.start
@@ -216,37 +229,55 @@ class _Waits:
         shift = axis_start - pieces.start
         blocks, rank_of_block = first_of(self._layers(shift))
         tiles = tile(axis_start, axis_start + length, blocks.start, blocks.end)
-        operation = pick(blocks.ref, tiles.block, -1)
-        rank = pick(rank_of_block, tiles.block, -1)  # a kind of operation, WORK for earlier work
-        is_busy = rank >= 0
-        is_earlier = rank == WORK
-        # the cause while nothing executes that the call waits for
-        staging = self.staging[tiles.span]
-        copying = self.kind[tiles.span] == CALL["memcpy"]
-        in_call = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
-        idle_cause = np.where(staging, CAUSE["memcpy"], in_call)
-        busy_cause = np.where(is_earlier, CAUSE["queued"], rank)
-        idle_detail = np.where(staging, DETAIL["staging"], 0)
-        busy_detail = np.where(is_earlier, DETAIL["earlier-work"], 0)
         spans = Spans(
             window=pieces.window[tiles.span],
             start=tiles.start - shift[tiles.span],
             end=tiles.end - shift[tiles.span],
         )
+        busy = np.flatnonzero(tiles.block >= 0)
+        idle = np.flatnonzero(tiles.block < 0)
+        block = tiles.block[busy]
+        while_busy = self._for_work(spans.take(busy), blocks.ref[block], rank_of_block[block])
+        while_idle = self._for_call(spans.take(idle), tiles.span[idle])
+        return join([while_busy, while_idle])
+
+    def _for_work(self, spans: Spans, operation: np.ndarray, rank: np.ndarray) -> Pieces:
+        """Return a piece for each stretch in which a call waits for an operation that executes.
+
+        operation: its position
+        rank:      the code of its kind, or WORK if it was issued before the window
+        """
+        is_earlier = rank == WORK
+        lane = self.explainer.alignment.operation_lane[operation]
         return make(
             spans,
-            np.where(is_busy, busy_cause, idle_cause),
-            ref_kind=np.where(is_busy, pick(explainer.kind, operation, -1), REF["api"]),
-            ref=np.where(is_busy, operation, pieces.ref[tiles.span]),
-            detail=np.where(is_busy, busy_detail, idle_detail),
-            lane=np.where(is_earlier, pick(explainer.alignment.operation_lane, operation, -1), -1),
+            np.where(is_earlier, CAUSE["queued"], rank),  # codes of causes begin with the kinds
+            ref_kind=self.explainer.kind[operation],
+            ref=operation,
+            detail=np.where(is_earlier, DETAIL["earlier-work"], 0),
+            lane=np.where(is_earlier, lane, -1),
+        )
+
+    def _for_call(self, spans: Spans, piece: np.ndarray) -> Pieces:
+        """Return a piece for each stretch in which a call waits while no work executes that it waits for.
+
+        piece: the position, in `pieces`, of the call's piece
+        """
+        staging = self.staging[piece]
+        copying = self.kind[piece] == CALL["memcpy"]
+        cause_without_staging = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
+        return make(
+            spans,
+            np.where(staging, CAUSE["memcpy"], cause_without_staging),
+            ref_kind=REF["api"],
+            ref=self.pieces.ref[piece],
+            detail=np.where(staging, DETAIL["staging"], 0),
         )
 
     def _layers(self, shift: np.ndarray) -> list[Blocks]:
-        """Return the blocks that execute while the calls wait, as layers in order of priority.
-
-        There is a layer for each kind of work that was issued inside the window, in the order of
-        the kinds' codes, and a last one for work that was issued before.
+        """Return the stretches (blocks) in which something executes for which the calls wait, as layers in order of
+        priority: a layer for each kind of work (kernels, copies, ...) that was issued inside the window, in the order of
+        the kinds' codes, and a last one for work that was issued before.  The blocks of a layer are disjoint.
 
         shift: per piece, what takes its times to the axis on which all pieces lie end to end
         """
@@ -254,16 +285,17 @@ class _Waits:
         operation = executions.operation
         issue = pick(self.explainer.call_start, self.explainer.call[operation], BEFORE_ALL)
         window = self.pieces.window[executions.piece]
-        inside = issue >= self.windows.start[window]
-        rank = np.where(inside, self.explainer.kind[operation], WORK)
+        is_inside = issue >= self.windows.start[window]
+        layer_of = np.where(is_inside, self.explainer.kind[operation], WORK)
         start = executions.start + shift[executions.piece]
         end = executions.end + shift[executions.piece]
         layers = []
         for number in range(WORK + 1):
-            rows = np.flatnonzero(rank == number)
-            rows = rows[np.argsort(start[rows], kind="stable")]
-            place, begin, over = disjoint(start[rows], end[rows])
-            layers.append(Blocks(begin, over, operation[rows[place]]))
+            rows = np.flatnonzero(layer_of == number)
+            by_start = rows[np.argsort(start[rows], kind="stable")]
+            # where operations of a layer overlap, the first names the block
+            place, block_start, block_end = disjoint(start[by_start], end[by_start])
+            layers.append(Blocks(block_start, block_end, operation[by_start[place]]))
         return layers
 
     def _executions(self) -> _Executions:
@@ -286,7 +318,7 @@ class _Waits:
         return _Executions.joined(parts)
 
     def _waiting_for_lanes(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield each lane with the positions of the pieces that wait for it.
+        """Yield each lane (stream) with the positions of the pieces whose calls wait for it.
 
         A stream synchronisation and a copy wait for their stream; a copy waits also for the streams
         that the order of the legacy default stream puts before it.  Any other call waits for all
@@ -294,20 +326,22 @@ class _Waits:
         """
         explainer, pieces = self.explainer, self.pieces
         lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
+        # per piece, the lane of its copy, and the lane for which it waits; -1 for none
         sync = positions(pieces.ref, syncs["call"].to_numpy())
         synchronised = pick(stream_lane(lanes, syncs), sync, -1)
         copying = np.where(self.kind == CALL["memcpy"], pieces.lane, -1)
-        stream = np.where(self.kind == CALL["sync_stream"], synchronised, copying)
+        waited_for = np.where(self.kind == CALL["sync_stream"], synchronised, copying)
         process = self.windows.process[pieces.window]
+        # lane of copies -> the lanes that the legacy default stream's order puts before them
         rivals = {
             lane: explainer.default_stream_rivals(lane)
             for lane in set(copying[copying >= 0].tolist())
         }
         for number, lane_process in enumerate(lanes["process"].tolist()):
             copied_behind = [lane for lane, before in rivals.items() if number in before]
-            for_lane = (stream == number) | np.isin(copying, copied_behind)
+            for_lane = (waited_for == number) | np.isin(copying, copied_behind)
             for_process = process == lane_process
-            rows = np.flatnonzero(np.where(stream >= 0, for_lane, for_process))
+            rows = np.flatnonzero(np.where(waited_for >= 0, for_lane, for_process))
             if len(rows):
                 yield number, rows
 
@@ -345,12 +379,12 @@ def kernels_issued_inside(
         count = np.maximum(np.searchsorted(issue_ns, close_ns[windows]) - first, 0)
         for rows in batches(count, _KERNELS_AT_ONCE):
             # pairs of a window (a position in `rows`) and a kernel, sorted by window, then by start
-            of_row, kernel = ragged(first[rows], count[rows])
-            by_start = np.lexsort((start[kernel], of_row))
+            row, kernel = ragged(first[rows], count[rows])
+            by_start = np.lexsort((start[kernel], row))
             kernel = kernel[by_start]
             # what each kernel adds to those before it in its window
-            begin, stop = _added_to_union(of_row, start[kernel], end[kernel])
-            window = windows[rows[of_row]]
+            begin, stop = _added_to_union(row, start[kernel], end[kernel])
+            window = windows[rows[row]]
             np.add.at(total, window, np.maximum(stop - begin, 0))
             begin_outside = np.maximum(begin, close_ns[window])
             np.add.at(outside, window, np.maximum(stop - begin_outside, 0))
@@ -447,8 +481,9 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
 
 
 def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return two bool arrays with a value per host timer: whether it is synchronised-before, and whether it is
-    synchronised-after (see `synchronisation_flags`).
+    """Return two bool arrays with a value per host timer: whether its thread waited for the GPU before the window after the
+    last work that it had issued (synchronised-before), and whether it did inside the window (synchronised-after; see
+    `synchronisation_flags`).
 
     timers: rows of `alignment.windows`
     """
@@ -462,15 +497,15 @@ def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
         start = timers["start_ns"].to_numpy()[rows]
         stop = timers["end_ns"].to_numpy()[rows]
         on_thread = outer["thread"] == thread
-        launched = np.sort(outer.loc[is_launch & on_thread, "start_ns"].to_numpy())
-        waited = np.sort(outer.loc[is_wait & on_thread, "end_ns"].to_numpy())
+        launches = np.sort(outer.loc[is_launch & on_thread, "start_ns"].to_numpy())
+        waits = np.sort(outer.loc[is_wait & on_thread, "end_ns"].to_numpy())
         # before: the last wait is later than the last launch, and than the end of the last earlier window
         # of the thread.  A window that ends where this one starts was closed by the same reading: its
         # wait also counts for this one
         last_window = _last(np.sort(stop), start - 1)
-        before[rows] = _last(waited, start) > np.maximum(_last(launched, start), last_window)
+        before[rows] = _last(waits, start) > np.maximum(_last(launches, start), last_window)
         # after: the last wait is inside the window, and later than the last launch
-        after[rows] = _last(waited, stop) > np.maximum(start, _last(launched, stop))
+        after[rows] = _last(waits, stop) > np.maximum(start, _last(launches, stop))
     return before, after
 
 

@@ -75,7 +75,8 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Return (a unique name, a label) for each window.
+    """Return (a unique name, a label) for each window (measured interval).  Repetitions of the same timing share a label:
+    `step#0` and `step#1` have the label `step`.
 
     A label is the text of the region without the number of its repetition.  Without a region it is
     made of the sites: `bench.py:14-17` for a pair that was recorded in lines 14 and 17.  If the same
@@ -85,24 +86,28 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     Host timers are labelled by themselves, so that they do not change other labels: the label of a
     host timer that other windows have already gets the suffix `(host)`, that of a run `(all)`.
     """
-    region = windows["region"].tolist()
+    regions = windows["region"].tolist()
     kinds = windows["kind"].to_numpy(dtype=object)
     is_host, is_run = kinds == "host", kinds == "run"
     labels = np.full(len(windows), "", dtype=object)
     taken: set[str] = set()
     for of_kind, suffix in ((~is_host & ~is_run, ""), (is_host, " (host)"), (is_run, " (all)")):
-        kind_labels = _labels(windows[of_kind])
-        for place, label in zip(np.flatnonzero(of_kind).tolist(), kind_labels, strict=True):
-            labels[place] = label
+        labels_of_kind = _labels(windows[of_kind])
+        for window, label in zip(np.flatnonzero(of_kind).tolist(), labels_of_kind, strict=True):
+            labels[window] = label
             if label in taken:
-                labels[place] = sys.intern(label + suffix)
-                region[place] = _REPETITION.sub(rf"{suffix}#\1", region[place])
-        taken |= set(kind_labels)
-    names = _unique_names(region, labels.tolist())
+                labels[window] = sys.intern(label + suffix)
+                regions[window] = _REPETITION.sub(rf"{suffix}#\1", regions[window])
+        taken |= set(labels_of_kind)
+    names = _unique_names(regions, labels.tolist())
     # a window named blocks.7#0 keeps its name when its label becomes blocks.*
-    is_range, known = kinds == "nvtx", set(labels.tolist())
-    common = {n: label for n, label in grouped(labels[is_range]).items() if label not in known}
-    labels[is_range] = [common.get(label, label) for label in labels[is_range]]
+    is_range = kinds == "nvtx"
+    known_labels = set(labels.tolist())
+    common_of_label = grouped(labels[is_range])
+    for window in np.flatnonzero(is_range).tolist():
+        common = common_of_label.get(labels[window])
+        if common is not None and common not in known_labels:
+            labels[window] = common
     return names, labels.tolist()
 
 
@@ -124,10 +129,14 @@ def _unique_names(regions: list[str], labels: list[str]) -> list[str]:
 
 
 def _labels(windows: pd.DataFrame) -> list[str]:
-    """Return the label of each window, from its region or its sites (see `name_intervals`)."""
+    """Return the label of each window, from its region, or else from its sites (where the source records it): `step` for the
+    region `step#3`, `bench.py:14-17` for records in lines 14 and 17, or `train.py:9 (timer.py:3-5)` where a Timer class
+    is called from several places.
+    """
     short = _short_sites(windows)
     # walked through twice, as a tuple for each window would take much memory
     columns = [windows[name].tolist() for name in ("region", "site", "end_site", "callers", "kind")]
+    # what labels a window -> its label; many windows have the same
     labels = dict.fromkeys(zip(*columns, strict=True), "")
     # the two sites of a pair as one text -> all lists of callers that they have
     callers_of: dict[str, set[tuple[str, ...]]] = {}
@@ -135,6 +144,7 @@ def _labels(windows: pd.DataFrame) -> list[str]:
         if not region:
             sites = _sites(short[start], short[end])
             callers_of.setdefault(sites, set()).add(tuple(short[caller] for caller in callers))
+    # how many callers, from the first one on, are the same in all these lists
     common = {sites: _common_length(lists) for sites, lists in callers_of.items()}
     for row in labels:
         region, start, end, callers, kind = row
@@ -190,8 +200,8 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
 
 
 def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of `frames.LABELS` about measured times: a row per label, in order of first
-    appearance.
+    """Return the statistics of the measured times of each label (count, median, mean, quantiles, ... in ns): the columns of
+    `frames.LABELS` about these, a row per label, in order of first appearance.
 
     intervals: `frames.INTERVALS`
 
@@ -199,7 +209,8 @@ def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
     """
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
-    is_median = groups.cumcount() == (groups["label"].transform("size") - 1) // 2
+    middle = (groups["label"].transform("size") - 1) // 2
+    is_median = groups.cumcount() == middle
     medians = ordered[is_median].set_index("label")[["kind", "name", "interval", "site"]]
     medians = medians.rename(columns={"name": "row", "interval": "row_interval"})
     elapsed = groups["elapsed_ns"]
@@ -301,7 +312,8 @@ class Ran:
     def _in_batches(
         self, windows: np.ndarray, operations: np.ndarray, time: np.ndarray, idle: np.ndarray
     ) -> Iterator[Inside]:
-        """Yield pairs of these windows and operations, in batches; nothing if there are far too many pairs.
+        """Yield which of these operations lie in which of these windows, in batches of pairs; nothing if there are far
+        too many pairs.
 
         windows:    numbers of windows
         operations: positions
@@ -326,7 +338,8 @@ class Ran:
 
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
-    """Return `frames.KERNELS`: what ran in the intervals of each label: a row per label and name.
+    """Return `frames.KERNELS`, what ran in the intervals of each label: a row per label and name of an operation, with how
+    often it ran, how long in all and as a share of the label's measured time, and its median (ns).
 
     Labels come in the order of their intervals, each with the name first that took most time.
 
@@ -341,10 +354,12 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = groups[["count", "total_ns", "idle_before_ns"]].sum()
     # the lower median is the shortest duration that at least half of them do not exceed
     half = (groups["count"].transform("sum") + 1) // 2
-    out["median_ns"] = table[groups["count"].cumsum() >= half].groupby(key)["ns"].first()
+    so_many_as_short = groups["count"].cumsum()
+    out["median_ns"] = table[so_many_as_short >= half].groupby(key)["ns"].first()
     out = out.reset_index()
-    measured = intervals["elapsed_ns"].groupby(label).sum()
-    out["share"] = out["total_ns"] / measured.reindex(out["label"]).clip(lower=1).to_numpy()
+    measured_ns = intervals["elapsed_ns"].groupby(label).sum()
+    measured_ns = measured_ns.reindex(out["label"]).clip(lower=1).to_numpy()
+    out["share"] = out["total_ns"] / measured_ns
     names = ran.names.iloc[out["name"]]
     out["kernel"] = names["kernel"].to_numpy()
     out["kind"] = np.array(OPERATION_KINDS, dtype=object)[names["kind"]]
@@ -355,7 +370,8 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
 
 def _by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
     """Return how often operations of each label, name and duration ran: a row for each, sorted by these, with the
-    columns label, name, ns, count and idle_before_ns; no row if nothing ran.
+    columns label and name (numbers), ns (the duration), count, and idle_before_ns (how long their streams had been idle
+    before them, in all); no row if nothing ran.
 
     label: per window, the number of its label
     """

@@ -101,8 +101,8 @@ class StreamOrder:
     def _is_behind(
         self, lane: int, close_ns: np.ndarray, other_lane: int, horizon: np.ndarray
     ) -> np.ndarray:
-        """Return, per end record, whether all work that was issued to another lane before the record
-        ends before it.  True also where that may be so: its lane waits for something unknown.
+        """Return, per end record, whether all work that was issued to another lane (stream) before the record's call
+        ends before the record.  True also where that may be so: the record's lane waits for something unknown.
 
         lane:       the lane of the end records
         close_ns:   when the call of each end record begins
@@ -110,9 +110,8 @@ class StreamOrder:
         horizon:    for each end record, a time of the host (ns); work that was issued to the other lane
                     before this time ends before the record.  BEFORE_ALL: no work does
 
-        host     issue A    issue B             close          A is the last operation before the horizon,
-        horizon        ^                                       B the last one before the end record: the
-                                                               answer is whether the record is behind B
+        host     issue A    issue B             close          the last operation before the end record is B: is the
+        horizon        ^                                       record behind B?  By its horizon it is behind A alone
         """
         explainer = self._explainer
         operations = explainer.per_lane[other_lane]
@@ -120,24 +119,29 @@ class StreamOrder:
         last = np.searchsorted(operations.times.call_start_ns, close_ns) - 1
         issue = pick(operations.times.call_start_ns, last, BEFORE_ALL)
         operation = pick(operations.position, last, -1)
-        before_horizon = issue < horizon
+        is_before_horizon = issue < horizon
+        # the host knew that it had ended, before it issued the record
+        is_seen = self._seen_to_end(lane, operation, close_ns)
         # the record's lane has waited since for something that the trace does not name
         unknown_waits = self._unknown_waits.get(lane, np.empty(0, np.int64))
         last_wait = np.searchsorted(unknown_waits, close_ns) - 1
-        may_wait = pick(unknown_waits, last_wait, BEFORE_ALL) > issue
+        may_be_waited_for = pick(unknown_waits, last_wait, BEFORE_ALL) > issue
         # The nodes of a graph may run on several streams, and the graph ends when all of them have
         # ended: the record comes after its graph if the same call launched work on its lane.
         call = pick(explainer.call, operation, -1)
         calls_of_lane = explainer.call[explainer.streams.positions(lane)]
         in_same_graph = (call >= 0) & np.isin(call, calls_of_lane)
-        seen = self._seen_to_end(lane, operation, close_ns)
-        return before_horizon | seen | may_wait | in_same_graph
+        return is_before_horizon | is_seen | may_be_waited_for | in_same_graph
 
     def _seen_to_end(self, lane: int, operation: np.ndarray, close_ns: np.ndarray) -> np.ndarray:
         """Return, per end record, whether the host knew before it that an operation had ended.
 
         The host knows it if a synchronisation or a successful query returned in between, or the
         operation's own copy call.  An operation that only happened to end by then does not count.
+
+        GPU      BBBBBBB
+        host        [synchronise)  [record)         the host knew that B had ended
+        host                       [record)         it did not know
 
         lane:      the lane of the end records
         operation: the position of an operation for each end record, -1 for none
@@ -153,9 +157,11 @@ class StreamOrder:
         call_end = pick(explainer.call_end, call, FAR)
         is_copy = pick(explainer.kind, operation, -1) == KIND["memcpy"]
         seen_by_own_call = is_copy & (end <= call_end)
-        before_end = np.searchsorted(returned, end)
+        # whether a synchronisation or query returned between the operation's end and the record's call
+        before_end = np.searchsorted(returned, end)  # how many
         before_close = np.searchsorted(returned, close_ns, side="right")
-        return (end <= close_ns) & (seen_by_own_call | (before_end < before_close))
+        seen_by_wait = before_end < before_close
+        return (end <= close_ns) & (seen_by_own_call | seen_by_wait)
 
     def _returns(self, process: int) -> np.ndarray:
         """Return when calls of a process ended after which the host knows that work is done, rising."""

@@ -111,11 +111,13 @@ def make(
     detail: Any = 0,
     lane: Any = -1,
 ) -> Pieces:
-    """Return a piece for each span, with this cause.
+    """Return a piece for each span: a stretch of a window's time with its cause, and what it points to.
 
     spans: the stretches of windows
     cause, ref_kind, ref, detail, lane: the other columns of `Pieces`, each an array with a value per span, or one value
         for all pieces, which takes no memory
+
+    make(spans, CAUSE["host"]): a piece of the cause `host` for each span, which points to nothing
     """
     count = len(spans.window)
 
@@ -263,8 +265,8 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 
 def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
-    """Return each piece in words: a prefix by its detail, the name of the operation, call or range that it points to, and
-    the stream that it waits for: "contends with gemm (stream 13)", "" for a piece that points to nothing.
+    """Return each piece in words, a text each: a prefix by its detail, the name of the operation, call or range that it
+    points to, and the stream that it waits for: "contends with gemm (stream 13)", "" for a piece that points to nothing.
     """
     ref = pieces.ref
 

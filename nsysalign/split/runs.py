@@ -52,47 +52,57 @@ class _Run(NamedTuple):
 
 
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
-    """Return the alignment with a window of kind run for each process and device, and for each stream
-    of a device that several streams used.
+    """Return the alignment with a window for all that each process did on each device (a run), and one for each stream
+    of a device that several streams used.  A run reaches from the first start to the last end of its work.
 
-    A device with several streams becomes a lane of its own, behind all other lanes.  A run reaches from the first
-    start to the last end of its work.
+    A device with several streams becomes a lane of its own, behind all other lanes.
 
     Lanes 0 and 1 are streams 7 and 13 of one GPU: the runs "run" on the new lane 2, "run (stream 7)" and
     "run (stream 13)".
     """
     lanes = alignment.lanes
-    joint: list[tuple[int, int]] = []  # (process, device) of each new lane
-    runs: list[_Run] = []
-    used = _used_lanes(trace, alignment)
-    for (process, device), streams in _busiest_first(used):
-        words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
-        words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
-        words += ["its longest traced turn"] if len(trace.untraced) else []
-        whole = _Run(words, streams.index[0], process, streams["start"].min(), streams["end"].max())
-        if len(streams) == 1:
-            runs.append(whole)
-            continue
-        runs.append(whole._replace(lane=len(lanes) + len(joint)))
-        joint.append((process, device))
-        for stream in streams.itertuples():
-            name = [*words, _stream_name(stream)]
-            runs.append(_Run(name, stream.Index, process, stream.start, stream.end))
-    runs = [run for run in runs if run.end_ns > run.start_ns]
+    runs, of_devices = _runs(_used_lanes(trace, alignment), len(lanes), len(trace.untraced) > 0)
     if not runs:
         return alignment
     windows = _windows(runs)
     if len(alignment.windows):  # pandas 2 warns of empty tables
         windows = pd.concat([alignment.windows, windows], ignore_index=True)
-    joint_lanes = pd.DataFrame(joint, columns=["process", "device"])
-    joint_lanes = joint_lanes.assign(context=-1, stream=-1, flag=-1).astype("int64")
-    lanes = pd.concat([lanes, joint_lanes], ignore_index=True)
+    device_lanes = pd.DataFrame(of_devices, columns=["process", "device"])
+    device_lanes = device_lanes.assign(context=-1, stream=-1, flag=-1).astype("int64")
+    lanes = pd.concat([lanes, device_lanes], ignore_index=True)
     return replace(
         alignment,
         lanes=frames.check(lanes, frames.LANES),
-        busy=np.append(alignment.busy, np.zeros(len(joint), dtype=bool)),
+        busy=np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool)),
         windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
     )
+
+
+def _runs(
+    used: pd.DataFrame, lane_count: int, in_turns: bool
+) -> tuple[list[_Run], list[tuple[int, int]]]:
+    """Return (the runs of all devices and streams on which work ran, (process, device) of each new lane).
+
+    used:       the lanes on which work ran, as `_used_lanes` returns them
+    lane_count: how many lanes there are; the new ones come behind them
+    in_turns:   whether only turns of the program were traced, of which the longest counts
+    """
+    runs: list[_Run] = []
+    of_devices: list[tuple[int, int]] = []
+    for (process, device), streams in _busiest_first(used):
+        words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
+        words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
+        words += ["its longest traced turn"] if in_turns else []
+        whole = _Run(words, streams.index[0], process, streams["start"].min(), streams["end"].max())
+        if len(streams) == 1:
+            runs.append(whole)
+            continue
+        runs.append(whole._replace(lane=lane_count + len(of_devices)))
+        of_devices.append((process, device))
+        for stream in streams.itertuples():
+            name = [*words, _stream_name(stream)]
+            runs.append(_Run(name, stream.Index, process, stream.start, stream.end))
+    return [run for run in runs if run.end_ns > run.start_ns], of_devices
 
 
 def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
@@ -124,7 +134,10 @@ def _stream_name(stream: Any) -> str:
 
 
 def _windows(runs: Sequence[_Run]) -> pd.DataFrame:
-    """Return `frames.WINDOWS` with a row per run, called "run" or, where there are several, "run (GPU 0, stream 7)"."""
+    """Return `frames.WINDOWS` with a row per run, called "run" or, where there are several, "run (GPU 0, stream 7)".
+
+    A run is a window of the main thread of its process, and its time is exact.
+    """
     names = [f"run ({', '.join(run.words)})" if run.words else "run" for run in runs]
     lane = np.array([run.lane for run in runs], np.int64)
     process = np.array([run.process for run in runs], np.int64)

@@ -90,7 +90,8 @@ class _Rows(NamedTuple):
 
 
 def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence) -> pd.DataFrame:
-    """Return `frames.TIMELINE` of intervals and of the runs of whole devices, the longest of these.
+    """Return `frames.TIMELINE`: what a page draws of intervals, and of the longest runs of whole devices.  It has a row for
+    each call, range, operation, record and wait around each of them.
 
     intervals: the numbers of the intervals to draw
 
@@ -136,7 +137,7 @@ def everything(trace: Trace) -> pd.DataFrame:
 
 
 def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
-    """Return `frames.TIMELINE` of the rows of one table in all pictures.
+    """Return `frames.TIMELINE`, what a page draws of one table (such as all operations) in its pictures, a row per bar.
 
     A picture draws the longest rows, of equally long ones the first.  Rows that do not fit become
     blocks, or are counted.
@@ -149,49 +150,59 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
     start = table["start_ns"].to_numpy()
     end = table["end_ns"].to_numpy()
     latest_end = np.maximum.accumulate(end)
-    # `drawn` has the rows of a picture in each part; the first part gives an empty result its type
-    blocks, counts, drawn = [], [], [np.empty(0, np.int64)]
+    blocks, counts = [], []
+    rows_of_view = []  # of each picture, the rows that are drawn by themselves
     for view in views:
-        # rows that began before a picture may still reach into it
-        near = slice(np.searchsorted(latest_end, view.low), np.searchsorted(start, view.high))
-        rows = _rows_in(view, table, near)
+        rows = _rows_in(view, table, latest_end)
         if len(rows) > view.room:
-            # a slice takes no memory
-            is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
-            position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
-            row_start, row_end = start[position], end[position]
-            fits = _longest(row_end - row_start, view.room)
+            times = _times_of(rows, start, end, view.room)
             if view.merge:
-                of_view = _Rows(row_start, row_end, fits)
-                merged, rows = _merged(trace, noun, table, view, rows, of_view)
+                merged, rows = _merged(trace, noun, table, view, rows, times)
                 blocks.append(merged)
             else:
-                counts.append((view, _counted((row_end - row_start)[~fits])))
-                rows = rows[fits]
-        drawn.append(rows)
+                lengths = times.end - times.start
+                counts.append((view, _counted(lengths[~times.fits])))
+                rows = rows[times.fits]
+        rows_of_view.append(rows)
     if counts:
         blocks.append(_omitted(noun, counts))
-    row = np.concatenate(drawn)
-    intervals = [-1, *(view.interval for view in views)]
+    drawn = np.concatenate([np.empty(0, np.int64), *rows_of_view])
+    intervals = np.array([view.interval for view in views], np.int64)
     drawn_rows = _table(
-        interval=np.repeat(intervals, [len(rows) for rows in drawn]),
-        start_ns=start[row],
-        end_ns=end[row],
-        ref_id=table["row"].to_numpy()[row],
-        **_described(trace, noun, table, row),
+        interval=np.repeat(intervals, [len(rows) for rows in rows_of_view]),
+        start_ns=start[drawn],
+        end_ns=end[drawn],
+        ref_id=table["row"].to_numpy()[drawn],
+        **_described(trace, noun, table, drawn),
     )
     return pd.concat([*blocks, drawn_rows], ignore_index=True)
 
 
-def _rows_in(view: _View, table: pd.DataFrame, near: slice) -> np.ndarray:
-    """Return the positions of the rows of a table that lie in a picture.
+def _times_of(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> _Rows:
+    """Return when these rows of a table begin and end, and which of them fit into a picture.
 
-    near: the rows among which they are
+    rows:       positions, rising; more than `room`
+    start, end: per row of the table (ns)
     """
-    end = table["end_ns"].to_numpy()[near]
-    process = table["process"].to_numpy()[near]
+    # a slice takes no memory
+    is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
+    position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
+    row_start, row_end = start[position], end[position]
+    return _Rows(row_start, row_end, _longest(row_end - row_start, room))
+
+
+def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.ndarray:
+    """Return the positions of the rows of a table that lie in a picture, at least in part.
+
+    table:      sorted by start
+    latest_end: per row, the latest end (ns) of it and all rows before it
+    """
+    first = np.searchsorted(latest_end, view.low)  # rows that began before may still reach into it
+    stop = np.searchsorted(table["start_ns"].to_numpy(), view.high)
+    end = table["end_ns"].to_numpy()[first:stop]
+    process = table["process"].to_numpy()[first:stop]
     row = np.flatnonzero((end >= view.low) & (process == view.process))
-    return (row + near.start).astype(index_type(len(table)))
+    return (row + first).astype(index_type(len(table)))
 
 
 def _longest(ns: np.ndarray, count: int) -> np.ndarray:
@@ -224,7 +235,8 @@ def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.Da
 def _merged(
     trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return (`frames.TIMELINE` of the blocks of a picture, the positions of the rows that are in no block).
+    """Join neighbouring rows of a picture for which there is no room to blocks.  Returns (`frames.TIMELINE` of the blocks,
+    the positions of the rows that are in no block).
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|        A and C fit, b does not
 
@@ -239,13 +251,15 @@ def _merged(
     by_lane = np.argsort(lane, kind="stable")
     lane, row = lane[by_lane], row[by_lane]
     start, end, fits = start[by_lane], end[by_lane], fits[by_lane]
-    # rows that join the row before them
+    # per row but the first: whether it joins the row before it
     joins = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
     joins &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
+    # chains of rows that join each other: the first row of each, and how many rows it has
     first = np.flatnonzero(np.append(True, ~joins))
     count = np.diff(first, append=len(row))
     is_block = count > 1
     ran_ns = np.add.reduceat(end - start, first)[is_block]
+    latest_end = np.maximum.reduceat(end, first)[is_block]
     words = _described(trace, noun, table, row[first[is_block]])
     words |= {"ref_kind": "", "link": -1}
     words["detail"] = [{"together_ns": ns} for ns in ran_ns.tolist()]
@@ -254,7 +268,7 @@ def _merged(
         **words,
         interval=np.full(len(ran_ns), view.interval),
         start_ns=start[first[is_block]],
-        end_ns=np.maximum.reduceat(end, first)[is_block],
+        end_ns=latest_end,
     )
     return blocks, np.sort(row[first[~is_block]])
 
@@ -355,7 +369,9 @@ def _described_waits(waits: pd.DataFrame) -> dict[str, Any]:
 
 def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str, Any]]:
     """Return, per operation, its details by name: grid, block, registers and shared memory of a
-    kernel, bytes and bandwidth of a copy."""
+    kernel, bytes and bandwidth (GB/s) of a copy.  A detail that is not known is left out."""
+    # per operation: three numbers of its grid, three of its block, its registers, its static and its
+    # dynamic shared memory; 0 or -1 for what the trace does not have
     shapes = np.zeros((len(operations), 9), np.int64)
     kernels = np.flatnonzero(operations["kind"] == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
@@ -365,11 +381,13 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     lengths = (operations["end_ns"] - operations["start_ns"]).tolist()
     details: list[dict[str, Any]] = []
     for size, ns, shape in zip(sizes, lengths, shapes.tolist(), strict=True):
+        registers, static_bytes, dynamic_bytes = shape[6:]
         detail: dict[str, Any] = {}
         if shape[0]:
             detail |= {"grid": tuple(shape[:3]), "block": tuple(shape[3:6])}
-        if shape[6] > 0:
-            detail |= {"registers": shape[6], "shared_memory_bytes": max(0, shape[7] + shape[8])}
+        if registers > 0:
+            shared_bytes = max(0, static_bytes + dynamic_bytes)
+            detail |= {"registers": registers, "shared_memory_bytes": shared_bytes}
         if size > 0 and ns > 0:
             detail |= {"bytes": size, "bandwidth_gb_s": round(size / ns, 3)}
         details.append(detail)
@@ -390,8 +408,8 @@ def _records(alignment: Alignment) -> pd.DataFrame:
 
 
 def _waits(split: SplitTrace) -> pd.DataFrame:
-    """Return the waits of streams for records, each on the stream that waits: from when the stream
-    reaches it to when the record releases it.
+    """Return the waits of streams for records, a row each, on the stream that waits: from when the stream
+    reaches it (`start_ns`) to when the record releases it (`end_ns`).
 
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
@@ -402,16 +420,7 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call = waits["call"].to_numpy()
     lane = waits["lane"].to_numpy()
-    issue_ns = calls["start_ns"].to_numpy()[call]
-    # a stream reaches a wait when its call has returned, and when all operations have ended that were
-    # issued to it before the wait
-    reached_ns = calls["end_ns"].to_numpy()[call]
-    for number, rows in group(lane, np.arange(len(lane))).items():
-        if operations := split.explainer.per_lane.get(number):
-            times = operations.times
-            last = np.searchsorted(times.call_start_ns, issue_ns[rows]) - 1
-            all_ended_ns = pick(times.reach_ns, last, 0)
-            reached_ns[rows] = np.maximum(reached_ns[rows], all_ended_ns)
+    reached_ns = _reached(split, call, lane)
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
     table = table.assign(
         start_ns=reached_ns,
@@ -422,3 +431,20 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
         inferred=waits["inferred"].to_numpy(),
     )
     return table[record["problem"] == ""].sort_values("start_ns")
+
+
+def _reached(split: SplitTrace, call: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """Return when (ns) a stream reaches each wait: when the wait's call has returned, and all operations have ended that
+    were issued to the stream before it.
+
+    call, lane: per wait, the position of its call, and the lane of the stream
+    """
+    issue_ns = split.trace.calls["start_ns"].to_numpy()[call]
+    reached_ns = split.trace.calls["end_ns"].to_numpy()[call]
+    for number, rows in group(lane, np.arange(len(lane))).items():
+        if operations := split.explainer.per_lane.get(number):
+            times = operations.times
+            last = np.searchsorted(times.call_start_ns, issue_ns[rows]) - 1
+            all_ended_ns = pick(times.reach_ns, last, 0)
+            reached_ns[rows] = np.maximum(reached_ns[rows], all_ended_ns)
+    return reached_ns

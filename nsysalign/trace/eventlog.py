@@ -127,18 +127,24 @@ class _Reader:
                     f"{name}: no header before line {number}",
                     "name an events-PID.jsonl of nsysalign",
                 )
-            elif isinstance(kind, str) and kind in LINES:
-                unusable += not self._row(kind, item)
-            elif kind == "end":
-                self.headers[-1]["ended"] = _str(item.get("how"))
-            elif kind == "source":
-                self.sources.append((_site(item.get("site")), _str(item.get("text"))))
-            elif kind == "note":
-                self.notes.append(without_paths(_str(item.get("text"))))
+            elif not self._line(kind, item):
+                unusable += 1
         if len(self.headers) == headers_before:
             raise EventLogError(f"{name}: the event log is empty", "run nsysalign run again")
         if unusable:
             self.notes.append(f"{name}: {unusable} lines could not be used (cut or malformed)")
+
+    def _line(self, kind: object, item: dict[str, Any]) -> bool:
+        """Add a line that is no header; whether it can be used.  A kind of line that is not known here is passed over."""
+        if isinstance(kind, str) and kind in LINES:
+            return self._row(kind, item)
+        if kind == "end":
+            self.headers[-1]["ended"] = _str(item.get("how"))
+        elif kind == "source":
+            self.sources.append((_site(item.get("site")), _str(item.get("text"))))
+        elif kind == "note":
+            self.notes.append(without_paths(_str(item.get("text"))))
+        return True
 
     def _header(self, name: str, item: dict[str, Any]) -> None:
         if item.get("format") != FORMAT:

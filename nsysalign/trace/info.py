@@ -40,43 +40,70 @@ _GPUS = "TARGET_INFO_GPU"
 def trace_info(
     source: Source | Recording, calls: pd.DataFrame, names: Mapping[int, str], notes: Sequence[str]
 ) -> TraceInfo:
-    """What the export says of itself; `notes`: notes on what was read."""
-    meta: dict[str, str] = {}
-    for table in reversed(schema.META_TABLES):
-        rows = source.rows(table, "name", "value")
-        meta |= {str(name): str(value) for name, value in rows if value is not None}
+    """Return what an export says of itself: which versions and GPUs it is of, which tables are missing and what cannot be
+    known without them, what nsys lost and why, and which CUDA calls failed.
+
+    calls: `frames.CALLS`
+    names: number -> name, as in `name_id` of the calls
+    notes: notes on what was read
+    """
+    meta = _meta(source)
     version, product = meta.get("EXPORT_SCHEMA_VERSION"), meta.get("EXPORT_PRODUCT_VERSION")
-    ours = (product or "").startswith(RECORDED_BY)
+    by_recorder = product is not None and product.startswith(RECORDED_BY)  # nsysalign's own
     losses = sorted({text[:200] for text in _warnings(source) if _LOST.search(text)})
-    notes = [*losses, *notes]
-    if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
-        newest = ".".join(map(str, schema.NEWEST))
-        notes.append(
-            f"schema {str(version)[:40]} is newer than {newest}, the newest that this nsysalign knows: what was renamed since is "
-            "not seen"
-        )
-    absent = {table: cost for table, cost in schema.COST.items() if not source.has(table)}
-    if version is None:  # what exports before 2022.4 cannot have was not switched off
-        before = schema.NOT_BEFORE_2022_4
-        absent |= {table: cost for table, cost in before.items() if table in absent}
-    if schema.KERNEL.name in absent and source.has(schema.RUNTIME.name):
-        absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
     environment = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
     driver = environment.get("NvDriverVersion")
     epochs = [t for (t,) in source.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
     return TraceInfo(
         path=source.path.name,
-        nsys_version=f"(CUPTI {product[len(RECORDED_BY) :]})" if product and ours else product,
+        nsys_version=f"(CUPTI {product.removeprefix(RECORDED_BY)})"
+        if product and by_recorder
+        else product,
         schema_version=version,
         devices=_devices(source),
         driver_version=None if driver is None else str(driver),
         session_start_utc_ns=next((t for t in epochs if _number(t)), None),
-        recorder="cupti" if ours else "nsys",
-        missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
-        notes=tuple(notes),
+        recorder="cupti" if by_recorder else "nsys",
+        missing=tuple(f"{table}: {cost}" for table, cost in _absent(source, version).items()),
+        notes=(*losses, *notes, *_notes_on_schema(version)),
         failed_calls=_failed(calls, names),
         reasons=_reasons(source),
     )
+
+
+def _meta(source: Source | Recording) -> dict[str, str]:
+    """Return what the tables of metadata say, name -> value; of a name in several of them the first one counts."""
+    meta: dict[str, str] = {}
+    for table in reversed(schema.META_TABLES):
+        rows = source.rows(table, "name", "value")
+        meta |= {str(name): str(value) for name, value in rows if value is not None}
+    return meta
+
+
+def _absent(source: Source | Recording, version: str | None) -> dict[str, str]:
+    """Return each table that the export does not have -> what cannot be known without it, in words.
+
+    version: the version of its schema, None for exports before 2022.4
+    """
+    absent = {table: cost for table, cost in schema.COST.items() if not source.has(table)}
+    if version is None:  # what these cannot have was not switched off
+        before = schema.NOT_BEFORE_2022_4
+        absent |= {table: cost for table, cost in before.items() if table in absent}
+    if schema.KERNEL.name in absent and source.has(schema.RUNTIME.name):
+        absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
+    return absent
+
+
+def _notes_on_schema(version: str | None) -> list[str]:
+    """Return a note if the schema is newer than any that is known here."""
+    numbers = tuple(int(number) for number in re.findall(r"\d{1,9}", version or "")[:2])
+    if numbers <= schema.NEWEST:
+        return []
+    newest = ".".join(map(str, schema.NEWEST))
+    return [
+        f"schema {str(version)[:40]} is newer than {newest}, the newest that this nsysalign knows: what was renamed since is "
+        "not seen"
+    ]
 
 
 def kept_diagnostic(severity: object, text: object) -> bool:
@@ -128,13 +155,15 @@ def _devices(source: Source | Recording) -> tuple[str, ...]:
 
 
 def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, int, int], ...]:
-    """Calls that issue work or wait for it and returned an error, and all that returned one which lasts: (name, code,
-    count), in the order in which they first failed."""
-    wanted = [CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)]
+    """Return the calls that failed: those that issue work or wait for it and returned an error, and all that returned one
+    which lasts.  A tuple (name, code, count) for each name and code, in the order in which they first failed."""
+    working_kinds = [CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)]
     code = calls["return_value"].to_numpy()
-    fine = (0, *_NO_FAILURES, *(_ENDS if (code == 0).any() else ()))
-    tells = np.isin(calls["kind"].to_numpy(), wanted) | np.isin(code, LASTING_ERRORS)
-    failed = calls[~np.isin(code, fine) & tells].sort_values("start_ns", kind="stable")
+    no_failures = (0, *_NO_FAILURES, *(_ENDS if (code == 0).any() else ()))
+    counts_if_failed = np.isin(calls["kind"].to_numpy(), working_kinds)
+    counts_if_failed |= np.isin(code, LASTING_ERRORS)
+    has_failed = ~np.isin(code, no_failures) & counts_if_failed
+    failed = calls[has_failed].sort_values("start_ns", kind="stable")
     counts = failed.groupby(["name_id", "return_value"], sort=False).size()
     rows = ((*map(int, ids), int(count)) for ids, count in counts.items())
     return tuple((names.get(name, ""), code, count) for name, code, count in rows)

@@ -58,8 +58,9 @@ _ABSENT = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what alignment and attribution need, of an export or of a trace of torch.profiler.  Raises
-    TraceError if the trace has no CUDA activity at all."""
+    """Return what alignment and attribution need of a trace: its calls, operations, ranges and so on, as tables.  It is an
+    export of nsys, a recording of nsysalign's own, or a trace of torch.profiler.  Raises TraceError if the trace has no
+    CUDA activity at all."""
     with _reading(path) as reading:
         source = reading.source
         names = source.strings()
@@ -78,9 +79,10 @@ def read_trace(path: Path) -> Trace:
             _refuse_without_cuda(path, reading, ranges)
         else:
             _refuse_without_calls(path, reading)
+        # the names that calls and kernels use, as a user knows them
         names_of_calls, names_of_kernels = _used(names, calls), _used(names, operations)
-        cut_names = {*names_of_calls, *names_of_kernels}
-        cut = sum(lost_its_end(names[number]) for number in cut_names)
+        used_names = {*names_of_calls, *names_of_kernels}
+        cut = sum(lost_its_end(names[number]) for number in used_names)
         for number, name in names_of_kernels.items():
             names[number] = demangled(without_paths(name))
         for number, name in names_of_calls.items():
