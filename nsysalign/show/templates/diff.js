@@ -39,7 +39,7 @@ function choose(label, show) {
     make("span", { class: `look ${look}` }, `${label.changed}, ${label.words}`),
     label.bounds ? ` (${label.bounds}); ` : "; ",
     `${label.counts[0].toLocaleString("en")} and ${plural(label.counts[1], "repetition")}`);
-  $("lanes").hidden = $("save-svg").hidden = !view.picture;
+  for (const id of ["lanes", "zoom", "keys", "save-svg"]) $(id).hidden = !view.picture;
   $("no-picture").textContent = view.picture ? "" :
     "This page does not hold both timelines of this label: nsysalign show RUN --label NAME.";
   if (view.picture) {
