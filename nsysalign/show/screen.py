@@ -8,7 +8,7 @@ remark    a sentence about the recording as a whole
 page      the HTML report
 
 The first screen (`render`) has the sentence, the picture, the fixes and a line per label: at most 24 lines,
-none longer than the console is wide.  Sentences are wrapped, never cut; if there is no room, what matters
+none longer than the console is wide but for code, which is copied.  Sentences are wrapped, never cut; if there is no room, what matters
 least is left out.  `everything` (-v) has all labels with a sentence each, and the findings.
 
 Numbers of a row are rounded so that they add up as printed.  Every text from outside passes `safe_text` and
@@ -52,6 +52,8 @@ _SMALL, _LABEL = 0.05, 17
 _BAR, _LEAST_BAR = 40, 16
 _REST = len(COLUMNS) - 1
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
+#: A word, or a number and its unit.
+_WORD = re.compile(r"\S*\d (?:%|[num]?s)(?!\w)\S*|\S+")
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
     "event": ("start.record()", "end"),
@@ -288,9 +290,9 @@ def _print(lines: Sequence[Text], console: Console) -> None:
 
 def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[Text]:
     """Return the lines of a text that is broken at blanks, with `indent` before all lines but the first.  A
-    word that is longer than a line is cut."""
+    number stays with its unit.  A word that is longer than a line is cut."""
     lines: list[str] = []
-    for word in text.split():
+    for word in _WORD.findall(text):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
         else:
@@ -322,7 +324,7 @@ def _wrong(answer: Answer, width: int, most: int) -> list[Text]:
 
 
 def _fixes(answer: Answer, width: int) -> list[list[Text]]:
-    """Return the lines of each fix: its sentence, then its code without omissions."""
+    """Return the lines of each fix: its sentence, then its code, which is neither cut nor wrapped: it is copied."""
     room = max((len(fix.purpose) for fix in answer.fixes), default=0) + 2
     return [_fix(fix, room, width) for fix in answer.fixes]
 
@@ -334,19 +336,7 @@ def _fix(fix: Fix, room: int, width: int) -> list[Text]:
         lines[0].stylize("bold", 0, len(fix.purpose) + 1)
     else:
         lines = _hanging(f"{fix.purpose}:".ljust(room)[:-1], sentence, width, "bold")
-    return [*lines, *(Text(f"    {line}", "cyan") for line in code_lines(fix.code, width - 4))]
-
-
-def code_lines(code: str, width: int) -> list[str]:
-    """Return code in lines of at most `width` letters.  It is never cut: it is broken at blanks, and inside a
-    word only if the word is longer than a line."""
-    lines: list[str] = []
-    for word in code.split(" "):
-        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines += [word[at : at + width] for at in range(0, max(len(word), 1), width)]
-    return [line for line in lines if line.strip()]
+    return [*lines, *(Text(f"    {line}", "cyan") for line in fix.code.splitlines())]
 
 
 def command_lines(command: str, width: int) -> list[str]:
@@ -510,8 +500,8 @@ def _table(
     sentences: whether a label's sentence stands below its lines
     file: the source file of all labels, which stands in the head; "" if there are several
 
-    bench.py, times in us   time = kernel  + CPU                parts, to scale
-    30-32                  227.7     24.8  202.9  ! CPU late   ▕█████░░░░░░░░░▏
+    bench.py, times in us   time = kernel  + CPU                     parts, to scale
+    30-32                  227.7     24.8  202.9  ! 89 % CPU-bound   ▕█████░░░░░░░░░▏
     """
     if not rows:
         return []
@@ -583,6 +573,20 @@ def _width_of(columns: Sequence[_Column]) -> int:
     return sum(column.width + 1 for column in columns)
 
 
+def _rounded(total: int, columns_ns: np.ndarray, step: int) -> list[int]:
+    """Return the columns of a row in whole steps, which add up to `total`: each rounded to the nearest, as the page
+    does; what is left over goes to the last one, `rest`.  Only where that would be a step off are all of them
+    rounded together.
+
+    228 us of 24.73, 31.13, 164.44 and, the rest, 7.41:    25, 31, 164, 8
+    """
+    nearest = [round(ns / step) for ns in columns_ns[:-1].tolist()]
+    left = total - sum(nearest)
+    if left >= 0 and abs(left - columns_ns[-1] / step) < 1:
+        return [*nearest, left]
+    return apportion(total, columns_ns)
+
+
 class _Numbers:
     """The numbers of the table: in each row the time and its columns, rounded so that they add up as printed.
 
@@ -601,7 +605,7 @@ class _Numbers:
         self._whole_ns = np.array([row.elapsed_ns for row in rows])
         whole = [round(ns / self.step) for ns in self._whole_ns.tolist()]
         parts = zip(whole, self._columns_ns, strict=True)
-        self.cells = np.array([apportion(total, weights) for total, weights in parts])
+        self.cells = np.array([_rounded(total, ns, self.step) for total, ns in parts])
 
     def columns_for(self, room: int) -> list[_Column]:
         """Return the columns as texts: the time, then one for each group of causes that has any.
@@ -804,7 +808,7 @@ def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
     for fix in finding.advice:
         advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
         lines += _hanging(" ", f"{advice}:" if fix.code else advice, width)
-        lines += [Text(f"      {line}", "cyan") for line in code_lines(fix.code, width - 6)]
+        lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
         lines += _hanging(f"  {verdict}:", result, width, "dim")

@@ -74,9 +74,9 @@ function groupRow(row, group, kind) {
 // What to change, with a button that copies it.
 function drawFix(fixes) {
   const lines = fixes.map(({ purpose, sentence, code }) =>
-    [`# ${purpose}: ${sentence}`, code].filter(Boolean).join("\n"));
+    [`# ${purpose}: ${sentence}`, ...code].join("\n"));
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
-    one.code ? make("code", null, one.code) : null];
+    one.code.map((line) => make("code", { class: one.code.length > 1 ? "line" : null }, line))];
   fill($("fix"), fixes.length ? [make("span", null, fixes.map((fix) => make("div", null, said(fix)))),
     make("button", { type: "button",
       onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix")] : null);

@@ -52,7 +52,7 @@ function advice(entry) {
     make("div", { class: "advice" + (purpose.endsWith("faster") ? " faster" : "") },
     make("p", null, make("strong", null, `To ${purpose}: `),
       sentence[0].toLowerCase() + sentence.slice(1)),
-      code ? make("pre", null, make("code", null, code)) : null));
+      code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
 }
 
 function evidence(entry) {
