@@ -412,11 +412,9 @@ class _Rows:
         return self._short.get(label, sentences.spoken(label))
 
     def place(self, label: str) -> str:
-        """The short name in a sentence: "lines 30-32"."""
+        """The short name in a sentence: "line 30-32"."""
         short = self.short(label)
-        if not self.file:
-            return short
-        return f"line{'s' if '-' in short.partition(' ')[0] else ''} {short}"
+        return f"line {short}" if self.file else short
 
     def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first, then the longest;

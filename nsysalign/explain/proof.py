@@ -27,6 +27,10 @@ class Piece(NamedTuple):
     what: str
 
 
+#: What is said of a whole stretch is not so for at most this share of it.
+_LITTLE = 0.1
+
+
 @dataclass(frozen=True)
 class Proof:
     """The interval that shows what the sentence says."""
@@ -43,14 +47,15 @@ class Proof:
     busy_ns: tuple[int, int] = (0, 0)
 
     def gpu_in(self, ns: int) -> str:
-        """Whether the GPU was "idle" or "busy" in most of a stretch of so long in which the CPU is drawn;
-        '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
+        """Whether the GPU was "idle" or "busy" in a stretch of so long in which the CPU is drawn, or "mostly" so: at least
+        for half of it; '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
         inside, beside = self.busy_ns
         drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
-        hidden = max(inside - drawn, 0) + beside
-        if 2 * hidden <= ns:
-            return "idle"
-        return "busy" if 2 * (self.elapsed_ns - inside) <= ns else ""
+        hidden, idle = max(inside - drawn, 0) + beside, self.elapsed_ns - inside
+        for word, otherwise in (("idle", hidden), ("busy", idle)):
+            if otherwise <= ns / 2:
+                return word if otherwise <= _LITTLE * ns else f"mostly {word}"
+        return ""
 
 
 def proof_of(

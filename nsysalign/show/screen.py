@@ -530,7 +530,10 @@ def _table(
         text = Text(f"{name:<{name_width}}")
         if line.row is None:
             without_numbers = _width_of(columns) - 1
-            text.append(f" {cut(line.instead, without_numbers):<{without_numbers}}", "dim")
+            instead = line.instead
+            if len(instead) > without_numbers:
+                instead = cut(instead.partition(",")[0], without_numbers)
+            text.append(f" {instead:<{without_numbers}}", "dim")
         else:
             for column in columns:
                 text.append(" " + column.cells[place].rjust(column.width))
@@ -545,15 +548,7 @@ def _table(
             wrapped = _wrapped(_more(line.of), width - 2, "dim")
             drawn += [Text("  ") + part for part in wrapped]
     if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
-        drawn.append(
-            Text(
-                cut(
-                    "( ): kernels that ran beside: on other streams, or while the CPU went on",
-                    width,
-                ),
-                "dim",
-            )
-        )
+        drawn += _wrapped("( ): kernels on other streams, or while the CPU went on", width, "dim")
     return drawn
 
 
@@ -613,19 +608,27 @@ class _Numbers:
         room: letters that they should take at most
 
         Columns that are small in every row are added to the column `rest`, and so are the smallest of the
-        others while there is too little room.
+        others while there is too little room.  If that leaves kernels alone, and most of a row would be `rest`, the
+        kernels stand there as a part of the time, not as a sum that says nothing.
         """
         least_ns = _SMALL * np.maximum(self._whole_ns, 1)
         is_small = (self._columns_ns < least_ns[:, None]).all(axis=0)
         self._add_to_rest([number for number in range(1, _REST) if is_small[number]])
+        squeezed = False
         while True:
             columns = _cells(self.rows, self.cells, self.step, self.places)
             with_time = [number for number in range(1, _REST) if self.cells[:, number].any()]
-            if _width_of(columns) <= room or not with_time:
-                return columns
+            has_kernels = "kernels" in columns[1].head
+            if _width_of(columns) <= room or len(with_time) <= (not has_kernels):
+                break
             total = np.maximum(self.cells.sum(axis=1), 1)
             largest_share = (self.cells / total[:, None]).max(axis=0)
             self._add_to_rest([min(with_time, key=lambda number: largest_share[number])])
+            squeezed = True
+        is_mostly_rest = 2 * self.cells[:, _REST] > self.cells.sum(axis=1)
+        if squeezed and has_kernels and not with_time and is_mostly_rest.any():
+            return [columns[0], columns[1]._replace(head="kernels")]
+        return columns
 
     def _add_to_rest(self, columns: list[int]) -> None:
         self.cells[:, _REST] += self.cells[:, columns].sum(axis=1)
@@ -691,8 +694,7 @@ def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
 
 
 def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> list[_Column]:
-    """Return the columns that are not empty as texts: the time, the first of COLUMNS, and all others in which
-    any row has time.
+    """Return the columns that are not empty as texts: the time, and all of COLUMNS in which any row has time.
 
     cells: int64 (rows, COLUMNS), in units of the last decimal
     step: ns of that unit
@@ -712,9 +714,10 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
                 if round(row.beside_ns / step) > cells[place, 0]:
                     part = f"{texts[place]} " if cells[place, 0] else ""
                     texts[place] = f"{part}({printed(row.beside_ns / step)})"
-            columns.append(_Column(f"= {name}", texts))
+            if any(text != "·" for text in texts):
+                columns.append(_Column(f"= {name}", texts))
         elif cells[:, number].any():
-            columns.append(_Column(f"+ {name}", texts))
+            columns.append(_Column(f"{'+' if columns[1:] else '='} {name}", texts))
     return columns
 
 

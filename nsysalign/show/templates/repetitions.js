@@ -50,10 +50,10 @@ function drawRepetitions(label, runs) {
   kinds.forEach((kind, row) => {
     const foot = 8 + (row + 1) * tall - 6, y = narrow() ? foot - KIND_BAR - 8 : foot - 16;
     const name = kinds.length > 1 ? kind.name : "repetitions";
-    const texts = narrow() ? [`${name}  ${kindTimes(kind)}`] : [name, kindTimes(kind)];
+    const texts = narrow() ? [`${name}  ${duration(kind.median)}`] : [name, kindTimes(kind)];
     texts.forEach((text, line) => drawn.push(svg("text", { x: narrow() ? left : left - 10,
       y: y + 15 * line, "text-anchor": narrow() ? "start" : "end",
-      class: line ? "quiet" : "strong" }, cut(text, Math.floor((narrow() ? width : left) / 6.4)))));
+      class: line ? "quiet" : "strong" }, cut(text, Math.floor(narrow() ? (width - 2 * left) / 7.6 : left / 6.4)))));
     const columns = new Map(); // the longest of those that share a pixel
     for (let i = 0; i < count; i += 1) {
       if (kindOf(runs, i) !== row) continue;
