@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -41,7 +42,7 @@ from nsysalign.explain.verdict import (
     WAITING,
     WRONG,
 )
-from nsysalign.label import FIRST, Label
+from nsysalign.label import FIRST, Group, Label
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
@@ -73,6 +74,8 @@ _OF_TORCH = re.compile(r"\btorch\.")
 #: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
 #: less than that.
 QUICKER, SAME_WORK = 1.15, 1.05
+#: Kernels of another label may take more than its own by this factor where some are launched besides.
+MORE_WORK = 1.25
 #: How much longer under nsys is worth a finding.
 _INFLATION = 0.05
 
@@ -142,6 +145,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
                 finding = _with_label_inside(case, finding)
             if label.name in quicker:
                 finding = _compared(finding, quicker[label.name])
+            if rule == "sync-inside" and (sibling := _without_wait(case, labels)):
+                finding = _beside_sibling(finding, sibling)
         in_turns = facts.analysis.known.in_turns
         rule, finding = _inflated(rule, finding, without_nsys.get(label.name), in_turns)
         if finding.severity == "warning" and _WARM_UP.search(label.name):
@@ -211,6 +216,28 @@ def _is_quicker(quick: Case, slow: Case) -> bool:
         return False
     low_ns, high_ns = sorted((quick.kernels_ns, slow.kernels_ns))
     return high_ns < SAME_WORK * low_ns
+
+
+def _without_wait(case: Case, labels: Sequence[Label]) -> Label | None:
+    """Return another label that launches all kernels of the case's group, and few more, without a wait inside; and
+    takes less at its fastest by QUICKER.  None if there is none."""
+    kernels = _kernels(case.group)
+    for label in labels:
+        usual = label.usual
+        if label.name == case.label.name or usual.work.waits or not kernels <= _kernels(usual):
+            continue
+        few_more = (
+            usual.ns("kernel") * case.group.count
+            <= MORE_WORK * case.group.ns("kernel") * usual.count
+        )
+        fastest_ns = min(group.typical_ns for group in shown_groups(label))
+        if kernels and few_more and case.group.typical_ns > QUICKER * fastest_ns:
+            return label
+    return None
+
+
+def _kernels(group: Group) -> Counter[str]:
+    return Counter({issued.name: issued.count for issued in group.work.of_kind("kernel")})
 
 
 # --- why a number means something else ---
@@ -451,6 +478,19 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
     takes = numbers.time("same_work_elsewhere", quickest.group.typical_ns)
     numbers.evidence["elsewhere"] = f"line {line}"
     title = f"{finding.title} Line {line} does the same in {takes}."
+    return replace(finding, title=title, evidence=numbers.evidence)
+
+
+def _beside_sibling(finding: Finding, sibling: Label) -> Finding:
+    """Return the finding with what another label takes for the same kernels without a wait: all of its speeds."""
+    numbers = Numbers(dict(finding.evidence))
+    groups = shown_groups(sibling)
+    times = [numbers.time(f"without_wait_{n}", group.typical_ns) for n, group in enumerate(groups)]
+    if len(groups) > 1:
+        times = [f"{time} (×{group.count:,})" for time, group in zip(times, groups, strict=True)]
+    numbers.evidence["label_without_wait"] = sibling.name
+    takes = " and ".join(filter(None, (", ".join(times[:-1]), times[-1])))
+    title = f"{finding.title} {sentences.spoken(sibling.name)} launches the same kernels without a wait: {takes}."
     return replace(finding, title=title, evidence=numbers.evidence)
 
 

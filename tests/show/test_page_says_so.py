@@ -39,7 +39,9 @@ def test_rows_of_repetitions_have_one_scale_or_say_that_they_have_not(opened, fa
         "[...document.querySelectorAll('path.repetition')].map(p => -parseFloat(p.getAttribute('d').match(/v(-?[\\d.]+)/)[1]))"
     )
     assert max(heights) / min(heights) == pytest.approx(3 if factor == 3 else 1, rel=0.01)
-    texts = "[...document.querySelectorAll('#repetitions text')].map(t => t.getBoundingClientRect())"
+    texts = (
+        "[...document.querySelectorAll('#repetitions text')].map(t => t.getBoundingClientRect())"
+    )
     for width in (1400, 390):
         resized(page, width)
         page.until(f"{texts}.every(box => box.left >= 0 && box.right < {width} - 14)")
