@@ -509,9 +509,9 @@ def _table(
     numbers = _Numbers([line.row for line in lines if line.row is not None])
     verdict_width = max(len(line.words) for line in lines)
     longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
-    if file:
-        longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
     columns = numbers.columns_for(width - verdict_width - 3 - min(longest, _LABEL))
+    if file:  # it is in the sentence, too: columns come first
+        longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
     room = width - verdict_width - 3 - _width_of(columns)  # for names
     if room < 6:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
@@ -736,9 +736,11 @@ def _more(row: LabelRow) -> str:
 
 def shortened(label: str, width: int) -> str:
     """Return a label of at most `width` letters.  Of `caller (site)` the site is shortened first, because the
-    caller distinguishes labels of the same site."""
+    caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says."""
     if len(label) <= width:
         return label
+    if (group := re.fullmatch(r"(  )×[\d,]+: (.+)", label)) and len(group[2]) + 2 <= width:
+        return group[1] + group[2]
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)

@@ -103,6 +103,20 @@ def test_code_is_on_lines_of_its_own_at_any_width(tmp_path):
             assert f"    {code}" in lines
 
 
+@pytest.mark.parametrize(
+    ("name", "width", "head"),
+    [("outliers", 50, r"time +kernels$"), ("other_stream", 80, r"time = waiting \+ rest")],
+)
+def test_a_narrow_table_calls_no_largest_part_rest(name, width, head, tmp_path):
+    """Where there is no room for the parts it has the kernels alone; a column that is empty takes none."""
+    lines = first_screen(None, answer(analysed(name, tmp_path)), width).splitlines()
+    (shown,) = (line for line in lines if line.startswith("label, ") or " time " in line)
+    assert re.search(head, shown.partition("  parts,")[0].rstrip()), shown
+    if name == "outliers":
+        assert any(line.startswith("  ×4: slow ") for line in lines)
+        assert any("80 timings " in line for line in lines), "its total is left out, not cut"
+
+
 def test_commands_name_the_script_if_there_is_one(tmp_path):
     """The one that all call sites are in; of two files nobody knows which was run."""
     analysis = analysed("graph", tmp_path)
