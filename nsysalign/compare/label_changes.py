@@ -260,7 +260,7 @@ def comparables(label: Label) -> list[Comparable]:
         for pace, groups in _paces(kind, shown):
             out.append(
                 Comparable(
-                    name=" ".join(filter(None, (name, pace))),
+                    name=", ".join(filter(None, (name, pace))),
                     work=work,
                     numbers=np.sort(np.concatenate([group.intervals for group in groups])),
                     typical=groups[0].typical,

@@ -137,3 +137,20 @@ def test_paper_breaks_between_rows_and_cards_not_in_them(opened, finding):
             assert page(style.format(place, "breakAfter")) == "avoid", place
     finally:
         page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_paces_of_a_label_have_rows_of_their_own_in_a_comparison(opened, driver, tmp_path):
+    """With whole names: what tells them apart stands at their end."""
+    name = "benchmarks/attention_forward.py:130-132"
+    both = build([(name, "event", "puzzle.py:14", False, [LONG, SHORT] * 8)])
+    page = opened(both)
+    diff_page.write(compare(both, both), both, both, tmp_path / "diff.html")
+    driver.get((tmp_path / "diff.html").as_uri())
+    until(driver, "document.body.dataset.ready", "the page")
+    rows = "[...document.querySelectorAll('#rows .link')]"
+    assert page(f"{rows}.map(b => b.innerText)") == [f"{name} (faster)", f"{name} (slower)"]
+    assert page(f"{rows}.every(b => b.scrollWidth <= b.clientWidth + 1)")
+    times = page(
+        "[...document.querySelectorAll('#rows .value:not(.saving)')].map(e => e.innerText)"
+    )
+    assert times == ["9.00 us → 9.00 us", "90.0 us → 90.0 us"]

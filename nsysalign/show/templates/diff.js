@@ -92,7 +92,7 @@ function start() {
 }
 
 function drawRows() {
-  const names = cutApart(DATA.labels.map(({ label }) => label), stacked() ? 90 : 34);
+  const names = cutApart(DATA.labels.map(({ label }) => label), stacked() ? 90 : 60);
   fill($("rows"), DATA.labels.map((label, at) => labelRow(label, at, names[at])));
   markSelected();
 }
