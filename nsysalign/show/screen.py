@@ -530,10 +530,7 @@ def _table(
         text = Text(f"{name:<{name_width}}")
         if line.row is None:
             without_numbers = _width_of(columns) - 1
-            instead = line.instead
-            if len(instead) > without_numbers:
-                instead = cut(instead.partition(",")[0], without_numbers)
-            text.append(f" {instead:<{without_numbers}}", "dim")
+            text.append(f" {_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
             for column in columns:
                 text.append(" " + column.cells[place].rjust(column.width))
@@ -672,6 +669,13 @@ class _Line(NamedTuple):
         ""  # of a head what stands in place of numbers: how many timings and how much time
     )
     of: LabelRow | None = None  # the label whose sentence stands below this line
+
+
+def _totals(line: _Line, width: int) -> str:
+    """Return what stands in place of a head's numbers: without its total time where there is no room for it."""
+    if len(line.instead) <= width:
+        return line.instead
+    return cut(line.instead.partition(",")[0], width)
 
 
 def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
