@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 #: Rules whose advice on measuring is not about the GPU's time.
 _MEASURED_RIGHT = (
-    "module-load", "event-floor", "wrong-stream", "enqueue-only", "different-streams", "no-result", "captured-events",
+    "module-load", "event-floor", "wrong-stream", "enqueue-only", "nothing-inside", "different-streams", "no-result", "captured-events",
     "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
     "failed-calls",
 )  # fmt: skip
@@ -308,7 +308,7 @@ def answer(analysis: Analysis) -> Answer:
         verdict=_verdict(analysis, about, lead),
         sentence=sentence,
         proof=_proof(analysis, lead) if lead else None,
-        fixes=about.advice if about else (),
+        fixes=_fixes_to_show(about, wrong, rows.short),
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
@@ -369,6 +369,29 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
         if finding.verdict == WRONG and not finding.library:
             by_label.setdefault(finding.label, finding)
     return [*by_label.values()]
+
+
+def _fixes_to_show(
+    about: Finding | None, wrong: Sequence[Finding], short: Callable[[str], str]
+) -> tuple[Fix, ...]:
+    """Return the fixes of the finding that the sentence is about, then those of the wrong timings beside it, each once
+    with the labels that it is for.
+
+    short: label -> its short name
+    """
+    fixes = about.advice if about else ()
+    shown = {(fix.sentence, fix.code) for fix in fixes}
+    labels_of: dict[Fix, list[str]] = {}
+    for finding in wrong:
+        for fix in finding.advice:
+            if (fix.sentence, fix.code) not in shown:
+                labels_of.setdefault(fix, []).append(short(finding.label))
+    beside = []
+    for fix, labels in labels_of.items():
+        more = f" and {len(labels) - _MOST_NAMED} more" if labels[_MOST_NAMED:] else ""
+        names = ", ".join(labels[:_MOST_NAMED]) + more
+        beside.append(replace(fix, sentence=f"{names}: {fix.sentence}"))
+    return (*fixes, *beside)
 
 
 def _after_name(finding: Finding) -> str:

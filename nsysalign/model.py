@@ -213,6 +213,9 @@ class Trace:
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those
     #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
+    #: The number of the graph that whole-graph executions ran, by rowid, -1 where the trace does not say:
+    #: read from the file on demand.
+    graphs: Callable[[Any], Any] | None = None
     gpus: Mapping[int, Gpu] = field(default_factory=dict)  # by CUDA device
 
     @property

@@ -931,6 +931,27 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return int(
             spread([e.rows[k]["elapsed_ns"] for k in group], 0.1 if key == "low_ns" else 0.9)
         )
+    if key in ("kernels_low_ns", "kernels_high_ns"):
+        return int(spread([e.total(k, "kernel") for k in group], 0.1 if "low" in key else 0.9))
+    if key == "all_busy_share" and row["kind"] != "host":
+        ran_ns = sum(e.total(k, "kernel", "graph", "memset") for k in group)
+        return ran_ns / sum(e.rows[k]["elapsed_ns"] for k in group)
+    if key == "threads":
+        tids = {(e.rows[k]["pid"], e.rows[k]["tid"]) for k in e.labels[f.label]}
+        return max(Counter(pid for pid, _ in tids).values())
+    if key == "switch_interval_ns":
+        return 5_000_000
+    if key == "handed_over":
+        lengths = [s.end_ns - s.start_ns for s in e.segments[n] if s.cause == "host"]
+        return sum(5_000_000 <= ns <= 5_500_000 for ns in lengths)
+    if key in ("without_waits_least_ns", "without_waits_most_ns"):
+        least, other = "least" in key, f.evidence["label_without_waits"]
+        steady = [e.groups[g] for g in e.lengths[other] if g not in e.first]
+        lengths = [[e.rows[k]["elapsed_ns"] for k in its] for its in steady]
+        return int((min if least else max)(spread(its, 0.1 if least else 0.9) for its in lengths))
+    if re.fullmatch(r"(least|most)_(cause|gpu)_share", key):
+        typical = [int(e.typical[g]) for g in e.lengths[f.label]]
+        return {share for number in typical for share in e.shares(number).values()}
     if share := re.fullmatch(r"group_(\d+)_(.*)_share", key):
         return e.shares(int(e.typical[int(share[1])]))[share[2]]
     if stream := re.fullmatch(r"group_(\d+)_stream", key):
@@ -1085,6 +1106,8 @@ def check(
             title = title.replace("<1 %", "")
         if inside := f.evidence.get("label_inside"):  # lines of the same file
             title = title.replace(f"pass in {spoken(inside).partition(':')[2]},", "")
+        if sibling := f.evidence.get("label_without_waits"):
+            title = title.replace(f"{spoken(sibling).partition(':')[2]}, with nearly", "")
         for name in e.labels:  # as sentences name them: "file.py:21 › 12-18"
             title = title.replace(spoken(name), "").replace(name, "")
         for text in f.evidence.values():  # names hold digits that are no numbers

@@ -36,7 +36,7 @@ def test_readme_is_short_and_its_first_two_blocks_are_what_ci_runs():
 
 
 def example(folder: Path) -> list[str]:
-    """The demo's first screen down to the third label, as README shows it."""
+    """The demo's first screen down to the second label, as README shows it."""
     command = [sys.executable, "-m", "nsysalign", "demo", "-o", str(folder)]
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
     printed = subprocess.run(
@@ -44,7 +44,7 @@ def example(folder: Path) -> list[str]:
     ).stdout
     lines = [line.rstrip() for line in printed.splitlines()]
     heads = [number for number, line in enumerate(lines) if line.startswith(("label", " label"))]
-    return lines[: heads[0] + 4] if heads else lines
+    return lines[: heads[0] + 3] if heads else lines
 
 
 #: The indented block of README before its first command.

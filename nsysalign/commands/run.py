@@ -55,7 +55,7 @@ _OF_NSYS = ("sample_python", "nsys")
 @click.option(
     "--untraced",
     is_flag=True,
-    help="Record by CUPTI in turns, so that half of the repetitions run at plain speed, and show both times "
+    help="Record by CUPTI in turns, so that nearly all repetitions run at plain speed, and show both times "
     "side by side.  CUDA 12.6 or newer; a program that makes CUDA graphs stays traced from there on.",
 )
 @click.option(

@@ -27,6 +27,9 @@ from nsysalign.split.groups import SHARE
 from nsysalign.text import REPETITION, plural
 from nsysalign.unprofiled_run import CANNOT_TELL, label_verdict, verdicts
 
+#: So many intervals of later turns speak for a label, without those of the first.
+_ENOUGH_LATER = 30
+
 
 def side_by_side(
     intervals: pd.DataFrame,
@@ -89,10 +92,17 @@ def turns(
     groups: `frames.GROUPS` of what was traced
 
     A label whose timings do different work (several kinds of its groups take a share of its time) is not
-    compared: a turn may hold more of one kind than the next.
+    compared: a turn may hold more of one kind than the next.  The first turn, in which a program warms up, is
+    left out for labels of which later ones hold enough.
     """
+    later = _of_later_turns(intervals["label"], windows, apart)
     table, _ = side_by_side(
-        intervals, windows, traced, apart.untraced, frames.empty(frames.UNPROFILED), apart.timers
+        intervals[later],
+        windows[later],
+        traced,
+        apart.untraced,
+        frames.empty(frames.UNPROFILED),
+        apart.timers,
     )
     steady = groups[groups["role"] != FIRST]
     ns_of_kind = steady.groupby(["label", "kind"])["total_ns"].sum()
@@ -120,6 +130,21 @@ def turns(
         for label in _with_other_verdict(table)
     ]
     return frames.check(table, frames.BASELINE), notes
+
+
+def _of_later_turns(label: pd.Series, windows: pd.DataFrame, apart: SetApart) -> np.ndarray:
+    """Return, per interval, whether it is compared: it began after the recorder had left its process once, or its
+    label has too few intervals that did.
+
+    label, windows: of what was traced, row by row the same intervals
+    """
+    begin = windows["open_ns"].to_numpy(np.int64)
+    process = windows["log_process"].to_numpy().tolist()
+    later = np.array(
+        [at > apart.left_at_ns.get(p, at) for p, at in zip(process, begin, strict=True)], bool
+    )
+    of_label = pd.Series(later, index=label.index).groupby(label, sort=False)
+    return later | (of_label.transform("sum") < _ENOUGH_LATER).to_numpy()
 
 
 def _with_other_verdict(table: pd.DataFrame) -> list[str]:

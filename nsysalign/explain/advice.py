@@ -18,7 +18,7 @@ from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import GRAPH, compiled, loading_share, searches
 from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
-from nsysalign.explain.verdict import NCCL
+from nsysalign.explain.verdict import LATE_SHARE, NCCL
 from nsysalign.label import SLOW
 from nsysalign.model import LAUNCH_QUEUE
 from nsysalign.text import duration, kernel_name
@@ -43,13 +43,22 @@ _LATE = 0.1
 _SYNC = "torch.cuda.synchronize()"
 #: torch warns at each call that waits for the GPU, with its line.
 _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
+#: The same call of other libraries.
+_SYNCS = {"torch": _SYNC, "cupy": "cp.cuda.Device().synchronize()", "numba": "cuda.synchronize()"}
 _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
+#: A launch call and a synchronisation take about so long together, recorded.
+_LEAST_TIMED_NS = 20_000
 #: Names of what fetches the next batch.
 _LOADING = re.compile(
     r"data_?(time|load|wait)|load(er|ing)?_?time|(fetch|batch)_?wait", re.IGNORECASE
 )
+_FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\b", re.IGNORECASE)
+#: Products of 32-bit floats that run on the CUDA cores, by the names that cuBLAS gives them.
+_FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
+#: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
+_OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
 _CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 
@@ -92,6 +101,25 @@ def _torch(case: Case) -> bool:
     return case.facts.torch and case.facts.python
 
 
+def _of(library: str) -> Callable[[Case], bool]:
+    """A program of another library than torch."""
+    return lambda case: case.facts.library == library and case.facts.python
+
+
+def _costs(case: Case) -> bool:
+    """What an event pair itself costs is a fifth of what it measured, or more; the program records both ends itself,
+    not a library that it calls in one line."""
+    row = case.facts.intervals.iloc[case.group.typical]
+    costs_ns = case.ns("event", "launch_latency")
+    return row["site"] != row["end_site"] and costs_ns >= LATE_SHARE * case.group.typical_ns
+
+
+def _short_on_host(case: Case) -> bool:
+    """A host timer of few operations that together run for less time than one launch and one synchronisation take."""
+    is_single = 0 < case.operations < MANY_OPERATIONS and case.group.role == ""
+    return case.on_host and is_single and case.kernels_ns < _LEAST_TIMED_NS and not case.own_code
+
+
 def _enqueue_ns(case: Case) -> int:
     """How long the CPU takes to issue a typical interval, as far as the stream waited for it."""
     return case.ns(*HIDDEN_BY_DELAY)
@@ -108,17 +136,33 @@ def _can_run_ahead(case: Case) -> bool:
     return (
         _torch_events(case)
         and not work.waits
-        and case.group.role != SLOW
+        and (case.group.role != SLOW or _short_delay(case))
         and work.operations < LAUNCH_QUEUE
         and _late_ns(case) >= _LATE * case.group.typical_ns
         and _enqueue_ns(case) < LONGEST_DELAYED_NS
         and not case.others
+        and case.thread_count == 1
+        and not case.handed_over
     )
+
+
+def _short_delay(case: Case) -> bool:
+    """What makes it slow is the CPU in pieces that are too short to be sampled, and has no name: running ahead hides
+    it."""
+    named = any(entry.what for entry in case.group.of_cause("host")[:1])
+    is_host = 2 * case.ns("host") >= case.group.typical_ns
+    return is_host and not named and case.longest_piece_ns < LONG_PIECE_NS
+
+
+def _pageable_copies_in(case: Case) -> int:
+    """How many copies of pageable memory to the GPU it makes: torch waits for each of them."""
+    copies = case.group.work.of_kind("memcpy")
+    return sum(c.count for c in copies if "H2D" in c.name and "pageable" in c.name)
 
 
 def _compiles(case: Case) -> bool:
     """torch.compile could fuse and capture it: a torch program of many operations, one kind of work,
-    nothing that waits inside, and not a graph already."""
+    nothing that waits inside but copies of pageable memory to the GPU, and not a graph already."""
     kinds = {group.work.name for group in case.label.steady}
     return (
         _torch(case)
@@ -126,7 +170,7 @@ def _compiles(case: Case) -> bool:
         and case.operations >= MANY_OPERATIONS
         and case.small
         and len(kinds) == 1
-        and not case.group.work.waits
+        and case.group.work.waits <= _pageable_copies_in(case)
         and not case.graphs
         and not case.of_library
     )
@@ -142,6 +186,66 @@ def _converts(case: Case) -> bool:
     """Much of its kernel time goes into converting to another type."""
     name, share = largest_kernel(case)
     return bool(converts_to(name)) and share >= _MUCH
+
+
+def _in_fp32(case: Case) -> bool:
+    """Most of its kernel time goes into a matrix product of 32-bit floats outside the tensor cores, by its name."""
+    kernels = case.group.of_cause("kernel")  # the longest first
+    largest = bool(kernels) and 2 * kernels[0].ns >= case.group.ns("kernel", "graph")
+    name = kernels[0].what if largest else ""
+    return bool(_FP32_PRODUCT.search(name)) and not _CONVOLUTIONS.search(name)
+
+
+def _updates_parameters(case: Case) -> bool:
+    """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
+    tensors."""
+    kernels = case.group.work.of_kind("kernel")
+    divides = any(_OPTIMIZER.search(k.name) for k in kernels)
+    fused = any("FusedAdam" in k.name or "FusedSgd" in k.name for k in kernels)
+    alike = sum(k.count for k in kernels if "elementwise" in k.name or "multi_tensor" in k.name)
+    return divides and alike >= _NEARLY_ALL * case.operations and not fused and _torch(case)
+
+
+def _wrapped(case: Case) -> bool:
+    """Most kernels are of one instruction of XLA's each: what runs operation by operation."""
+    kernels = case.group.work.of_kind("kernel")
+    single = sum(k.count for k in kernels if k.name.startswith("wrapped_"))
+    return _of("jax")(case) and 2 * single >= case.operations >= MANY_OPERATIONS
+
+
+def _elementwise(case: Case) -> bool:
+    """Small operations of CuPy's, one after the other."""
+    names = [k.name for k in case.group.work.of_kind("kernel")]
+    written = sum(name.startswith("cupy_") for name in names)
+    return _of("cupy")(case) and case.operations >= MANY_OPERATIONS and case.small and written >= 2
+
+
+def _copied_both_ways(case: Case) -> bool:
+    """Numba copies an array that a kernel is called with there and back."""
+    copies = {copy.name for copy in case.group.work.of_kind("memcpy")}
+    there_and_back = all(
+        any(way in name and "pageable" in name for name in copies) for way in ("H2D", "D2H")
+    )
+    return _of("numba")(case) and there_and_back
+
+
+def _frees(case: Case) -> bool:
+    """Memory is given back to the driver and taken again, time and again."""
+    calls = {entry.what for entry in case.group.of_cause("api")}
+    return case.group.count > 1 and {"cudaMalloc", "cudaFree"} <= calls
+
+
+def _rate(case: Case) -> dict[str, str]:
+    entries = case.group.of_cause("memcpy")
+    rate = case.facts.pinned_rate(entries[0].direction) if entries else 0
+    return {"rate": f" (pinned copies of this run reach {rate:.3g} GB/s)" if rate else ""}
+
+
+def _fetches(case: Case) -> bool:
+    """Most of what the CPU does has the name of what fetches data."""
+    entries = case.group.of_cause("host")
+    has_name = bool(entries) and 2 * entries[0].ns >= case.group.ns("host")
+    return _torch(case) and has_name and bool(_FETCHES.search(entries[0].what))
 
 
 def _search(case: Case) -> dict[str, str]:
@@ -265,7 +369,7 @@ MEASURING: tuple[Row, ...] = (
     Row(
         ("wrong-stream",),
         _torch_events,
-        "Record the end event on the stream that does the work, or let its stream wait for that first",
+        "Record the end event behind the work",
         "torch.cuda.current_stream().wait_stream(side); end.record()",
     ),
     Row(
@@ -282,9 +386,22 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("enqueue-only",),
-        _torch,
+        lambda case: case.facts.library in _SYNCS and case.facts.python,
         "Synchronise before both readings of the clock",
-        f"{_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
+        "{sync}; t = time.perf_counter()  # at both ends",
+        lambda case: {"sync": _SYNCS[case.facts.library]},
+    ),
+    Row(
+        ("enqueue-only",),
+        _of("jax"),
+        "Wait for the result before the second reading of the clock",
+        "jax.block_until_ready(f(x)); t1 = time.perf_counter()",
+    ),
+    Row(
+        ("nothing-inside",),
+        _torch,
+        "Look at what is timed: called like this it launches nothing, such as a step without gradients",
+        "",
     ),
     Row(
         ("sync-inside",),
@@ -326,6 +443,12 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("queued",),
+        lambda case: _waits_for("full-queue")(case) and case.on_host,
+        "Synchronise before both readings of the clock",
+        f"{_SYNC}; t = time.perf_counter()  # at both ends",
+    ),
+    Row(
+        ("queued",),
         lambda case: _waits_for("contention")(case) and _torch_events(case),
         "Let the other streams finish first",
         f"{_SYNC}; start.record()",
@@ -350,10 +473,17 @@ MEASURING: tuple[Row, ...] = (
         _delay,
     ),
     Row(
-        ("event-floor", "launch-latency"),
-        lambda case: _torch_events(case) and case.operations < MANY_OPERATIONS,
+        ("event-floor", "launch-latency", "mixed"),
+        lambda case: _torch_events(case) and case.operations < MANY_OPERATIONS and _costs(case),
         "Time several calls with one pair and divide",
         "start.record(); [f() for _ in range(20)]; end.record()",
+    ),
+    Row(
+        ("host-gap", "api-launch", "launch-latency", "mixed", "host-timer"),
+        lambda case: _short_on_host(case) and case.facts.library in _SYNCS,
+        "Time many calls at once and divide: one is shorter than what timing it costs",
+        "[f() for _ in range(100)]; {sync}  # between the two readings",
+        lambda case: {"sync": _SYNCS[case.facts.library]},
     ),
     Row(
         ("module-load",),
@@ -379,15 +509,29 @@ MEASURING: tuple[Row, ...] = (
 FASTER: tuple[Row, ...] = (
     Row(
         ("gpu-bound",),
+        lambda case: _torch(case) and _in_fp32(case),
+        "Its matrix products run in float32, not on the tensor cores: allow TF32, if that is exact enough",
+        'torch.set_float32_matmul_precision("high")  # once, before',
+    ),
+    Row(
+        ("gpu-bound",),
         lambda case: _torch(case) and _converts(case),
         "Convert once what does not change between the calls, such as weights, not in each of them",
         "model = model.half()  # once, before the loop, and no autocast in it",
     ),
     Row(
         ("gpu-bound",),
+        lambda case: copies_pageable(case) and _pageable("H2D")(case),
+        "Pin what is copied to the GPU, once{rate}: it copies faster and does not block the CPU",
+        _PIN,
+        _rate,
+    ),
+    Row(
+        ("gpu-bound",),
         copies_pageable,
-        "Copy from and to pinned memory, which is faster",
+        "Copy from and to pinned memory{rate}, which is faster",
         "",
+        _rate,
     ),
     Row(
         ("host-gap",),
@@ -407,6 +551,25 @@ FASTER: tuple[Row, ...] = (
         lambda case: _torch(case) and case.group.count > 1 and GRAPH in case.prepares,
         "A CUDA graph is recorded anew, as for a new shape: pad to few shapes, and run each before what is timed",
         "[f(pad(x, n)) for n in lengths for _ in range(3)]  # once, before",
+    ),
+    Row(
+        ("host-gap",),
+        _fetches,
+        "Give the loader more workers, or each of them less to do: the GPU waits for data",
+        "DataLoader(..., num_workers=2 * N, pin_memory=True, persistent_workers=True)",
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls"),
+        lambda case: case.facts.python and case.thread_count > 1,
+        "Launch from one thread, or use processes: only one thread runs Python at a time",
+        "torch.multiprocessing.spawn(worker, nprocs={count})  # instead of threads",
+        lambda case: {"count": str(case.thread_count)},
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels"),
+        lambda case: case.facts.python and case.handed_over > 0,
+        "Move what another thread of the program computes in Python into a process of its own",
+        "multiprocessing.Process(target=work).start()  # instead of threading.Thread",
     ),
     Row(
         ("host-gap",),
@@ -449,6 +612,30 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _updates_parameters,
+        "Let the optimizer update all parameters in few kernels",
+        "torch.optim.AdamW(model.parameters(), fused=True)  # as Adam, SGD and Adagrad",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _wrapped,
+        "Compile the whole function: its operations are launched one by one",
+        "f = jax.jit(f)",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _elementwise,
+        "Fuse the elementwise operations into one kernel",
+        "@cupy.fuse()  # above the function that computes them",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        lambda case: _compiles(case) and case.group.work.waits > 0,
+        "Fuse the small operations, or replay them as a CUDA graph, and copy to the GPU outside of that",
+        'f = torch.compile(f, mode="reduce-overhead"); f(x.cuda())',
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
         _compiles,
         "Fuse the small operations, or replay them as a CUDA graph",
         'f = torch.compile(f, mode="reduce-overhead")',
@@ -458,6 +645,24 @@ FASTER: tuple[Row, ...] = (
         _allocates_pinned,
         "Allocate pinned memory once, before the loop, and copy from it",
         _PIN,
+    ),
+    Row(
+        ("allocation-inside",),
+        lambda case: _allocates(case) and _frees(case) and _torch(case),
+        "Keep the memory: it is given back to the driver and taken again, as empty_cache() in a loop does",
+        "torch.cuda.empty_cache()  # not in the loop",
+    ),
+    Row(
+        ("allocation-inside",),
+        lambda case: _allocates(case) and _of("cupy")(case),
+        "Keep CuPy's memory pool: no free_all_blocks() in the loop, and no other allocator",
+        "cp.cuda.set_allocator(cp.get_default_memory_pool().malloc)",
+    ),
+    Row(
+        ("allocation-inside",),
+        lambda case: _allocates(case) and _of("numba")(case),
+        "Allocate once, before the loop, and reuse the memory",
+        "out = cuda.device_array_like(x)  # once;   kernel[grid, block](x, out)  # in the loop",
     ),
     Row(
         ("allocation-inside",),
@@ -474,14 +679,34 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("copy-inside",),
         _pageable("H2D"),
-        "Pin the memory once, before the loop: it copies faster and does not block the CPU",
+        "Pin the memory once, before the loop{rate}: it copies faster and does not block the CPU",
         _PIN,
+        _rate,
     ),
     Row(
         ("copy-inside",),
         _pageable("D2H"),
-        "Copy to pinned memory, which is faster and does not block the CPU",
-        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
+        "Copy to pinned memory{rate}, which is faster; allocate it once",
+        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x)",
+        _rate,
+    ),
+    Row(
+        ("copy-inside", "sync-inside", "many-tiny-kernels", "api-launch", "host-gap"),
+        _copied_both_ways,
+        "Move the arrays once, before the loop: what a kernel is called with is copied there and back each time",
+        "d = cuda.to_device(a)  # once;   kernel[grid, block](d)  # in the loop",
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _of("cupy")(case) and case.copies_back > 0,
+        "Keep the value on the GPU: no float(), .get() or .item() inside; read it back once",
+        "total += x.sum()  # in the loop;   float(total)  # once, after it",
+    ),
+    Row(
+        ("sync-inside",),
+        lambda case: _of("jax")(case) and case.copies_back > 0,
+        "Keep the value on the GPU: no float() or print() inside; read all of them back once",
+        "losses.append(loss)  # in the loop;   jax.device_get(losses)  # once, after it",
     ),
     Row(
         ("launch-blocking",),

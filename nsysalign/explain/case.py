@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.causes import CAUSES
-from nsysalign.explain.facts import SMALL_NS, Facts, Stretch, of_torch
+from nsysalign.explain.facts import BUS_BYTES_PER_NS, SMALL_NS, Facts, Stretch, of_torch
 from nsysalign.explain.preparing import earliest, prepared
 from nsysalign.explain.verdict import (
     GPU_SHARE,
@@ -90,8 +90,11 @@ VERY_MANY = 100
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
 #: From so long outside CUDA for each operation on, the CPU does something of the program's own: torch's operators
-#: take 5 to 25 us while they are recorded.
+#: take 5 to 25 us while they are recorded, so that half of it and more is no operator's.
 OWN_CODE_NS = 50_000
+#: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
+#: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
+SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -204,6 +207,27 @@ class Case:
         host_ns = self.ns("host")
         return 2 * host_ns >= self.group.typical_ns and host_ns >= OWN_CODE_NS * self.operations
 
+    @cached_property
+    def thread_count(self) -> int:
+        """How many threads of one Python program the label timed at once; 1 where they took turns."""
+        rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
+        threads = rows.groupby("pid")["tid"].nunique()
+        return int(threads.max()) if self.label.overlapping and self.facts.python else 1
+
+    @cached_property
+    def handed_over(self) -> int:
+        """In how many pieces of the typical interval the CPU was outside CUDA for as long as another thread may keep
+        Python's interpreter; 0 unless nearly all of the CPU's time is in such pieces.
+
+        A thread that comes back from a call waits so long for the interpreter, again and again, while another one
+        computes in Python: pieces of one length that the program's own code would hardly have.
+        """
+        pieces = [piece.ns for piece in self.facts.segments(self.group) if piece.cause == "host"]
+        low_ns, high_ns = SWITCH_NS
+        waits = [ns for ns in pieces if low_ns <= ns <= high_ns]
+        are_nearly_all = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
+        return len(waits) if are_nearly_all and self.facts.python else 0
+
     @property
     def held_by_copy(self) -> bool:
         """Whether most of its launch time passes in the call of a copy from or to pageable memory, which returns
@@ -301,7 +325,7 @@ class Case:
             "calls": sums.calls,
             "sync": sums.sync,
             "launches": sums.launches + sums.latency,
-            "copies": sums.copies,
+            "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
         # of a host timer kernels ran beside what the CPU did
@@ -310,6 +334,17 @@ class Case:
             usual = self.label.usual
             most = min(most, max(sums.whole - sums.count * usual.typical_ns, 0))
         return {name: min(ns, most) for name, ns in parts.items()}
+
+    @property
+    def pinned_copies_ns(self) -> int:
+        """How long its copies of pageable memory take at least where that is pinned: at the speed of the run's own pinned
+        copies, else at that of the bus.  No pinning saves that."""
+        least_ns = 0.0
+        for entry in self.group.of_cause("memcpy"):
+            if entry.memory == "pageable" and entry.size:
+                rate = self.facts.pinned_rate(entry.direction) or BUS_BYTES_PER_NS
+                least_ns += min(entry.size / rate, entry.ns)
+        return min(int(least_ns), self.sums.copies)
 
     @property
     def small(self) -> bool:

@@ -42,6 +42,18 @@ _TORCH = re.compile(
 #: of it.
 _OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
 
+#: Kernels by which a program's library is known, where it is not torch: XLA calls what one instruction became
+#: "wrapped", and several of them a "fusion".
+_LIBRARIES = {
+    "cupy": re.compile(r"^cupy_"),
+    "numba": re.compile(r"\bcudapy\b|6cudapy"),
+    "jax": re.compile(
+        r"^wrapped_[a-z]|^(?:(?:loop|input|gemm|transpose|reduce)_)?(?:\w+_)?fusion(?:_\d+)*$"
+    ),
+}
+#: A copy from so many bytes on shows how fast its memory can be copied.
+_LARGE_BYTES = 1 << 20
+
 #: What calls return when the program ends and the driver is gone already: no error; what a
 #: synchronisation returns before there is a context, that is anything to wait for.
 _SHUT_DOWN, _NO_CONTEXT = 4, 201
@@ -102,6 +114,7 @@ class Facts:
     runs:         the runs of whole devices about which findings may say something
     python:       whether the program is a Python program
     torch:        whether it uses torch
+    library:      torch, cupy, numba or jax; '' where that is not known
     """
 
     def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
@@ -124,6 +137,7 @@ class Facts:
         known, recorder = evidence.known, evidence.trace.recorder
         self.python = bool(known.python or known.torch or recorder == "kineto")
         self.torch = self._uses_torch()
+        self.library = "torch" if self.torch else self._other_library()
 
     def _runs(self) -> list[Any]:
         """Return the runs of whole devices as rows of `frames.INTERVALS`; none if the program measured what it
@@ -150,6 +164,21 @@ class Facts:
             return True
         by_torch = evidence.trace.recorder == "kineto" or bool(evidence.known.torch)
         return by_torch and not any(map(_OF_OTHERS.search, names))
+
+    def _other_library(self) -> str:
+        """Return the library whose kernels ran, '' for none of _LIBRARIES."""
+        names = pd.unique(self.analysis.kernels["kernel"].astype(str)).tolist()
+        libraries = (lib for lib, p in _LIBRARIES.items() if any(map(p.search, names)))
+        return next(libraries, "")
+
+    def pinned_rate(self, direction: str) -> float:
+        """Return how fast pinned memory was copied in this direction (bytes per ns), at best; 0 where no large copy of
+        the run shows it."""
+        rows = self.analysis.details
+        rows = rows[(rows["cause"] == "memcpy") & (rows["memory"] == "pinned")]
+        rows = rows[(rows["direction"] == direction) & (rows["bytes"] >= _LARGE_BYTES)]
+        rates = rows["bandwidth_gb_s"].dropna()
+        return float(rates.max()) if len(rates) else 0.0
 
     @property
     def label(self) -> np.ndarray:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -42,15 +41,13 @@ from nsysalign.explain.verdict import (
     WAITING,
     WRONG,
 )
-from nsysalign.label import FIRST, Group, Label
+from nsysalign.label import FIRST, Label, Work
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
 from nsysalign.text import duration, percent, plural
 
-#: A typical timing that is so much more GPU work than all of them together does not stand for them.
-_MISLEADS = 0.1
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
 #: A wait for so many operations holds up all launching, and a result that is read back for so many.
@@ -74,8 +71,10 @@ _OF_TORCH = re.compile(r"\btorch\.")
 #: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
 #: less than that.
 QUICKER, SAME_WORK = 1.15, 1.05
-#: Kernels of another label may take more than its own by this factor where some are launched besides.
-MORE_WORK = 1.25
+#: ... and if neither of them was timed so many times as often: the fewer may be warm-up.
+ALIKE_OFTEN = 3
+#: Two labels run nearly the same kernels if so many of them are in both.
+IN_COMMON = 0.8
 #: How much longer under nsys is worth a finding.
 _INFLATION = 0.05
 
@@ -145,8 +144,8 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
                 finding = _with_label_inside(case, finding)
             if label.name in quicker:
                 finding = _compared(finding, quicker[label.name])
-            if rule == "sync-inside" and (sibling := _without_wait(case, labels)):
-                finding = _beside_sibling(finding, sibling)
+            elif rule == "sync-inside":
+                finding = _without_waits(finding, case, cases)
         in_turns = facts.analysis.known.in_turns
         rule, finding = _inflated(rule, finding, without_nsys.get(label.name), in_turns)
         if finding.severity == "warning" and _WARM_UP.search(label.name):
@@ -159,15 +158,15 @@ def _reason(
 ) -> tuple[Case, validity.Reason | None]:
     """Return (the case that the label's finding is about, why its number means something else).
 
-    It is the leading case, or that of the usual group if only there such a reason holds.  None: no reason holds.
+    It is the leading case, or that of the usual group if only there such a reason holds, or of the group of which
+    most timings end before their work.  None: no reason holds.
     """
-    if reason := validity.reason(leading):
-        return leading, reason
-    if leading.group is label.usual:
-        return leading, None
-    usual = Case.of(facts, label, label.usual, matrix)
-    reason = validity.reason(usual)
-    return (usual, reason) if reason else (leading, None)
+    latest = max(label.steady, key=lambda group: group.late)
+    for group in dict.fromkeys((leading.group, label.usual, latest)):
+        case = leading if group is leading.group else Case.of(facts, label, group, matrix)
+        if reason := validity.reason(case):
+            return case, reason
+    return leading, None
 
 
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
@@ -194,7 +193,7 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     same_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)
-        if lines and len(shown_groups(case.label)) == 1 and case.operations:
+        if lines and len(shown_groups(case.label)) == 1 and case.operations and _compares(case):
             work = tuple(
                 (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
             )
@@ -209,35 +208,22 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     return out
 
 
+def _compares(case: Case) -> bool:
+    """Whether others can be compared with a case: it is no first call, no warm-up, and waits for its work."""
+    is_first = case.group.role == FIRST or bool(_WARM_UP.search(case.label.name))
+    return not is_first and validity.reason(case) is None
+
+
 def _is_quicker(quick: Case, slow: Case) -> bool:
     """Return whether a case takes less than another one by QUICKER, though its kernels run for about as long
     (SAME_WORK)."""
     if slow.group.typical_ns <= QUICKER * quick.group.typical_ns:
         return False
+    low_count, high_count = sorted((quick.group.count, slow.group.count))
+    if low_count * ALIKE_OFTEN < high_count:
+        return False
     low_ns, high_ns = sorted((quick.kernels_ns, slow.kernels_ns))
     return high_ns < SAME_WORK * low_ns
-
-
-def _without_wait(case: Case, labels: Sequence[Label]) -> Label | None:
-    """Return another label that launches all kernels of the case's group, and few more, without a wait inside; and
-    takes less at its fastest by QUICKER.  None if there is none."""
-    kernels = _kernels(case.group)
-    for label in labels:
-        usual = label.usual
-        if label.name == case.label.name or usual.work.waits or not kernels <= _kernels(usual):
-            continue
-        few_more = (
-            usual.ns("kernel") * case.group.count
-            <= MORE_WORK * case.group.ns("kernel") * usual.count
-        )
-        fastest_ns = min(group.typical_ns for group in shown_groups(label))
-        if kernels and few_more and case.group.typical_ns > QUICKER * fastest_ns:
-            return label
-    return None
-
-
-def _kernels(group: Group) -> Counter[str]:
-    return Counter({issued.name: issued.count for issued in group.work.of_kind("kernel")})
 
 
 # --- why a number means something else ---
@@ -327,10 +313,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        share = case.sums.share(case.sums.busy) + case.group.elsewhere
-        if word == GPU and share < GPU_SHARE - _MISLEADS:
+        if word == GPU and _misleads(case):
             title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
-            words = f"{percent(share)} kernels in all"
+            words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
         tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
@@ -341,6 +326,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
                 word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
+    if rule in ("host-gap", "many-tiny-kernels"):
+        title += sentences.of_threads(case, numbers)
     if rule == "module-load":
         words = "first calls" if case.first_ones > 1 else "first call"
     if searches(label, case.group):
@@ -354,6 +341,20 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def _misleads(case: Case) -> bool:
+    """Whether the typical timing of a group is GPU work, and more than half of its timings, and all of them together,
+    are not."""
+    group = case.group
+    if case.sums.share(case.sums.busy) + group.elsewhere >= GPU_SHARE:
+        return False
+    elapsed_ns, ran_ns, outside_ns = (
+        case.facts.column(name)[group.intervals]
+        for name in ("elapsed_ns", "kernel_only_upper_ns", "kernel_outside_ns")
+    )
+    is_gpu = ran_ns - outside_ns >= (GPU_SHARE - group.elsewhere) * elapsed_ns
+    return 2 * int(is_gpu.sum()) < group.count
 
 
 def _severity(case: Case, rule: str, word: str, loss_ns: int) -> str:
@@ -481,17 +482,34 @@ def _compared(finding: Finding, quickest: Case) -> Finding:
     return replace(finding, title=title, evidence=numbers.evidence)
 
 
-def _beside_sibling(finding: Finding, sibling: Label) -> Finding:
-    """Return the finding with what another label takes for the same kernels without a wait: all of its speeds."""
-    numbers = Numbers(dict(finding.evidence))
-    groups = shown_groups(sibling)
-    times = [numbers.time(f"without_wait_{n}", group.typical_ns) for n, group in enumerate(groups)]
-    if len(groups) > 1:
-        times = [f"{time} (×{group.count:,})" for time, group in zip(times, groups, strict=True)]
-    numbers.evidence["label_without_wait"] = sibling.name
-    takes = " and ".join(filter(None, (", ".join(times[:-1]), times[-1])))
-    title = f"{finding.title} {sentences.spoken(sibling.name)} launches the same kernels without a wait: {takes}."
-    return replace(finding, title=title, evidence=numbers.evidence)
+def _without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
+    """The same, with what another label takes that runs nearly the same kernels, about as often, and waits for none."""
+    for sibling in cases:
+        group, label = sibling.group, sibling.label
+        low_count, high_count = sorted((label.count, case.label.count))
+        is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
+        if sibling is case or group.work.waits or not is_alike or not _compares(sibling):
+            continue
+        if _in_common(group.work, case.group.work) >= IN_COMMON:
+            numbers = Numbers(dict(finding.evidence))
+            low, high = (min(g.low_ns for g in label.steady), max(g.high_ns for g in label.steady))
+            takes = numbers.time("without_waits_least", low)
+            if duration(low) != duration(high):
+                takes += f" to {numbers.time('without_waits_most', high)}"
+            numbers.evidence["label_without_waits"] = label.name
+            place = sentences.spoken(label.name).removeprefix(
+                f"{case.label.site.partition(':')[0]}:"
+            )
+            text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
+            return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+    return finding
+
+
+def _in_common(first: Work, second: Work) -> float:
+    """Which share (0 to 1) of the kernels of two kinds of work is in both, of the one that has more."""
+    counts = [{i.name: i.count for i in work.of_kind("kernel")} for work in (first, second)]
+    shared = sum(min(count, counts[1].get(name, 0)) for name, count in counts[0].items())
+    return shared / max(*(sum(names.values()) for names in counts), 1)
 
 
 def _with_label_inside(case: Case, finding: Finding) -> Finding:

@@ -14,6 +14,8 @@ from nsysalign.text import safe_text
 
 #: As many pieces of an interval are kept for its picture; more are not seen.
 _MOST_PIECES = 1_000
+#: So much of a stretch is not seen in its picture.
+_SLIGHT = 0.1
 _IDLE = ("launch", "calls", "CPU", "profiler", "sync", "rest")
 _BUSY = ("kernels", "copies", "waiting")
 
@@ -25,10 +27,6 @@ class Piece(NamedTuple):
     end_ns: int
     column: str
     what: str
-
-
-#: What is said of a whole stretch is not so for at most this share of it.
-_LITTLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,14 @@ class Proof:
     busy_ns: tuple[int, int] = (0, 0)
 
     def gpu_in(self, ns: int) -> str:
-        """Whether the GPU was "idle" or "busy" in a stretch of so long in which the CPU is drawn, or "mostly" so: at least
-        for half of it; '' where that is not known: beside a host timer's CPU, or on other streams, it may work."""
+        """Whether the GPU was "idle" or "busy" in nearly all of a stretch of so long in which the CPU is drawn;
+        '' where it was both, or that is not known: beside a host timer's CPU, or on other streams, it may work."""
         inside, beside = self.busy_ns
         drawn = sum(p.end_ns - p.start_ns for p in self.pieces if p.column in _BUSY)
-        hidden, idle = max(inside - drawn, 0) + beside, self.elapsed_ns - inside
-        for word, otherwise in (("idle", hidden), ("busy", idle)):
-            if otherwise <= ns / 2:
-                return word if otherwise <= _LITTLE * ns else f"mostly {word}"
-        return ""
+        hidden = max(inside - drawn, 0) + beside
+        if hidden <= _SLIGHT * ns:
+            return "idle"
+        return "busy" if self.elapsed_ns - inside <= _SLIGHT * ns else ""
 
 
 def proof_of(

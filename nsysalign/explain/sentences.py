@@ -20,8 +20,16 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import ITEM_BYTES, Case, Numbers, spoken
-from nsysalign.explain.preparing import CODE, GRAPH, earliest, prepared, searches
+from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, Case, Numbers, spoken
+from nsysalign.explain.preparing import (
+    CODE,
+    GRAPH,
+    earliest,
+    loads_code,
+    prepared,
+    records_graph,
+    searches,
+)
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -40,7 +48,7 @@ from nsysalign.explain.verdict import (
 from nsysalign.label import FIRST, Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.parts import staging
-from nsysalign.text import bytes_text, duration, kernel_name, percent, plural, safe_text
+from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
 _BEGIN = {"event": "start.record()", "host": "the first timer call", "nvtx": "its begin"}
@@ -54,6 +62,8 @@ _WORDS = 24
 _LETTERS = 215
 #: A typical timing stands for a group's total that it misses by less than this share.
 _TYPICAL_ERROR = 0.1
+#: From so many kinds of timings on, what all of them have in common is said once.
+_SEVERAL = 3
 #: Timings that take so many times as long as the usual ones are of another sort.
 _MANY_TIMES = 5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
@@ -115,6 +125,11 @@ _CUTS: tuple[tuple[bool, str, str], ...] = (
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
 
+#: torch.cuda._sleep.
+_DELAY = "spin_kernel"
+#: Letters of a kernel's name where it tells kinds of timings apart.
+_KIND_LETTERS = 24
+_BLOCKS = re.compile(r"[\d,]+ blocks?")
 _BYTES = re.compile(r"[\d.,]+ [kMG]?B")
 
 
@@ -156,6 +171,18 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     return f"{reads}; {takes}. {why(case, cause, numbers)}"
 
 
+def of_threads(case: Case, numbers: Numbers) -> str:
+    """A sentence on the other threads of a Python program that hold up the CPU, '' where nothing shows them."""
+    if case.thread_count > 1:
+        count = numbers.count("threads", case.thread_count, "thread")
+        return f" {count} of the program are timed at once, and only one of them runs Python at a time."
+    if count := case.handed_over:
+        often = numbers.count("handed_over", count)
+        length = numbers.time("switch_interval", SWITCH_NS[0])
+        return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
+    return ""
+
+
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
     """A sentence on timings of about one length that are GPU work to different shares: the typical one is, most of
     the others are less."""
@@ -191,6 +218,8 @@ def _works(case: Case, numbers: Numbers) -> str:
     if len(name) > _KERNEL_LETTERS:
         name = name[: _KERNEL_LETTERS - 1] + "…"
     largest = numbers.share("largest_kernel", part, 1)
+    if _DELAY in name:  # is as long as it was asked to be
+        return f"{text} {safe_text(name)} is {largest} of its kernel time: it delays the GPU on purpose."
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
@@ -496,9 +525,13 @@ def of_several_groups(
             if group.count == 1
             else f"{part} of it is {number} of them, {length} each"
         )
+    if shared := _of_one_cause(label, shown, sums, numbers):
+        return f"{says}; {shared}"
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
-    others = _others([group], shown, sums, numbers, names)
+    # the same work at another pace first: what it takes where nothing holds it up
+    beside = sorted(shown, key=lambda g: (g.pid, g.kind) != (group.pid, group.kind))
+    others = _others([group], beside, sums, numbers, names)
     made = "".join(
         f", {text} in {_in_how_many(count, group.count, numbers)}"
         for text, count in lead.prepares.items()
@@ -512,10 +545,54 @@ def of_several_groups(
     fits = 1
     while fits < len(others) and len(what) + len(", ".join(others[: fits + 1])) < _LETTERS:
         fits += 1
-    named = [group, *[g for g in shown if g is not group][:fits]]
+    named = [group, *[g for g in beside if g is not group][:fits]]
     left = sum(g.count for g in told if g not in named)
     more = f" and {numbers.count('more_timings', left)} more" if left else ""
     return f"{what} The others: {', '.join(others[:fits])}{more}."
+
+
+def _of_one_cause(
+    label: Label, shown: tuple[Group, ...], sums: Mapping[int, Sums], numbers: Numbers
+) -> str:
+    """A clause on several kinds of timings that spend most of their time on the same: "CPU outside CUDA 98 to 99 %:
+    91 x 1.95 ms (graph 2), ..."; '' where there are two, or they do not.
+
+    label: whose groups these are
+    shown, sums, numbers: as in `of_several_groups`
+    """
+    parts = [_largest_part(group, sums[group.number], numbers) for group in shown]
+    ((what, _, name), *others) = parts
+    alike = all((part[0], part[2]) == (what, name) for part in others)
+    if (
+        len(shown) < _SEVERAL
+        or not alike
+        or what in ("kernels", "a CUDA graph", "no GPU work in it")
+    ):
+        return ""
+    if any(searches(label, group) or loads_code(group) or records_graph(group) for group in shown):
+        return ""
+    shares = [sums[g.number].share(part[1]) for g, part in zip(shown, parts, strict=True)]
+    text = f"{what} {_reach(shares, 'cause', numbers)}{f' ({safe_text(name)})' if name else ''}"
+    if sums[shown[0].number].beside:
+        gpu = [sums[g.number].share(sums[g.number].gpu) for g in shown]
+        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}"
+    names = kind_names(shown, "")
+    # told apart by their work, then by their length
+    alone = {number: f" ({name})" if name else "" for number, name in names.items()}
+    timings = [f"{g.count:,} x {duration(g.typical_ns)}{alone[g.number]}" for g in shown]
+    for group in shown:
+        numbers.count(f"group_{group.number}_timings", group.count)
+        numbers.time(f"group_{group.number}_typical", group.typical_ns)
+    left = sum(g.count for g in label.steady if g not in shown)
+    more = f" and {numbers.count('more_timings', left)} more" if left else ""
+    return f"{text}: {', '.join(timings)}{more}."
+
+
+def _reach(shares: Sequence[float], name: str, numbers: Numbers) -> str:
+    """From which share to which some numbers reach: "98 to 99 %"."""
+    low = numbers.share(f"least_{name}", min(shares), 1)
+    high = numbers.share(f"most_{name}", max(shares), 1)
+    return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
 def _length(case: Case, numbers: Numbers) -> str:
@@ -657,6 +734,9 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
             name = _work(group)
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
+        elif end and _BLOCKS.fullmatch(name) and (kernels := group.work.of_kind("kernel")):
+            largest = max(kernels, key=lambda kernel: kernel.blocks)
+            name = f"{middle(kernel_name(largest.name), _KIND_LETTERS)} of {name}"
         names[group.number] = "" if end and name.startswith("copy ") else name
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
@@ -675,6 +755,9 @@ def _work(group: Group) -> str:
     kernels = sum(i.count for i in work.of_kind("kernel"))
     if kernels == work.operations:
         return plural(kernels, "kernel")
+    copies = sum(i.count for i in work.of_kind("memcpy"))
+    if kernels and copies and kernels + copies == work.operations:
+        return f"{plural(kernels, 'kernel')} and {copies:,} {'copy' if copies == 1 else 'copies'}"
     return plural(work.operations, "operation")
 
 
@@ -697,31 +780,11 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     """
     if _is_empty(group):
         return "no GPU work in it"
-    parts = {
-        "kernels": sums.gpu,
-        "NCCL's kernels": sums.collectives,
-        "copies": sums.copies + sums.copies_on_device,
-        "memsets": sums.memset,
-        "CPU outside CUDA": sums.cpu,
-        "other CUDA calls": sums.calls,
-        "profiler": sums.profiler,
-        "launching": sums.launches + sums.latency,
-        "synchronising": sums.sync,
-        "waiting": sums.waiting,
-        "event and launch latency": sums.floor,
-    }
-    if group.elsewhere and sums.share(sums.busy) + group.elsewhere >= GPU_SHARE:
-        share = numbers.share("gpu_elsewhere", sums.share(sums.busy) + group.elsewhere, 1)
-        return f"kernels on several streams {share}"
-    if sums.share(sums.gpu) >= 0.8:
-        parts = {"kernels": sums.gpu}
-    elif sums.beside:
-        parts.pop("kernels")
-    part, ns = max(parts.items(), key=lambda item: item[1])
-    largest = part
-    if largest == "kernels" and group.ns("graph") > group.ns("kernel"):
-        largest = "a CUDA graph"
-    name = _name_of_part(group, largest, numbers)
+    largest, ns, name = _largest_part(group, sums, numbers)
+    part = "kernels" if largest == "a CUDA graph" else largest
+    parts = _parts_of(group, sums)
+    if part not in parts:  # on several streams
+        return f"{largest} {numbers.share('gpu_elsewhere', ns, sums.whole)}"
     named = f" ({safe_text(name)})" if name else ""
 
     def share(part: str, amount: int) -> str:
@@ -735,6 +798,41 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     del parts[part]
     second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
     return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
+
+
+def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
+    """Return what a group's time is, by what it is called, in ns; beside what the CPU did kernels are no part of it."""
+    parts = {
+        "kernels": sums.gpu,
+        "NCCL's kernels": sums.collectives,
+        "copies": sums.copies + sums.copies_on_device,
+        "memsets": sums.memset,
+        "CPU outside CUDA": sums.cpu,
+        "other CUDA calls": sums.calls,
+        "profiler": sums.profiler,
+        "launching": sums.launches + sums.latency,
+        "synchronising": sums.sync,
+        "waiting": sums.waiting,
+        "event and launch latency": sums.floor,
+    }
+    if sums.share(sums.gpu) >= 0.8:
+        parts = {"kernels": sums.gpu}
+    elif sums.beside:
+        parts.pop("kernels")
+    return parts
+
+
+def _largest_part(group: Group, sums: Sums, numbers: Numbers) -> tuple[str, int, str]:
+    """Return what most of a group's time is: its name, ns, and what it went to, '' where that is not known."""
+    if _is_empty(group):
+        return "no GPU work in it", sums.whole, ""
+    if group.elsewhere and sums.share(sums.busy) + group.elsewhere >= GPU_SHARE:
+        share = sums.share(sums.busy) + group.elsewhere
+        return "kernels on several streams", int(share * sums.whole), ""
+    part, ns = max(_parts_of(group, sums).items(), key=lambda item: item[1])
+    if part == "kernels" and group.ns("graph") > group.ns("kernel"):
+        part = "a CUDA graph"
+    return part, ns, _name_of_part(group, part, numbers)
 
 
 #: Part of a group's time -> the cause whose ledger names it.

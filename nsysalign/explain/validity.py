@@ -125,6 +125,8 @@ def _ended_later(case: Case) -> Reason | None:
     often = f"{numbers.count('ended_later', late)} of {numbers.count('steady_timings', count)}"
     if case.on_host:
         text = f"measures only launching: work ended later ({often} timings)"
+        if late < count:  # the others mean what they say
+            text = f"measures only launching in {often} timings: work ended later"
         return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
     streams = list(case.others)
     on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""
@@ -289,6 +291,10 @@ def spread(case: Case) -> Reason | None:
     numbers = Numbers()
     low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
     text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
+    ran_ns = np.quantile(case.facts.column("kernel_only_ns")[group.intervals], (0.1, 0.9))
+    if not case.on_host and 2 * (ran_ns[1] - ran_ns[0]) >= group.high_ns - group.low_ns:
+        fastest = numbers.time("kernels_low", ran_ns[0])
+        text += f", as do its kernels ({fastest} to {numbers.time('kernels_high', ran_ns[1])})"
     return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
 
 

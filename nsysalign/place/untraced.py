@@ -26,12 +26,14 @@ TRACED, UNTRACED, SWITCHED = 0, 1, 2
 
 class SetApart(NamedTuple):
     """`log`: without the records and pairs of `untraced`; `timers`: clock readings' differences that ran
-    untraced (`host_timers.timed`); `left_out`: pairs that hold a switch."""
+    untraced (`host_timers.timed`); `left_out`: pairs that hold a switch; `left_at_ns`: by process of the log,
+    when the recorder left it for the first time."""
 
     log: EventLog
     untraced: EventLog
     timers: pd.DataFrame
     left_out: int
+    left_at_ns: dict[int, int]
 
 
 def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
@@ -60,6 +62,8 @@ def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
     end = begin + timer_rows["lasted_ns"].to_numpy(np.int64)
     timers = when(timer_rows, begin, end)
     of_program = ~log.elapsed["calibration"].to_numpy(bool)
+    pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
+    left_at = trace.untraced["start_ns"].groupby(pid_of_row).min()
     return SetApart(
         log=replace(
             log,
@@ -76,6 +80,11 @@ def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
         ),
         timers=timer_rows[timers == UNTRACED].reset_index(drop=True),
         left_out=int((of_program & (pairs == SWITCHED)).sum()),
+        left_at_ns={
+            process: int(left_at[pid])
+            for process, pid in enumerate(pid_of_process.tolist())
+            if pid in left_at.index
+        },
     )
 
 

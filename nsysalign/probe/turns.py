@@ -8,9 +8,10 @@ What is open cannot be known while a program runs: a pair becomes one when it is
 program's end.  But a program that repeats itself repeats its marks, and what comes again first began what is
 repeated.  An interval that holds a switch all the same is left out by the analysis, which counts them.
 
-A turn is a hundred times as long as a switch takes, so that switching takes at most a
-hundredth of the run; and longer in long runs, because CUPTI loses some 80 kB of memory with each (H200,
-CUPTI 13.0).
+A turn with CUPTI is short: a few repetitions tell where their time goes.  The one without it is many times as
+long, so that what the program prints of itself is nearly what it prints without us.  Both together are a hundred
+times as long as their switches take; and longer in long runs, because CUPTI loses some 80 kB of memory with each
+switch (H200, CUPTI 13.0).
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ from . import rawtime as time
 from .recorder import Recorder
 from .reference import nobody_is_timing
 
-#: Length of the first turn, and the least of all others.
-FIRST_NS, LEAST_NS = 1_000_000_000, 200_000_000
-#: A turn is at least this many times as long as a switch.
+#: Length of the first turn, and the least of all others with CUPTI.
+FIRST_NS, LEAST_NS = 1_000_000_000, 50_000_000
+#: So many times begins in each of them what the program repeats.
+_REPETITIONS = 3
+#: A turn without CUPTI is this many times as long as the one before it.
+_LONGER = 30
+#: And as many times as long as leaving and coming back take.
 _TIMES = 100
 #: And takes no less than this share of the run so far.
 _TURNS = 50
+#: After a turn was over for so long, what is repeated may be cut.
+_LATE_NS = 1_000_000_000
 #: After a moment that was none: when the next one is looked for.
 _AGAIN_NS = 10_000_000
 #: A mark that came so often without becoming a leader is none.
@@ -84,7 +91,8 @@ class Turns:
         # from when on it may switch (0: nothing has come yet), and from when on inside of something, too
         self._due_ns = self._late_ns = 0
         self._traced, self._switching = True, False
-        self._began_ns = self._switch_ns = 0  # the first mark; how long the latest switch took
+        self._began_ns = self._turn_ns = 0  # the first mark; when this turn began
+        self._switch_ns = 0  # how long the latest switch took
         self._before: dict[Any, int] = {}  # how often leaders had come at the latest switch
         self.switches = self.tries = 0
 
@@ -110,7 +118,8 @@ class Turns:
                 self._switch()
 
     def _turn_of(self, length_ns: int, now: int) -> None:
-        self._due_ns, self._late_ns = now + length_ns, now + 2 * length_ns
+        self._turn_ns, self._due_ns = now, now + length_ns
+        self._late_ns = self._due_ns + max(length_ns, _LATE_NS)
         self._before = dict(self._leaders.count)
 
     def _is_moment(self, mark: Any, now: int) -> bool:
@@ -123,8 +132,10 @@ class Turns:
             if state.stack:
                 return False
         if now < self._late_ns:  # else the outermost may not come for long
-            came = (n for n, c in leaders.count.items() if c > self._before.get(n, 0))
-            if level < max((leaders.level[n] for n in came), default=0):
+            came = {n: count - self._before.get(n, 0) for n, count in leaders.count.items()}
+            if level < max((leaders.level[n] for n, times in came.items() if times), default=0):
+                return False
+            if self._traced and came[mark] < _REPETITIONS:
                 return False
             if not nobody_is_timing(rt, rt.me()):
                 return False
@@ -150,12 +161,22 @@ class Turns:
                 return
             self.switches += 1
             self._traced = not self._traced
-            shortest = max(LEAST_NS, (now - self._began_ns) // _TURNS)
-            # leaving and coming back take different times, and both turns are equally long
-            before_ns, self._switch_ns = self._switch_ns or now - began, now - began
-            self._turn_of(max(shortest, _TIMES * (before_ns + self._switch_ns) // 2), now)
+            latest_ns, self._switch_ns = self._switch_ns or now - began, now - began
+            self._turn_of(self._length(began - self._turn_ns, latest_ns + now - began), now)
         finally:
             self._switching = False
+
+    def _length(self, before_ns: int, switches_ns: int) -> int:
+        """Return how long the turn that begins is to be, in ns.
+
+        before_ns: how long the one before it took
+        switches_ns: how long leaving and coming back take together
+        """
+        if self._traced:
+            return LEAST_NS
+        traced_ns = LEAST_NS if self.switches == 1 else before_ns  # the first is no measure
+        run_ns = time.perf_counter_ns() - self._began_ns
+        return max(_LONGER * traced_ns, _TIMES * switches_ns, run_ns // _TURNS)
 
     def graph(self) -> None:
         """A CUDA graph is about to be made: CUPTI can neither leave nor come any more.  One that it has

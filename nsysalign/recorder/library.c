@@ -96,8 +96,8 @@ static int file = -1;
 static struct stat identity;
 
 /* Turns (option "turns"): CUPTI leaves the process for a while, which gives its calls their own speed back.
-   `over`: no more of them.  `ranges_open`: of the program, and of the probe. */
-static struct { int wanted, over, resting, session, graphs, ranges_open, listens; void *subscriber; } turns = {.session = 1};
+   `over`: no more of them.  `ranges_open`: of the program, and of the probe.  `nccl`: the process uses it. */
+static struct { int wanted, over, resting, session, graphs, nccl, ranges_open, listens; void *subscriber; } turns = {.session = 1};
 
 static uint64_t clock_of(clockid_t id) {
     struct timespec t;
@@ -854,6 +854,11 @@ static int leave(void) {
         no_more_turns("from here on nothing runs untraced: the program makes CUDA graphs, which cannot be replayed once CUPTI has left");
         return -1;
     }
+    if (turns.nccl) {
+        unsubscribe();
+        no_more_turns("from here on nothing runs untraced: the program uses NCCL, and whether CUPTI can leave it is not known");
+        return -1;
+    }
     disable_all();
     cupti.flush(1);
     /* it is in no call, whatever was told */
@@ -906,7 +911,7 @@ EXPORT int nsysalign_turn(int traced) {
         return 0;
     if (dead || process != getpid() || !turns.wanted || (turns.over && !(traced && turns.resting)))
         status = -1;
-    else if (!aside && !turns.ranges_open && traced == turns.resting)
+    else if (!aside && (turns.nccl || !turns.ranges_open) && traced == turns.resting)
         status = traced ? resume() : leave();
     pthread_mutex_unlock(&calls);
     return status;
@@ -1149,7 +1154,10 @@ static void *register_w(void *d, const wchar_t *m) {
     narrow(wide, sizeof wide, m);
     return registered(wide);
 }
-static void *create_a(const char *name) { return registered(name ? name : ""); }
+static void *create_a(const char *name) {
+    turns.nccl |= name && !strcmp(name, "NCCL"); /* when it is first used */
+    return registered(name ? name : "");
+}
 static void *create_w(const wchar_t *name) { return register_w(NULL, name); }
 
 struct callbacks { size_t size; int (*table)(int, void ****, unsigned *); };

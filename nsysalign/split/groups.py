@@ -94,6 +94,8 @@ class Measured(NamedTuple):
     grids: np.ndarray
     names: np.ndarray
     name_bits: np.ndarray
+    graph: np.ndarray
+    busy_ns: np.ndarray
     main: np.ndarray
     operations: np.ndarray
     size: np.ndarray
@@ -203,7 +205,9 @@ def kinds(m: Measured) -> list[np.ndarray]:
     no other interval: then each main kernel is a kind.
     """
     count = len(m.elapsed_ns)
-    if count == 1 or all((column[0] == column).all() for column in (m.content, m.grids, m.size)):
+    if count == 1 or all(
+        (column[0] == column).all() for column in (m.content, m.grids, m.size, m.graph)
+    ):
         return [np.arange(count)]
     # no single interval may outweigh all others
     capped_ns = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))
@@ -211,6 +215,7 @@ def kinds(m: Measured) -> list[np.ndarray]:
     if count <= LONGEST_SWEEP and capped_ns[_is_only_one(m.main)].sum() > COVERED * total_ns:
         return _without_twins(m, _alike(m.main))
     descriptions: Sequence[tuple[np.ndarray, ...]] = (
+        (m.content, m.size, m.grids, m.graph),
         (m.content, m.size, m.grids),
         (m.content, m.size),
         (m.content,),
@@ -250,16 +255,19 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     m: the label's intervals
     kinds_of_work: the kinds, each the positions of its intervals
 
-    Another kernel of the same cost counts as the same work.  A series of kinds that grows in small
+    Another kernel of the same cost counts as the same work, and so does another CUDA graph, if the GPU works for about
+    as long on it: beside the CPU of a host timer its length says nothing.  A series of kinds that grows in small
     steps becomes one kind as a whole, since no place in it is the right one for a cut.
     """
     medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
     merged = list[np.ndarray]()
-    # of each merged kind, the length (ns) and operations of the longest kind in it
-    longest = list[tuple[float, int]]()
+    # of each merged kind, the work of the longest kind in it
+    longest = list[_Cost]()
     for number in np.argsort(medians, kind="stable").tolist():
         members = kinds_of_work[number]
-        work = medians[number], int(m.operations[members[0]])
+        first = members[0]
+        busy_ns = float(np.median(m.busy_ns[members]))
+        work = _Cost(medians[number], int(m.operations[first]), int(m.graph[first]), busy_ns)
         twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
             merged.append(members)
@@ -270,13 +278,25 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     return [np.sort(members) for members in merged]
 
 
-def _alike_work(shorter: tuple[float, int], longer: tuple[float, int]) -> bool:
-    """Return whether two kinds, each given by (length in ns, operations), are about the same work."""
-    shorter_ns, shorter_count = shorter
-    longer_ns, longer_count = longer
-    same_length = longer_ns < max(ALIKE * shorter_ns, shorter_ns + ALIKE_NS)
-    difference = abs(shorter_count - longer_count)
-    return same_length and difference <= (ALIKE - 1) * max(shorter_count, longer_count)
+class _Cost(NamedTuple):
+    """What one kind of work costs: its median length, its operations, its graphs (`Work.graph`), and for how long the
+    GPU works on it."""
+
+    ns: float
+    operations: int
+    graph: int
+    busy_ns: float
+
+
+def _alike_work(shorter: _Cost, longer: _Cost) -> bool:
+    """Return whether two kinds are about the same work."""
+    if shorter.graph != longer.graph:
+        low_ns, high_ns = sorted((shorter.busy_ns, longer.busy_ns))
+        if high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
+            return False
+    same_length = longer.ns < max(ALIKE * shorter.ns, shorter.ns + ALIKE_NS)
+    counts = shorter.operations, longer.operations
+    return same_length and max(counts) - min(counts) <= (ALIKE - 1) * max(counts)
 
 
 def _first_of(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
@@ -606,7 +626,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     no = np.zeros(len(intervals), bool)
     work = Work(
         operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
-        grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
+        graph=zero, grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -734,10 +754,12 @@ def _names_of_kinds(
         main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
         mains_of_kind = rows[["group", "kind"]].merge(mains).groupby("kind")["main"].nunique()
         main_counts = mains_of_kind[kinds_once["kind"]].tolist()
+        earliest = rows.groupby("kind")["typical"].min()[kinds_once["kind"]].to_numpy()
         columns = (
             work.size[typical],
             work.operations[typical],
             work.blocks[typical],
+            _numbered(work.graph[typical], earliest),
             main,
             main_counts,
         )
@@ -748,7 +770,12 @@ def _names_of_kinds(
 
 
 def _told_apart(
-    size: np.ndarray, count: np.ndarray, blocks: np.ndarray, main: list[str], main_counts: list[int]
+    size: np.ndarray,
+    count: np.ndarray,
+    blocks: np.ndarray,
+    graph: np.ndarray,
+    main: list[str],
+    main_counts: list[int],
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
@@ -757,6 +784,7 @@ def _told_apart(
     size:   bytes
     count:  operations
     blocks: blocks of all kernels' grids, 0 if they are not known
+    graph:  which graph of the label it launches, from 1 on, 0 for none or an unknown one
     main:   the name of the operation that runs longest
     main_counts: how many different operations run longest in the intervals of the kind
 
@@ -768,6 +796,7 @@ def _told_apart(
         "size": [bytes_text(n) if n else "no copies" for n in size.tolist()],
         "count": [plural(n, "operation") for n in count.tolist()],
         "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
+        "graph": [f"graph {n}" if n else "" for n in graph.tolist()],
         "main": [
             f"{short[name]} and {count - 1} more" if count > 1 else short[name]
             for name, count in zip(main, main_counts, strict=True)
@@ -782,6 +811,15 @@ def _told_apart(
                 return names
     # all words together do not tell the kinds apart
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
+
+
+def _numbered(graph: np.ndarray, interval: np.ndarray) -> np.ndarray:
+    """Return 1, 2, 3, ... for graphs that differ (`Work.graph`), in the order of these intervals, and 0 for none."""
+    launching = np.flatnonzero(graph)
+    in_order = launching[np.argsort(interval[launching], kind="stable")]
+    out = np.zeros(len(graph), np.int64)
+    out[in_order] = pd.factorize(graph[in_order])[0] + 1
+    return out
 
 
 def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:

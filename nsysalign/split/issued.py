@@ -35,6 +35,8 @@ _AT_ONCE = 1 << 20
 #: If the windows of a thread together hold more than _MANY issues and over _TIMES times as many as
 #: exist (ranges in ranges in ranges), they are not counted one by one: only their waits are known.
 _MANY, _TIMES = 1 << 23, 16
+#: An odd number that scatters small ones; products wrap around.
+_SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
 
@@ -60,6 +62,7 @@ class Issues:
     busy_ns:  how long its operations ran, added up
     end_ns:   when the last of them ended
     new:      whether it launches a kernel that its process has not launched before
+    graph:    the number of the graph that it launches, -1 where it launches none or the trace does not say
 
     names, kinds: the text and the kind of operation of each name
     """
@@ -75,6 +78,7 @@ class Issues:
     busy_ns: np.ndarray
     end_ns: np.ndarray
     new: np.ndarray
+    graph: np.ndarray
     names: list[str]
     kinds: np.ndarray
 
@@ -89,6 +93,7 @@ class Work(NamedTuple):
     names:      equal for the same names, however often
     name_bits:  a bit for each name (some names share one of 63 bits); 0 if it launched a graph, in
                 which any kernel may be
+    graph:      equal for the same graphs, equally often; 0 if it launched none, or none that is known
     grids:      equal for the same kernels with the same grids; 0 if it was not asked for
     blocks:     how many blocks all these grids have together; 0 if it was not asked for
     main:       the name that ran longest, -1 for none
@@ -104,6 +109,7 @@ class Work(NamedTuple):
     content: np.ndarray
     names: np.ndarray
     name_bits: np.ndarray
+    graph: np.ndarray
     grids: np.ndarray
     blocks: np.ndarray
     main: np.ndarray
@@ -155,9 +161,27 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
         busy_ns=frames.narrow(_sums(length[rows], begins)),
         end_ns=np.maximum.reduceat(end[rows], begins) if len(rows) else end[:0],
         new=launches_kernel & _is_first_of_process(name, process),
+        graph=frames.narrow(_graph_of(ran.trace, first, is_graph)),
         names=[*ran.names["kernel"].tolist(), "CUDA graph"],
         kinds=np.append(ran.names["kind"].to_numpy(), KIND["graph"]),
     )
+
+
+def _graph_of(trace: Trace, first: np.ndarray, is_graph: np.ndarray) -> np.ndarray:
+    """Return, per issue, the number of the graph that it launches, -1 for none or an unknown one.
+
+    first:    the position of its first operation
+    is_graph: whether it launches a graph
+
+    The number of a graph's node holds that of the graph in its upper half.
+    """
+    operations = trace.operations
+    node = operations["graph_node"].to_numpy()[first]
+    out = np.where(node >= 0, node >> 32, -1)
+    whole = np.flatnonzero(is_graph & (operations["kind"].to_numpy()[first] == KIND["graph"]))
+    if trace.graphs is not None and len(whole):
+        out[whole] = trace.graphs(operations["row"].to_numpy()[first[whole]])
+    return out
 
 
 def _is_first_of_process(name: np.ndarray, process: np.ndarray) -> np.ndarray:
@@ -179,7 +203,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
     # `names` is a sum of random numbers, one for each name that occurs: equal for equal sets of names
     weight = np.random.default_rng(2).integers(1 << 62, size=name_count)
     latest_end = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    summed = ("operations", "graphs", "size", "content", "busy_ns", "late_ns")
+    summed = ("operations", "graphs", "size", "content", "graph", "busy_ns", "late_ns")
     sums = {column: np.zeros(len(windows), np.int64) for column in summed}
     names = np.zeros(len(windows), np.int64)
     name_bits = np.zeros(len(windows), np.int64)
@@ -207,6 +231,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         content=sums["content"],
         names=names,
         name_bits=np.where(sums["graphs"] > 0, 0, name_bits),
+        graph=sums["graph"],
         grids=np.zeros(len(windows), np.int64),
         blocks=np.zeros(len(windows), np.int64),
         main=main,
@@ -224,14 +249,22 @@ def _values(issues: Issues, issue: np.ndarray, latest_end: np.ndarray) -> dict[s
     latest_end: per issue, when (ns) its window ended at the latest; what ends later is late
     """
     ran_ns = issues.busy_ns[issue]
+    graph = issues.graph[issue].astype(np.int64)
     return {
         "operations": np.ones(len(issue), np.int64),
         "graphs": issues.kinds[issues.name[issue]] == KIND["graph"],
         "size": issues.size[issue],
         "content": issues.content[issue],
+        "graph": np.where(graph >= 0, _scattered(graph), 0),
         "busy_ns": ran_ns,
         "late_ns": np.where(issues.end_ns[issue] > latest_end, ran_ns, 0),
     }
+
+
+def _scattered(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers whose sums differ where those of small ones might not (2 + 5, 3 + 4)."""
+    products = (numbers + 1) * _SCATTER
+    return (products ^ (products >> 29)) * _SCATTER
 
 
 def _by_name(

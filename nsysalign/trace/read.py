@@ -109,6 +109,7 @@ def read_trace(path: Path) -> Trace:
             untraced=_untraced(source),
             info=reading.info(calls, names, notes),
             shapes=reading.shapes,
+            graphs=reading.graphs,
             gpus=reading.gpus,
         )
 
@@ -155,13 +156,14 @@ def _refuse_without_calls(path: Path, reading: _Reading) -> None:
 class _Reading(NamedTuple):
     """A file that is being read, whatever recorded it: `source` gives its tables by nsys's names; `info`
     what it says of itself, given its calls, names and notes; `shapes` those of kernels by their rows;
-    `messages` what the recorder said of CUDA; `absent`: why there may be no calls."""
+    `graphs` which graph executions of whole graphs ran, by their rows; `messages` what the recorder said of CUDA; `absent`: why there may be no calls."""
 
     recorder: str
     source: Tables
     info: Callable[..., TraceInfo]
     shapes: Callable[[np.ndarray], np.ndarray]
     gpus: dict[int, Gpu]
+    graphs: Callable[[np.ndarray], np.ndarray] | None = None
     messages: Callable[[], list[str]] = list
     absent: str = ""
 
@@ -185,6 +187,7 @@ def _reading(path: Path) -> Iterator[_Reading]:
             partial(trace_info, source),
             partial(_shapes, path),
             gpus(source),
+            partial(_graphs, path),
             partial(cuda_messages, source),
             f" ({schema.RUNTIME.name} is absent or empty)",
         )
@@ -369,6 +372,18 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
             position = pd.Index(frame["row"]).get_indexer(rows)
             out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
     return out
+
+
+def _graphs(path: Path, rows: np.ndarray) -> np.ndarray:
+    """Return the number of the graph that each of these whole-graph executions ran (int64), -1 where the trace does
+    not say.
+
+    rows: their rowids
+    """
+    with opened(path) as source:
+        frame = source.read(schema.GRAPH_OF)
+    position = pd.Index(frame["row"]).get_indexer(rows)
+    return pick(frame["graph"].to_numpy(), position, -1)
 
 
 # --- what lies beside them

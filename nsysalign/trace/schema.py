@@ -96,6 +96,8 @@ MEMSET = _table(
 """,
 )
 GRAPH = _table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE)
+#: Which graph a whole-graph execution ran: the number of the executable, or of the graph it was made of.
+GRAPH_OF = _table(GRAPH.name, "graph graphExecId graphId")
 #: In the order of model.OPERATION_KINDS.
 OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
 

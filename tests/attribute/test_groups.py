@@ -12,8 +12,9 @@ from nsysalign.split.groups import Measured, grouped, paces
 
 
 def measured(
-    us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, main=1, count=1, size=0, new=()
-):
+    us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, graph=0, busy=0, main=1, count=1, size=0,
+    new=(),
+):  # fmt: skip
     """A label's intervals: microseconds, and what each issued; single values are those of all.
     `new`: which of them launch a kernel that is new; `bits`: of which names."""
     us = np.asarray(us, dtype=float)
@@ -24,7 +25,8 @@ def measured(
     idle = us if idle is None else np.broadcast_to(np.asarray(idle, float), len(us))
     return Measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
-        column(grids), column(names), column(bits), column(main), column(count), column(size),
+        column(grids), column(names), column(bits), column(graph), 1000 * column(busy), column(main),
+        column(count), column(size),
         np.isin(np.arange(len(us)), list(new)),
     )  # fmt: skip
 
@@ -39,6 +41,16 @@ def noisy(count, us=50.0, spread=0.05, seed=0):
 
 
 # --- kinds of work
+
+
+def test_graphs_of_other_work_are_kinds_whatever_the_cpu_takes_beside_them():
+    """Two captured decoders beneath the same 2 ms of CPU work (b13): one graph runs twice as long."""
+    turn = np.arange(20) % 2
+    two = [(list(range(0, 20, 2)), ""), (list(range(1, 20, 2)), "")]
+    assert rows(measured(noisy(20, 2000), graph=5 + turn, busy=np.where(turn, 350, 690))) == two
+    assert len(rows(measured(noisy(20, 2000), graph=5 + turn, busy=350))) == 1
+    # a graph that is made anew for each timing is no kind
+    assert len(rows(measured(noisy(20, 2000), graph=np.arange(1, 21), busy=350))) == 1
 
 
 def test_other_operations_are_another_kind():

@@ -212,14 +212,15 @@ def test_a_label_that_nsys_alone_makes_cpu_bound_is_said(tmp_path):
     assert not any("limits" in note for note in notes)
 
 
-def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None):
-    """The table of a run whose recorder left in turns; `kinds`: of labels with more than one kind of work."""
+def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None, first: int = 0):
+    """The table of a run whose recorder left in turns; `kinds`: of labels with more than one kind of work;
+    `first`: how many intervals the recorder saw before it left for the first time."""
     one, two = (
         read_event_logs([log(folder, name, pairs)])
         for name, pairs in (("t", traced), ("u", untraced))
     )
     found = measured(one)
-    windows = found.rename(columns={"process": "log_process"})
+    windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
     labels = [row.region.rpartition("#")[0] for row in found.itertuples()]
     intervals = found[["kind", "site", "elapsed_ns"]].assign(
         label=labels, interval=range(len(found))
@@ -229,7 +230,8 @@ def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None):
         for label in dict.fromkeys(labels)
         for kind in range((kinds or {}).get(label, 1))
     ]
-    apart = SetApart(one, two, timed(two), 0)
+    left_at_ns = {0: int(windows["open_ns"].iloc[first - 1])} if first else {}
+    apart = SetApart(one, two, timed(two), 0, left_at_ns)
     table, notes = turns(intervals, windows, one, apart, pd.DataFrame(groups))
     return table.set_index("label"), notes
 
@@ -247,3 +249,12 @@ def test_both_times_of_a_run_in_turns(tmp_path):
     for label, words in (("mixed", "different work"), ("traced", "traced only"), ("rare", "untraced only")):  # fmt: skip
         assert words in table.loc[label, "remark"]
         assert math.isnan(table.loc[label, "low_ns"]) and math.isnan(table.loc[label, "inflation"])
+
+
+@pytest.mark.parametrize(("later", "compared"), [(29, 89), (30, 30)])
+def test_the_first_turn_is_left_out_where_later_ones_say_enough(tmp_path, later, compared):
+    traced = runs("x", *[90] * 60, *[30] * later)
+    table, _ = in_turns(tmp_path, traced, runs("x", *[20] * 40), first=60)
+    row = table.loc["x"]
+    assert row["profiled_count"] == compared
+    assert (row["profiled_ns"] == 30_000) == (compared == 30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -11,15 +12,20 @@ from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.model import Known
 
-from .drawing import analysis, diagnose, interval, piece, repeat
+from .drawing import analysis, diagnose, facts, interval, piece, repeat
 
 
-def said(*drawn, issued=(), waits=0, **more):
-    """The answer of a drawing whose first group issued these operations: (kind, name, count)."""
+def said(*drawn, issued=(), waits=0, late=(), **more):
+    """The answer of a drawing whose first group issued these operations: (kind, name, count).  late: of each group
+    in the order of the drawing, how many timings ended before their work."""
     told = analysis(*drawn, **more)
     rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
     table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
-    told = replace(told, issued=table, groups=told.groups.assign(waits=waits))
+    groups = told.groups.assign(waits=waits)
+    if late:
+        first = groups["group"].map(told.intervals.groupby("group")["interval"].min())
+        groups["late"] = np.array(late)[first.rank().astype(int) - 1]
+    told = replace(told, issued=table, groups=groups)
     return answer(diagnose(replace(told, known=Known(torch="2.11", python="3.12"))))
 
 
@@ -97,3 +103,205 @@ def test_what_is_left_over_is_counted():
     counts = [1] * 30 + [9] * 20 + [40]
     told = said([interval("x", ("host", 50), *[("kernel", 2)] * count) for count in counts])
     assert "The others: 20 x 68.0 us" in told.sentence and "and 1 more" in told.sentence
+
+
+def test_wrong_timings_have_each_their_own_fix():
+    """m02: the events around a collective and the host timer beside them are wrong for two reasons."""
+    late = repeat(8, "event", ("host", 100), ("event", 5), other={17: 90}, ordered=False)
+    host = repeat(8, "clock", ("host", 50), kind="host", issued=90, outside=90, operations=1)
+    told = said(late, host, issued=[("kernel", "ncclDevKernel_AllReduce", 1)], late=[0, 8])
+    assert {wrong.label for wrong in told.wrong} == {"event", "clock"}
+    first, second = told.fixes
+    assert "work.wait()" in first.code and "synchronize" in second.code
+    assert second.sentence.startswith("clock: ")
+
+
+def test_a_timer_that_waits_for_few_of_its_timings_is_wrong_in_the_others():
+    """19 of 26 loops ended before their work: the 7 slow ones do not speak for them."""
+    short = repeat(19, "x", ("host", 50), kind="host", issued=900, outside=900, operations=1)
+    waits = repeat(7, "x", ("host", 50), ("kernel", 900), ("sync", 5), kind="host")
+    told = said(short, waits, late=[19, 0])
+    (wrong,) = told.wrong
+    assert "19 of 26" in wrong.reason
+
+
+def test_threads_that_wait_for_the_interpreter():
+    """A thread that computes in Python lets the launching one go on once in 5 ms."""
+    launch = ("api_launch", 5), ("kernel", 3)
+    held = said(repeat(8, "x", *[p for _ in range(6) for p in (("host", 5_060), *launch)]))
+    assert "interpreter" in held.sentence and "Process" in held.fixes[0].code
+    # the program's own pieces are of all lengths
+    own = [p for us in (5_060, 700, 9_100, 5_070, 2_300) for p in (("host", us), *launch)]
+    assert "interpreter" not in said(repeat(8, "x", *own)).sentence
+
+
+def test_threads_that_are_timed_at_once():
+    """Four threads time the same lines: only one of them runs Python."""
+    drawn = [
+        interval("x", ("host", 400), ("kernel", 9), start=100 * k, tid=k % 4) for k in range(16)
+    ]
+    told = said(drawn)
+    assert "4 threads" in told.sentence and "nprocs=4" in told.fixes[0].code
+    drawn = [interval("x", ("host", 400), ("kernel", 9), tid=k % 4) for k in range(16)]
+    assert "threads" not in said(drawn).sentence
+
+
+def test_pinning_saves_what_pinned_copies_of_the_run_leave():
+    """b18: 107 ms of pageable copies, which take 18 ms pinned."""
+    size = 1 << 26
+    copy = {"direction": "H2D", "bytes": size}
+    pageable = repeat(10, "x", piece("memcpy", 7_000, memory="pageable", **copy), ("kernel", 9))
+    pinned = repeat(10, "y", piece("memcpy", 1_200, memory="pinned", **copy), ("kernel", 9))
+    for drawn, saved_us in (((pageable, pinned), 58_000), ((pageable,), 70_000 - 10 * size / 64e3)):
+        row = next(row for row in said(*drawn).labels if row.label == "x")
+        assert row.saving_ns == pytest.approx(1_000 * saved_us, rel=0.001)
+
+
+ADAM = [("kernel", "void at::native::elementwise_kernel<addcdiv_cuda_kernel>", 40)]
+FOREACH = [("kernel", "void at::native::multi_tensor_apply_kernel<PointwiseOpScalarList>", 40)]
+FUSED = [("kernel", "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>", 40)]
+CLIP = [("kernel", "void at::native::multi_tensor_apply_kernel<LpNormFunctor>", 40)]
+GELU = [("kernel", "void at::native::vectorized_elementwise_kernel<GeluCUDAKernel>", 40)]
+
+
+@pytest.mark.parametrize(
+    ("issued", "fused"), [(ADAM, 1), (FOREACH, 1), (FUSED, 0), (CLIP, 0), (GELU, 0)]
+)
+def test_an_optimizer_that_is_not_fused(issued, fused):
+    calls = [p for _ in range(40) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
+    told = said(repeat(20, "x", *calls), issued=issued)
+    assert any("fused=True" in fix.code for fix in told.fixes) == bool(fused)
+
+
+def test_a_label_is_compared_with_one_that_is_timed_about_as_often():
+    """Three warm-up calls are no measure of the loop, nor the loop of them."""
+    issued = [("kernel", "k", 1)]
+    slow, quick = (
+        lambda count, line, us=us: repeat(
+            count, f"a.py:{line} (a.py:3-5)", ("host", us), ("kernel", 50)
+        )
+        for us in (400, 40)
+    )
+    for count, compared in ((20, True), (3, False)):
+        told = diagnose(issuing(analysis(slow(count, 10), quick(20, 20)), issued, issued))
+        title = told.findings["title"]
+        assert title.str.contains("Line 20 does the same").any() == compared
+
+
+@pytest.mark.parametrize("late", [0, 20])
+def test_a_label_is_not_compared_with_one_that_does_not_wait(late):
+    place = "a.py:{} (a.py:3-5)".format
+    slow = repeat(20, place(10), ("host", 400), ("kernel", 50), kind="host")
+    quick = repeat(20, place(20), ("host", 40), ("kernel", 50), kind="host", outside=2.5 * late)
+    issued = [("kernel", "k", 1)]
+    told = diagnose(issuing(analysis(slow, quick), issued, issued, late=[0, late]))
+    assert told.findings["title"].str.contains("does the same").any() == (not late)
+
+
+def issuing(drawn, *issued, **columns):
+    """A drawing whose groups issue these operations, (kind, name, count) each, with these columns of groups."""
+    rows = [
+        (group, kind, name, count, 1 << 20, 132)
+        for group, operations in enumerate(issued)
+        for kind, name, count in operations
+    ]
+    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    known = Known(torch="2.11", python="3.12")
+    return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
+
+
+def test_what_waits_cost_is_told_beside_the_same_work_without_them():
+    """b14: 200 waits, and nearly the same kernels elsewhere without any."""
+    calls = [p for _ in range(20) for p in (("host", 40), ("api_launch", 6), ("kernel", 3))]
+    drawn = analysis(repeat(8, "x", *calls, ("sync", 60)), repeat(8, "y", *calls))
+    same = [("kernel", "k", 18)]
+    copies = [*same, ("memcpy", "D2H pinned", 20)]
+    told = diagnose(issuing(drawn, copies, [*same, ("kernel", "l", 2)], waits=[20, 0]))
+    (title,) = told.findings.loc[told.findings["label"] == "x", "title"]
+    assert "y, with nearly the same kernels" in title
+    told = diagnose(issuing(drawn, copies, [("kernel", "l", 20)], waits=[20, 0]))
+    assert not told.findings["title"].str.contains("nearly the same").any()
+
+
+def test_what_all_kinds_of_timings_share_is_said_once():
+    """b13: two graphs, each at two paces, beneath the same work of the CPU."""
+    drawn = [
+        repeat(10, "x", ("host", 1_000 * n), *[("kernel", 5)] * n, kind="host") for n in (1, 3, 9)
+    ]
+    sentence = said(*drawn).sentence
+    assert sentence.count("CPU outside CUDA") == 1 and sentence.count("10 x") == 3
+
+
+def test_kinds_that_differ_in_their_blocks_are_named_by_their_kernel():
+    drawn = analysis(
+        repeat(10, "x", ("kernel", 30)), repeat(10, "x", ("kernel", 90), ("kernel", 1))
+    )
+    kernel = [("kernel", "void gemm_kernel<float>(int)", 1)]
+    (sentence,) = diagnose(
+        issuing(drawn, kernel, kernel, work=["64 blocks", "132 blocks"], operations=1)
+    ).findings["title"]
+    assert "gemm_kernel of 132 blocks" in sentence and "gemm_kernel of 64 blocks" in sentence
+
+
+def test_a_timer_that_is_shorter_than_timing_costs():
+    short = repeat(20, "x", ("host", 9), ("sync", 3), kind="host", issued=2, operations=1)
+    kernel = [("kernel", "at::native::add", 1)]
+    assert any("range(100)" in fix.code for fix in said(short, issued=kernel).fixes)
+
+
+@pytest.mark.parametrize(("copies", "waits", "fits"), [(1, 1, True), (1, 2, False), (0, 1, False)])
+def test_the_wait_of_a_pageable_copy_does_not_keep_from_compiling(copies, waits, fits):
+    """A step copies its batch and launches 54 small kernels: torch waits for that copy alone."""
+    calls = [p for _ in range(54) for p in (("host", 20), ("api_launch", 5), ("kernel", 3))]
+    issued = [("kernel", "at::native::add", 54), ("memcpy", "copy H2D pageable", copies)]
+    told = said(repeat(8, "x", *calls), issued=issued, waits=waits)
+    assert any("torch.compile" in fix.code for fix in told.fixes) == fits
+
+
+PRODUCTS = {
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8": True,
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(T1::Params)": True,
+    "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize32x32x64": False,
+    "void implicit_convolve_sgemm<float, float, 1024>": False,
+    "nvjet_sm90_hsh_256x128_64x4_1x2_h_bz_coopA_NNT": False,
+}
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS)
+def test_products_in_float32_are_known_by_their_names(kernel):
+    drawn = analysis(repeat(8, "x", ("host", 5), piece("kernel", 900, kernel)))
+    ledger = drawn.ledger.assign(
+        what=drawn.ledger["what"].where(drawn.ledger["cause"] != "kernel", kernel)
+    )
+    known = Known(torch="2.11", python="3.12")
+    fixes = answer(diagnose(replace(drawn, ledger=ledger, known=known))).fixes
+    assert any("matmul_precision" in fix.code for fix in fixes) == PRODUCTS[kernel]
+
+
+LIBRARIES = [
+    ("cupy_add__float32_float32_float32", "cupy", "cupy.fuse"),
+    ("wrapped_add", "jax", "jax.jit"),
+    ("loop_multiply_fusion_3", "jax", ""),
+    ("_ZN6cudapy8__main__5scaleB2v1", "numba", ""),
+    ("void saxpy(int, float*)", "", ""),
+]
+
+
+@pytest.mark.parametrize(("kernel", "library", "code"), LIBRARIES)
+def test_other_libraries_are_known_by_their_kernels(kernel, library, code):
+    """Advice in torch's words is none for them."""
+    calls = [p for _ in range(40) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
+    drawn = issuing(
+        analysis(repeat(20, "x", *calls)), [("kernel", kernel, 20), ("kernel", f"{kernel}_", 20)]
+    )
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": kernel,
+        "kind": "kernel",
+    }
+    table = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    drawn = replace(drawn, kernels=table, known=Known(python="3.12"))
+    assert facts(drawn).library == library
+    codes = [fix.code for fix in answer(diagnose(drawn)).fixes]
+    assert not any("torch" in text for text in codes)
+    assert any(code in text for text in codes) if code else not codes

@@ -327,14 +327,7 @@ def test_where_nothing_can_be_saved_nothing_makes_it_faster():
 
 @pytest.mark.parametrize(
     ("busy_us", "cpu_us", "expected"),
-    [
-        (975, 250, "busy"),
-        (900, 250, "mostly busy"),
-        (500, 900, ""),
-        (350, 900, "mostly idle"),
-        (50, 900, "idle"),
-        (300, 250, ""),
-    ],
+    [(975, 250, "busy"), (500, 900, ""), (350, 900, ""), (80, 900, "idle"), (300, 250, "")],
 )
 def test_what_the_gpu_does_beside_the_cpu_of_a_host_timer(busy_us, cpu_us, expected):
     """A drawing said 'GPU idle' for 27 ms in which kernels ran without a gap."""
@@ -465,44 +458,6 @@ def test_what_a_library_launches_itself_is_out_of_torchs_reach(kernel, between_u
     (fix,) = [f for f in answer(diagnose(drawn)).fixes if f.purpose == "make it faster"]
     assert ("torch.compile" in fix.code) == compiles
     assert compiles or "larft_T_32 600 times" in fix.sentence
-
-
-def test_a_label_with_the_same_kernels_and_no_wait_stands_beside_one_that_waits():
-    """Read back in one, a multiplication more in the other: its times are said, all of its speeds."""
-    pieces = [("host", 30), ("api_launch", 7), ("kernel", 50), ("sync", 60)]
-    read = piece("memcpy", 2, direction="D2H", memory="pinned", bytes=8)
-    waits = repeat(12, "x", *pieces, read, *pieces)
-    drawn = analysis(
-        [
-            *waits,
-            *repeat(6, "y", ("kernel", 110), ("host", 20)),
-            *repeat(6, "y", ("kernel", 110), ("host", 170)),
-        ]
-    )
-    of_x = (drawn.groups["label"] == "x").to_numpy("int64")
-    rows = []
-    for group, is_x in zip(drawn.groups["group"].tolist(), of_x.tolist(), strict=True):
-        rows += [
-            (group, "kernel", "dot", 400, 0, -1),
-            (group, "kernel", "add", 200 + 100 * (not is_x), 0, -1),
-        ]
-        rows += [(group, "memcpy", "D2H pinned", 1, 8, -1)] * is_x
-    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
-    drawn = replace(drawn, groups=drawn.groups.assign(waits=of_x), issued=issued)
-
-    def evidence(drawn):
-        findings = diagnose(drawn).findings
-        (found,) = findings[findings["rule"] == "sync-inside"].itertuples(index=False)
-        return found.evidence
-
-    said = evidence(drawn)
-    assert said["label_without_wait"] == "y"
-    assert sorted(said[f"without_wait_{n}_ns"] for n in (0, 1)) == [130_000, 280_000]
-    # other kernels are other work
-    other = issued.assign(
-        name=issued["name"].where(issued["group"].isin(drawn.groups["group"][of_x > 0]), "mul")
-    )
-    assert "label_without_wait" not in evidence(replace(drawn, issued=other))
 
 
 @pytest.mark.parametrize(

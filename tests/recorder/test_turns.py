@@ -99,9 +99,27 @@ print(turn(0))
     assert ran.stdout.split() == ["0", "True", "0", "1"], ran.stderr
 
 
+#: NCCL makes its domain of NVTX when it is first used (nvtxDomainCreateA).
+NCCL = """
+from ctypes import *
+slots = {m: (c_void_p * 16)() for m in (1, 5)}
+tables = {m: (c_void_p * 17)(*[addressof(s) + 8 * i for i in range(16)]) for m, s in slots.items()}
+@CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_uint))
+def table(module, out, size):
+    out[0], size[0] = addressof(tables[module]), 16
+    return 1
+exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
+@CFUNCTYPE(c_void_p, c_uint)
+def export(number):
+    return addressof(exported) if number == 1 else None
+assert recorder.InitializeInjectionNvtx2(export) == 1
+CFUNCTYPE(c_void_p, c_char_p)(slots[5][12])(b"NCCL")
+"""
+
 WHY_NOT = {
     "graphs": ("gpu.fake_graph(5000)", {}, "CUDA graphs"),
     "torch.profiler": ("recorder.nsysalign_aside(1); recorder.nsysalign_aside(0)", {}, "torch.profiler"),
+    "NCCL": (NCCL, {}, "uses NCCL"),
     "another listener": ("", {"FAKE_CUPTI_LISTENED": "1"}, "another tool listens"),
     "old": ("", {"FAKE_CUPTI": "11.8"}, "12.6 or newer"),
 }  # fmt: skip
@@ -110,7 +128,7 @@ WHY_NOT = {
 @pytest.mark.parametrize("why", WHY_NOT)
 def test_where_it_cannot_leave_it_records_on_and_says_why(program, why):
     before, environment, words = WHY_NOT[why]
-    text = f"{BEGIN}\ntimed(3); {before}\nprint(turn(0)); timed(4)"
+    text = f"{BEGIN}\ntimed(3)\n{before}\nprint(turn(0)); timed(4)"
     ran, (path,) = program.alone(text, **TURNS, **environment)
     assert ran.stdout.split() == ["-1"], ran.stderr
     trace = read_trace(path)
@@ -170,12 +188,14 @@ def test_both_times_of_one_run(program):
     analysis = load(out)
     (row,) = analysis.baseline.itertuples()
     assert analysis.known.in_turns and row.remark == ""
-    assert min(row.profiled_count, row.baseline_count) > 100
+    assert min(row.profiled_count, row.baseline_count) >= 30
     assert row.low_ns <= row.profiled_ns - row.baseline_ns <= row.high_ns
     assert row.baseline_ns > 80_000  # its two kernels
     # what was traced is whole
     own = analysis.measured
-    assert len(own) == row.profiled_count and analysis.unaligned.empty
+    in_first_turn = own["start_ns"] < read_trace(out / "trace.cupti").untraced["start_ns"].min()
+    later = (~in_first_turn).sum()
+    assert row.profiled_count == (later if later >= 30 else len(own)) and analysis.unaligned.empty
     kernel = analysis.parts[analysis.parts["cause"] == "kernel"].groupby("interval")["ns"].sum()
     assert (kernel.loc[own["interval"]] == 80_000).all()
     # of the run as a whole the longest turn stands for all
@@ -206,7 +226,7 @@ timed(3)
 with nsysalign.recording(untraced=True) as run:
     loop(2.6, lambda: timed(1))
 row, = run.analysis.baseline.itertuples()
-print(row.profiled_count > 100, row.baseline_count > 100)
+print(row.profiled_count >= 30, row.baseline_count > 100)
 """
     (program.folder / "script.py").write_text(text)
     ran = program.python("script.py")
