@@ -12,6 +12,7 @@ sites are as the trace has them.
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ from nsysalign.explain.verdict import (
     word_of_run,
 )
 from nsysalign.intervals import union
-from nsysalign.label import FIRST, Group, Label
+from nsysalign.label import FIRST, Group, Label, pace_words
 from nsysalign.memory import trim_memory
 from nsysalign.model import OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
@@ -94,7 +95,7 @@ _PLACES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<in
 
 @dataclass(frozen=True)
 class Fix:
-    """What to change, and the whole code of it ('' for none)."""
+    """What to change, and the whole code of it, in one or more lines ('' for none)."""
 
     purpose: str  # measure the GPU only | measure it right | make it faster
     sentence: str
@@ -311,12 +312,12 @@ def answer(analysis: Analysis) -> Answer:
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
-        wrong=tuple(Wrong(f.label, rows.short(f.label), _after_name(f), f.site) for f in wrong),
+        wrong=tuple(Wrong(f.label, rows.place(f.label), _after_name(f), f.site) for f in wrong),
         headline=_headline(analysis, of_program, matrix, gpu_ns),
         groups=tuple(groups),
         next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, analysis.grouped, is_first_call, rows.short),
+        remarks=_remarks(analysis, analysis.grouped, is_first_call, rows.place),
         notes=_notes(analysis),
         about=_about(analysis),
         source={
@@ -433,6 +434,11 @@ class _Rows:
     def short(self, label: str) -> str:
         return self._short.get(label, sentences.spoken(label))
 
+    def place(self, label: str) -> str:
+        """The short name in a sentence: "line 30-32"."""
+        short = self.short(label)
+        return f"line {short}" if self.file else short
+
     def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first, then the longest;
         wrong timings and labels of libraries come last.
@@ -507,25 +513,25 @@ class _Rows:
         about, verdict: the findings of the label, and its verdict: groups of a wrong one have no sign of their own,
             which would say that they mean something
 
-        The name of a row says in what the group differs from the others: "×100 two kernels slower".  If the label's
+        The name of a row says in what the group differs from the others: "×100: two kernels, slower".  If the label's
         intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
         """
         crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
         names = sentences.kind_names(groups, "")
-        alike: dict[tuple[str, str, int], list[Group]] = {}
+        alike: dict[tuple[str, int], list[Group]] = {}
         for group in sorted(groups, key=lambda g: g.typical_ns):
-            alike.setdefault((names[group.number], group.role, group.pid), []).append(group)
+            alike.setdefault((names[group.number], group.pid), []).append(group)
+        paces = {
+            group.number: pace
+            for same in alike.values()
+            for group, pace in zip(same, pace_words([g.role for g in same]), strict=True)
+        }
         rows = []
         for group in groups:
-            same = alike[names[group.number], group.role, group.pid]
-            pace = ""
-            if len(same) > 1:
-                at = same.index(group)
-                pace = ("faster", "slower")[at] if len(same) == 2 else f"pace {at + 1}"
             rank = f"in process {group.pid}" if group.pid >= 0 else ""
-            kind = (f"×{group.count:,}", names[group.number], group.role, pace, rank)
-            row = self._of_group(label, group, " ".join(filter(None, kind)))
+            kind = ", ".join(filter(None, (names[group.number], paces[group.number], rank)))
+            row = self._of_group(label, group, f"×{group.count:,}: {kind}".removesuffix(": "))
             silent = verdict == WRONG or (crowded and row.verdict == GPU)
             rows.append(replace(row, verdict=MIXED) if silent else row)
         return tuple(rows)
@@ -908,7 +914,8 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
         parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
         idle_ns = spent.get(label, Spent()).idle_ns
         if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
-            parts = ["not recorded; nsysalign run --sample-python SCRIPT.py names its functions"]
+            again = f"nsysalign run --sample-python {_script(analysis)}"
+            parts = [f"not recorded; {again} names its functions"]
         sentences[label] = "; ".join(parts)
     return sentences
 
@@ -922,6 +929,7 @@ def _findings(analysis: Analysis) -> list[Finding]:
     """
     findings = []
     libraries = set(analysis.labels["label"][analysis.labels["library"].astype(bool)])
+    script = _script(analysis)
     table = analysis.findings.itertuples(index=False)
     for f, status in zip(table, statuses(analysis), strict=True):
         rule = safe_text(f.rule)
@@ -941,21 +949,32 @@ def _findings(analysis: Analysis) -> list[Finding]:
                     (safe_text(words(key)), safe_text(quantity(str(key), value)))
                     for key, value in evidence.items()
                 ),
-                advice=tuple(_fixes(rule, f.advice, f.faster)),
+                advice=tuple(_fixes(rule, f.advice, f.faster, script)),
                 loss_ns=f.loss_ns,
                 library=f.label in libraries,
                 confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
-                to_confirm=safe_text(status.text) if is_open else None,
+                to_confirm=safe_text(status.text).replace("SCRIPT.py", script) if is_open else None,
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
 
 
-def _fixes(rule: str, measuring: str, faster: str) -> Iterator[Fix]:
+def _script(analysis: Analysis) -> str:
+    """Return the file that all call sites of the program's own labels are in, "SCRIPT.py" if there are several: what
+    was run is not known then."""
+    own = analysis.measured[~analysis.measured["library"].to_numpy(dtype=bool)]
+    sites = {*own["site"], *(site for callers in own["callers"] for site in callers)} - {""}
+    files = {safe_text(site).rpartition(":")[0] for site in sites}
+    script = files.pop() if len(files) == 1 else ""
+    return shlex.quote(script) if script.endswith(".py") else "SCRIPT.py"
+
+
+def _fixes(rule: str, measuring: str, faster: str, script: str) -> Iterator[Fix]:
     """Yield a fix for each advice of a finding, as a sentence and its code: "Do this:   code" is split at the three
-    blanks.
+    blanks, and the code into lines at each ";   ".
 
     measuring: how to measure right, "" for none; faster: what makes the program faster, "" for none
+    script: what stands in commands for SCRIPT.py
     """
     right = rule in _MEASURED_RIGHT or not rule
     purposes = {"measure it right" if right else "measure the GPU only": measuring}
@@ -963,7 +982,8 @@ def _fixes(rule: str, measuring: str, faster: str) -> Iterator[Fix]:
     for purpose, text in purposes.items():
         sentence, _, code = safe_text(text).partition(":   ")
         if sentence:
-            yield Fix(purpose, sentence, code)
+            lines = code.replace("SCRIPT.py", script).replace(";   ", "\n")
+            yield Fix(purpose, sentence, lines)
 
 
 def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:

@@ -7,11 +7,11 @@ import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.explain.verdict import CANNOT_TELL, CPU, SIGNS
+from nsysalign.explain.verdict import CANNOT_TELL, CPU, SIGNS, WRONG
 from nsysalign.text import safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.answer import Answer, LabelRow
+    from nsysalign.answer import Answer, Finding, Fix, LabelRow
     from nsysalign.unprofiled_run import UnprofiledRun
 
 SCHEMA, MOST_BYTES = "nsysalign-answer/2", 2_000
@@ -19,9 +19,17 @@ _LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_n
 _GROUP = ("n", "what", "elapsed_ns", "words")
 #: Groups of a label.
 _MOST_GROUPS = 4
-_MOST = {"labels": 5, "fixes": 3, "wrong": 5}
+_MOST = {"labels": 5, "fixes": 3, "wrong": 5, "findings": 6}
 #: What leaves where it does not fit, from its end, down to so many.
-_LEAVES = {"remarks": 0, "labels": 1, "wrong": 0, "fixes": 0}
+_LEAVES = (
+    ("remarks", 0),
+    ("labels", 3),
+    ("findings", 2),
+    ("labels", 1),
+    ("findings", 0),
+    ("wrong", 0),
+    ("fixes", 0),
+)
 _HELP = "nsysalign --help"  # where a path makes the command too long
 
 
@@ -35,19 +43,52 @@ def of_answer(said: Answer, command: str, run: str) -> str:
         (row.label, row.verdict, row.words, row.count, row.elapsed_ns, row.gpu_ns, row.saving_ns, _groups(row))
         for row in said.labels
     ]  # fmt: skip
-    fixes = [
-        {"purpose": f.purpose, "sentence": cut(f.sentence, 160), "code": cut(f.code, 160)}
-        for f in said.fixes
-    ]  # fmt: skip
     return _fitted(
         _short(command, said.verdict, said.sentence, shown),
         interval=cut(proof.name) if proof else "",
         wrong=[{"label": cut(w.label), "reason": cut(w.reason, 160)} for w in said.wrong],
-        fixes=fixes,
+        fixes=[*map(_fix, said.fixes)],
         labels=labels,
+        findings=_findings(said),
         remarks=[cut(text, 120) for text in (*said.remarks, said.lost) if text],
         trust=cut(said.trust),
     )
+
+
+def _fix(fix: Fix) -> dict[str, str]:
+    """What to change.  Its code has its lines: they are to be pasted."""
+    code = "\n".join(cut(line, 160) for line in fix.code.splitlines())
+    return {"purpose": fix.purpose, "sentence": cut(fix.sentence, 160), "code": code}
+
+
+def _findings(said: Answer) -> list[dict[str, Any]]:
+    """The sentence of each other label whose timing is wrong, or could be shorter, and its first fix, if there is one;
+    wrong timings first."""
+    about = said.proof.label if said.proof else ""
+    leading = {
+        finding.label: finding
+        for group in said.groups
+        for finding in group.findings
+        if finding.severity != "info" or finding.advice
+    }
+    rows = [row for row in said.labels if row.label != about and row.label in leading]
+    rows = [row for row in rows if leading[row.label].title == row.sentence]
+    rows.sort(key=lambda row: row.verdict != WRONG)
+    return [
+        {
+            "label": cut(row.label),
+            "sentence": cut(row.sentence, 200),
+            **_first_fix(leading[row.label]),
+        }
+        for row in rows
+    ]
+
+
+def _first_fix(finding: Finding) -> dict[str, str]:
+    if not finding.advice:
+        return {"purpose": "", "fix": "", "code": ""}
+    fix = _fix(finding.advice[0])
+    return {"purpose": fix["purpose"], "fix": fix["sentence"], "code": fix["code"]}
 
 
 def _groups(row: LabelRow) -> list[dict[str, Any]]:
@@ -81,6 +122,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> str:
         wrong=[],
         fixes=[],
         labels=labels,
+        findings=[],
         remarks=[cut(note, 120) for note in run.notes[:3]],
         trust=cut(shown.trust(run)),
     )
@@ -123,7 +165,7 @@ def _fitted(brief: dict[str, Any], **more: Any) -> str:
     brief["labels"] = [dict(zip(_LABEL, row, strict=True)) for row in rows]
     every = {name: len(brief[name]) for name in _MOST}
     brief |= {name: brief[name][:most] for name, most in _MOST.items()}
-    for name, least in _LEAVES.items():
+    for name, least in _LEAVES:
         while True:
             brief["omitted"] = {n: count - len(brief[n]) for n, count in every.items()}
             line = _line(brief)

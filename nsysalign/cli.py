@@ -33,6 +33,7 @@ from nsysalign.version import __version__
 #: Exit code for a bug in nsysalign (sysexits.h: EX_SOFTWARE).
 INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
+_BUG = "a bug in nsysalign; the traceback is"
 _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
 #: Group of --help -> name -> a line of help; `commands.NAME` is imported when it is called.
@@ -90,6 +91,19 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, old)
 
 
+def _say_in_brief(ctx: click.Context, sentence: str, next_step: str) -> None:
+    """With --brief an error is a line of JSON, too: its reader reads stdout alone."""
+    if ctx.meta.get(VIEW) == "brief":
+        from nsysalign.brief import short
+
+        click.echo(short(ctx.invoked_subcommand or "", "error", sentence, next_step))
+
+
+def _of_system(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
+
+
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *_of_addons()]
@@ -116,11 +130,16 @@ class _Lazy(click.Group):
             try:
                 return super().invoke(ctx)
             except NsysAlignError as error:
-                if ctx.meta.get(VIEW) == "brief":  # its reader reads stdout alone
-                    from nsysalign.brief import short
-
-                    command = ctx.invoked_subcommand or ""
-                    click.echo(short(command, "error", error.message, error.next_step or ""))
+                _say_in_brief(ctx, error.message, error.next_step or "")
+                raise
+            except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+                raise
+            except OSError as error:
+                _say_in_brief(ctx, _of_system(error), _HELP)
+                raise
+            except Exception as error:
+                sentence = f"internal error, {_BUG} on stderr: {type(error).__name__}: {error}"
+                _say_in_brief(ctx, sentence.removesuffix(": "), "nsysalign doctor")
                 raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -178,10 +197,7 @@ def main(arguments: list[str] | None = None) -> Any:
     except OSError as error:
         if debug:
             raise
-        place = f"{error.filename}: " if error.filename else ""
-        click.echo(
-            f"nsysalign: {OutputError(f'{place}{error.strerror or error}', _HELP)}", err=True
-        )
+        click.echo(f"nsysalign: {OutputError(_of_system(error), _HELP)}", err=True)
         sys.exit(OutputError.exit_code)
     except Exception:  # 1 would mean a finding of --fail-on
         traceback.print_exc()

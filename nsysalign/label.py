@@ -13,7 +13,7 @@ nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -210,6 +210,19 @@ class Label:
     def usual(self) -> Group:
         """The group with most intervals, first calls apart."""
         return max(self.steady, key=lambda group: group.count)
+
+
+def pace_words(roles: Sequence[str]) -> list[str]:
+    """Return a word for each pace of a kind of work; '' where there is one.
+
+    roles: the role of each pace, the fastest first: a rare slower one (SLOW) is "slow"
+    """
+    slow = list(roles).count(SLOW)
+    usual = len(roles) - slow
+    words = {1: [""], 2: ["faster", "slower"], 3: ["fastest", "medium", "slowest"]}.get(usual)
+    of_usual = iter(words or [f"speed {number} of {usual}" for number in range(1, usual + 1)])
+    of_slow = iter(["slow"] if slow == 1 else [f"slow {number}" for number in range(1, slow + 1)])
+    return [next(of_slow if role == SLOW else of_usual) for role in roles]
 
 
 def is_even(count: int, typical_ns: float, total_ns: float) -> bool:

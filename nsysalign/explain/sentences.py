@@ -1038,7 +1038,7 @@ def _fits(behind: str, text: str) -> bool:
 
 
 def words(group: Group, sums: Sums, cause: str = "") -> str:
-    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "CPU late, 34 %".
+    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "34 % CPU-bound".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
@@ -1072,9 +1072,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     ):
         return f"unexplained wait, {percent(late)}"
     if word in (CPU, LAUNCH):
-        if sums.share(sums.gpu) < 0.3 and late >= 0.5:
-            return "measures launches" if word == LAUNCH else "measures the CPU"
-        return f"{'launches' if word == LAUNCH else 'CPU'} late, {percent(late)}"
+        return f"{percent(late)} {'launch' if word == LAUNCH else 'CPU'}-bound"
     if word == MIXED:
         parts = {
             "kernels": sums.gpu,

@@ -104,9 +104,9 @@ def _nothing_inside(case: Case) -> Reason | None:
     # who waits for the GPU inside means its work; before it anything may have waited
     waits = case.facts.flagged(case.group.intervals, "synchronised-after")
     if case.on_host and waits < TYPICAL_SHARE:
-        text = f"times nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
-        return Reason("no-gpu-work-inside", CPU, "times nothing of the GPU", text, numbers.evidence)
-    text = f"times nothing: no GPU work in {often} timings"
+        text = f"measures nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
+        return Reason("no-gpu-work-inside", CPU, "nothing of the GPU", text, numbers.evidence)
+    text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 
 
@@ -124,9 +124,9 @@ def _ended_later(case: Case) -> Reason | None:
     numbers = Numbers()
     often = f"{numbers.count('ended_later', late)} of {numbers.count('steady_timings', count)}"
     if case.on_host:
-        text = f"times the launching: most work ended later ({often} timings)"
+        text = f"measures only launching: work ended later ({often} timings)"
         if late < count:  # the others mean what they say
-            text = f"times the launching in {often} timings: most work ended later"
+            text = f"measures only launching in {often} timings: work ended later"
         return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
     streams = list(case.others)
     on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""

@@ -91,7 +91,7 @@ def method(comparison: Comparison) -> str:
     reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
-        + "Times are means of the middle half of the intervals of one kind of work, without first calls; "
+        + "Times are means of the middle half of the intervals of one kind of work at one speed, without first calls; "
         "the causes' changes add up to the total's. Bounds hold the true change with "
         f"{percent(CONFIDENCE)} confidence per label (bootstrap over intervals); "
         f"changes below {100 * comparison.threshold:.3g} % do not matter."

@@ -13,7 +13,7 @@ from nsysalign.explain.proof import dominant
 from nsysalign.model import Analysis
 from nsysalign.show.beside import beside_interval
 from nsysalign.show.beside import sentence as sentence_beside
-from nsysalign.show.payload import advice, described, title
+from nsysalign.show.payload import advice, described, of_fix, title
 from nsysalign.text import percent, safe_text
 
 #: Cells of the bar: with its indent no wider than a terminal.
@@ -35,7 +35,7 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     elapsed_ns, label = int(row["elapsed_ns"]), row["label"]
     if answer.proof is not None and answer.proof.label == label:
         sentence = answer.sentence
-        fixes = [vars(fix) for fix in answer.fixes]
+        fixes = [*map(of_fix, answer.fixes)]
     else:
         sentences = {row.label: row.sentence for row in (*answer.runs, *answer.labels)}
         sentence = sentences.get(label, "")
@@ -50,7 +50,7 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     for fix in fixes:
         lines += [f"**{fix['purpose']}:** {escaped(fix['sentence'])}", ""]
         if fix["code"]:
-            lines += [f"    {safe_text(fix['code'])}", ""]
+            lines += [*(f"    {safe_text(line)}" for line in fix["code"]), ""]
     name = label if row["kind"] == "run" else row["name"]
     lines.append(escaped(f"{name}; {title(analysis, run)}; {described(analysis)}"))
     return "\n".join(lines) + "\n"

@@ -136,12 +136,16 @@ def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
     return analyze_run(run) if run.unprofiled else Analysis(**engine.load(path).fields)
 
 
+def _code(code: str) -> str:
+    return "<br>".join(f"<code>{_html(line)}</code>" for line in code.splitlines())
+
+
 def fragment(analysis: model.Analysis) -> str:
     """Return the sentence, the fixes and the table of labels as HTML for notebooks.  Every value is escaped;
     there is no script, and style is inline."""
     answer = answer_of(analysis)
     fixes = [
-        f"<p>{_html(fix.purpose)}: {_html(fix.sentence)} <code>{_html(fix.code)}</code></p>"
+        f"<p>{_html(fix.purpose)}: {_html(fix.sentence)} {_code(fix.code)}</p>"
         for fix in answer.fixes
     ]
     columns = [column for column in COLUMNS if any(row.columns_ns[column] for row in answer.labels)]

@@ -15,6 +15,7 @@ from nsysalign import registry
 from nsysalign.answer import (
     VIEWS,
     Answer,
+    Fix,
     LabelRow,
     Row,
     cold_intervals,
@@ -93,7 +94,13 @@ def payload(
         "causes": cause_looks(present),
         "columns": COLUMNS,
         "cards": [
-            asdict(group) | {"lost": group.loss_ns, "library": group.library}
+            asdict(group)
+            | {"lost": group.loss_ns, "library": group.library}
+            | {
+                "findings": [
+                    asdict(f) | {"advice": [*map(of_fix, f.advice)]} for f in group.findings
+                ]
+            }
             for group in answer.groups
         ],
         "next": answer.next,
@@ -119,7 +126,7 @@ def _first_screen(answer: Answer) -> dict[str, Any]:
     proof = answer.proof
     return {
         "sentence": answer.sentence,
-        "fixes": [vars(fix) for fix in answer.fixes],
+        "fixes": [*map(of_fix, answer.fixes)],
         "label": proof.label if proof else "",
         "interval": proof.interval if proof else None,
         "remarks": [text for text in (*answer.remarks, answer.lost) if text],
@@ -285,12 +292,17 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     }
 
 
+def of_fix(fix: Fix) -> dict[str, Any]:
+    """Return what to change as plain data, its code as lines."""
+    return vars(fix) | {"code": fix.code.splitlines()}
+
+
 def advice(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     """Return label or run -> the fixes of the finding whose title is its sentence."""
     findings = [finding for group in answer.groups for finding in group.findings]
     sentence_of = {row.label: row.sentence for row in (*answer.labels, *answer.runs)}
     return {
-        finding.label: [vars(fix) for fix in finding.advice]
+        finding.label: [*map(of_fix, finding.advice)]
         for finding in reversed(findings)  # of several for a label the first one stays
         if sentence_of.get(finding.label) == finding.title
     }

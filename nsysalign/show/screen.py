@@ -8,7 +8,7 @@ remark    a sentence about the recording as a whole
 page      the HTML report
 
 The first screen (`render`) has the sentence, the picture, the fixes and a line per label: at most 24 lines,
-none longer than the console is wide.  Sentences are wrapped, never cut; if there is no room, what matters
+none longer than the console is wide but for code, which is copied.  Sentences are wrapped, never cut; if there is no room, what matters
 least is left out.  `everything` (-v) has all labels with a sentence each, and the findings.
 
 Numbers of a row are rounded so that they add up as printed.  Every text from outside passes `safe_text` and
@@ -52,6 +52,8 @@ _SMALL, _LABEL = 0.05, 17
 _BAR, _LEAST_BAR = 40, 16
 _REST = len(COLUMNS) - 1
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
+#: A word, or a number and its unit.
+_WORD = re.compile(r"\S*\d (?:%|[num]?s)(?!\w)\S*|\S+")
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
     "event": ("start.record()", "end"),
@@ -288,9 +290,9 @@ def _print(lines: Sequence[Text], console: Console) -> None:
 
 def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[Text]:
     """Return the lines of a text that is broken at blanks, with `indent` before all lines but the first.  A
-    word that is longer than a line is cut."""
+    number stays with its unit.  A word that is longer than a line is cut."""
     lines: list[str] = []
-    for word in text.split():
+    for word in _WORD.findall(text):
         if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
             lines[-1] += f" {word}"
         else:
@@ -322,7 +324,7 @@ def _wrong(answer: Answer, width: int, most: int) -> list[Text]:
 
 
 def _fixes(answer: Answer, width: int) -> list[list[Text]]:
-    """Return the lines of each fix: its sentence, then its code without omissions."""
+    """Return the lines of each fix: its sentence, then its code, which is neither cut nor wrapped: it is copied."""
     room = max((len(fix.purpose) for fix in answer.fixes), default=0) + 2
     return [_fix(fix, room, width) for fix in answer.fixes]
 
@@ -334,19 +336,7 @@ def _fix(fix: Fix, room: int, width: int) -> list[Text]:
         lines[0].stylize("bold", 0, len(fix.purpose) + 1)
     else:
         lines = _hanging(f"{fix.purpose}:".ljust(room)[:-1], sentence, width, "bold")
-    return [*lines, *(Text(f"    {line}", "cyan") for line in code_lines(fix.code, width - 4))]
-
-
-def code_lines(code: str, width: int) -> list[str]:
-    """Return code in lines of at most `width` letters.  It is never cut: it is broken at blanks, and inside a
-    word only if the word is longer than a line."""
-    lines: list[str] = []
-    for word in code.split(" "):
-        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines += [word[at : at + width] for at in range(0, max(len(word), 1), width)]
-    return [line for line in lines if line.strip()]
+    return [*lines, *(Text(f"    {line}", "cyan") for line in fix.code.splitlines())]
 
 
 def command_lines(command: str, width: int) -> list[str]:
@@ -510,8 +500,8 @@ def _table(
     sentences: whether a label's sentence stands below its lines
     file: the source file of all labels, which stands in the head; "" if there are several
 
-    bench.py, times in us   time = kernel  + CPU                parts, to scale
-    30-32                  227.7     24.8  202.9  ! CPU late   ▕█████░░░░░░░░░▏
+    bench.py, times in us   time = kernel  + CPU                     parts, to scale
+    30-32                  227.7     24.8  202.9  ! 89 % CPU-bound   ▕█████░░░░░░░░░▏
     """
     if not rows:
         return []
@@ -519,9 +509,9 @@ def _table(
     numbers = _Numbers([line.row for line in lines if line.row is not None])
     verdict_width = max(len(line.words) for line in lines)
     longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
-    if file:
-        longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
     columns = numbers.columns_for(width - verdict_width - 3 - min(longest, _LABEL))
+    if file:  # it is in the sentence, too: columns come first
+        longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
     room = width - verdict_width - 3 - _width_of(columns)  # for names
     if room < 6:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
@@ -540,7 +530,7 @@ def _table(
         text = Text(f"{name:<{name_width}}")
         if line.row is None:
             without_numbers = _width_of(columns) - 1
-            text.append(f" {cut(line.instead, without_numbers):<{without_numbers}}", "dim")
+            text.append(f" {_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
             for column in columns:
                 text.append(" " + column.cells[place].rjust(column.width))
@@ -555,15 +545,7 @@ def _table(
             wrapped = _wrapped(_more(line.of), width - 2, "dim")
             drawn += [Text("  ") + part for part in wrapped]
     if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
-        drawn.append(
-            Text(
-                cut(
-                    "( ): kernels that ran beside: on other streams, or while the CPU went on",
-                    width,
-                ),
-                "dim",
-            )
-        )
+        drawn += _wrapped("( ): kernels on other streams, or while the CPU went on", width, "dim")
     return drawn
 
 
@@ -581,6 +563,20 @@ class _Column(NamedTuple):
 def _width_of(columns: Sequence[_Column]) -> int:
     """Return the letters that these columns take, with a blank before each."""
     return sum(column.width + 1 for column in columns)
+
+
+def _rounded(total: int, columns_ns: np.ndarray, step: int) -> list[int]:
+    """Return the columns of a row in whole steps, which add up to `total`: each rounded to the nearest, as the page
+    does; what is left over goes to the last one, `rest`.  Only where that would be a step off are all of them
+    rounded together.
+
+    228 us of 24.73, 31.13, 164.44 and, the rest, 7.41:    25, 31, 164, 8
+    """
+    nearest = [round(ns / step) for ns in columns_ns[:-1].tolist()]
+    left = total - sum(nearest)
+    if left >= 0 and abs(left - columns_ns[-1] / step) < 1:
+        return [*nearest, left]
+    return apportion(total, columns_ns)
 
 
 class _Numbers:
@@ -601,7 +597,7 @@ class _Numbers:
         self._whole_ns = np.array([row.elapsed_ns for row in rows])
         whole = [round(ns / self.step) for ns in self._whole_ns.tolist()]
         parts = zip(whole, self._columns_ns, strict=True)
-        self.cells = np.array([apportion(total, weights) for total, weights in parts])
+        self.cells = np.array([_rounded(total, ns, self.step) for total, ns in parts])
 
     def columns_for(self, room: int) -> list[_Column]:
         """Return the columns as texts: the time, then one for each group of causes that has any.
@@ -609,19 +605,27 @@ class _Numbers:
         room: letters that they should take at most
 
         Columns that are small in every row are added to the column `rest`, and so are the smallest of the
-        others while there is too little room.
+        others while there is too little room.  If that leaves kernels alone, and most of a row would be `rest`, the
+        kernels stand there as a part of the time, not as a sum that says nothing.
         """
         least_ns = _SMALL * np.maximum(self._whole_ns, 1)
         is_small = (self._columns_ns < least_ns[:, None]).all(axis=0)
         self._add_to_rest([number for number in range(1, _REST) if is_small[number]])
+        squeezed = False
         while True:
             columns = _cells(self.rows, self.cells, self.step, self.places)
             with_time = [number for number in range(1, _REST) if self.cells[:, number].any()]
-            if _width_of(columns) <= room or not with_time:
-                return columns
+            has_kernels = "kernels" in columns[1].head
+            if _width_of(columns) <= room or len(with_time) <= (not has_kernels):
+                break
             total = np.maximum(self.cells.sum(axis=1), 1)
             largest_share = (self.cells / total[:, None]).max(axis=0)
             self._add_to_rest([min(with_time, key=lambda number: largest_share[number])])
+            squeezed = True
+        is_mostly_rest = 2 * self.cells[:, _REST] > self.cells.sum(axis=1)
+        if squeezed and has_kernels and not with_time and is_mostly_rest.any():
+            return [columns[0], columns[1]._replace(head="kernels")]
+        return columns
 
     def _add_to_rest(self, columns: list[int]) -> None:
         self.cells[:, _REST] += self.cells[:, columns].sum(axis=1)
@@ -667,6 +671,13 @@ class _Line(NamedTuple):
     of: LabelRow | None = None  # the label whose sentence stands below this line
 
 
+def _totals(line: _Line, width: int) -> str:
+    """Return what stands in place of a head's numbers: without its total time where there is no room for it."""
+    if len(line.instead) <= width:
+        return line.instead
+    return cut(line.instead.partition(",")[0], width)
+
+
 def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
     """Return the lines of the table for these labels, without the table's head."""
     lines = []
@@ -687,8 +698,7 @@ def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
 
 
 def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> list[_Column]:
-    """Return the columns that are not empty as texts: the time, the first of COLUMNS, and all others in which
-    any row has time.
+    """Return the columns that are not empty as texts: the time, and all of COLUMNS in which any row has time.
 
     cells: int64 (rows, COLUMNS), in units of the last decimal
     step: ns of that unit
@@ -708,9 +718,10 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
                 if round(row.beside_ns / step) > cells[place, 0]:
                     part = f"{texts[place]} " if cells[place, 0] else ""
                     texts[place] = f"{part}({printed(row.beside_ns / step)})"
-            columns.append(_Column(f"= {name}", texts))
+            if any(text != "·" for text in texts):
+                columns.append(_Column(f"= {name}", texts))
         elif cells[:, number].any():
-            columns.append(_Column(f"+ {name}", texts))
+            columns.append(_Column(f"{'+' if columns[1:] else '='} {name}", texts))
     return columns
 
 
@@ -729,9 +740,11 @@ def _more(row: LabelRow) -> str:
 
 def shortened(label: str, width: int) -> str:
     """Return a label of at most `width` letters.  Of `caller (site)` the site is shortened first, because the
-    caller distinguishes labels of the same site."""
+    caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says."""
     if len(label) <= width:
         return label
+    if (group := re.fullmatch(r"(  )×[\d,]+: (.+)", label)) and len(group[2]) + 2 <= width:
+        return group[1] + group[2]
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
@@ -804,7 +817,7 @@ def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
     for fix in finding.advice:
         advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
         lines += _hanging(" ", f"{advice}:" if fix.code else advice, width)
-        lines += [Text(f"      {line}", "cyan") for line in code_lines(fix.code, width - 6)]
+        lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
         lines += _hanging(f"  {verdict}:", result, width, "dim")

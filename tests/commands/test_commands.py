@@ -187,6 +187,20 @@ def test_exit_codes_of_what_nobody_expected(monkeypatch, capsys):
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("brief", [True, False])
+def test_an_internal_error_is_json_with_brief(monkeypatch, capsys, brief):
+    """Its reader reads stdout alone; the traceback is for whoever mends it."""
+    monkeypatch.setattr("nsysalign.commandline.present.console", lambda: {}["gone"])
+    assert status_of("demo", *["--brief"] * brief) == 70
+    printed = capsys.readouterr()
+    assert "Traceback" in printed.err and "internal error" in printed.err
+    if not brief:
+        return
+    answer = json.loads(printed.out.splitlines()[-1])
+    assert (answer["verdict"], answer["command"]) == ("error", "demo") and answer["next"]
+    assert "KeyError: 'gone'" in answer["sentence"]
+
+
 def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
     database.write(build(), tmp_path / "a.db")  # do_bench is a library's
     case = [("t1", "event", "puzzle.py:14", False, [[("kernel", 1_000, "gemm")]])]

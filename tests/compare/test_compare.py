@@ -246,6 +246,38 @@ def test_each_kind_of_work_is_compared_with_its_like():
     assert not told.only_before and not told.only_after
 
 
+def test_each_pace_is_compared_with_its_like():
+    """A kernel of 50 us with the CPU 100 us late in half of the timings, as without a backlog.  A mean of both lies
+    where no timing is; and where B has one pace, it is compared with the one that it is near."""
+
+    def timed(late_us, late, kernel_us=50):
+        return drawn(
+            [
+                interval(
+                    "f", ("host", late_us if k < late else 1), ("kernel", kernel_us + 0.1 * (k % 5))
+                )
+                for k in range(40)
+            ]
+        )
+
+    told = compare(timed(100, 20), timed(200, 10))
+    assert [(c.work, c.count_before, c.count_after, c.verdict) for c in told.labels] == [
+        ("faster", 20, 30, "same"),
+        ("slower", 20, 10, "slower"),
+    ]
+    assert told.labels[1].total.before_ns == pytest.approx(150_200, rel=0.01)
+    gone = compare(timed(100, 20), timed(1, 0))
+    assert [(c.work, c.verdict, c.count_before) for c in gone.labels] == [("faster", "same", 20)]
+    assert gone.only_before == ("f (slower)",) and not gone.missing
+    # other work in the same code: its paces are still compared with their like
+    other = timed(100, 20, 60)
+    other = replace(other, groups=other.groups.assign(operations=7))
+    assert [(c.work, c.verdict) for c in compare(timed(100, 20), other).labels] == [
+        ("faster", "slower"),
+        ("slower", "slower"),
+    ]
+
+
 def test_slow_timings_that_are_gone_are_said():
     """Half of the time is 5 of 100, in A only."""
     usual = [interval("f", ("kernel", 50 + 0.1 * (k % 7))) for k in range(95)]

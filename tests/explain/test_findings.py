@@ -102,7 +102,7 @@ def test_a_few_slow_ones_lead_with_what_they_take_and_are_worth_their_excess():
     said = answer(diagnose(analysis(usual[:300], slow, usual[300:])))
     (row,) = said.labels
     assert [(group.count, group.words) for group in row.groups] == [
-        (5, "measures the CPU"),
+        (5, "100 % CPU-bound"),
         (595, "90 % kernels"),
     ]
     assert row.verdict == "cpu_bound" and row.elapsed_ns == 149_669_000
@@ -431,7 +431,7 @@ def test_first_passes_of_several_kinds_are_one_fact():
     ],
 )
 def test_what_recording_costs_is_no_fault_of_the_programs(launch_us, waits, expected):
-    """A correct training step, 94 % kernels when it is not recorded, read 'CPU late, 25 %'."""
+    """A correct training step, 94 % kernels when it is not recorded, read '25 % CPU-bound'."""
     drawn = analysis(repeat(8, "x", *[("api_launch", launch_us), ("kernel", 21)] * 50))
     drawn = replace(drawn, groups=drawn.groups.assign(waits=waits))
     told = answer(diagnose(drawn))
@@ -547,7 +547,7 @@ def test_a_search_for_the_fastest_way_is_told(kernel, waits, code):
 
 
 def test_what_a_library_timed_is_no_fault_of_the_programs():
-    """The benchmark of a compiler, inside the program's own line, read '! measures the CPU'."""
+    """The benchmark of a compiler, inside the program's own line, read '! 90 % CPU-bound'."""
     pieces = [("host", 230), ("api_launch", 20), ("kernel", 2)]
     drawn = analysis(repeat(9, "x", *pieces), repeat(200, "by inductor", *pieces))
     library = (drawn.intervals["label"] == "by inductor").to_numpy()
@@ -613,10 +613,10 @@ def test_a_host_timer_without_cuda_times_nothing_of_the_gpu():
     """No advice: neither launching earlier nor synchronising would change what it measures."""
     timings = repeat(12, "t", ("host", 0.51), kind="host", operations=0)
     (row,) = diagnose(analysis(timings)).findings.itertuples()
-    assert (row.rule, row.words) == ("no-gpu-work-inside", "times nothing of the GPU")
+    assert (row.rule, row.words) == ("no-gpu-work-inside", "nothing of the GPU")
     assert (
         row.title
-        == "t times nothing of the GPU: 510 ns of CPU time, no GPU work in 12 of 12 timings."
+        == "t measures nothing of the GPU: 510 ns of CPU time, no GPU work in 12 of 12 timings."
     )
     assert (row.advice, row.faster, row.loss_ns) == ("", "", 0)
     # beside timings with work they are told once

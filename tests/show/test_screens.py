@@ -14,14 +14,16 @@ import lzma
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from nsysalign import brief
-from nsysalign.answer import Answer, answer
+from nsysalign.answer import Answer, Fix, answer
 from nsysalign.engine import analyze
 from nsysalign.model import Analysis
 from nsysalign.show import screen, waterfall
@@ -86,6 +88,65 @@ def test_screen_of_a_puzzle(puzzle):
     assert {row.label: row.verdict for row in answer(analysis).labels} == verdicts
 
 
+def test_code_is_on_lines_of_its_own_at_any_width(tmp_path):
+    """Code that is broken where the terminal ends cannot be pasted, nor two statements behind one comment."""
+    said = answer(analysed("copy_pageable", tmp_path))
+    long = "torch.cuda.synchronize(); t0 = time.perf_counter(); ...; torch.cuda.synchronize()"
+    said = replace(said, fixes=(*said.fixes, Fix("measure it right", "Wait", long)))
+    for width in (40, 60, 80):
+        lines = first_screen(None, said, width).splitlines()
+        for code in (
+            "x = x.pin_memory()  # once",
+            "x.cuda(non_blocking=True)  # in the loop",
+            long,
+        ):
+            assert f"    {code}" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "head"),
+    [("outliers", 50, r"time +kernels$"), ("other_stream", 80, r"time = waiting \+ rest")],
+)
+def test_a_narrow_table_calls_no_largest_part_rest(name, width, head, tmp_path):
+    """Where there is no room for the parts it has the kernels alone; a column that is empty takes none."""
+    lines = first_screen(None, answer(analysed(name, tmp_path)), width).splitlines()
+    (shown,) = (line for line in lines if line.startswith("label, ") or " time " in line)
+    assert re.search(head, shown.partition("  parts,")[0].rstrip()), shown
+    if name == "outliers":
+        assert any(line.startswith("  ×4: slow ") for line in lines)
+        assert any("80 timings " in line for line in lines), "its total is left out, not cut"
+
+
+def test_commands_name_the_script_if_there_is_one(tmp_path):
+    """The one that all call sites are in; of two files nobody knows which was run."""
+    analysis = analysed("graph", tmp_path)
+    assert answer(analysis).fixes[0].code.endswith("run --graph-trace node puzzles/graph.py")
+    sites = analysis.intervals["site"].astype(str)
+    sites = sites.where(analysis.intervals.index > 0, "other.py:3")
+    mixed = replace(analysis, intervals=analysis.intervals.assign(site=sites))
+    assert answer(mixed).fixes[0].code.endswith("run --graph-trace node SCRIPT.py")
+
+
+def test_numbers_of_a_row_are_rounded_as_on_the_page():
+    """To the nearest; what is over goes to the rest, unless that would be off by a step."""
+    rounded = screen._rounded
+    assert [*rounded(228, np.array([24_730, 31_130, 164_440, 7_410]), 1_000)] == [25, 31, 164, 8]
+    assert [*rounded(3, np.array([1_400, 1_400, 0]), 1_000)] == [2, 1, 0]
+    assert [*rounded(2, np.array([700, 800, 800]), 1_000)] in ([1, 1, 0], [1, 0, 1], [0, 1, 1])
+
+
+def test_brief_has_the_sentence_and_the_fix_of_other_labels(tmp_path):
+    said = answer(analysed("demo", tmp_path))
+    short = json.loads(brief.of_answer(said, "demo", "run"))
+    first = short["findings"][0]
+    assert first["label"] == "wrongstream" and "stream 23" in first["sentence"]
+    assert first["code"].endswith("end.record()") and first["purpose"] == "measure it right"
+    assert all(found["label"] != "h2d_t1" for found in short["findings"])
+    assert len(short["findings"]) + short["omitted"]["findings"] == 5
+    long = replace(said, sentence="x" * 399, labels=said.labels * 40)
+    assert len(brief.of_answer(long, "demo", "r" * 900).encode()) <= 2_000
+
+
 def agrees(name: str, analysis: Analysis, folder: Path) -> None:
     said = answer(analysis)
     assert first_screen(analysis, said, 80) == (SCREENS / f"{name}.txt").read_text("utf-8")
@@ -96,7 +157,8 @@ def agrees(name: str, analysis: Analysis, folder: Path) -> None:
     valid(json.loads(short), SCHEMA["oneOf"][0])
     for width in (40, 60, 80, 140):
         lines = first_screen(analysis, said, width).splitlines()
-        assert len(lines) <= 24 and max(map(len, lines)) <= width
+        code = {f"    {line}" for fix in said.fixes for line in fix.code.splitlines()}
+        assert len(lines) <= 24 and all(len(line) <= width or line in code for line in lines)
         whole = " ".join(" ".join(lines).split())  # sentences are wrapped, never cut
         assert " ".join(said.sentence.split()) in whole or width == 40
         rows_add_up(lines)

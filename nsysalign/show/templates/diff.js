@@ -39,7 +39,7 @@ function choose(label, show) {
     make("span", { class: `look ${look}` }, `${label.changed}, ${label.words}`),
     label.bounds ? ` (${label.bounds}); ` : "; ",
     `${label.counts[0].toLocaleString("en")} and ${plural(label.counts[1], "repetition")}`);
-  $("lanes").hidden = $("save-svg").hidden = !view.picture;
+  for (const id of ["lanes", "zoom", "keys", "save-svg"]) $(id).hidden = !view.picture;
   $("no-picture").textContent = view.picture ? "" :
     "This page does not hold both timelines of this label: nsysalign show RUN --label NAME.";
   if (view.picture) {
@@ -92,7 +92,7 @@ function start() {
 }
 
 function drawRows() {
-  const names = cutApart(DATA.labels.map(({ label }) => label), stacked() ? 90 : 34);
+  const names = cutApart(DATA.labels.map(({ label }) => label), stacked() ? 90 : 60);
   fill($("rows"), DATA.labels.map((label, at) => labelRow(label, at, names[at])));
   markSelected();
 }

@@ -33,7 +33,7 @@ function chooseWhole(number, range, show) {
 
 function drawLanes() {
   view.chosen = null;
-  $("lanes").hidden = $("save-svg").hidden = !view.picture;
+  for (const id of ["lanes", "zoom", "keys", "items", "save-svg"]) $(id).hidden = !view.picture;
   if (!view.picture) return;
   drawTimeline();
   drawItems();

@@ -41,7 +41,7 @@ function markdownOf({ sentence, fixes, elapsed, parts, strip, name, kind, beside
   if (beside) lines.push(besideSentence(kind, beside), "");
   for (const fix of fixes) {
     lines.push(`**${fix.purpose}:** ${escaped(fix.sentence)}`, "");
-    if (fix.code) lines.push("    " + fix.code, "");
+    if (fix.code.length) lines.push(...fix.code.map((line) => "    " + line), "");
   }
   return [...lines, escaped(`${name}; ${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
 }

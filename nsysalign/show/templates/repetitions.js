@@ -1,7 +1,10 @@
 // All repetitions of the chosen label below its picture: a row for each kind of them, in it a bar as
-// long as each took, at its place in the order of time; the one that is shown is marked.
+// high as each took long, at its place in the order of time; the one that is shown is marked.
 
 const KIND_ROW = 36, KIND_BAR = 26;
+// Kinds whose longest repetitions differ by at most this factor have one scale: beyond it the bars of
+// the short ones would all look alike.
+const ONE_SCALE = 6;
 
 // The kind of a repetition: its place among the label's kinds.
 function kindOf(runs, i) {
@@ -28,20 +31,29 @@ function kindTimes({ name, count, least, most, median }) {
     `${times} (${duration(least)} to ${duration(most)})` : times;
 }
 
+// What fills the height of each kind's row (ns), and what is said about it.
+function scalesOf(kinds) {
+  const longest = kinds.map(({ most }) => most), most = Math.max(...longest, 1);
+  if (most <= ONE_SCALE * Math.min(...longest)) {
+    return { tops: longest.map(() => most), said: `height: 0 to ${duration(most)}` };
+  }
+  return { tops: longest.map((ns) => Math.max(1, ns)), said: "each row has its own scale" };
+}
+
 function drawRepetitions(label, runs) {
   const plot = $("repetitions"), width = plot.clientWidth, count = runs.elapsed.length;
   const kinds = kindsOf(label, runs), left = narrow() ? 12 : Math.max(220, view.frame?.left || 0);
   const tall = narrow() ? KIND_ROW + 20 : KIND_ROW, bottom = 8 + kinds.length * tall;
   const right = width - 14, step = (right - left) / count, now = placeOf(runs, selected.interval);
   const x = (i) => left + (i + 0.5) * step, bar = Math.max(1, Math.min(14, 0.72 * step));
-  const hits = [], drawn = [];
+  const hits = [], drawn = [], { tops, said } = scalesOf(kinds);
   kinds.forEach((kind, row) => {
     const foot = 8 + (row + 1) * tall - 6, y = narrow() ? foot - KIND_BAR - 8 : foot - 16;
     const name = kinds.length > 1 ? kind.name : "repetitions";
-    const texts = narrow() ? [`${name}  ${kindTimes(kind)}`] : [name, kindTimes(kind)];
+    const texts = narrow() ? [`${name}  ${duration(kind.median)}`] : [name, kindTimes(kind)];
     texts.forEach((text, line) => drawn.push(svg("text", { x: narrow() ? left : left - 10,
       y: y + 15 * line, "text-anchor": narrow() ? "start" : "end",
-      class: line ? "quiet" : "strong" }, cut(text, Math.floor((narrow() ? width : left) / 6.4)))));
+      class: line ? "quiet" : "strong" }, cut(text, Math.floor(narrow() ? (width - 2 * left) / 7.6 : left / 6.4)))));
     const columns = new Map(); // the longest of those that share a pixel
     for (let i = 0; i < count; i += 1) {
       if (kindOf(runs, i) !== row) continue;
@@ -50,7 +62,7 @@ function drawRepetitions(label, runs) {
     }
     let path = "";
     for (const i of columns.values()) {
-      const high = Math.max(2, KIND_BAR * runs.elapsed[i] / Math.max(1, kind.most));
+      const high = Math.max(2, KIND_BAR * runs.elapsed[i] / tops[row]);
       path += `M${(x(i) - bar / 2).toFixed(2)} ${foot}v${(-high).toFixed(2)}h${bar.toFixed(2)}V${foot}z`;
       hits.push({ x: x(i) - Math.max(bar, step) / 2, y: foot - tall + 6, w: Math.max(bar, step),
         h: tall - 4, said: [nameOf(label, runs, i), duration(runs.elapsed[i]),
@@ -60,7 +72,7 @@ function drawRepetitions(label, runs) {
       svg("path", { class: "repetition", d: path }));
     for (const [word, number] of [["", now], ["other", placeOf(runs, view.other)]]) {
       if (number < 0 || kindOf(runs, number) !== row) continue;
-      const high = Math.max(2, KIND_BAR * runs.elapsed[number] / Math.max(1, kind.most));
+      const high = Math.max(2, KIND_BAR * runs.elapsed[number] / tops[row]);
       drawn.push(svg("rect", { class: "repetition now " + word, x: x(number) - Math.max(3, bar) / 2,
         width: Math.max(3, bar), y: foot - high, height: high }),
       svg("path", { class: "now " + word, d: `M${x(number)} ${foot + 1}l4 6h-8z` }));
@@ -71,6 +83,8 @@ function drawRepetitions(label, runs) {
     .filter((i) => now < 0 || Math.abs(x(i) - x(now)) > 34);
   drawn.push(svg("g", { class: "axis" }, at.map((i) => svg("text", { x: x(i), y: bottom + 14,
     "text-anchor": "middle" }, i.toLocaleString("en")))));
+  drawn.push(svg("text", { class: "quiet scale", x: narrow() ? left : left - 10, y: bottom + (narrow() ? 32 : 14),
+    "text-anchor": narrow() ? "start" : "end" }, said));
   const text = now.toLocaleString("en"), most = width - 4 * text.length - 2;
   if (now >= 0) drawn.push(svg("text", { x: Math.min(x(now), most), y: bottom + 14,
     "text-anchor": "middle", class: "strong" }, text));
@@ -79,14 +93,18 @@ function drawRepetitions(label, runs) {
   plot.setAttribute("aria-valuetext", now < 0 ? "" :
     `${nameOf(label, runs, now)}, ${duration(runs.elapsed[now])}` +
     (kinds.length > 1 ? `, ${label.kinds[kindOf(runs, now)]}` : ""));
-  showDrawing(plot, width, bottom + 20, drawn, hits);
+  showDrawing(plot, width, bottom + (narrow() ? 38 : 20), drawn, hits);
 }
 
 // Opens one; while two are compared, or with Shift, puts it beside the one that is shown.
 function takeRepetition(label, runs, number, event) {
-  if (number !== selected.interval && DATA.timelines[number] && (view.other !== null || event?.shiftKey)) {
-    compareTwo(label, runs, number);
-  } else choose(label.label, number, false);
+  const compares = number !== selected.interval && (view.other !== null || event?.shiftKey);
+  if (!compares) choose(label.label, number, false);
+  else if (DATA.timelines[number]) compareTwo(label, runs, number);
+  else {
+    const name = nameOf(label, runs, placeOf(runs, number));
+    $("compared").textContent = `${name} cannot be compared: this page does not hold its timeline.`;
+  }
 }
 
 // Another repetition by the arrow keys: by one, or to an end.

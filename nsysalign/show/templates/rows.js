@@ -49,9 +49,7 @@ function labelRow(row, name) {
     row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
-    make("span", { class: "value saving" }, row.saving ? [make("span", { class: "unseen tight" }, "could save "),
-      make("span", { class: "wide" }, "−"), duration(row.saving),
-      make("span", { class: "unseen" }, " over the run")] : null),
+    make("span", { class: "value saving" }, row.saving ? `could save ${duration(row.saving)} in all` : null),
     row.reason ? make("span", { class: "reason" }, `It ${row.reason}`) : null);
   item.dataset.label = row.label;
   return item;
@@ -68,7 +66,7 @@ function groupRow(row, group, kind) {
     make("span", { class: "value" }, duration(group.elapsed),
       make("span", { class: "quiet" }, " " + kernelsOf(group))),
     make("span", { class: `words ${look} look` }, group.words),
-    make("span", { class: "value saving" }, `${duration(group.total)} in all`));
+    make("span", { class: "value saving" }, `takes ${duration(group.total)} in all`));
   Object.assign(item.dataset, { label: row.label, kind });
   return item;
 }
@@ -76,9 +74,9 @@ function groupRow(row, group, kind) {
 // What to change, with a button that copies it.
 function drawFix(fixes) {
   const lines = fixes.map(({ purpose, sentence, code }) =>
-    [`# ${purpose}: ${sentence}`, code].filter(Boolean).join("\n"));
+    [`# ${purpose}: ${sentence}`, ...code].join("\n"));
   const said = (one) => [make("strong", null, one.purpose + ": "), one.sentence, " ",
-    one.code ? make("code", null, one.code) : null];
+    one.code.map((line) => make("code", { class: one.code.length > 1 ? "line" : null }, line))];
   fill($("fix"), fixes.length ? [make("span", null, fixes.map((fix) => make("div", null, said(fix)))),
     make("button", { type: "button",
       onclick: (event) => copyText(lines.join("\n") + "\n", event.currentTarget) }, "copy fix")] : null);

@@ -9,7 +9,27 @@ const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER
 
 function wholeRange(picture) {
   const margin = Math.max((picture.whole ? 0.01 : 0.06) * picture.width, 2000);
-  return [-margin / 1e3, (picture.width + margin) / 1e3];
+  return [-margin / 1e3, (endOfWork(picture) + margin) / 1e3];
+}
+
+// Whether a call inside the interval launched an item of a lane.
+function launchedInside(picture, lane, item) {
+  const at = lane.kind === "stream" && lane.ax ? lane.ax[item] : null;
+  return at !== null && at >= 0 && at <= picture.width;
+}
+
+// Where the picture ends (ns): with the interval, or later with the work that was launched in it, as of a
+// timer that is read before its work has run.  What takes longer than the interval is drawn in part.
+function endOfWork(picture) {
+  if (picture.end !== undefined) return picture.end;
+  picture.end = picture.width;
+  for (const lane of picture.whole ? [] : picture.lanes) {
+    for (let i = 0; i < lane.x.length; i += 1) {
+      if (lane.x[i] < picture.width || !launchedInside(picture, lane, i)) continue;
+      picture.end = Math.max(picture.end, Math.min(lane.x[i] + lane.d[i], 2 * picture.width));
+    }
+  }
+  return picture.end;
 }
 
 // Lanes from top to bottom: {lane, top, rows, tall}; y in pixels.  What lies beyond the whole range, in
@@ -164,7 +184,8 @@ function nextFound() {
   zoomTo(at >= from && at <= to ? view.range : [at - (to - from) / 2, at + (to - from) / 2]);
 }
 
-// The work that ended the longest time in which no stream of the picture ran anything.
+// The work that ended the longest time in which no stream of the picture ran anything: inside the interval, or
+// launched there.
 function endOfGap(picture) {
   if (picture.gap !== undefined) return picture.gap;
   const work = picture.lanes.flatMap((lane, at) => (lane.kind === "stream" ?
@@ -172,7 +193,7 @@ function endOfGap(picture) {
   let busy = 0, longest = 0;
   picture.gap = null;
   for (const one of work.sort((p, q) => p.x - q.x)) {
-    if (one.x > picture.width) break;
+    if (one.x > picture.width && !launchedInside(picture, picture.lanes[one.lane], one.item)) break;
     if (one.x - busy > longest) [longest, picture.gap] = [one.x - busy, one];
     busy = Math.max(busy, one.end);
   }

@@ -16,7 +16,7 @@ function card(item) {
     "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
       " · " + item.rule,
-      item.lost ? make("span", { class: "lost" }, `could save ${duration(item.lost)}`) : null),
+      item.lost ? make("span", { class: "lost" }, `could save ${duration(item.lost)} over the run`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button",
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
@@ -52,7 +52,7 @@ function advice(entry) {
     make("div", { class: "advice" + (purpose.endsWith("faster") ? " faster" : "") },
     make("p", null, make("strong", null, `To ${purpose}: `),
       sentence[0].toLowerCase() + sentence.slice(1)),
-      code ? make("pre", null, make("code", null, code)) : null));
+      code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
 }
 
 function evidence(entry) {
@@ -113,7 +113,7 @@ function folded(item) {
     make("summary", null, make("span", { class: "kicker" },
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
       make("span", { class: "title" }, item.findings[0].title),
-      make("span", { class: "lost" }, item.lost ? `could save ${duration(item.lost)}` : "")));
+      make("span", { class: "lost" }, item.lost ? `could save ${duration(item.lost)} over the run` : "")));
   details.fillIn = () => { if (details.children.length === 1) details.append(card(item)); };
   details.addEventListener("toggle", () => { if (details.open) details.fillIn(); });
   return details;
