@@ -55,6 +55,7 @@ FROM_THE_TRACE = {
 RULES_OF_MARKS = ("tail", "mark-perturbed")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
 LOAD = r"cu(da)?(LibraryLoad|ModuleLoad|Link)"
+GIVES = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch|Memcpy|Memset)")
 LOOK_UP = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
 ALLOCATE = (
     r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
@@ -208,6 +209,27 @@ class Evidence:
         return sum(
             s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail
         )
+
+    def outside(self, number: int) -> tuple[list[int], int] | None:
+        """Of one interval: the lengths of the pieces in which its thread was outside CUDA, cut where another
+        thread gave work to the GPU; and how many cuts.  None where only an export could say that."""
+        row, at, cuts = self.rows[number], [], 0
+        if row["kind"] == "host":
+            if self.work is None:
+                return None
+            calls = self.work.processes[int(row["pid"])].calls
+            at = [
+                c.start
+                for c in calls
+                if not c.depth and c.tid != row["tid"] and GIVES.match(c.name)
+            ]
+        pieces = []
+        for s in self.segments[number]:
+            if s.cause == "host":
+                inside = [t for t in at if s.start_ns <= t < s.end_ns]
+                cuts += len(inside)
+                pieces += [b - a for a, b in pairwise([s.start_ns, *inside, s.end_ns])]
+        return pieces, cuts
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
         """Idle stretches, each with the work that was done since the one before that held a
@@ -944,6 +966,30 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "handed_over":
         lengths = [s.end_ns - s.start_ns for s in e.segments[n] if s.cause == "host"]
         return sum(5_000_000 <= ns <= 5_500_000 for ns in lengths)
+    if key in ("long_pieces", "long_pieces_ns", "longest_piece_ns", "launched_by_others"):
+        outside = e.outside(n)
+        if outside is None:
+            return NOT_GIVEN
+        pieces, cuts = outside
+        long = [ns for ns in pieces if ns >= 1_000_000]
+        return {
+            "long_pieces": len(long), "long_pieces_ns": sum(long), "longest_piece_ns": max(pieces),
+            "launched_by_others": cuts,
+        }[key]  # fmt: skip
+    if key == "outside_per_operation_ns":
+        return int(e.total(n, "host") / f.evidence["operations"])
+    if key == "allocating_ns":
+        return sum(s.ns for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail))
+    if key == "allocating_timings":
+        spent = {
+            k: [s.ns for s in e.segments[k] if s.cause == "api" and re.match(ALLOCATE, s.detail)]
+            for k in group
+        }
+        return sum(
+            bool(its) and 100 * sum(its) >= e.rows[k]["elapsed_ns"] for k, its in spent.items()
+        )
+    if calls := re.fullmatch(r"(cu\w+)_calls", key):
+        return len({s.ref_id for s in e.segments[n] if s.detail == calls[1]})
     if key in ("without_waits_least_ns", "without_waits_most_ns"):
         least, other = "least" in key, f.evidence["label_without_waits"]
         steady = [e.groups[g] for g in e.lengths[other] if g not in e.first]

@@ -61,6 +61,9 @@ _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
 _CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
+#: Calls that take memory of the GPU from the driver, and that give it back.
+_TAKES = re.compile(r"^cu(da)?(Malloc|MemAlloc(?!Host)|MemCreate)(?!Host)")
+_GIVES_BACK = re.compile(r"^cu(da)?(Free|MemFree|MemRelease)(?!Host)")
 
 
 @dataclass(frozen=True)
@@ -231,8 +234,9 @@ def _copied_both_ways(case: Case) -> bool:
 
 def _frees(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
-    calls = {entry.what for entry in case.group.of_cause("api")}
-    return case.group.count > 1 and {"cudaMalloc", "cudaFree"} <= calls
+    calls = [entry.what for entry in case.group.of_cause("api")]
+    both_ways = all(any(map(way.search, calls)) for way in (_TAKES, _GIVES_BACK))
+    return case.group.count > 1 and both_ways
 
 
 def _rate(case: Case) -> dict[str, str]:
@@ -256,7 +260,7 @@ def _search(case: Case) -> dict[str, str]:
 
 
 def _long_stretch(case: Case) -> bool:
-    return case.facts.python and case.longest_piece_ns >= LONG_PIECE_NS
+    return case.facts.python and case.in_one_piece
 
 
 def _issues_collectives(case: Case) -> bool:
@@ -320,6 +324,8 @@ def _collects_garbage(case: Case) -> bool:
 
 def _allocates(case: Case) -> bool:
     entries = case.group.of_cause("api")
+    if case.allocations:
+        return True
     if not entries or (case.group.count == 1 and entries[0].what == _SETS_UP):
         return False
     return any(call in entries[0].what for call in _ALLOCATES)
@@ -461,7 +467,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("allocation-inside",),
-        lambda case: _torch_events(case) and _allocates(case),
+        lambda case: _torch_events(case) and _allocates(case) and not _frees(case),
         "Allocate before the start event, or run it once so that the caching allocator keeps the memory",
         f"out = torch.empty_like(x); {_SYNC}; start.record(); f(x, out=out)",
     ),

@@ -14,8 +14,17 @@ from typing import Any
 import numpy as np
 
 from nsysalign.causes import CAUSES
-from nsysalign.explain.facts import BUS_BYTES_PER_NS, SMALL_NS, Facts, Stretch, of_torch
+from nsysalign.explain.facts import (
+    ALLOCATION_CALLS,
+    BUS_BYTES_PER_NS,
+    SMALL_NS,
+    Facts,
+    Segment,
+    Stretch,
+    of_torch,
+)
 from nsysalign.explain.preparing import earliest, prepared
+from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.verdict import (
     GPU_SHARE,
     MIXED,
@@ -95,6 +104,11 @@ OWN_CODE_NS = 50_000
 #: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
 #: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
 SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
+#: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
+GOOD_PART = 1 / 3
+#: Allocating is named where so many timings do it, and from this share of their time on.
+FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
+_ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -188,18 +202,123 @@ class Case:
             after += piece.ns
         return after, launched, call
 
+    @cached_property
+    def idle_ns(self) -> int:
+        """For how long the GPU (of an event pair its stream) had nothing to do in the typical interval, and waited for
+        nothing that is named."""
+        if self.on_host:
+            worked_ns = self.kernels_ns + self.ns("memcpy", "memset", "queued")
+            return max(self.group.typical_ns - worked_ns, 0)
+        return self.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
+
+    @cached_property
+    def _outside(self) -> tuple[list[int], int]:
+        """Of the typical interval: (the lengths (ns) of the pieces in which no thread of the program gave work to the
+        GPU and the timing thread was outside CUDA, how many launches of other threads cut these pieces).
+
+        timing thread   [call)            outside            [call)
+        autograd's             [launch) [launch) [launch)              pieces: up to, between and after these launches
+        """
+        pieces_ns, cuts = list[int](), 0
+        launches_ns = self._launches_of_others()
+        at_ns = int(self.facts.column("start_ns")[self.group.typical])
+        for piece in self.facts.segments(self.group):
+            begin_ns, at_ns = at_ns, at_ns + piece.ns
+            if piece.cause != "host":
+                continue
+            first, last = np.searchsorted(launches_ns, (begin_ns, at_ns))
+            edges = [begin_ns, *launches_ns[first:last].tolist(), at_ns]
+            pieces_ns += np.diff(edges).tolist()
+            cuts += int(last - first)
+        return pieces_ns, cuts
+
+    @property
+    def _launches(self) -> LaunchesOfThreads | None:
+        """When the threads of its process gave work to the GPU.  Of an event pair, whose idle time is about whichever
+        thread launches next, this is not asked."""
+        known = self.facts.analysis.of_runs_by(LaunchesOfThreads) if self.on_host else []
+        pid = self.facts.column("pid")[self.group.typical]
+        return next((record for record in known if record.pid == pid), None)
+
+    def _launches_of_others(self) -> np.ndarray:
+        """When (ns, rising) other threads of its process gave work to the GPU."""
+        if record := self._launches:
+            return record.start_ns[record.tid != self.facts.column("tid")[self.group.typical]]
+        return np.empty(0, np.int64)
+
+    @property
+    def by_untimed(self) -> bool:
+        """Whether the program times one thread of torch's: others that launch are torch's, as autograd's is."""
+        rows = self.facts.intervals[
+            self.facts.column("pid") == self.facts.column("pid")[self.group.typical]
+        ]
+        timing = {*rows["tid"].tolist()}
+        return self.facts.torch and len(timing) == 1
+
+    @property
+    def launched_by_others(self) -> int:
+        """How many operations other threads launched while the CPU of the typical interval was outside CUDA."""
+        return self._outside[1]
+
     @property
     def longest_piece_ns(self) -> int:
         """The longest time in one piece that the CPU was outside CUDA, in the typical interval."""
-        pieces = self.facts.segments(self.group)
-        return max((piece.ns for piece in pieces if piece.cause == "host"), default=0)
+        return max(self._outside[0], default=0)
+
+    @property
+    def _long_pieces(self) -> list[int]:
+        return [ns for ns in self._outside[0] if ns >= LONG_PIECE_NS]
+
+    @property
+    def long_piece_count(self) -> int:
+        """How many such pieces take a millisecond and more."""
+        return len(self._long_pieces)
 
     @property
     def long_pieces_ns(self) -> int:
-        """How long the CPU was outside CUDA in pieces of a millisecond and more, in the typical
-        interval."""
-        pieces = [p.ns for p in self.facts.segments(self.group) if p.cause == "host"]
-        return sum(ns for ns in pieces if ns >= LONG_PIECE_NS)
+        """How long these are together."""
+        return sum(self._long_pieces)
+
+    @property
+    def in_one_piece(self) -> bool:
+        """Whether one long piece is a good part of the time in which the GPU had nothing to do: one function may be the
+        reason."""
+        longest_ns = self.longest_piece_ns
+        return longest_ns >= LONG_PIECE_NS and longest_ns >= GOOD_PART * self.idle_ns
+
+    @cached_property
+    def allocations(self) -> dict[str, int]:
+        """The calls that allocate and free memory in the typical interval, by name, and how many of each; empty unless
+        most timings of the group make such calls, again and again, and spend a part of their time in them that
+        matters."""
+        group = self.group
+        if group.count < FEWEST_REPEATED or group.role == FIRST:
+            return {}
+        spent_ns = sum(e.ns for e in group.of_cause("api") if _ALLOCATES.match(e.what))
+        if spent_ns < ALLOCATING_SHARE * group.total_ns or 2 * self.allocating_count < group.count:
+            return {}
+        calls = dict.fromkeys((piece.text, piece.ref) for piece in self._allocating)
+        names = [name for name, _ in calls]
+        return {name: names.count(name) for name in dict.fromkeys(names)}
+
+    @property
+    def _allocating(self) -> list[Segment]:
+        pieces = self.facts.segments(self.group)
+        return [p for p in pieces if p.cause == "api" and _ALLOCATES.match(p.text)]
+
+    @property
+    def allocating_ns(self) -> int:
+        """How long the typical interval allocates and frees."""
+        return sum(piece.ns for piece in self._allocating)
+
+    @cached_property
+    def allocating_count(self) -> int:
+        """How many timings of the group spend a hundredth of their time and more on it."""
+        rows = self.facts.details(self.group.intervals, "api")
+        rows = rows[rows["detail"].astype(str).str.match(_ALLOCATES)]
+        spent_ns = rows.groupby("interval")["ns"].sum()
+        elapsed_ns = self.facts.column("elapsed_ns")[spent_ns.index.to_numpy(dtype=np.int64)]
+        return int((100 * spent_ns.to_numpy() >= elapsed_ns).sum())
 
     @property
     def own_code(self) -> bool:

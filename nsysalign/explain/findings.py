@@ -305,7 +305,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     rule, word = rule_of(case, cause), case.word
     words = sentences.words(case.group, case.one, cause)
     shown = shown_groups(label)
-    if len(shown) > 1 or (shown and case.group not in shown):
+    of_groups = len(shown) > 1 or (bool(shown) and case.group not in shown)
+    if of_groups:
         shown = shown if case.group in shown else (*shown, case.group)
         sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
         title = sentences.of_several_groups(label, case, shown, sums, numbers)
@@ -328,6 +329,10 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
     if rule in ("host-gap", "many-tiny-kernels"):
         title += sentences.of_threads(case, numbers)
+    if rule in ("host-gap", "allocation-inside"):
+        title += sentences.of_pieces(case, numbers, of_groups=of_groups)
+    if rule == "allocation-inside":
+        title += sentences.of_allocations(case, numbers)
     if rule == "module-load":
         words = "first calls" if case.first_ones > 1 else "first call"
     if searches(label, case.group):
@@ -416,6 +421,8 @@ def rule_of(case: Case, cause: str) -> str:
         return "queued"
     if not cause:
         return {GPU: "gpu-bound", CANNOT_TELL: "unknown-time"}.get(case.word, "mixed")
+    if _allocates_again(case, cause):
+        return "allocation-inside"
     if cause == "calls":
         name = case.group.of_cause("api")[0].what
         if ALLOCATES.search(name):
@@ -430,6 +437,13 @@ def rule_of(case: Case, cause: str) -> str:
     return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
         cause
     ]
+
+
+def _allocates_again(case: Case, cause: str) -> bool:
+    """Whether memory is allocated and freed in most timings, where the CPU is what makes them long and nothing
+    else that it does in one piece takes longer."""
+    of_cpu = cause in ("cpu", "calls", "launches")
+    return of_cpu and bool(case.allocations) and case.allocating_ns > case.longest_piece_ns
 
 
 def _first_call(case: Case) -> bool:

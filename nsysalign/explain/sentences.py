@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, Case, Numbers, spoken
+from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, VERY_MANY, Case, Numbers, spoken
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -38,6 +38,7 @@ from nsysalign.explain.verdict import (
     GPU,
     GPU_SHARE,
     LAUNCH,
+    MANY_LAUNCHES,
     MIXED,
     NCCL,
     WAITING,
@@ -183,6 +184,57 @@ def of_threads(case: Case, numbers: Numbers) -> str:
     return ""
 
 
+def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
+    """A sentence on the CPU's time outside CUDA where no piece of it is the reason, '' where one is, or none is known:
+    long pieces, else launches of another thread in it, else what it is for each operation.
+
+    of_groups: whether the sentence before is about several groups
+    """
+    host_ns = case.ns("host")
+    if case.in_one_piece or case.handed_over or not host_ns:
+        return ""
+    in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
+    if 2 * case.long_pieces_ns >= host_ns:
+        pieces = numbers.count("long_pieces", case.long_piece_count)
+        longest = numbers.time("longest_piece", case.longest_piece_ns)
+        if of_groups:
+            return f"{in_one} the CPU was outside CUDA in {pieces} pieces of a millisecond and more, the longest {longest}."
+        together = numbers.time("long_pieces", case.long_pieces_ns)
+        return f" {together} of that are {pieces} pieces of a millisecond and more, the longest {longest}."
+    operations = numbers.count("operations", case.operations, "operation")
+    if case.launched_by_others >= MANY_LAUNCHES:
+        launched = numbers.count("launched_by_others", case.launched_by_others)
+        when = in_one if of_groups else " Meanwhile"
+        of_its = f"of its {operations}"
+        if case.launched_by_others > case.operations:  # other work than what is timed
+            of_its = "operations"
+        as_autograd = ", as autograd does in loss.backward()" if case.by_untimed else ""
+        return f"{when} another thread launched {launched} {of_its}{as_autograd}."
+    if case.operations >= VERY_MANY and 2 * host_ns >= case.idle_ns:
+        each = numbers.time("outside_per_operation", host_ns / case.operations)
+        if of_groups:
+            return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
+        return f" That is {each} for each of its {operations}."
+    return ""
+
+
+def of_allocations(case: Case, numbers: Numbers) -> str:
+    """A sentence on memory that is allocated and freed again in most timings, '' where that is not so."""
+    if not case.allocations:
+        return ""
+    calls = " and ".join(
+        f"{numbers.count(f'{name}_calls', count)} {safe_text(name)}"
+        for name, count in case.allocations.items()
+    )
+    took = numbers.time("allocating", case.allocating_ns)
+    count, of_count = case.allocating_count, case.group.count
+    timings = numbers.count("group_timings", of_count)
+    again = f"each of the {timings} timings"
+    if count < of_count:
+        again = f"{numbers.count('allocating_timings', count)} of the {timings} timings"
+    return f" {calls} take {took} of it, and come again in {again}."
+
+
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
     """A sentence on timings of about one length that are GPU work to different shares: the typical one is, most of
     the others are less."""
@@ -299,10 +351,8 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     numbers: each number that the sentence prints is noted in its evidence
     """
     idler = "Its stream" if case.others else "The GPU"
-    idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
-    if case.on_host:
-        idle_ns = case.group.typical_ns - case.kernels_ns - case.ns("memcpy", "memset", "queued")
-    idle = numbers.time("typical_idle", max(idle_ns, 0))
+    idle_ns = case.idle_ns
+    idle = numbers.time("typical_idle", idle_ns)
     waits = case.group.work.waits
     if cause == "sync" and not waits:
         synchronised = numbers.time("typical_sync", case.ns("sync"))
@@ -1065,7 +1115,8 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == FLOOR:
         return "event cost only"
     entries = group.of_cause("api")
-    if cause == "calls" and entries and len(entries[0].what) <= 16:
+    calls_most = sums.calls >= max(sums.cpu, sums.launches + sums.latency)
+    if cause == "calls" and calls_most and entries and len(entries[0].what) <= 16:
         return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
     if word == LAUNCH and not on_its_way(
         group.work.operations * group.count, sums.launches, sums.latency

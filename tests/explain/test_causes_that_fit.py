@@ -10,6 +10,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, facts, interval, piece, repeat
@@ -305,3 +306,67 @@ def test_other_libraries_are_known_by_their_kernels(kernel, library, code):
     codes = [fix.code for fix in answer(diagnose(drawn)).fixes]
     assert not any("torch" in text for text in codes)
     assert any(code in text for text in codes) if code else not codes
+
+
+def allocating(calls: int):
+    """A step that launches, and takes and gives back memory so many times."""
+    taken = [piece("api", 60, "cudaMalloc") for _ in range(calls)]
+    given = [piece("api", 50, "cudaFree") for _ in range(calls)]
+    launches = [p for _ in range(40) for p in (("host", 150), ("api_launch", 5), ("kernel", 20))]
+    return [*taken, *launches, *given]
+
+
+@pytest.mark.parametrize(
+    ("often", "calls", "named"), [(20, 8, True), (12, 8, True), (4, 20, False), (20, 1, False)]
+)
+def test_memory_that_is_taken_and_given_back_again_and_again(often, calls, named):
+    """transformers#31372: empty_cache() in the loop, 41 cudaMalloc and 42 cudaFree in each step."""
+    drawn = [interval("x", *allocating(calls if k % 20 < often else 0)) for k in range(20)]
+    told = said(drawn, issued=[("kernel", "at::native::add", 40)])
+    assert ("cudaMalloc" in told.sentence and "cudaFree" in told.sentence) == named
+    assert any("empty_cache" in fix.code for fix in told.fixes) == named
+    assert "CPU-bound" in told.labels[0].words  # what takes most of the time
+
+
+@pytest.mark.parametrize("calls", [0, 8])
+def test_what_the_cpu_does_in_one_piece_comes_before_allocations(calls):
+    drawn = repeat(20, "x", ("host", 9_000), *allocating(calls))
+    fixes = said(drawn, issued=[("kernel", "at::native::add", 40)]).fixes
+    assert any("--sample-python" in fix.code for fix in fixes)
+
+
+def launched_by(drawn, tid, *times_us):
+    """The drawing, in which this thread and the timing one (1) launch at these times, from the beginning of each
+    interval."""
+    at = [s + round(1_000 * t) for s in drawn.intervals["start_ns"].tolist() for t in times_us]
+    times, threads = np.array([0, *at]), np.array([1] + [tid] * len(at), np.int32)
+    return replace(drawn, of_runs=(LaunchesOfThreads(1, threads, times),))
+
+
+@pytest.mark.parametrize(("tid", "held"), [(1, True), (2, False)])
+def test_a_piece_in_which_another_thread_launches_is_no_function(tid, held):
+    """transformers#31372: in 18 ms outside CUDA of the timing thread autograd's launches 573 operations."""
+    step = repeat(
+        8, "x", ("host", 18_000), ("api_launch", 5), kind="host", issued=500, operations=61
+    )
+    drawn = launched_by(analysis(step), tid, *range(200, 18_000, 300))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
+    assert any("--sample-python" in fix.code for fix in told.fixes) == held
+    assert ("another thread launched 60 of its 61 operations" in told.sentence) == (not held)
+
+
+@pytest.mark.parametrize(
+    ("pieces_us", "in_one", "named"),
+    [
+        ([9_000, 3_000], True, ""),
+        ([2_500] * 12, False, "12 pieces of a millisecond and more, the longest 2.50 ms"),
+        ([80] * 120, False, "That is 80.0 us for each of its 120 operations"),
+    ],
+)
+def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, in_one, named):
+    """transformers#43089: 406 ms in one piece of 6.9 s."""
+    calls = [p for us in pieces_us for p in (("host", us), ("api_launch", 4), ("kernel", 3))]
+    issued = [("kernel", "k", len(pieces_us))]
+    told = said(repeat(8, "x", *calls), issued=issued, waits=2)
+    assert any("--sample-python" in fix.code for fix in told.fixes) == in_one
+    assert named in told.sentence and ("pieces" in told.sentence) == ("pieces" in named)
