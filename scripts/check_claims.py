@@ -976,6 +976,10 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
             "long_pieces": len(long), "long_pieces_ns": sum(long), "longest_piece_ns": max(pieces),
             "launched_by_others": cuts,
         }[key]  # fmt: skip
+    if key in ("blocked_timings", "blocked_ns"):
+        took = {g: e.rows[int(e.typical[g])]["elapsed_ns"] for g in e.lengths[f.label]}
+        slow = max(took, key=took.__getitem__)
+        return took[slow] if key == "blocked_ns" else len(e.groups[slow])
     if key == "outside_per_operation_ns":
         return int(e.total(n, "host") / f.evidence["operations"])
     if key == "allocating_ns":

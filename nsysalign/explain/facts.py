@@ -40,13 +40,16 @@ _TORCH = re.compile(
 )
 #: Kernels of CuPy's and numba's: a program with these and none of torch's may import torch, and times none
 #: of it.
-_OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
+_NUMBA = (
+    r"\bcudapy\b|6cudapy|\[abi:v\d+\]|B2v\d+B\d+c\w"  # its signature is in the name, as an ABI tag
+)
+_OF_OTHERS = re.compile(rf"^cupy_|{_NUMBA}")
 
 #: Kernels by which a program's library is known, where it is not torch: XLA calls what one instruction became
 #: "wrapped", and several of them a "fusion".
 _LIBRARIES = {
     "cupy": re.compile(r"^cupy_"),
-    "numba": re.compile(r"\bcudapy\b|6cudapy"),
+    "numba": re.compile(_NUMBA),
     "jax": re.compile(
         r"^wrapped_[a-z]|^(?:(?:loop|input|gemm|transpose|reduce)_)?(?:\w+_)?fusion(?:_\d+)*$"
     ),

@@ -284,6 +284,8 @@ LIBRARIES = [
     ("wrapped_add", "jax", "jax.jit"),
     ("loop_multiply_fusion_3", "jax", ""),
     ("_ZN6cudapy8__main__5scaleB2v1", "numba", ""),
+    ("__main__::scale[abi:v1][abi:cw51cXTLSUwv1sDUa](Array<float, 1, C, mutable>)", "numba", ""),
+    ("_ZN8__main__5scaleB2v1B94cw51cXTLSUwv1sDUa", "numba", ""),
     ("void saxpy(int, float*)", "", ""),
 ]
 
@@ -370,3 +372,33 @@ def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, i
     told = said(repeat(8, "x", *calls), issued=issued, waits=2)
     assert any("--sample-python" in fix.code for fix in told.fixes) == in_one
     assert named in told.sentence and ("pieces" in told.sentence) == ("pieces" in named)
+
+
+@pytest.mark.parametrize(
+    ("count", "launch_us", "full"), [(900, 110, True), (90, 110, False), (900, 20, False)]
+)
+def test_launch_calls_that_wait_for_a_place_in_the_queue(count, launch_us, full):
+    """numba#4390: after a thousand launches each takes as long as the kernel, 137 us."""
+    work = {"kind": "host", "issued": 137, "outside": 137, "operations": 1}
+    free = repeat(count, "x", ("host", 25), ("api_launch", 6), **work)
+    held = repeat(2 * count, "x", ("host", 135 - launch_us), ("api_launch", launch_us), **work)
+    kernel = [("kernel", "_ZN6cudapy8__main__5scaleB2v1", 1)]
+    told = said(free, held, issued=kernel, late=[count, 2 * count])
+    assert ("the queue was full" in told.sentence) == full
+
+
+@pytest.mark.parametrize(
+    "kernel", [k for k, library, _ in LIBRARIES if library in ("cupy", "numba")]
+)
+def test_who_has_torch_loaded_need_not_use_it(kernel):
+    """numba#4390 imports no torch, and was told torch.cuda.synchronize()."""
+    late = repeat(8, "x", ("host", 50), kind="host", issued=900, outside=900, operations=1)
+    drawn = issuing(analysis(late), [("kernel", kernel, 1)], late=8)
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": kernel,
+        "kind": "kernel",
+    }
+    drawn = replace(drawn, kernels=frames.check(pd.DataFrame([row]), frames.KERNELS))
+    (code,) = [fix.code for fix in answer(diagnose(drawn)).fixes]
+    assert "torch" not in code and "ynchronize()" in code
