@@ -26,7 +26,14 @@ from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
-from nsysalign.explain.preparing import GRAPH, loads_code, prepared, searches
+from nsysalign.explain.preparing import (
+    GRAPH,
+    loads_code,
+    prepared,
+    searches,
+    tells_apart,
+    times_compiled,
+)
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
@@ -559,8 +566,12 @@ class _Rows:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
         if searches(label, group):
             return "a search"
+        if times_compiled(label, group) > 1:
+            return "compiles"
         if group.count == 1 and loads_code(group):
             return "first call"
+        if not tells_apart(label):
+            return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
         return (
             "records a CUDA graph"

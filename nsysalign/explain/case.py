@@ -23,7 +23,16 @@ from nsysalign.explain.facts import (
     Stretch,
     of_torch,
 )
-from nsysalign.explain.preparing import earliest, prepared
+from nsysalign.explain.preparing import (
+    GRAPH,
+    compiler_of,
+    earliest,
+    prepared,
+    searches,
+    tells_apart,
+    times_compiled,
+    tries_kernels,
+)
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.verdict import (
     GPU_SHARE,
@@ -401,6 +410,34 @@ class Case:
     def prepares(self) -> dict[str, int]:
         """What the timings of its group prepare, and how many (`preparing.prepared`)."""
         return prepared(self.group, self.facts.details)
+
+    @cached_property
+    def compiler(self) -> str:
+        """Who compiles in several timings of the label, in those of its group, too; '' for nobody."""
+        return compiler_of(self.group) if times_compiled(self.label, self.group) > 1 else ""
+
+    @property
+    def made(self) -> dict[str, int]:
+        """The same as `prepares`, of what may make its timings longer than the label's others: who compiles also loads
+        code, and a graph that all of them record makes none longer."""
+        if self.compiler:
+            return {f"{self.compiler} compiles": self.group.count}
+        apart = tells_apart(self.label)
+        return {text: count for text, count in self.prepares.items() if text != GRAPH or apart}
+
+    @cached_property
+    def searches(self) -> bool:
+        """Whether a library tries many ways to do the same in its timings, in those of a few or in all of them."""
+        return searches(self.label, self.group) or (self.in_all and self.label.kind != "event")
+
+    @property
+    def in_all(self) -> bool:
+        """Whether cuDNN's search is in all timings of its group, and no pair of events of the program's own."""
+        rows, typical = self.facts.intervals, self.facts.intervals.iloc[self.group.typical]
+        is_inside = (rows["start_ns"] >= typical["start_ns"]) & (
+            rows["end_ns"] <= typical["end_ns"]
+        )
+        return tries_kernels(self.group) and not (is_inside & (rows["kind"] == "event")).any()
 
     @property
     def issued_elsewhere(self) -> bool:

@@ -26,7 +26,7 @@ from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
-from nsysalign.explain.preparing import LOAD_NS, LOADS, searches
+from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -327,16 +327,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
                 word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
         if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
             rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
-    if rule in ("host-gap", "many-tiny-kernels"):
-        title += sentences.of_threads(case, numbers)
-    if rule in ("host-gap", "allocation-inside"):
-        title += sentences.of_pieces(case, numbers, of_groups=of_groups)
-    if rule == "allocation-inside":
-        title += sentences.of_allocations(case, numbers)
-    if rule == "module-load":
-        words = "first calls" if case.first_ones > 1 else "first call"
-    if searches(label, case.group):
-        words = "a search"
+    title += _besides(case, rule, numbers, of_groups=of_groups)
+    words = _word_of_making(case, rule) or words
     loss_ns = _saved(case) if cause else 0
     severity = _severity(case, rule, word, loss_ns)
     if word == WAITING and case.on_purpose:
@@ -346,6 +338,36 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+
+
+def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
+    """Return the sentences that follow what takes most of the time: who holds up the CPU, or what it makes.
+
+    of_groups: whether the sentences before are about several groups, and say already what their timings make
+    """
+    text = ""
+    if rule in ("host-gap", "many-tiny-kernels"):
+        text += sentences.of_threads(case, numbers)
+    makes = case.searches or case.compiler
+    if rule in ("host-gap", "allocation-inside") and not makes:
+        text += sentences.of_pieces(case, numbers, of_groups=of_groups)
+    if rule == "allocation-inside":
+        text += sentences.of_allocations(case, numbers)
+    if not makes or of_groups:
+        return text
+    made = sentences.of_search if case.searches else sentences.of_compiler
+    return text + made(case, numbers)
+
+
+def _word_of_making(case: Case, rule: str) -> str:
+    """Return the verdict in words of a case that makes something for other timings or in each of them; '' for others."""
+    if case.searches:
+        return "a search"
+    if rule == "module-load":
+        return "first calls" if case.first_ones > 1 else "first call"
+    if case.compiler:
+        return f"compiles, {times_compiled(case.label, case.group):,} of {case.label.count:,}"
+    return ""
 
 
 def _misleads(case: Case) -> bool:
@@ -401,7 +423,7 @@ def cause_of(case: Case) -> str:
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
     is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
     is_own_work = is_own_work or case.own_code
-    if held and not (is_own_work and not case.issued_elsewhere):
+    if held and not case.compiler and not (is_own_work and not case.issued_elsewhere):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -412,8 +434,7 @@ def rule_of(case: Case, cause: str) -> str:
 
     cause: what takes most of the avoidable time (`cause_of`), "" for nothing
     """
-    is_search = searches(case.label, case.group)
-    if (_first_call(case) or case.first_ones) and not is_search:
+    if (_first_call(case) or case.first_ones) and not case.searches:
         return "module-load"
     if case.word == FLOOR:
         return "launch-latency" if case.operations else "event-floor"

@@ -24,6 +24,8 @@ from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, VERY_MANY, Case, Numbe
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
+    compiled,
+    compiler_of,
     earliest,
     loads_code,
     prepared,
@@ -216,6 +218,21 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
         return f" That is {each} for each of its {operations}."
     return ""
+
+
+def of_search(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which a library searches for the fastest way."""
+    operations = numbers.count("operations", case.operations)
+    waits = numbers.count("waits", case.group.work.waits)
+    count = numbers.count("group_timings", case.group.count, "timing")
+    each = f"each of its {count}" if case.group.count > 1 else "it"
+    return f" In {each} a library searches for the fastest way ({operations} operations, {waits} waits), as cuDNN does for a new shape."
+
+
+def of_compiler(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which somebody compiles."""
+    count = numbers.count("group_timings", case.group.count, "timing")
+    return f" {case.compiler} compiles in each of its {count}."
 
 
 def of_allocations(case: Case, numbers: Numbers) -> str:
@@ -584,10 +601,10 @@ def of_several_groups(
     others = _others([group], beside, sums, numbers, names)
     made = "".join(
         f", {text} in {_in_how_many(count, group.count, numbers)}"
-        for text, count in lead.prepares.items()
+        for text, count in lead.made.items()
     )
     what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
-    if searches(label, group):
+    if lead.searches:
         what = f"{says}; {each}, {_search(lead, numbers)}."
     if not others:
         left = [g for g in told if g is not group]
@@ -681,6 +698,8 @@ def _of_first_ones(
     if 2 * host_ns >= took_ns:  # who compiles is outside CUDA
         outside = f", {numbers.share('first_ones_outside', host_ns, took_ns)} outside CUDA"
         code = "code is compiled or loaded"
+    if lead.compiler and all(compiler_of(g) == lead.compiler for g in early):
+        code = f"{lead.compiler} compiles"
     texts = [text for g in early for text in prepared(g, lead.facts.details)]
     made = code if CODE in texts else ""
     if GRAPH in texts:
@@ -748,10 +767,14 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
     what = f"of different work: {describe(lead.group, sums, numbers)}"
+    if lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
+        what = f"in each of which {lead.compiler} compiles: {describe(lead.group, sums, numbers)}"
     if all(searches(label, group) for group in slow):
         what = _search(lead, numbers)
     others = [g for g in label.steady if g not in slow]
     rest = f"Most of the others take {numbers.time(f'group_{label.usual.number}_typical', label.usual.typical_ns)}."
+    if lead.compiler == "torch.compile" and not compiled(label.usual):
+        rest = f"{rest.removesuffix('.')}, with no kernel of torch.compile's."
     if 2 * label.usual.count < sum(g.count for g in others):
         numbers_of_others = np.concatenate([g.intervals for g in others])
         low_rest = numbers.time("least_other", int(elapsed[numbers_of_others].min()))
@@ -763,8 +786,10 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
 def _search(lead: Case, numbers: Numbers) -> str:
     """What a group does that tries many ways to do the same."""
     operations = numbers.count("operations", lead.operations)
-    usually = numbers.count("usual_operations", lead.label.usual.work.operations)
     waits = numbers.count("waits", lead.group.work.waits)
+    if lead.group is lead.label.usual:
+        return f"in a search for the fastest way ({operations} operations, {waits} waits)"
+    usually = numbers.count("usual_operations", lead.label.usual.work.operations)
     return f"in a search for the fastest way ({operations} operations instead of {usually}, {waits} waits)"
 
 

@@ -402,3 +402,90 @@ def test_who_has_torch_loaded_need_not_use_it(kernel):
     drawn = replace(drawn, kernels=frames.check(pd.DataFrame([row]), frames.KERNELS))
     (code,) = [fix.code for fix in answer(diagnose(drawn)).fixes]
     assert "torch" not in code and "ynchronize()" in code
+
+
+GRAPH_CALL = piece("api", 114, "cuGraphInstantiateWithFlags")
+XLA_PASS = piece("host", 2_000_000, "XlaPass:#name=config-assigner,module=jit_f#")
+
+
+def of_jax(*drawn):
+    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations."""
+    told = analysis(*drawn)
+    told = issuing(told, [("kernel", "loop_multiply_fusion_3", 600)])
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": "wrapped_add",
+        "kind": "kernel",
+    }
+    table = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    groups = told.groups.assign(
+        waits=np.where(told.groups["typical"] == told.groups["typical"].min(), 541, 0)
+    )
+    return answer(diagnose(replace(told, groups=groups, kernels=table, known=Known(python="3.12"))))
+
+
+@pytest.mark.parametrize("is_xla", [True, False])
+def test_what_takes_the_time_is_the_verdict(is_xla):
+    """jax#15412: 4 of 7 calls compile for 2.7 s; waits and a graph that is recorded, too, in all of them cost 1 ms."""
+    pass_ = XLA_PASS if is_xla else piece("host", 2_000_000, "")
+    more = {"kind": "host", "operations": 600}
+    slow = repeat(4, "x", pass_, GRAPH_CALL, ("api_launch", 600), ("kernel", 900), **more)
+    quick = repeat(
+        3, "x", ("host", 3_000), GRAPH_CALL, ("api_launch", 600), ("kernel", 900), **more
+    )
+    told = of_jax(slow[:3], quick[:1], slow[3:], quick[1:])
+    (row,) = told.labels
+    assert ("XLA compiles in each" in told.sentence) == is_xla
+    assert (row.words == "compiles, 4 of 7") == is_xla
+    assert not any("graph" in group.words for group in row.groups) and "graph" not in told.sentence
+    assert any("pad" in fix.code for fix in told.fixes) == is_xla
+
+
+@pytest.mark.parametrize(
+    ("often", "kernel", "again"),
+    [(7, "triton_poi_fused_add_0", True), (1, "triton_poi_fused_add_0", False), (7, "add", False)],
+)
+def test_code_that_is_compiled_again_and_again(often, kernel, again):
+    """pytorch#128319: an int attribute that counts calls; 8 of 40 calls compile, then the eager kernels run."""
+    load = piece("api", 500, "cuModuleLoad")
+    first = interval(
+        "x", ("host", 3_500_000), load, *[("kernel", 30)] * 63, kind="host", operations=63
+    )
+    compiling = repeat(
+        often, "x", ("host", 750_000), load, *[("kernel", 30)] * 62, kind="host", operations=62
+    )
+    eager = repeat(32, "x", ("host", 150), *[("kernel", 30)] * 9, kind="host", operations=9)
+    drawn = analysis(first, compiling, eager)
+    made = [("kernel", kernel, 60)]
+    by_first = sorted(
+        drawn.groups.itertuples(),
+        key=lambda g: drawn.intervals.index[drawn.intervals["group"] == g.group].min(),
+    )
+    issued = {
+        g.group: made if n < 2 else [("kernel", "at::native::add", 9)]
+        for n, g in enumerate(by_first)
+    }
+    told = answer(diagnose(issuing(drawn, *[issued[n] for n in sorted(issued)])))
+    assert any("TORCH_LOGS=recompiles" in fix.code for fix in told.fixes) == again
+    assert ("torch.compile compiles" in told.sentence) == kernel.startswith("triton")
+
+
+@pytest.mark.parametrize(
+    ("waits", "call", "searched"),
+    [
+        (230, "cudaEventElapsedTime", True),
+        (0, "cudaEventElapsedTime", False),
+        (230, "cudaMemGetInfo", False),
+    ],
+)
+def test_a_search_in_each_timing(waits, call, searched):
+    """pytorch#2759: cudnn.benchmark, and every image has another size."""
+    times = [piece("api", 1, call) for _ in range(20)]
+    pieces = [
+        p for _ in range(11) for p in (("host", 46_000), ("api_launch", 700), ("kernel", 3_000))
+    ]
+    drawn = repeat(5, "x", *times, *pieces, kind="host", operations=998)
+    kernels = [("kernel", f"implicit_gemm_{n}", 28) for n in range(35)]
+    told = said(drawn, issued=kernels, waits=waits)
+    assert (told.labels[0].words == "a search") == searched
+    assert any("benchmark = False" in fix.code for fix in told.fixes) == searched
