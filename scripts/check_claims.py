@@ -982,6 +982,14 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return took[slow] if key == "blocked_ns" else len(e.groups[slow])
     if key == "outside_per_operation_ns":
         return int(e.total(n, "host") / f.evidence["operations"])
+    if key == "loading_share":
+        spent = sum(
+            s.ns
+            for k in group
+            for s in e.segments[k]
+            if s.cause == "api" and re.match(LOAD, s.detail)
+        )
+        return spent / max(sum(e.rows[k]["elapsed_ns"] for k in group), 1)
     if key == "allocating_ns":
         return sum(s.ns for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail))
     if key == "allocating_timings":

@@ -24,9 +24,11 @@ from nsysalign.explain.facts import (
     of_torch,
 )
 from nsysalign.explain.preparing import (
+    CODE,
     GRAPH,
     compiler_of,
     earliest,
+    loading_share,
     prepared,
     searches,
     tells_apart,
@@ -115,8 +117,9 @@ OWN_CODE_NS = 50_000
 SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
-#: Allocating is named where so many timings do it, and from this share of their time on.
+#: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
+LOADING_SHARE = 0.05
 _ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
@@ -429,6 +432,17 @@ class Case:
     def searches(self) -> bool:
         """Whether a library tries many ways to do the same in its timings, in those of a few or in all of them."""
         return searches(self.label, self.group) or (self.in_all and self.label.kind != "event")
+
+    @cached_property
+    def loads_again(self) -> int:
+        """In how many timings of its group code is loaded, where that is so in most of them, takes a part of their time
+        that matters, and these are not the first ones; else 0: each of them runs what is new to the program."""
+        group = self.group
+        is_late = group.role != FIRST and group.count >= FEWEST_REPEATED and not self.first_ones
+        has_a_name = bool(self.compiler) or self.searches
+        if not is_late or has_a_name or loading_share(group) < LOADING_SHARE:
+            return 0
+        return self.prepares.get(CODE, 0)
 
     @property
     def in_all(self) -> bool:

@@ -313,7 +313,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         if word == GPU:
             rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
     else:
-        title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
+        title = sentences.of_one_group(
+            case, cause, numbers, first=rule == "module-load" and not case.loads_again
+        )
         if word == GPU and _misleads(case):
             title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
@@ -353,6 +355,8 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
         text += sentences.of_pieces(case, numbers, of_groups=of_groups)
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
+    if case.loads_again and not of_groups:
+        return text + sentences.of_loading(case, numbers)
     if not makes or of_groups:
         return text
     made = sentences.of_search if case.searches else sentences.of_compiler
@@ -363,6 +367,8 @@ def _word_of_making(case: Case, rule: str) -> str:
     """Return the verdict in words of a case that makes something for other timings or in each of them; '' for others."""
     if case.searches:
         return "a search"
+    if case.loads_again:
+        return "loads code each time"
     if rule == "module-load":
         return "first calls" if case.first_ones > 1 else "first call"
     if case.compiler:

@@ -27,6 +27,7 @@ from nsysalign.explain.preparing import (
     compiled,
     compiler_of,
     earliest,
+    loading_share,
     loads_code,
     prepared,
     records_graph,
@@ -233,6 +234,17 @@ def of_compiler(case: Case, numbers: Numbers) -> str:
     """A sentence on timings in each of which somebody compiles."""
     count = numbers.count("group_timings", case.group.count, "timing")
     return f" {case.compiler} compiles in each of its {count}."
+
+
+def of_loading(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which code is loaded."""
+    count = case.loads_again
+    timings = numbers.count("group_timings", case.group.count, "timing")
+    often = f"each of its {timings}"
+    if count < case.group.count:
+        often = f"{numbers.count('prepare', count)} of its {timings}"
+    share = numbers.share("loading", loading_share(case.group), 1)
+    return f" In {often} code is loaded ({share} of their time): each runs kernels that are new, as for a new shape."
 
 
 def of_allocations(case: Case, numbers: Numbers) -> str:

@@ -489,3 +489,17 @@ def test_a_search_in_each_timing(waits, call, searched):
     told = said(drawn, issued=kernels, waits=waits)
     assert (told.labels[0].words == "a search") == searched
     assert any("benchmark = False" in fix.code for fix in told.fixes) == searched
+
+
+@pytest.mark.parametrize(
+    ("often", "load_us", "again"), [(12, 900, True), (12, 20, False), (3, 900, False)]
+)
+def test_code_that_is_loaded_in_each_timing(often, load_us, again):
+    """Each length is new, and has kernels of its own: no first call is behind it."""
+    work = [("host", 4_000), ("api_launch", 5), ("kernel", 30)]
+    load = piece("api", load_us, "cuLibraryLoadData")
+    drawn = [interval("x", *([load] if k >= 12 - often else []), *work) for k in range(12)]
+    told = said(drawn, issued=[("kernel", "regular_fft", 1)])
+    assert ("code is loaded" in told.sentence and "new shape" in told.sentence) == again
+    assert any("pad(x, n)" in fix.code for fix in told.fixes) == again
+    assert "first call" not in told.labels[0].words
