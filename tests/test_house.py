@@ -53,7 +53,7 @@ def test_what_is_no_code_is_part_of_the_package(what):
 
 def copied(folder: Path, *without: str):
     """A copy of the package in `folder`, and a function that runs Python with it."""
-    skip = shutil.ignore_patterns("__pycache__", *without)
+    skip = shutil.ignore_patterns(*without)
     shutil.copytree(PACKAGE, folder / "nsysalign", ignore=skip)
     # without site, whose .pth of an editable installation finds what the copy lacks in the original
     packages = [path for path in sys.path if path.endswith("-packages")]
