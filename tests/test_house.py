@@ -63,7 +63,7 @@ def copied(folder: Path, *without: str):
     def python(*arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(
             [sys.executable, "-S", *arguments], cwd=folder, env=environment, capture_output=True,
-            text=True, timeout=60,
+            text=True, timeout=240,
         )  # fmt: skip
 
     return python
