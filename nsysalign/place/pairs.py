@@ -210,7 +210,7 @@ def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
         if process in torch_processes:
             unclear[_IN_TORCH] += event_waits
             continue
-        events = _named_events(calls.itertuples(name="EventCall"))
+        events = _events_of_process(calls.itertuples(name="EventCall"))
         if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
             unclear[_NOT_NAMED] += event_waits
         if events:
@@ -290,7 +290,7 @@ def _ranks(trace: Trace) -> np.ndarray:
 
 
 @dataclass
-class _NamedEvents:
+class _NumberedEvents:
     """What the rows of a trace say about the events of one process.
 
     runs         numbers of events that were created one right after the other
@@ -419,19 +419,24 @@ class _NamedEvents:
         return waits[position] if position < len(waits) else None
 
 
-def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
-    """Collect what the calls of one process say about its events: which were created together, and their records and
-    waits.  None if the calls show that event n is not the n-th event that the process created: because a number exceeds
-    the number of creations so far, or because an event is recorded after it must have been destroyed.
+def _events_of_process(calls: Iterable[EventCall]) -> _NumberedEvents | None:
+    """Return what the calls of one process say about its events: which were created one right after the other, and their
+    records and waits.
 
     calls: rows of `_event_calls`, in the order of time
+
+    A trace names an event by a number, but not which creation made it: event n is taken for the n-th event that the
+    process created (the first is event 1).  None if the calls contradict that: if a number is larger than the number of
+    creations so far, or if an event is recorded that must have been destroyed before.
     """
-    events = _NamedEvents()
+    events = _NumberedEvents()
     last_creation = None
-    created = destroyed = 0
+    created = 0
+    destroyed = 0
     last_gone = 0  # all events up to this number were destroyed
     for call in calls:
-        event, role = call.event, call.role
+        event = call.event  # -1: the call names none
+        role = call.role
         if role == _CREATE:
             created += 1
             if last_creation and _follows(call, last_creation):
@@ -441,6 +446,7 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             last_creation = call
         elif role == _DESTROY:
             destroyed += 1
+            # a call does not name the event that it destroys: which are gone is certain only when all are
             if destroyed >= created:
                 last_gone = created
         elif event > created or (role == _RECORD and 0 <= event <= last_gone):
@@ -451,9 +457,9 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             events.add_record(event, call)
         elif role == _WAIT_ALL:
             events.add_wait(("all", 0), call)
-        elif event >= 0:
+        elif event >= 0:  # what is left are waits for an event
             events.add_wait(("event", event), call)
-        else:
+        else:  # or for a stream
             events.add_wait(("stream", call.stream), call)
     return events
 
