@@ -36,9 +36,11 @@ def write(
     comparison: the changes of each label
     before, after: the two analyses, from which come the pictures of typical intervals
     path: the file
+
+    Words are those of the comparison on the screen (`screen`); before and after are called A and B on the page.
     """
     labels = screen.ordered(comparison)
-    strings = Strings()
+    strings = Strings()  # both calls of _pictures add the strings of their pictures to it
     first = _pictures(before, [label.typical_before for label in labels], strings)
     second = _pictures(after, [label.typical_after for label in labels], strings)
     causes = {cause for label in labels for cause in label.parts}
@@ -56,12 +58,14 @@ def write(
         "only": [comparison.only_before, comparison.only_after],
         "about": f"A: {described(before)}, B: {described(after)}",
         "columns": COLUMNS,
+        # without any label the legend shows kernels, so that it is not empty
         "causes": cause_looks(causes or {"kernel"}),
         "labels": [*map(_row, labels)],
     }
     pictures = {f"a{number}": picture for number, picture in first.items()}
     pictures |= {f"b{number}": picture for number, picture in second.items()}
     drawn = {"timelines": pictures, "strings": strings.texts}
+    # the texts of `data` are made plain here, those of pictures were when they were drawn
     write_text(path, assemble(PAGE, plain_texts(data) | drawn))
 
 
