@@ -80,40 +80,51 @@ _INFLATION = 0.05
 
 
 def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
-    """Return everything that is found in an analysis: a finding for each label, those of rules about runs and of
-    add-ons, and remarks.  The most severe findings come first, then those that lose most.
+    """Return everything that is found in an analysis: the table of findings, for each interval the rules that found
+    something about it, and notes.
 
-    segments_of: interval numbers, rising -> the segments of these intervals
+    segments_of: numbers of intervals in ascending order -> the segments of these intervals
+
+    Findings are those on pairs of events without a place, one for each label, and those of the rules
+    (`explain.rules`, and of add-ons) about the whole analysis or about each run.  A rule may also leave a
+    remark, which becomes a note.
     """
     facts = Facts(evidence, segments_of)
-    facts.runs = [Run(facts, row) for row in facts.runs]
-    found: list[tuple[str, Finding]] = list(_without_result(facts))
-    found += of_labels(facts)
+    # the rule and the finding of each
+    findings: list[tuple[str, Finding]] = list(_findings_without_result(facts))
+    findings += findings_of_labels(facts)
+    trim_memory()  # gives back what the arrays of the segments took that labels read
+    # what a rule can ask for by the name in `each`
+    items = {"labels": facts.labels, "runs": [Run(facts, row) for row in facts.run_rows]}
     notes = []
-    trim_memory()
     for rule in every_rule():
         if rule.table and rule.table not in evidence.extra:
-            continue
-        asked = map(rule.find, getattr(facts, rule.each)) if rule.each else [rule.find(facts)]
-        for outcome in chain.from_iterable(asked):
+            continue  # a rule of an add-on whose table the analysis does not have
+        if rule.each:
+            outcomes = chain.from_iterable(map(rule.find, items[rule.each]))
+        else:
+            outcomes = rule.find(facts)
+        for outcome in outcomes:
             if isinstance(outcome, Remark):
                 notes.append(outcome.text)
             else:
-                found.append((rule.name, outcome))
-    notes += _not_checked(facts)
+                findings.append((rule.name, outcome))
+    notes += _notes_on_unchecked(facts)
 
-    def weight(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
-        """Return what comes first: the severe, what makes the rest of little interest, what loses most."""
+    def order(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
+        """Return a key by which findings are sorted: the most severe first, of these what makes all others of little
+        interest (FIRST_OF_ALL), then what loses most time."""
         rule, finding = rule_and_finding
         severity = SEVERITIES.index(finding.severity)
         return severity, rule not in FIRST_OF_ALL, -finding.loss_ns
 
-    found.sort(key=weight)
-    table = frames.of_rows([_row(facts, *one) for one in found], frames.FINDINGS)
-    return Diagnosis(table, _of_intervals(found, len(evidence.intervals)), notes)
+    findings.sort(key=order)
+    rows = [_row(facts, rule, finding) for rule, finding in findings]
+    table = frames.of_rows(rows, frames.FINDINGS)
+    return Diagnosis(table, _rules_of_intervals(findings, len(evidence.intervals)), notes)
 
 
-def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
+def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     """Yield (rule, finding) once for each label.
 
     The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
@@ -275,8 +286,8 @@ def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
     return validity.slowed(case, clocks) if clocks.known.any() else None
 
 
-def _without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """Pairs without a place: their label has no row, or other rows."""
+def _findings_without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Yield (rule, finding) for pairs of events that have no place on the trace: their label has no row, or other rows."""
     for label, site, reason in validity.without_result(facts):
         title = f"{sentences.spoken(label)} {reason.text}."
         yield (
@@ -604,8 +615,8 @@ def _capital(text: str) -> str:
 # --- the table ---
 
 
-def _not_checked(facts: Facts) -> Iterator[str]:
-    """What could not be looked at, and why."""
+def _notes_on_unchecked(facts: Facts) -> Iterator[str]:
+    """Yield a note on each thing that could not be checked, and why."""
     if not facts.count:
         return
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
@@ -620,17 +631,21 @@ def _not_checked(facts: Facts) -> Iterator[str]:
         yield f"high-variance was not checked: {plural(few, 'label')} with fewer than {validity.SPREAD_SAMPLES} timings of one kind"
 
 
-def _of_intervals(found: list[tuple[str, Finding]], count: int) -> pd.Series:
-    """Per interval a tuple of the rules with a finding about it: one object for all intervals with
-    the same."""
-    concerned: list[tuple[str, ...]] = [()] * count
-    same: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for name, finding in found:
+def _rules_of_intervals(findings: list[tuple[str, Finding]], count: int) -> pd.Series:
+    """Return, for each interval, a tuple of the rules with a finding about it.  Intervals with the same rules share one
+    object.
+
+    findings: (rule, finding)
+    count: how many intervals there are
+    """
+    rules_of: list[tuple[str, ...]] = [()] * count
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for rule, finding in findings:
         for number in finding.intervals.tolist():
-            if name not in concerned[number]:
-                rules = (*concerned[number], name)
-                concerned[number] = same.setdefault(rules, rules)
-    return pd.Series(concerned, dtype=object)
+            if rule not in rules_of[number]:
+                rules = (*rules_of[number], rule)
+                rules_of[number] = shared.setdefault(rules, rules)
+    return pd.Series(rules_of, dtype=object)
 
 
 def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:

@@ -72,7 +72,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     spans = range_windows.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())  # a row per range, NaN for one without work
     with_work = spans["start"].notna().to_numpy(np.int64)
-    notes = _left_out(trace, int(with_work.sum()))
+    notes = _note_on_left_out(trace, int(with_work.sum()))
     if ranges.empty:
         return OnHost(frames.empty(frames.HOST_RANGES), notes)
     columns = {
@@ -94,39 +94,47 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     return OnHost(frames.check(table, frames.HOST_RANGES), notes)
 
 
-def _left_out(trace: Trace, with_work: int) -> list[str]:
-    """Return a note on what the intervals of ranges leave out, in a list that is empty if there is nothing: ranges that
-    issued no work, and operations that were issued while no range of their process was open, or of which the trace has
-    no call.
+def _note_on_left_out(trace: Trace, with_work: int) -> list[str]:
+    """Return a note on what is in no interval where NVTX ranges are the intervals: ranges that issued no work, operations
+    that were issued while no range of their process was open, and operations whose call (launch) is not in the trace.
+    The list is empty if there is nothing of these.
 
     with_work: how many ranges issued work
 
-    "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a GPU"
+    The note may be: "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a
+    GPU; 7 operations (0.120 ms) of which the trace has no launch".
     """
     ranges, operations = trace.ranges, trace.operations
     texts = []
-    if idle := len(ranges) - with_work:
-        named = trace.info.by.ranges
-        texts.append(f"{idle:,} of {len(ranges):,} {named}, which issued no work to a GPU")
-    took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
+    if without_work := len(ranges) - with_work:
+        ranges_in_words = (
+            trace.info.by.ranges
+        )  # "NVTX ranges", or what the recorder of this trace calls them
+        texts.append(
+            f"{without_work:,} of {len(ranges):,} {ranges_in_words}, which issued no work to a GPU"
+        )
+    operation_ns = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     call = operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
-    inside = any_open(
+    in_range = any_open(
         key=ranges["process"].to_numpy(),
         start=ranges["start_ns"].to_numpy(),
         end=ranges["end_ns"].to_numpy(),
         wanted_key=operations["process"].to_numpy()[issued],
         at=trace.calls["start_ns"].to_numpy()[call[issued]],
     )
-    if len(ranges):
-        texts += _of_operations(took[issued[~inside]], "issued outside of all ranges")
-    texts += _of_operations(took[call < 0], "of which the trace has no launch")
-    start = "left out of the intervals, but in the run as a whole: "
-    return [start + "; ".join(texts)] if texts else []
+    if len(ranges):  # without any range all operations are outside, which is no news
+        outside_ns = operation_ns[issued[~in_range]]
+        texts += _operations_in_words(outside_ns, "issued outside of all ranges")
+    texts += _operations_in_words(operation_ns[call < 0], "of which the trace has no launch")
+    if not texts:
+        return []
+    return ["left out of the intervals, but in the run as a whole: " + "; ".join(texts)]
 
 
-def _of_operations(ns: np.ndarray, origin: str) -> list[str]:
-    """Return a text on operations of these lengths (ns), in a list that is empty if there are none."""
+def _operations_in_words(ns: np.ndarray, origin: str) -> list[str]:
+    """Return a text on operations of these lengths (ns), "7 operations (0.120 ms) " and then `origin`; in a list that is
+    empty if there are none."""
     if not len(ns):
         return []
     return [f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {origin}"]
