@@ -265,10 +265,10 @@ class Facts:
         rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
         latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
         end_before = latest_end.shift(fill_value=0)
-        # neighbours that share a record touch
+        # neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap
         length = rows["end_ns"] - rows["start_ns"]
         slack = np.minimum(2 * rows["error_ns"] + 1_000, length)
         begins_apart = rows["start_ns"] + slack >= end_before
         begins_apart |= ~rows.duplicated(on_device)  # the first of its device
-        number_of_heap = begins_apart.cumsum()
-        return int(rows["ns"].groupby(number_of_heap).max().sum())
+        cluster = begins_apart.cumsum()  # of intervals that overlap
+        return int(rows["ns"].groupby(cluster).max().sum())
