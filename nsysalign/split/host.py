@@ -82,7 +82,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         "gpu_ns": (spans["end"] - spans["start"]).fillna(0).to_numpy(np.int64),
         "with_work": with_work,
     }
-    by_label = pd.DataFrame(columns | _inside_calls(trace)).groupby("label", sort=False)
+    by_label = pd.DataFrame(columns | _ns_in_calls(trace)).groupby("label", sort=False)
     table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_CALL_COLUMNS]].sum()
     table["outside_ns"] = table["host_ns"] - table[list(_CALL_COLUMNS)].sum(axis=1)
     # the lower median: a time that was measured
@@ -149,7 +149,7 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
     return labels[code]
 
 
-def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
+def _ns_in_calls(trace: Trace) -> dict[str, np.ndarray]:
     """Return how long the thread of each NVTX range was in CUDA calls while the range lasted, by the kind of call: the
     columns launch_ns, copy_ns, sync_ns and other_ns, each an int64 array (ns) with a value per range.
 
@@ -199,12 +199,13 @@ def host_activity(
     whole = whole.assign(view="all", share=1.0)
     views = [whole]
     if stacks is not None:
-        samples = _samples_in(gaps, stacks)
+        samples = _samples_in_gaps(gaps, stacks)
         whole["samples"] = whole["label"].map(samples["label"].value_counts()).fillna(0)
-        views.append(_functions(samples, stacks))
-    views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
+        views.append(_view_of_functions(samples, stacks))
+    views.append(_views_of_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
     table = _joined_views(views)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
+    # labels in the order of their gaps
     order = {label: number for number, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
     return frames.check(table, frames.HOST_ACTIVITY)
@@ -221,7 +222,7 @@ def _joined_views(views: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(not_empty or complete[:1], ignore_index=True)
 
 
-def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
+def _views_of_ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
     """Return what gaps were spent in: the views `range` and `os`, the longest rows of each first.
 
     gaps:  as `host_gaps` returns them
@@ -270,7 +271,7 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     return gaps.dropna(subset="label")  # gaps of intervals that were not given have no label
 
 
-def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+def _samples_in_gaps(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     """Return the Python samples that were taken during gaps, a row for each label and sample: label, sample (its position
     in `samples`) and stack (the number of its stack).
 
@@ -280,7 +281,7 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     for each label.
     """
     thread = gaps["thread"].to_numpy()
-    main = tid_of(thread) == pid_of(thread)
+    main = tid_of(thread) == pid_of(thread)  # the main thread has its process's number
     parts = [pd.DataFrame({"label": [], "sample": []})]
     for process in np.unique(samples.process):
         process_gaps = gaps[main & (process_of(thread) == process)]
@@ -295,11 +296,11 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     return inside.assign(stack=samples.stack[inside["sample"].to_numpy(np.int64)])
 
 
-def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+def _view_of_functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     """Return the view `python`: how many samples each function of the program got, a row per label and function, the most
     frequent first.
 
-    inside: columns label and stack, as `_samples_in` returns them
+    inside: columns label and stack, as `_samples_in_gaps` returns them
     samples: all samples, with the frames of each stack, the innermost first
 
     The function of a sample is the innermost one of the program's own code, or the innermost of
