@@ -40,7 +40,7 @@ from nsysalign.intervals import Columns, group, pick
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, LatencyModel, Observations, assumed
-from nsysalign.place.matched import numbered
+from nsysalign.place.matched import positions_by_number
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
@@ -144,7 +144,7 @@ def event_clock(log: EventLog) -> EventClock | None:
     roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
     room = rounding[between] + tick / 2
     joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
-    origin, line, error = _joined(joints, frame.max() + 1)  # each per frame
+    origin, line, error = _lines_of_frames(joints, frame.max() + 1)  # each per frame
     # a line without any reference is no event clock
     lines_with_reference = line[frame[:references]]
     has_reference = np.isin(line, lines_with_reference)  # per frame
@@ -194,13 +194,13 @@ class _Nodes:
         """Return the node of the reference that each row of a table names in a column, -1 for none."""
         process = rows["process"].to_numpy()
         number = rows[column].to_numpy()
-        return numbered(process, number, self.process_of_reference, self.id_of_reference)
+        return positions_by_number(process, number, self.process_of_reference, self.id_of_reference)
 
     def records(self, rows: pd.DataFrame, column: str) -> np.ndarray:
         """Return the node of the record that each row of a table names in a column, -1 for none."""
         process = rows["process"].to_numpy()
         number = rows[column].to_numpy()
-        record = numbered(process, number, self.process_of_record, self.seq_of_record)
+        record = positions_by_number(process, number, self.process_of_record, self.seq_of_record)
         return np.where(record >= 0, record + len(self.id_of_reference), -1)
 
 
@@ -330,7 +330,7 @@ def _joints(
     return joints
 
 
-def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lines_of_frames(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
     they are.  Returns (origin, line, error), each an array with a value per frame.
 
@@ -692,7 +692,7 @@ def place_records(
     frames_of_line = group(clock.line, np.arange(len(clock.line)))
     on_line = np.flatnonzero(line >= 0)
     for number, records in group(line[on_line], on_line).items():
-        evidence = _thinned(records[known[records]])
+        evidence = _every_nth(records[known[records]])
         if not len(evidence):
             line[records] = -1
             continue
@@ -725,7 +725,7 @@ def _error_bar(
     return np.ceil(1.96 * deviation).astype(np.int64) + clock.tick_ns
 
 
-def _thinned(records: np.ndarray) -> np.ndarray:
+def _every_nth(records: np.ndarray) -> np.ndarray:
     """Return every n-th record, with the smallest n that leaves at most _MOST_RECORDS of them."""
     step = max(1, math.ceil(len(records) / _MOST_RECORDS))
     return records[::step]

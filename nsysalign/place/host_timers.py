@@ -212,8 +212,9 @@ def _is_interval(
     untied = ~rows["process"].isin([*matched.clocks])
     origin = rows["origin"]
     timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
-    already = rows["region"].isin(rows.loc[timed_work, "region"])
-    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~already)
+    has_timer = rows["region"].isin(rows.loc[timed_work, "region"])
+    # of a process without a clock it is not known whether a region holds work: it is reported as unplaced
+    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~has_timer)
 
 
 def _windows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -432,6 +433,7 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
                 pairs.add((start, reading))
         for variable in site.stores:
             is_attribute = variable.rpartition(":")[2].startswith(".")
+            # an attribute may belong to several objects: with the new reading it holds at most _DEEP
             older = held[owner, variable][1 - _DEEP :] if is_attribute else []
             held[owner, variable] = [*older, reading]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)

@@ -33,7 +33,7 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type
 from nsysalign.model import CALL, CALL_KINDS, ORIGIN, SYNC_CALLS, Trace, tid_of
 from nsysalign.place.bounded import CROSSING_NS, Bounded
-from nsysalign.place.placed import Placed, recorded_by
+from nsysalign.place.placed import Placed, columns_of_records
 from nsysalign.text import duration, plural
 
 #: What a call does to events: its role.
@@ -77,8 +77,8 @@ def windows_of_pairs(
     time = placed.records["t_ns"].to_numpy().copy()
     time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
     error = _errors(bounded, placed, time)
-    unseen = _unseen_work(trace, wait, time[end])
-    columns = recorded_by(records, start, end)
+    unseen = _unseen_work_ns(trace, wait, time[end])
+    columns = columns_of_records(records, start, end)
     threads = columns["thread"].tolist()
     earliest = placed.records["lower_ns"].to_numpy()[start]
     latest = placed.records["upper_ns"].to_numpy()[start]
@@ -134,7 +134,7 @@ def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
 def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     """Return a note that work has no rows in the trace, if more than half of the pairs show that.
 
-    unseen: as `_unseen_work` returns it
+    unseen: as `_unseen_work_ns` returns it
     """
     if 2 * np.count_nonzero(unseen) <= len(unseen):
         return []
@@ -144,7 +144,7 @@ def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     ]
 
 
-def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+def _unseen_work_ns(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """Return by how many ns the end of each pair may be later than its place: until the host's wait for it
     returned, if the trace shows nothing that ran in the meantime; 0 otherwise.  Kernels that kernels
     launch, for one, run without rows in the trace.
@@ -329,7 +329,7 @@ class _NumberedEvents:
         without_first = [run[1:] for run in self.runs]
         for runs in (self.runs, without_first):
             for run in runs:
-                pairs, may_be_marks = self._of_run(run)
+                pairs, may_be_marks = self._pairs_of_run(run)
                 if may_be_marks:
                     marks += len(pairs)
                 else:
@@ -338,7 +338,7 @@ class _NumberedEvents:
                 break
         return known, marks
 
-    def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
+    def _pairs_of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
         """Decide which events of a run are a start and which its end.  Returns the pairs, for each two events all
         their repetitions; and whether these may be marks: events recorded in a row, of which the program may have
         compared any two.

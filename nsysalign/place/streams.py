@@ -26,7 +26,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type, pick, rising
 from nsysalign.model import DEFAULT_STREAM, Trace
-from nsysalign.place.matched import Matched, awaited
+from nsysalign.place.matched import Matched, awaited_records
 
 LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -210,7 +210,7 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
         likely = lane_of_thread(trace, streams.operation_lane, records)
     lane = np.where(by_event_row >= 0, by_event_row, likely)
     records = records.assign(lane=lane)
-    record, inferred = awaited(trace, waits, records)
+    record, inferred = awaited_records(trace, waits, records)
     waits = waits.assign(record=record, inferred=inferred)
     if logged:
         lane_before = _lane_before(trace, streams.operation_lane, records, waits)
@@ -319,7 +319,9 @@ def _stream_offset(lanes: pd.DataFrame, logged_ids: np.ndarray, waits: pd.DataFr
     certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
     difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
     usual = difference.mode()
-    if len(usual) and abs(usual[0]) <= 2:
+    if (
+        len(usual) and abs(usual[0]) <= 2
+    ):  # a larger difference is no offset: lanes and waits do not belong together
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
     hits = {

@@ -176,13 +176,13 @@ def split_trace(
     """
     usual = launch_latency(trace) if latency is None else latency
     explainer = Explainer(trace, alignment, usual)
-    trim_memory()  # before the sums, which take most
+    trim_memory()  # what making the explainer has freed
     partition = _Partition(explainer)
     partition.add_shared()
     partition.add_tails()
     partition.check()
     parts = _parts_table(partition.take_totals())
-    trim_memory()  # the totals are freed
+    trim_memory()  # what the totals took
     return SplitTrace(
         trace=trace,
         alignment=alignment,

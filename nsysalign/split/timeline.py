@@ -118,7 +118,7 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
         _rows_of_pictures(trace, noun, table, views)
         for noun, table in (*sources, *_records_and_waits(split))
     ]
-    trim_memory()  # the pictures of runs look at whole tables
+    trim_memory()  # what the pictures of intervals took: those of runs look at whole tables
     parts += [_rows_of_pictures(trace, noun, table, wholes) for noun, table in sources]
     return pd.concat(parts, ignore_index=True)
 
