@@ -532,8 +532,9 @@ def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -
         if _share_in_both(sibling.group.work, case.group.work) < IN_COMMON:
             continue
         numbers = Numbers(dict(finding.evidence))
-        low_ns = min(group.low_ns for group in label.steady)
-        high_ns = max(group.high_ns for group in label.steady)
+        # by a typical one of each group: a quantile between two timings is the time of none
+        typical_ns = [group.typical_ns for group in label.steady]
+        low_ns, high_ns = min(typical_ns), max(typical_ns)
         takes = numbers.time("without_waits_least", low_ns)
         if duration(low_ns) != duration(high_ns):
             takes += f" to {numbers.time('without_waits_most', high_ns)}"
