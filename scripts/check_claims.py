@@ -99,8 +99,10 @@ class Evidence:
         self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
         self.segments: dict[int, list[Segment]] = defaultdict(list)
         columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
-        for number, *rest in analysis.segments[columns].itertuples(index=False):
-            self.segments[int(number)].append(Segment(*rest))
+        # as lists: rows of a frame are slow where a column is categorical, and there are half a million
+        rows = zip(*(analysis.segments[name].tolist() for name in columns), strict=True)
+        for number, *rest in rows:
+            self.segments[number].append(Segment(*rest))
         for pieces in self.segments.values():
             pieces.sort()
         self.labels: dict[str, list[int]] = defaultdict(list)
@@ -1005,8 +1007,9 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key in ("without_waits_least_ns", "without_waits_most_ns"):
         least, other = "least" in key, f.evidence["label_without_waits"]
         steady = [e.groups[g] for g in e.lengths[other] if g not in e.first]
-        lengths = [[e.rows[k]["elapsed_ns"] for k in its] for its in steady]
-        return int((min if least else max)(spread(its, 0.1 if least else 0.9) for its in lengths))
+        # the lower median of each group
+        lengths = [sorted(e.rows[k]["elapsed_ns"] for k in its) for its in steady]
+        return (min if least else max)(its[(len(its) - 1) // 2] for its in lengths)
     if re.fullmatch(r"(least|most)_(cause|gpu)_share", key):
         typical = [int(e.typical[g]) for g in e.lengths[f.label]]
         return {share for number in typical for share in e.shares(number).values()}

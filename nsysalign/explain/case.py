@@ -498,12 +498,13 @@ class Case:
             "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
-        # of a host timer kernels ran beside what the CPU did
-        most = max(sums.whole - sums.busy - (0 if self.on_host else sums.floor), 0)
+        # the shortest idle times that are possible; a host timer's kernels run beside what the CPU does
+        floor_ns = 0 if self.on_host else sums.floor
+        most_ns = max(sums.whole - sums.busy - floor_ns, 0)
         if self.group.role == SLOW:
-            usual = self.label.usual
-            most = min(most, max(sums.whole - sums.count * usual.typical_ns, 0))
-        return {name: min(ns, most) for name, ns in parts.items()}
+            usual_ns = sums.count * self.label.usual.typical_ns
+            most_ns = min(most_ns, max(sums.whole - usual_ns, 0))
+        return {name: min(ns, most_ns) for name, ns in parts.items()}
 
     @property
     def pinned_copies_ns(self) -> int:

@@ -114,7 +114,7 @@ class Facts:
     segments_of:  numbers of intervals, rising -> their segments
     labels:       the labels; none if it is not known what ran in them, as the trace has no rows of GPU work
     failed_calls: (name of the call, error code, how often it failed)
-    runs:         the runs of whole devices about which findings may say something
+    run_rows:     rows of `frames.INTERVALS`: the runs of whole devices about which findings may say something
     python:       whether the program is a Python program
     torch:        whether it uses torch
     library:      torch, cupy, numba or jax; '' where that is not known
@@ -135,14 +135,13 @@ class Facts:
             for call, code, count in evidence.trace.failed_calls
             if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
         ]
-        #: Rows of `frames.INTERVALS`; `findings.diagnose` makes a `Run` of each.
-        self.runs: list[Any] = self._runs()
+        self.run_rows: list[Any] = self._run_rows()
         known, recorder = evidence.known, evidence.trace.recorder
         self.python = bool(known.python or known.torch or recorder == "kineto")
         self.torch = self._uses_torch()
         self.library = "torch" if self.torch else self._other_library()
 
-    def _runs(self) -> list[Any]:
+    def _run_rows(self) -> list[Any]:
         """Return the runs of whole devices as rows of `frames.INTERVALS`; none if the program measured what it
         wanted to know, if its calls failed, or if rows were removed from the trace."""
         evidence = self.analysis
@@ -269,10 +268,10 @@ class Facts:
         rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
         latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
         end_before = latest_end.shift(fill_value=0)
-        # neighbours that share a record touch
+        # neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap
         length = rows["end_ns"] - rows["start_ns"]
         slack = np.minimum(2 * rows["error_ns"] + 1_000, length)
         begins_apart = rows["start_ns"] + slack >= end_before
         begins_apart |= ~rows.duplicated(on_device)  # the first of its device
-        number_of_heap = begins_apart.cumsum()
-        return int(rows["ns"].groupby(number_of_heap).max().sum())
+        cluster = begins_apart.cumsum()  # of intervals that overlap
+        return int(rows["ns"].groupby(cluster).max().sum())

@@ -91,6 +91,7 @@ def clock_map(
     on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
     if len(on_trace):
         at_ns = on_trace["monotonic_ns"].to_numpy()
+        # the two readings of a pair lie so close together
         return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
     with_realtime = clocks[clocks["realtime_ns"] >= 0]
     if with_realtime.empty or not session_start_utc_ns:
@@ -98,6 +99,7 @@ def clock_map(
     first = with_realtime.iloc[:1]
     at_ns = first["monotonic_ns"].to_numpy()
     realtime_ns = first["realtime_ns"].to_numpy()
+    # the wall clock may be off by more: such a map is refined on the record calls (`refine`)
     return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
 
 
@@ -123,7 +125,9 @@ def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
     )
     burst = (marks["before_ns"].diff() > 1_000_000_000).cumsum()
     bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
-    bursts = bursts[bursts["low"] <= bursts["high"] + 1_000]
+    bursts = bursts[
+        bursts["low"] <= bursts["high"] + 1_000
+    ]  # limits that cross by less do not contradict
     if bursts.empty:
         return None
     at_ns = bursts["at"].to_numpy(np.int64)
@@ -153,7 +157,7 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
         high = int(begun[next_call - 1])
         middle = (low + high) // 2
         expected = _extrapolated(moments, shifts, middle)
-        chunk = _chunk(rough, threads, low, high)
+        chunk = _times_in_chunk(rough, threads, low, high)
         searches = _REACH[:2] if moments else _REACH  # the widest one for the first chunk alone
         for reach, step in searches:
             shift, share = _best_shift(chunk, expected, reach, step)
@@ -181,7 +185,7 @@ def _extrapolated(moments: list[int], shifts: list[int], at_ns: int) -> int:
     return shifts[-1] + round(np.clip(slope, -1e-4, 1e-4) * (at_ns - moments[-1]))
 
 
-def _chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
+def _times_in_chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
     """Return the times of each thread with only the Python calls that began between `low` and `high`
     (monotonic, ns), in trace time by the rough map, and with all its record calls."""
     chunk = []
@@ -196,7 +200,7 @@ def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple
     contain the first record call that begins in them, and the share of calls that then do.  Of several shifts that are
     as good it is the middle of the longest row of neighbouring ones.
 
-    chunk: as `_chunk` returns it
+    chunk: as `_times_in_chunk` returns it
     centre, reach, step: shifts from centre - reach to centre + reach are tried, in steps (ns)
 
     shift    -2   -1    0   +1   +2   +3

@@ -212,8 +212,9 @@ def _is_interval(
     untied = ~rows["process"].isin([*matched.clocks])
     origin = rows["origin"]
     timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
-    already = rows["region"].isin(rows.loc[timed_work, "region"])
-    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~already)
+    has_timer = rows["region"].isin(rows.loc[timed_work, "region"])
+    # of a process without a clock it is not known whether a region holds work: it is reported as unplaced
+    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~has_timer)
 
 
 def _windows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -293,8 +294,11 @@ def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame
 def _with_work(
     trace: Trace, readers: np.ndarray, thread: pd.Series, start: pd.Series, end: pd.Series
 ) -> np.ndarray:
-    """Return, for each stretch of time of a thread, whether it holds CUDA work: a call of its thread that is work or a
-    wait, or a launch by a thread of its process that reads no clock.
+    """Return, for each stretch of time of a thread, whether CUDA work began in it (bool).  That is either
+
+    - a call of the same thread, of any kind but _IDLE: work that it issued, or a wait for work;
+    - or work that a worker thread issued.  A worker is a thread of the same process that reads no clock itself, as that
+      of torch's autograd: what it issues can only be timed by the threads that do.
 
     readers: the threads that read clocks
     thread, start, end: per stretch, its thread, and its ends in trace time (ns)
@@ -304,15 +308,20 @@ def _with_work(
     kind = trace.calls["kind"].to_numpy()
     caller = trace.calls["thread"].to_numpy()
     begun = trace.calls["start_ns"].to_numpy()
-    low, high = start.to_numpy() - 1, end.to_numpy()
-    is_work = trace.outermost & ~np.isin(kind, [CALL[name] for name in _IDLE])
-    by_thread = any_between(caller[is_work], begun[is_work], thread.to_numpy(), low, high)
-    is_launch = trace.outermost & np.isin(kind, [CALL[name] for name in ENQUEUEING_CALLS])
-    is_launch &= ~np.isin(caller, readers)
-    launching_process = process_of(caller[is_launch])
+    not_nested = trace.outermost  # a call that lies in another one counts as a part of that
+    # a call at `start` itself counts; `any_between` leaves out both limits
+    low = start.to_numpy() - 1
+    high = end.to_numpy()
+    is_work_or_wait = not_nested & ~np.isin(kind, [CALL[name] for name in _IDLE])
+    by_same_thread = any_between(
+        caller[is_work_or_wait], begun[is_work_or_wait], thread.to_numpy(), low, high
+    )
+    is_issued = not_nested & np.isin(kind, [CALL[name] for name in ENQUEUEING_CALLS])
+    by_worker = is_issued & ~np.isin(caller, readers)
+    process_of_worker = process_of(caller[by_worker])
     process = process_of(thread.to_numpy())
-    by_worker = any_between(launching_process, begun[is_launch], process, low, high)
-    return by_thread | by_worker
+    by_any_worker = any_between(process_of_worker, begun[by_worker], process, low, high)
+    return by_same_thread | by_any_worker
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -424,6 +433,7 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
                 pairs.add((start, reading))
         for variable in site.stores:
             is_attribute = variable.rpartition(":")[2].startswith(".")
+            # an attribute may belong to several objects: with the new reading it holds at most _DEEP
             older = held[owner, variable][1 - _DEEP :] if is_attribute else []
             held[owner, variable] = [*older, reading]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)

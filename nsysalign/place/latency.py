@@ -128,9 +128,9 @@ class LatencyModel:
         by_kernel_behind = seen.class_ == AHEAD
         ahead = np.full(count, FAR)
         ahead[seen.record[by_kernel_behind]] = place[by_kernel_behind]
-        return Likely(place[:count], self._bar(s, seen.class_[:count]), ahead)
+        return Likely(place[:count], self._error_bar(s, seen.class_[:count]), ahead)
 
-    def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
+    def _error_bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
         """Return, for each record, the half-width (ns) around its likeliest place that holds the true one.
 
         class_: per record, BUSY or IDLE
@@ -266,16 +266,21 @@ def spacing_of(s: Surroundings) -> float:
     It follows from gaps between two queued kernels with a single record between them.  If the shortest of
     these gaps are nearly equal, nothing but the record makes them.
     """
-    tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & (s.behind == 0) & ~s.waits
-    tight &= (s.next_issued + _MARGIN_NS < s.previous_end) & (s.ahead == 0) & ~s.held
-    tight &= s.next_is_kernel & (s.next_start < FAR) & ~s.previous_is_copy
-    gaps = (s.next_start - s.previous_end)[tight]
+    # the record and the kernel behind it were queued before the operation in front of them ended
+    was_queued = s.previous_end > s.call_end + 2 * _MARGIN_NS
+    next_was_queued = s.next_is_kernel & (s.next_issued + _MARGIN_NS < s.previous_end)
+    is_single = (s.behind == 0) & (s.ahead == 0)
+    is_held_up = s.waits | s.held | s.previous_is_copy
+    only_record = was_queued & next_was_queued & (s.next_start < FAR) & is_single & ~is_held_up
+    gaps = (s.next_start - s.previous_end)[only_record]
     if len(gaps) < _ENOUGH:
         return 0.0
     shortest, longer = np.percentile(gaps, _SHORTEST)
+    # such a gap is the time to the record, `busy_ns` (spacing - _BUSY_LESS_NS), and from there to the kernel, `ahead_ns`
     spacing = float(shortest) - _TABLE["ahead_ns"][0] + _BUSY_LESS_NS
     plausible = _SPACINGS_NS[0] <= spacing <= _SPACINGS_NS[1]
-    return spacing if longer - shortest <= _CROWD_NS and plausible else 0.0
+    are_alike = longer - shortest <= _CROWD_NS
+    return spacing if are_alike and plausible else 0.0
 
 
 def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:

@@ -33,7 +33,7 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type
 from nsysalign.model import CALL, CALL_KINDS, ORIGIN, SYNC_CALLS, Trace, tid_of
 from nsysalign.place.bounded import CROSSING_NS, Bounded
-from nsysalign.place.placed import Placed, recorded_by
+from nsysalign.place.placed import Placed, columns_of_records
 from nsysalign.text import duration, plural
 
 #: What a call does to events: its role.
@@ -77,8 +77,8 @@ def windows_of_pairs(
     time = placed.records["t_ns"].to_numpy().copy()
     time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
     error = _errors(bounded, placed, time)
-    unseen = _unseen_work(trace, wait, time[end])
-    columns = recorded_by(records, start, end)
+    unseen = _unseen_work_ns(trace, wait, time[end])
+    columns = columns_of_records(records, start, end)
     threads = columns["thread"].tolist()
     earliest = placed.records["lower_ns"].to_numpy()[start]
     latest = placed.records["upper_ns"].to_numpy()[start]
@@ -134,7 +134,7 @@ def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
 def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     """Return a note that work has no rows in the trace, if more than half of the pairs show that.
 
-    unseen: as `_unseen_work` returns it
+    unseen: as `_unseen_work_ns` returns it
     """
     if 2 * np.count_nonzero(unseen) <= len(unseen):
         return []
@@ -144,7 +144,7 @@ def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     ]
 
 
-def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+def _unseen_work_ns(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """Return by how many ns the end of each pair may be later than its place: until the host's wait for it
     returned, if the trace shows nothing that ran in the meantime; 0 otherwise.  Kernels that kernels
     launch, for one, run without rows in the trace.
@@ -210,7 +210,7 @@ def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
         if process in torch_processes:
             unclear[_IN_TORCH] += event_waits
             continue
-        events = _named_events(calls.itertuples(name="EventCall"))
+        events = _events_of_process(calls.itertuples(name="EventCall"))
         if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
             unclear[_NOT_NAMED] += event_waits
         if events:
@@ -290,7 +290,7 @@ def _ranks(trace: Trace) -> np.ndarray:
 
 
 @dataclass
-class _NamedEvents:
+class _NumberedEvents:
     """What the rows of a trace say about the events of one process.
 
     runs         numbers of events that were created one right after the other
@@ -329,7 +329,7 @@ class _NamedEvents:
         without_first = [run[1:] for run in self.runs]
         for runs in (self.runs, without_first):
             for run in runs:
-                pairs, may_be_marks = self._of_run(run)
+                pairs, may_be_marks = self._pairs_of_run(run)
                 if may_be_marks:
                     marks += len(pairs)
                 else:
@@ -338,7 +338,7 @@ class _NamedEvents:
                 break
         return known, marks
 
-    def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
+    def _pairs_of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
         """Decide which events of a run are a start and which its end.  Returns the pairs, for each two events all
         their repetitions; and whether these may be marks: events recorded in a row, of which the program may have
         compared any two.
@@ -419,19 +419,24 @@ class _NamedEvents:
         return waits[position] if position < len(waits) else None
 
 
-def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
-    """Collect what the calls of one process say about its events: which were created together, and their records and
-    waits.  None if the calls show that event n is not the n-th event that the process created: because a number exceeds
-    the number of creations so far, or because an event is recorded after it must have been destroyed.
+def _events_of_process(calls: Iterable[EventCall]) -> _NumberedEvents | None:
+    """Return what the calls of one process say about its events: which were created one right after the other, and their
+    records and waits.
 
     calls: rows of `_event_calls`, in the order of time
+
+    A trace names an event by a number, but not which creation made it: event n is taken for the n-th event that the
+    process created (the first is event 1).  None if the calls contradict that: if a number is larger than the number of
+    creations so far, or if an event is recorded that must have been destroyed before.
     """
-    events = _NamedEvents()
+    events = _NumberedEvents()
     last_creation = None
-    created = destroyed = 0
+    created = 0
+    destroyed = 0
     last_gone = 0  # all events up to this number were destroyed
     for call in calls:
-        event, role = call.event, call.role
+        event = call.event  # -1: the call names none
+        role = call.role
         if role == _CREATE:
             created += 1
             if last_creation and _follows(call, last_creation):
@@ -441,6 +446,7 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             last_creation = call
         elif role == _DESTROY:
             destroyed += 1
+            # a call does not name the event that it destroys: which are gone is certain only when all are
             if destroyed >= created:
                 last_gone = created
         elif event > created or (role == _RECORD and 0 <= event <= last_gone):
@@ -451,9 +457,9 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             events.add_record(event, call)
         elif role == _WAIT_ALL:
             events.add_wait(("all", 0), call)
-        elif event >= 0:
+        elif event >= 0:  # what is left are waits for an event
             events.add_wait(("event", event), call)
-        else:
+        else:  # or for a stream
             events.add_wait(("stream", call.stream), call)
     return events
 

@@ -27,7 +27,7 @@ from nsysalign.place.bounded import (
     CLOCK_RATE,
     TICK_NS,
     Bounded,
-    of_starts,
+    limits_of_starts,
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
@@ -70,7 +70,7 @@ def place(
     places = place_records(clock, around, tracing, known)
     likely = assumed(tracing, around).likely(around)
     del around
-    on_clock, notes = _held_by_clock(places, bounded)
+    on_clock, notes = _is_placed_by_clock(places, bounded)
     # the clock's error bounds the records of pairs that the event clock places
     held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
@@ -98,10 +98,11 @@ def event_tracing(trace: Trace) -> str:
     calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
     if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"
-    return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
+    by_nsys = re.match(r"\d{4}\.", trace.info.nsys_version or "")  # its versions begin with a year
+    return "off" if by_nsys else "unknown"
 
 
-def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
+def _is_placed_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
     """Decide which pairs of records are placed on the trace by the event clock, and not by the operations around them.
     Returns (on_clock, notes): a bool per row of bounded.pairs, and a note on the pairs of the program of which the two
     contradict each other.
@@ -140,10 +141,10 @@ class _Evidence:
     bounded: Bounded  # what bounds it, whatever the latencies are
     places: ClockPlaces  # where the event clock places it
     likely: Likely  # where its neighbours make it likely
-    lower: (
-        np.ndarray
-    )  # its earliest and its latest possible place: those of `bounded`, but within the
-    upper: np.ndarray  # event clock's error where the event clock places a pair of it
+    #: Its earliest and its latest possible place: those of `bounded`, but within the event clock's error
+    #: where the event clock places a pair of it.
+    lower: np.ndarray
+    upper: np.ndarray
     stamp: np.ndarray  # CUPTI's time stamp, 0 for none
 
 
@@ -177,7 +178,7 @@ def _event_windows(
     # how far CUPTI's stamp of the end lies behind the end of the window
     residual = pd.array(evidence.stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
-    columns = recorded_by(records, start, end) | _named_by_log(log, pairs)
+    columns = columns_of_records(records, start, end) | _named_by_log(log, pairs)
     columns |= {
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
@@ -231,7 +232,7 @@ def _places_of_pairs(
     start_stamped = evidence.bounded.stamped[start]
     end_stamped = evidence.bounded.stamped[end]
     low, high = _limits(pairs, evidence, start_stamped)
-    by_clock = _by_clock(pairs, evidence, on_clock)
+    by_clock = _places_by_clock(pairs, evidence, on_clock)
     likely_begin, likely_error = place_pairs(pairs, evidence.likely)
     likely_begin = np.clip(likely_begin, low, high)
     farthest = np.maximum(likely_begin - low, high - likely_begin)  # no error is larger than that
@@ -252,7 +253,9 @@ def _places_of_pairs(
     )
 
 
-def _by_clock(pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray) -> _EventPlaces:
+def _places_by_clock(
+    pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray
+) -> _EventPlaces:
     """Return where the event clock lets the window of each pair begin, with its error bar and limits; meaningless
     for pairs that it does not place.
 
@@ -288,7 +291,7 @@ def _limits(
     start_stamped: bool, per pair: whether its start has a time stamp, which then says all
     """
     start = pairs["start"].to_numpy()
-    low, high = of_starts(evidence.lower, evidence.upper, pairs)
+    low, high = limits_of_starts(evidence.lower, evidence.upper, pairs)
     earliest = np.minimum(low, high)  # these two may cross, within the clocks' disagreement
     latest = np.maximum(low, high)
     return (
@@ -307,10 +310,10 @@ def _limits_on_clock(
     """
     lower = np.where(bounded.stamped, 0, bounded.lower)
     upper = np.where(bounded.stamped, FAR, bounded.upper)
-    return of_starts(lower, upper, pairs, surplus + TICK_NS)
+    return limits_of_starts(lower, upper, pairs, surplus + TICK_NS)
 
 
-def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+def columns_of_records(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Return, for each pair of records, which process and threads made them, when (ns), and on which lanes (streams): the
     columns of `frames.WINDOWS` about that, by name.
 

@@ -99,7 +99,7 @@ class SplitTrace:
         """Return how long (ns) these windows spent on each cause: int64 (windows, causes)."""
         count = max(len(self.alignment.windows), 1)
         ns = self.parts["ns"].to_numpy().reshape(count, -1)[windows]
-        out = np.zeros((len(CAUSES), len(ns)), np.int64).T
+        out = np.zeros((len(CAUSES), len(ns)), np.int64).T  # each cause lies in one piece of memory
         causes = self.parts["cause"].iloc[: len(self.parts) // count]
         out[:, [CAUSE[cause] for cause in causes]] = ns
         return out
@@ -176,13 +176,13 @@ def split_trace(
     """
     usual = launch_latency(trace) if latency is None else latency
     explainer = Explainer(trace, alignment, usual)
-    trim_memory()
+    trim_memory()  # what making the explainer has freed
     partition = _Partition(explainer)
     partition.add_shared()
     partition.add_tails()
     partition.check()
     parts = _parts_table(partition.take_totals())
-    trim_memory()
+    trim_memory()  # what the totals took
     return SplitTrace(
         trace=trace,
         alignment=alignment,
@@ -265,7 +265,8 @@ class _Partition:
                     self.size += np.bincount(pieces.window, minlength=len(self.size))
                     self.details.add(pieces)
                     executed.append(self._executed(pieces))
-            total[self.host] = self.totals[0][self.host]
+            total[self.host] = self.totals[0][self.host]  # at the other places as measured
+        # pairs of a timer and an operation, packed as `_executed` does
         pairs = np.unique(np.concatenate(executed))
         window = pairs >> 32
         self.details.add_moved(pairs & 0xFFFFFFFF, window)

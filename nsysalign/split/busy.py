@@ -295,7 +295,7 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     # changes: at its start an interval becomes the innermost one, at its end the one around it (-1: none) does.
     # Of several ends at one time the outermost interval's comes last, and then come the starts
     time = np.concatenate([end[::-1], start])
-    becomes_innermost = np.concatenate([_around(start, end)[::-1], np.arange(len(start))])
+    becomes_innermost = np.concatenate([_smallest_around(start, end)[::-1], np.arange(len(start))])
     order = np.argsort(time, kind="stable")
     time, becomes_innermost = time[order], becomes_innermost[order]
     # a block lasts from one change to the next
@@ -304,7 +304,7 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     return Blocks(time[blocks], time[blocks + 1], name[becomes_innermost[blocks]])
 
 
-def _around(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _smallest_around(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return, per interval, the position of the smallest other interval that contains it, -1 for none.
 
     start, end: ns, properly nested, sorted by start, of equal starts the longest first
