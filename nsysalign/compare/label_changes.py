@@ -226,7 +226,8 @@ def _label_change(
     total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
     verdict, reason = judge(total, len(before.numbers), len(after.numbers), threshold)
     if identical:
-        verdict, reason = "same", ""
+        verdict = "same"
+        reason = ""
     parts = zip(CAUSES, causes, strict=True)
     return LabelChange(
         label=label.name,
@@ -474,7 +475,8 @@ def _differences(
     names: what the sides are called
     """
     sides = (before, after)
-    confounders, remarks = [], []
+    confounders = []
+    remarks = []
     traits_before, traits_after = map(_traits, sides)
     for trait, before_value in traits_before.items():
         after_value = traits_after[trait]

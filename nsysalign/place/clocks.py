@@ -149,7 +149,8 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     """
     starts = [times[0] for times in threads]
     begun = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
-    moments, shifts = list[int](), list[int]()  # the middle of each chunk, and its shift
+    moments = list[int]()  # the middle of each chunk
+    shifts = list[int]()  # its shift
     next_call = 0
     while next_call < len(begun):
         low = int(begun[next_call])

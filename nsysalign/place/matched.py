@@ -163,7 +163,8 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
 
     timed: what the log timed, with columns process, tid and t0_ns
     """
-    session_start, calls = trace.info.session_start_utc_ns, trace.calls
+    session_start = trace.info.session_start_utc_ns
+    calls = trace.calls
     # without a wall clock of the trace, or without calls whose times are known, nothing can be compared
     if session_start is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}

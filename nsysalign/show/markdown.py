@@ -32,7 +32,8 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     the label.
     """
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
-    elapsed_ns, label = int(row["elapsed_ns"]), row["label"]
+    elapsed_ns = int(row["elapsed_ns"])
+    label = row["label"]
     if answer.proof is not None and answer.proof.label == label:
         sentence = answer.sentence
         fixes = [*map(fix_as_data, answer.fixes)]

@@ -290,7 +290,9 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     name:       what each interval is (the `ref` of its blocks)
     """
     lasting = np.flatnonzero(end > start)
-    start, end, name = start[lasting], end[lasting], name[lasting]
+    start = start[lasting]
+    end = end[lasting]
+    name = name[lasting]
     end = _nested_ends(start, end)
     # changes: at its start an interval becomes the innermost one, at its end the one around it (-1: none) does.
     # Of several ends at one time the outermost interval's comes last, and then come the starts

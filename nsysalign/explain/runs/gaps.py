@@ -131,7 +131,8 @@ def idle_times(ran: Ran) -> OfRuns:
     waits: list[FirstWait] = []
     device_of_lane = ran.explainer.alignment.lanes["device"]
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        process, device = run.process, int(device_of_lane.iloc[run.end_lane])
+        process = run.process
+        device = int(device_of_lane.iloc[run.end_lane])
         operations, gaps = _idle_stretches(ran, run.end_lane)
         # the runs of a device's streams come behind that of the device
         if (process, device) in idle_of_device or not len(gaps.ns):

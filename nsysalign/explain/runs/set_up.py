@@ -117,29 +117,30 @@ def set_up(run: Run) -> Findings:
     known = run.fact(SetUp)
     if known is None:
         return
-    whole, before, after = known.whole_ns, known.before, known.after
-    most = SET_UP_SHARE * whole
+    whole_ns = known.whole_ns
+    least_ns = SET_UP_SHARE * whole_ns  # from so long on it is most of the time
+    calls_before_ns = known.before.ns
     # a GPU that worked for long is not waited for, unless calls before its work took most of the time
-    if known.busy_ns >= _BUSY * whole and before.ns < most:
+    if known.busy_ns >= _BUSY * whole_ns and calls_before_ns < least_ns:
         return
-    if before.ns + after.ns >= most:
-        title, evidence = _in_calls(known)
-    elif known.busy_ns >= _BUSY_WITHOUT_CALLS * whole:
+    if calls_before_ns + known.after.ns >= least_ns:
+        title, evidence = _said_of_calls(known)
+    elif known.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns:
         return
-    elif known.until_ns >= most:
-        title, evidence = _outside_calls(known)
-    elif known.until_ns + known.since_ns >= most:
-        title, evidence = _on_both_sides(known)
+    elif known.until_ns >= least_ns:
+        title, evidence = _said_of_time_before(known)
+    elif known.until_ns + known.since_ns >= least_ns:
+        title, evidence = _said_of_both_sides(known)
     else:
         return
-    yield run.finding(title, whole_ns=whole, **evidence)
+    yield run.finding(title, whole_ns=whole_ns, **evidence)
 
 
 def _gpu_works(known: SetUp) -> str:
     return f"the GPU works for {span(known.busy_ns)}."
 
 
-def _in_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where CUDA calls before the first work and after the last one took most of the
     time."""
     before, after = known.before, known.after
@@ -162,7 +163,7 @@ def _in_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     return title, evidence
 
 
-def _outside_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_time_before(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where most of the time passed before the first work, but not in recorded calls:
     what creates a context need not be a recorded call."""
     evidence = {
@@ -177,7 +178,7 @@ def _outside_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     return title, evidence
 
 
-def _on_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where the times before the first work and after the last are most only
     together."""
     work_within_ns = known.whole_ns - known.until_ns - known.since_ns
