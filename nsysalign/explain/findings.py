@@ -224,8 +224,8 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
             )
             cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
     out = dict[str, Case]()
-    for alike in cases_of_work.values():
-        quickest_first = sorted(alike, key=lambda case: case.group.typical_ns)
+    for cases_alike in cases_of_work.values():
+        quickest_first = sorted(cases_alike, key=lambda case: case.group.typical_ns)
         for case in quickest_first:
             quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
             if quickest := next(quicker, None):
@@ -432,13 +432,14 @@ def cause_of(case: Case) -> str:
     operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
     waits_often = case.operations <= operations_of_wait * waits
     waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
-    held = waits and waits_often and cause in ("cpu", "launches", "sync") and case.word != WAITING
+    can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
+    waits_hold_up = waits and waits_often and can_be_held_up
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
     # thread launched the work: then the timing thread's code holds up nothing
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
     is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
     is_own_work = is_own_work or case.own_code
-    if held and (case.issued_elsewhere or not is_own_work):
+    if waits_hold_up and (case.issued_elsewhere or not is_own_work):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause

@@ -165,7 +165,7 @@ def _joined_over_streams(
     lane = joined["lane"].to_numpy().copy()
     set_number, members = _sets_of_streams(spans, lanes, joined_of_span, spread, lane[spread])
     lane[spread] = len(lanes) + set_number
-    stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
+    stream_sets = {len(lanes) + set_n: np.sort(streams) for set_n, streams in enumerate(members)}
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
 
 
@@ -247,8 +247,8 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """
     ranges = trace.ranges
     empty = pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")
-    ours = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
-    of_program = ~ours & trace.program_ranges
+    by_tool = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    of_program = ~by_tool & trace.program_ranges
     if not of_program.any():
         return empty
     work = _launched_operations(trace, operation_lane)

@@ -486,9 +486,9 @@ class Explainer:
         pieces                     [  )[K1    )[ )[K2  )[)       waits for K1, for K2; else launch latency
         """
         pieces = []
-        left = np.flatnonzero(since < gaps.end)
+        late_gaps = np.flatnonzero(since < gaps.end)
         rival_kind = self._rival_kind(gaps.next)
-        for lane, on_lane in group(gaps.lane[left], left).items():
+        for lane, on_lane in group(gaps.lane[late_gaps], late_gaps).items():
             for rivals, rows in group(rival_kind[on_lane], on_lane).items():
                 blocks = self.streams.rivals(lane, rivals)
                 tiles = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
@@ -815,10 +815,10 @@ def launch_latency(trace: Trace) -> np.ndarray:
     start = operations["start_ns"].to_numpy()
     kind = operations["kind"].to_numpy()
     call = operations["call"].to_numpy()
-    counted = np.flatnonzero(_launched_to_idle_device(trace))
-    call_end = trace.calls["end_ns"].to_numpy()[call[counted]]
-    latency = np.maximum(start[counted] - call_end, 0)
-    by_kind = [latency[kind[counted] == code] for code in range(len(OPERATION_KINDS))]
+    operations_counted = np.flatnonzero(_launched_to_idle_device(trace))
+    call_end = trace.calls["end_ns"].to_numpy()[call[operations_counted]]
+    latency = np.maximum(start[operations_counted] - call_end, 0)
+    by_kind = [latency[kind[operations_counted] == code] for code in range(len(OPERATION_KINDS))]
     usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in by_kind]
     return np.array(usual, dtype=np.int64)
 

@@ -78,7 +78,9 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         alignment,
         lanes=frames.check(lanes, frames.LANES),
         busy=np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool)),
-        windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
+        windows=frames.lean(
+            {name: windows[name].array for name in windows}, frames.WINDOWS, len(windows)
+        ),
     )
 
 
