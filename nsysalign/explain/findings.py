@@ -625,28 +625,27 @@ def _source(facts: Facts, label: Label) -> str:
     )
 
 
-def _with_time_unrecorded(finding: Finding, both: Any, in_turns: bool) -> Finding:
+def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:
     """Return the finding with how long the label takes where it is not recorded, if that is clearly less: the
     difference is no time of the program.
 
-    both: the row of `frames.BASELINE` about the label, None for none
+    baseline_row: the row of `frames.BASELINE` about the label, None for none
     in_turns: whether that is about turns of one run, traced and untraced, and not about another run without nsys
     """
-    if both is None or math.isnan(both.profiled_ns - both.baseline_ns):
+    if baseline_row is None or math.isnan(baseline_row.profiled_ns - baseline_row.baseline_ns):
         return finding
-    if (
-        not both.low_ns > 0
-    ):  # the least by which recording makes it longer; NaN where that is not known
+    # low_ns is the least by which recording makes it longer; NaN where that is not known
+    if not baseline_row.low_ns > 0:
         return finding
-    share = (both.profiled_ns - both.baseline_ns) / both.profiled_ns
+    share = (baseline_row.profiled_ns - baseline_row.baseline_ns) / baseline_row.profiled_ns
     if share < _INFLATION or finding.verdict == WRONG:
         return finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
     without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
     title = (
-        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, both.baseline_ns)} instead of "
-        f"{numbers.time(under, both.profiled_ns)}."
+        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, baseline_row.baseline_ns)} instead of "
+        f"{numbers.time(under, baseline_row.profiled_ns)}."
     )
     return replace(finding, title=title, evidence=numbers.evidence)
 

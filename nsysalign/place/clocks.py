@@ -91,7 +91,7 @@ def clock_map(
     on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
     if len(on_trace):
         at_ns = on_trace["monotonic_ns"].to_numpy()
-        # the two readings of a pair lie so close together
+        # readings of both clocks, one after the other: good to 1 us
         return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
     with_realtime = clocks[clocks["realtime_ns"] >= 0]
     if with_realtime.empty or not session_start_utc_ns:

@@ -638,6 +638,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     precision = slope.T @ slope / slope_error**2
     # a row per inner knot: how much the slope changes there
     bend = np.diff(slope, axis=0)
+    # small changes add up, the more the farther knots are apart
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
     # a row per frame: its shift, less that of the frame before
@@ -646,6 +647,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
         shift_error = 1.0
         if number and np.isfinite(origin_error[frame]):
             shift[len(knots) + number - 1] = -1.0
+            # the standard deviation of what lies anywhere within the error
             shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
         precision += np.outer(shift, shift) / shift_error**2
     return precision

@@ -68,9 +68,8 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     ranges = trace.ranges
     spans = spans_of_ranges(trace, operation_lane)
     spans, notes = _without_deep(trace, spans)
-    spans, all_lanes, stream_sets = _joined_over_streams(
-        spans, lanes
-    )  # now one per range and device
+    # now one per range and device
+    spans, all_lanes, stream_sets = _joined_over_streams(spans, lanes)
     row = spans["range"].to_numpy()  # of the range
     lane = spans["lane"].to_numpy()
     start, end = spans["start"].to_numpy(), spans["end"].to_numpy()

@@ -319,9 +319,8 @@ def _stream_offset(lanes: pd.DataFrame, logged_ids: np.ndarray, waits: pd.DataFr
     certain = waits[has_both & (waits["stream_id"] != DEFAULT_STREAM)]
     difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
     usual = difference.mode()
-    if (
-        len(usual) and abs(usual[0]) <= 2
-    ):  # a larger difference is no offset: lanes and waits do not belong together
+    # real offsets are STREAM_OFFSETS: a much larger difference is none
+    if len(usual) and abs(usual[0]) <= 2:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
     hits = {

@@ -260,9 +260,8 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     has_room = width >= numbers + longest + len(idle_before) - 1
-    with_idle = (
-        has_room and not analysis.trace.thinned
-    )  # rows were removed: idle times are not known
+    # of a trace from which rows were removed (thinned), idle times are not known
+    with_idle = has_room and not analysis.trace.thinned
     lines = []
     for kernel in kernels.head(most).itertuples(index=False):
         mean_ns = kernel.total_ns / kernel.count

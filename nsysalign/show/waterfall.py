@@ -113,9 +113,8 @@ def _line(pieces: list[tuple[int, int, str, str]], begin_ns: int) -> Line:
     if len(pieces) == 1:
         return Line(int(start - begin_ns), ns, cause, safe_text(detail), 1)
     ns_of_cause: Counter[str] = Counter()
-    for _, length, name, _ in sorted(
-        pieces, key=itemgetter(2)
-    ):  # of equal sums the first by name leads
+    # sorted by cause, so that of equal sums the first by name leads
+    for _, length, name, _ in sorted(pieces, key=itemgetter(2)):
         ns_of_cause[name] += length
     total = ns_of_cause.total()
     largest = ns_of_cause.most_common(4)

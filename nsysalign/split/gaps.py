@@ -375,9 +375,8 @@ class Explainer:
         # rule 16: it is not known when N was issued, and so nothing about its gap is
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
-        if_unknown = np.where(
-            gaps.known, BEFORE_ALL, FAR
-        )  # FAR: all of the gap, BEFORE_ALL: nothing
+        # FAR: all of the gap, BEFORE_ALL: nothing
+        if_unknown = np.where(gaps.known, BEFORE_ALL, FAR)
         tiling.give(if_unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
         self._give_host(tiling)  # rules 10 to 15
         behind = self._dependency(gaps)

@@ -144,9 +144,8 @@ def idle_times(ran: Ran) -> OfRuns:
         for stretch, ns in zip(late.tolist(), late_ns.tolist(), strict=True):
             start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
             waits.append(FirstWait(int(pid_of(process)), device, start_ns, end_ns, ns))
-        twice_middle_ns = (
-            gaps.start[0] + gaps.end[-1]
-        )  # two times the middle of the run, a whole number
+        # two times the middle of the run, a whole number
+        twice_middle_ns = gaps.start[0] + gaps.end[-1]
         idle = IdleTime(
             pid=int(pid_of(process)),
             device=device,

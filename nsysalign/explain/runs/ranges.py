@@ -68,9 +68,8 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     holding_most = [
         name for name, ns_in_range in held_ns.items() if ns_in_range >= _ALIKE * most_ns
     ]
-    innermost = min(
-        holding_most, key=lambda name: open_ns[name]
-    )  # the one that is open for the shortest time
+    # the one that is open for the shortest time
+    innermost = min(holding_most, key=lambda name: open_ns[name])
     return InRange(ns, str(innermost), _held_ns(ranges_of[innermost], start, end))
 
 

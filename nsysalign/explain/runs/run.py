@@ -75,10 +75,11 @@ class Run:
         title: what is found, which gets the run's name before it if there are several runs
         faster: how to make the program faster, then the code for it, as in `Advice`
         """
-        name = self.row.label
+        name = self.row.label  # "run", or "run (GPU 1)" where there are several
         title = title if name == "run" else f"{subject(name)}: {title}"
         title = title[:1].upper() + title[1:]
-        evidence, advice = {"elapsed_ns": self.elapsed, **evidence}, Advice("", *faster)
+        evidence = {"elapsed_ns": self.elapsed, **evidence}
+        advice = Advice("", *faster)
         return Finding(
             severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
         )  # fmt: skip
