@@ -68,15 +68,19 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     `narrow`: for tables of millions of rows, whose int64 columns may be held in fewer bits if every
     value fits (never times), and texts as categories.  A table without rows has the declared types.
     """
+    import pandas as pd
+
     if missing := [c for c in spec.names if c not in frame.columns]:
         raise KeyError(f"{spec.name}: missing columns {missing}")
-    out = frame.copy(deep=False) if list(frame.columns) == spec.names else frame[spec.names]
-    wrong = {}
-    for column, dtype in zip(spec.columns, map(str, out.dtypes.tolist()), strict=True):
-        small = narrow and len(out) and dtype in _NARROWER.get(column.dtype, ())
-        if dtype != column.dtype and not (small and not column.name.endswith("_ns")):
-            wrong[column.name] = column.dtype
-    return out.astype(wrong) if wrong else out
+    columns = {}
+    for name, declared, _ in spec.columns:
+        column = frame[name]
+        held = str(column.dtype)
+        small = narrow and len(frame) and held in _NARROWER.get(declared, ())
+        if held != declared and not (small and not name.endswith("_ns")):
+            column = column.astype(declared)
+        columns[name] = column
+    return pd.DataFrame(columns, index=frame.index, copy=False)
 
 
 def narrow(values: np.ndarray, name: str = "") -> np.ndarray:

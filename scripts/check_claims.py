@@ -98,8 +98,10 @@ class Evidence:
         self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
         self.segments: dict[int, list[Segment]] = defaultdict(list)
         columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
-        for number, *rest in analysis.segments[columns].itertuples(index=False):
-            self.segments[int(number)].append(Segment(*rest))
+        # as lists: rows of a frame are slow where a column is categorical, and there are half a million
+        rows = zip(*(analysis.segments[name].tolist() for name in columns), strict=True)
+        for number, *rest in rows:
+            self.segments[number].append(Segment(*rest))
         for pieces in self.segments.values():
             pieces.sort()
         self.labels: dict[str, list[int]] = defaultdict(list)

@@ -1,11 +1,10 @@
-"""Every command that a page shows is run: on the demo's recording, by the names that the page uses.
+"""Every command that a page shows is run: on a small recording, by the names that the page uses.
 
 What records finds no GPU here, and says so; a command that a page spells wrongly ends with 2."""
 
 from __future__ import annotations
 
 import glob
-import lzma
 import os
 import shlex
 import shutil
@@ -16,13 +15,14 @@ from pathlib import Path
 import kineto_file
 import pytest
 from recordings import untar
+from simulator import export, machine
+from simulator.program import Elapsed, Launch, Program, Record, Sleep, Sync
 from test_documentation import DOCS, ROOT, typed_commands
 
 from nsysalign import cli
 
-DATA = ROOT / "nsysalign" / "demo"
 PAGES = [page for page in DOCS if page.parent.name != "lab"]
-#: What pages call a run, each a folder of the demo's recording.
+#: What pages call a run, each a folder of the same recording.
 RUNS = ("A", "RUN", "RUN_DIR", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip
 SCRIPTS = ("bench.py", "train.py", "puzzle.py", "script.py", "SCRIPT.py", "old.py", "new.py")
 #: Names on pages for what the recording calls otherwise.
@@ -35,15 +35,16 @@ READ, RECORD = {0, 1}, {0, 1, 3, 4}
 
 
 def shown() -> list[str]:
-    """The commands of all pages, once each: what differs in the name of a run or a script alone is one.
-    Named alone (`nsysalign confirm`) they are no command."""
+    """The commands of all pages, once each: what differs in the name of a run or a script alone, in
+    ARGS or in the order of its words is one.  Named alone (`nsysalign confirm`) they are no command."""
     bare = ("COMMAND --help", "confirm", "run", "run --sample-python")
     lines: dict[tuple[str, ...], str] = {}
     for page in PAGES:
         for words in typed_commands(page):
             line = shlex.join(words)
             if line not in bare and "--dask" not in line:  # dask: tests/ranks
-                lines.setdefault(tuple(KINDS.get(word, word) for word in words), line)
+                kinds = (KINDS.get(word, word) for word in words if not word.startswith("ARGS"))
+                lines.setdefault(tuple(sorted(kinds)), line)
     return list(lines.values())
 
 
@@ -51,18 +52,16 @@ def shown() -> list[str]:
 def place(tmp_path_factory):
     """A folder in which all names of the pages exist."""
     place = tmp_path_factory.mktemp("documented")
-    trace = lzma.decompress((DATA / "demo.sqlite.xz").read_bytes())
-    log = lzma.decompress((DATA / "demo.events.jsonl.xz").read_bytes())
-    (place / "trace.sqlite").write_bytes(trace)
-    shutil.copy(place / "trace.sqlite", place / "TRACE.sqlite")
-    (place / "LOG.events.jsonl").write_bytes(log)
-    (place / "A").mkdir()
-    (place / "A" / "trace.sqlite").write_bytes(trace)
-    (place / "A" / "events-484.jsonl").write_bytes(log)
-    assert ran(place, ["analyze", "-q", "A"]).returncode == 0
+    timed = [Record("a"), Launch(9_000), Sleep(20_000), Record("b"), Sync(), Elapsed("a", "b", "h2d_t1")]  # fmt: skip
+    trace, (log,) = export.write(machine.run(Program({484: timed * 3})), place / "A", name="trace")
+    log = log.rename(log.with_name("events-484.jsonl"))
+    for name in ("trace.sqlite", "TRACE.sqlite"):
+        shutil.copy(trace, place / name)
+    shutil.copy(log, place / "LOG.events.jsonl")
+    done(["analyze", "-q", str(place / "A")])
     for name in RUNS[1:]:
         shutil.copytree(place / "A", place / name)
-    assert ran(place, ["demo", "-q", "-o", "demo"]).returncode == 0
+    done(["demo", "-q", "-o", str(place / "demo")])
     for name in SCRIPTS:
         (place / name).write_text("def make(): return lambda: None\n")
     (place / "tests").mkdir()
@@ -74,8 +73,14 @@ def place(tmp_path_factory):
     return place
 
 
+def done(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert not ended.value.code
+
+
 def lent(source: str, target: str) -> None:
-    """Recordings, 60 MB of them, are linked, as no command writes them; all else is copied."""
+    """Recordings are linked, as no command writes them; all else is copied."""
     recorded = source.endswith((".sqlite", ".jsonl"))
     (os.link if recorded else shutil.copy2)(source, target)
 

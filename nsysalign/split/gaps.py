@@ -430,10 +430,13 @@ class Explainer:
         """
         gaps = tiling.gaps
         is_operation = gaps.next >= 0
-        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, BEFORE_ALL))
+        behind_previous = pick(self.op_end, gaps.previous, BEFORE_ALL)
+        ready = np.maximum(gaps.issue_end, behind_previous)
         kind = pick(self.kind, gaps.next, -1)
         usual_start = ready + pick(self.launch_latency, kind, 0)
-        node_start = np.maximum(usual_start, gaps.start + NODE_GAP_NS)
+        # a gap that is looked at in parts begins where P ended, not where the part does
+        gap_start = np.where(gaps.previous >= 0, behind_previous, gaps.start)
+        node_start = np.maximum(usual_start, gap_start + NODE_GAP_NS)
         start = np.where(in_graph, node_start, usual_start)
         until = np.where(is_operation, start, FAR)
         outside_graphs = np.where(is_operation, CAUSE["launch_latency"], CAUSE["event"])

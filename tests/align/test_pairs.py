@@ -149,10 +149,10 @@ def test_waits_that_are_not_kept_close_no_pair(monkeypatch):
     ]
     often = np.isin(tokens, ["R1", "R2", "R3", "R4", "W2", "Q2", "D"])
     share = np.where(often, 4, 1) / np.where(often, 4, 1).sum()
-    programs = ["C C C C " + " ".join(random.choice(tokens, 24, p=share)) for _ in range(300)]
+    programs = ["C C C C " + " ".join(random.choice(tokens, 24, p=share)) for _ in range(100)]
     read = [read_pairs(*drawn(program))[0].tolist() for program in programs]
     monkeypatch.setattr(
         _NumberedEvents, "add_wait", lambda events, key, call: events.waits[key].append(call)
     )
     assert read == [read_pairs(*drawn(program))[0].tolist() for program in programs]
-    assert sum(map(bool, read)) > 30
+    assert sum(map(bool, read)) > 10

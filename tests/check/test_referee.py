@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from recordings import unpack, untar
 from simulator import export, machine
+from simulator.program import Elapsed
 from simulator.style import Style
 from verdicts import agrees
 
-from nsysalign.addons.check.checks import judge
+from nsysalign.addons.check.checks import FOUND, judge
 from nsysalign.cli import cli
 from nsysalign.engine import analyze_inputs
 from nsysalign.rundir import Inputs
@@ -31,22 +34,70 @@ def judged(simulated, folder: Path, style: Style = export.PLAIN):
     return judge(Inputs(trace, tuple(logs)))
 
 
-def cases(by_check: dict) -> pytest.MarkDecorator:
-    named = [(check, name) for check, programs in by_check.items() for name in programs]
-    return pytest.mark.parametrize(("check", "name"), named, ids=[name for _, name in named])
+def labelled(threads, number: int) -> list:
+    """The same instructions; labels begin with the program's number."""
+    return [
+        [replace(s, name=f"{number} {s.name}") if isinstance(s, Elapsed) else s for s in steps]
+        for steps in threads
+    ]
 
 
-@cases(CHEATS)
-def test_cheats_are_found(check, name, tmp_path):
-    found = judged(program(*CHEATS[check][name]), tmp_path, Style(event_rows="none")).found
-    assert {(doubt.check, doubt.label) for doubt in found} == {(check, "work")}
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What is said of each program of CHEATS or HONEST: they are processes of one recording, each on a
+    GPU of its own."""
+
+    @cache
+    def of(honest: bool) -> list:
+        worlds, programs = [], [
+            threads for check, by_name in (HONEST if honest else CHEATS).items()
+            for threads in by_name.values() if check not in ALONE
+        ]  # fmt: skip
+        for n, threads in enumerate(programs):
+            process = replace(program(*labelled(threads, n)), pid=500 + n, device=n)
+            worlds.append(machine.run(process))
+        style = Style(event_rows="timestamps" if honest else "none")
+        trace, logs = export.write(worlds, tmp_path_factory.mktemp("together"), style)
+        doubts = judge(Inputs(trace, tuple(logs))).doubts
+        return [[d for d in doubts if d.label.startswith(f"{n} ")] for n in range(len(programs))]
+
+    return of
+
+
+#: Whether anything ever ran inside a program's other labels decides it.
+ALONE = ("nothing-inside",)
+
+
+def cases(by_check: dict, alone: bool) -> pytest.MarkDecorator:
+    named = [(c, name) for c, of in by_check.items() for name in of if (c in ALONE) == alone]
+    rows = named if alone else [(check, number) for number, (check, _) in enumerate(named)]
+    return pytest.mark.parametrize(("check", "name"), rows, ids=[name for _, name in named])
+
+
+@cases(CHEATS, alone=False)
+def test_cheats_are_found(check, name, together):
+    found = [doubt for doubt in together(False)[name] if doubt.level == FOUND]
+    assert {(doubt.check, doubt.label) for doubt in found} == {(check, f"{name} work")}
     assert found[0].right_ns is None or found[0].right_ns > found[0].measured_ns
 
 
-@cases(HONEST)
-def test_honest_programs_are_not_accused(check, name, tmp_path):
+@cases(HONEST, alone=False)
+def test_honest_programs_are_not_accused(check, name, together):
+    said = together(True)[name]
+    assert not any(doubt.level == FOUND for doubt in said)
+    assert {doubt.check for doubt in said} == {check} - {""}
+
+
+@cases(CHEATS, alone=True)
+def test_a_cheat_that_its_other_labels_tell(check, name, tmp_path):
+    found = judged(program(*CHEATS[check][name]), tmp_path, Style(event_rows="none")).found
+    assert {(doubt.check, doubt.label) for doubt in found} == {(check, "work")}
+
+
+@cases(HONEST, alone=True)
+def test_an_honest_program_that_its_other_labels_tell(check, name, tmp_path):
     verdict = judged(program(*HONEST[check][name]), tmp_path, Style(event_rows="timestamps"))
-    assert verdict.found == () and {doubt.check for doubt in verdict.doubts} == {check} - {""}
+    assert verdict.found == () and {doubt.check for doubt in verdict.doubts} == {check}
 
 
 def test_the_right_number_is_the_true_one(tmp_path):

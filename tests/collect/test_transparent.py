@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from .programs import ALONE, DRIVER, REAL
 PROBE = "<nsysalign/probe/"
 
 
+@cache  # each candidate is started
 def interpreters() -> dict[str, str]:
     """One Python per minor version from 3.10 on: this one, those in PATH, those of pyenv."""
     found = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}

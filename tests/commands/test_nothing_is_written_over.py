@@ -70,8 +70,8 @@ def test_a_folder_with_files_of_the_users_own(run):
 def test_what_we_made_is_made_again(run, tmp_path):
     for _ in range(2):
         for command in (
-            ("analyze", run, "-q"), ("analyze", run, "-q", "-o", tmp_path / "out"), ("report", run),
-            ("analyze", run, "-q", "--json", tmp_path / "analysis.json"), ("report", run, "-o", tmp_path / "p.html"),
+            ("analyze", run, "-q"), ("report", run), ("report", run, "-o", tmp_path / "p.html"),
+            ("analyze", run, "-q", "-o", tmp_path / "out", "--json", tmp_path / "analysis.json"),
             ("export", run), ("export", run, "-o", tmp_path / "p.json.gz"), ("export", run, "-f", "json"),
             ("diff", run, run, "--json", tmp_path / "d.json", "-o", tmp_path / "d.html"),
         ):  # fmt: skip

@@ -8,7 +8,7 @@ TIMES = int(os.environ.get("NSYSALIGN_FUZZ", "1"))
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 settings.register_profile(
     "fuzz",
-    max_examples=8 * TIMES,
+    max_examples=5 * TIMES,
     derandomize=TIMES == 1,
     phases=(Phase.explicit, Phase.generate) if TIMES == 1 else tuple(Phase),
     print_blob=TIMES > 1,

@@ -44,6 +44,7 @@ def test_worker_processes_and_a_dask_cluster_give_the_same_answer(job, tmp_path)
     assert answer(here(partial(one, output=tmp_path / "two"), sources, 2)) == serial
     distributed = pytest.importorskip("distributed")
     local = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+    local.scheduler.allowed_failures = 0  # else a trace may kill four workers
     with local, work.cluster(local.scheduler_address) as over:
         assert answer(over(partial(one, output=tmp_path / "cluster"), sources)) == serial
         failed = [r.failure for r in over(jobs.dies_on_bad, [Source("bad", Path("bad"))])]

@@ -31,7 +31,7 @@ def machine(tmp_path_factory):
     (folder / "cuda" / "libcuda.so.1").symlink_to(fake.name)
     shutil.copytree(ROOT / "tests" / "collect" / "faketorch", folder / "python")
     shutil.copy(HERE / "fakestreams.py", folder / "python" / "torch" / "cuda" / "streams.py")
-    shutil.copytree(ROOT / "nsysalign", folder / "python" / "nsysalign", ignore=shutil.ignore_patterns("*.so", "__pycache__"))  # fmt: skip
+    shutil.copytree(ROOT / "nsysalign", folder / "python" / "nsysalign", ignore=shutil.ignore_patterns("*.so"))  # fmt: skip
     library = folder / "python" / "nsysalign" / "recorder" / "_library.so"
     compiled(
         ROOT / "nsysalign" / "recorder" / "library.c", library, "-fvisibility=hidden", "-Wextra"

@@ -186,10 +186,11 @@ def test_the_lines_for_pytest_work(program):
     """docs/where-people-work.md: its test, of a step that waits and of one that only launches."""
     page = Path(__file__).parents[2] / "docs" / "where-people-work.md"
     block = page.read_text("utf-8").partition("## pytest")[2].partition("```python\n")[2]
-    script = program.folder / "test_step.py"
-    for inside, ended in (
-        ("a.record(); launch(0, 50); synchronize(); b.record()", "1 failed"),
-        ("a.record(); launch(0, 50); b.record()", "1 passed"),
+    block = block.partition("```")[0]
+    test = block.partition("def test")[2].partition("(")[0]
+    for name, inside in (
+        ("waits", "a.record(); launch(0, 50); synchronize(); b.record()"),
+        ("launches", "a.record(); launch(0, 50); b.record()"),
     ):
         step = f"""
 def step():
@@ -197,9 +198,10 @@ def step():
     {inside}
     synchronize(); a.elapsed_time(b)
 """
-        script.write_text(program_text(step) + block.partition("```")[0])
-        ran = program.python("-m", "pytest", "-q", "-p", "no:cacheprovider", "test_step.py")
-        assert ended in ran.stdout, ran.stdout + ran.stderr
+        (program.folder / f"test_{name}.py").write_text(program_text(step) + block)
+    ran = program.python("-m", "pytest", "-rA", "-p", "no:cacheprovider", "test_waits.py", "test_launches.py")  # fmt: skip
+    assert f"FAILED test_waits.py::test{test}" in ran.stdout, ran.stdout + ran.stderr
+    assert f"PASSED test_launches.py::test{test}" in ran.stdout, ran.stdout
 
 
 def program_text(text: str) -> str:

@@ -1,6 +1,7 @@
 """`nsysalign run --recorder cupti` on a GPU made of C: what is recorded, how programs end, and what is said
 where CUPTI records nothing."""
 
+import ast
 import json
 import shutil
 import signal
@@ -93,7 +94,7 @@ ENDS = {
     "exit": ("sys.exit(3)", 3),
     "exception": ("raise ValueError", 1),
     "_exit": ("os._exit(7)", 7),
-    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", 143),
+    "SIGTERM": ("os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -signal.SIGTERM),
     "thread at work": (
         "import threading; threading.Thread(target=timed, args=(10**9,), daemon=True).start(); time.sleep(0.2)",
         0,
@@ -101,14 +102,26 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("how", ENDS)
-def test_nothing_is_lost_at_an_end(program, how):
-    text, status = ENDS[how]
-    ran = program.run(f"timed(20); {text}", "-q")
-    assert ran.returncode == status, ran.stderr
+def test_nothing_is_lost_at_an_end(program):
+    """Of processes of one run that end in different ways."""
+    text = f"""
+import subprocess
+ENDS = {[text for text, _ in ENDS.values()]}
+if sys.argv[1:]:
+    timed(20)
+    exec(ENDS[int(sys.argv[1])])
+else:
+    started = [subprocess.Popen([sys.executable, "script.py", str(n)]) for n in range(len(ENDS))]
+    print([(process.pid, process.wait()) for process in started])
+"""
+    ran = program.run(text, "-q")
+    assert ran.returncode == 0, ran.stderr
+    ended = ast.literal_eval(ran.stdout)
+    assert [status for _, status in ended] == [status for _, status in ENDS.values()], ran.stderr
     trace = read_trace(program.folder / "out" / "trace.cupti")
-    assert len(trace.operations) >= 40
-    assert not trace.info.notes
+    assert len(trace.operations) >= 40 * len(ENDS) and not trace.info.notes
+    placed = load(program.folder / "out").measured["pid"].value_counts()
+    assert all(placed.get(pid, 0) >= 20 for pid, _ in ended), placed
 
 
 def test_who_is_killed_loses_at_most_the_last_second(program):
@@ -137,21 +150,21 @@ timed(20)
 
 #: How a child that was forked before CUDA was used ends, and how its parent sees it.
 CHILDREN = {
-    "returns": ("sys.exit()", 0),
+    "returns": ("pass", 0),
     "_exit": ("os._exit(3)", 3),
     "raises": ("raise ValueError", 1),
 }
 
 
-@pytest.mark.parametrize("how", CHILDREN)
-def test_a_child_forked_before_cuda_is_used_records_itself(program, how):
-    end, status = CHILDREN[how]
+def test_a_child_forked_before_cuda_is_used_records_itself(program):
     text = f"""
-if not os.fork():
-    gpu.cuInit(0)
-    timed(7)
-    {end}
-print(os.wait()[1] >> 8)
+for end in {[text for text, _ in CHILDREN.values()]}:
+    if not os.fork():
+        gpu.cuInit(0)
+        timed(7)
+        exec(end)
+        sys.exit()
+    print(os.wait()[1] >> 8, flush=True)
 """
     (program.folder / "script.py").write_text("")
     streams = program.folder / "torch"  # in whose import nothing is initialised
@@ -160,8 +173,9 @@ print(os.wait()[1] >> 8)
     (streams / "cuda" / "streams.py").write_text(lazy)
     ran = program.run(text, "-q", PYTHONPATH=f"{program.folder}:{program.machine / 'python'}")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout == f"{status}\n"
-    assert len(load(program.folder / "out").measured) == 7
+    assert ran.stdout.split() == [str(status) for _, status in CHILDREN.values()]
+    counts = load(program.folder / "out").measured["pid"].value_counts()
+    assert counts.tolist() == [7] * len(CHILDREN)
 
 
 def test_a_child_of_a_recorded_process_that_ends_at_once_takes_nothing_with_it(program):
