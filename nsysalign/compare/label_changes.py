@@ -146,12 +146,16 @@ def compare(
         pairs, left_before, left_after = alike(
             comparables(label), comparables(after_labels[name_after])
         )
-        only_before += [f"{name} ({left.name})" for left in left_before]
-        only_after += [f"{name} ({left.name})" for left in left_after]
+        only_before += [f"{name} ({unmatched.name})" for unmatched in left_before]
+        only_after += [f"{name} ({unmatched.name})" for unmatched in left_after]
         changes += [_label_change(label, name_after, pair, times, threshold) for pair in pairs]
     if confounders and not anyway:
         changes = [_not_judged(change) for change in changes]
-    if moved := [f"{a} is {b}" for a, b in same_code.items() if a != b]:
+    if moved := [
+        f"{name_before} is {name_after_move}"
+        for name_before, name_after_move in same_code.items()
+        if name_before != name_after_move
+    ]:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
     return Comparison(
         *names,
@@ -226,7 +230,8 @@ def _label_change(
     total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
     verdict, reason = judge(total, len(before.numbers), len(after.numbers), threshold)
     if identical:
-        verdict, reason = "same", ""
+        verdict = "same"
+        reason = ""
     parts = zip(CAUSES, causes, strict=True)
     return LabelChange(
         label=label.name,
@@ -474,7 +479,8 @@ def _differences(
     names: what the sides are called
     """
     sides = (before, after)
-    confounders, remarks = [], []
+    confounders = []
+    remarks = []
     traits_before, traits_after = map(_traits, sides)
     for trait, before_value in traits_before.items():
         after_value = traits_after[trait]

@@ -372,19 +372,22 @@ def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -
     baseline: that of the run without nsys
     table: `frames.BASELINE`
     """
-    ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
+    ends = [
+        (header.get("exit_status"), header.get("profiled_exit_status"))
+        for header in baseline.headers
+    ]
     notes = [
         f"without nsys the script ended with status {without}, under nsys with {under}: "
         "the two runs may not have done the same"
         for without, under in dict.fromkeys(ends)
         if None not in (without, under) and without != under
     ]
-    if any(h.get("stopped") for h in baseline.headers):
+    if any(header.get("stopped") for header in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
     for subject, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
         # without a log of the profiled run nothing is compared: the baseline's stands for it
         under, without = (
-            ", ".join(sorted({str(h[key]) for h in log.headers if h.get(key)}))
+            ", ".join(sorted({str(header[key]) for header in log.headers if header.get(key)}))
             for log in (profiled or baseline, baseline)
         )
         if under and without and under != without:

@@ -136,8 +136,9 @@ class Facts:
             if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
         ]
         self.run_rows: list[Any] = self._run_rows()
-        known, recorder = evidence.known, evidence.trace.recorder
-        self.python = bool(known.python or known.torch or recorder == "kineto")
+        known = evidence.known
+        by_torch_profiler = evidence.trace.recorder == "kineto"
+        self.python = bool(known.python or known.torch or by_torch_profiler)
         self.torch = self._uses_torch()
         self.library = "torch" if self.torch else self._other_library()
 
@@ -216,7 +217,8 @@ class Facts:
         self._segments |= {number: [] for number in numbers.tolist()}
         operations = self.column("operations")[numbers]
         is_small = operations <= MOST_OPERATIONS
-        numbers, operations = numbers[is_small], operations[is_small]
+        numbers = numbers[is_small]
+        operations = operations[is_small]
         if not len(numbers):
             return
         # a batch holds about MOST_OPERATIONS operations

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -100,6 +100,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     for rule in every_rule():
         if rule.table and rule.table not in evidence.extra:
             continue  # a rule of an add-on whose table the analysis does not have
+        outcomes: Iterable[Finding | Remark]
         if rule.each:
             outcomes = chain.from_iterable(map(rule.find, items[rule.each]))
         else:
@@ -223,8 +224,8 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
             )
             cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
     out = dict[str, Case]()
-    for alike in cases_of_work.values():
-        quickest_first = sorted(alike, key=lambda case: case.group.typical_ns)
+    for cases_alike in cases_of_work.values():
+        quickest_first = sorted(cases_alike, key=lambda case: case.group.typical_ns)
         for case in quickest_first:
             quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
             if quickest := next(quicker, None):
@@ -326,48 +327,59 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     case: the group that leads
     matrix: ns by cause, int64 (intervals, causes)
 
-    The title tells of one group, or of several if the label has several kinds of timings.
+    The title tells of one group, or of several if the label has several kinds of timings.  The verdict GPU becomes MIXED
+    where the number, though it is GPU work, does not tell all that the label took.
     """
-    label, numbers = case.label, Numbers()
+    label = case.label
+    numbers = Numbers()  # becomes the finding's evidence
     cause = cause_of(case)
-    rule, word = rule_of(case, cause), case.word
-    words = sentences.words(case.group, case.one, cause)
+    rule = rule_of(case, cause)
+    verdict = case.word
+    words = sentences.words(case.group, case.one, cause)  # the verdict in a few words
     shown = shown_groups(label)
-    of_groups = len(shown) > 1 or (bool(shown) and case.group not in shown)
+    leads_without_row = bool(shown) and case.group not in shown
+    of_groups = len(shown) > 1 or leads_without_row
     if of_groups:
-        shown = shown if case.group in shown else (*shown, case.group)
-        sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
+        shown = (*shown, case.group) if leads_without_row else shown
+        sums = {group.number: Case.of(case.facts, label, group, matrix).one for group in shown}
         title = sentences.of_several_groups(label, case, shown, sums, numbers)
-        if word == GPU:
-            rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
+        if verdict == GPU:
+            rule = "several-kinds"
+            verdict = MIXED
+            words = f"{len(shown)} kinds of timings"
     else:
         title = sentences.of_one_group(
             case, cause, numbers, first=rule == "module-load" and not case.loads_again
         )
-        if word == GPU and _misleads(case):
-            title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
+        if verdict == GPU and _misleads(case):
+            title = sentences.of_typical_that_misleads(case, numbers)
+            verdict = MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
-        tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
+        tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
-        lasts_ns = _lasts(case)
-        if lasts_ns * SLIVER > case.group.typical_ns:
-            title += f" The range itself lasts {numbers.time('range_lasts', lasts_ns)}."
-            if word == GPU:
-                word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
-        if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
-            rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
+        range_ns = _range_on_host_ns(case)
+        if range_ns * SLIVER > case.group.typical_ns:
+            title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
+            if verdict == GPU:
+                verdict = MIXED
+                words = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
+        # what a graph consists of is not in the trace
+        if verdict == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
+            rule = "graph-opaque"
+            verdict = MIXED
+            words = f"{words}, opaque"
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
     loss_ns = _saved_ns(case) if cause else 0
-    severity = _severity(case, rule, word, loss_ns)
-    if word == WAITING and case.on_purpose:
-        word = MIXED  # as it is meant: no fault
+    severity = _severity(case, rule, verdict, loss_ns)
+    if verdict == WAITING and case.on_purpose:
+        verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
     # where nothing could be saved, nothing makes it faster; but these two advise on other things
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
-    return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+    return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
 
 
 def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
@@ -405,8 +417,8 @@ def _word_of_making(case: Case, rule: str) -> str:
 
 
 def _misleads(case: Case) -> bool:
-    """Whether the typical timing of a group is GPU work, and more than half of its timings, and all of them together,
-    are not."""
+    """Return whether a group's typical timing is GPU work though its timings as a whole are not: more than half of them,
+    and all of them together, are not."""
     group = case.group
     if case.sums.share(case.sums.busy) + group.elsewhere >= GPU_SHARE:
         return False
@@ -418,17 +430,17 @@ def _misleads(case: Case) -> bool:
     return 2 * int(is_gpu.sum()) < group.count
 
 
-def _severity(case: Case, rule: str, word: str, loss_ns: int) -> str:
+def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
     """Return "warning" if enough could be saved, or a first call is late, and it is the GPU's own time; else "info"."""
-    if case.others_worked or word == CANNOT_TELL:
+    if case.others_worked or verdict == CANNOT_TELL:
         return "info"
-    saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR
+    saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and verdict != FLOOR
     is_late_first_call = rule == "module-load" and case.late
     return "warning" if saves_enough or is_late_first_call else "info"
 
 
-def _lasts(case: Case) -> int:
-    """How long a range usually lasts on the host; 0 where that is not known."""
+def _range_on_host_ns(case: Case) -> int:
+    """Return how long (ns) the label's range usually lasts on the host; 0 where that is not known, or it is no range."""
     ranges = case.facts.analysis.host_ranges
     rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
     return int(rows["median_ns"].iloc[0]) if len(rows) else 0
@@ -453,13 +465,14 @@ def cause_of(case: Case) -> str:
     operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
     waits_often = case.operations <= operations_of_wait * waits
     waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
-    held = waits and waits_often and cause in ("cpu", "launches", "sync") and case.word != WAITING
+    can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
+    waits_hold_up = waits and waits_often and can_be_held_up
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
     # thread launched the work: then the timing thread's code holds up nothing
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
     is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
     is_own_work = is_own_work or case.own_code
-    if held and not case.compiler and (case.issued_elsewhere or not is_own_work):
+    if waits_hold_up and not case.compiler and (case.issued_elsewhere or not is_own_work):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -625,7 +638,8 @@ def _label_inside(case: Case) -> tuple[int, Label | None]:
     if there is no other label of host timings."""
     facts = case.facts
     typical = facts.intervals.iloc[case.group.typical]
-    longest_ns, longest = 0, None
+    longest_ns = 0
+    longest = None
     for label in facts.labels:
         if label.kind != "host" or label.name == case.label.name:
             continue
@@ -653,28 +667,27 @@ def _source(facts: Facts, label: Label) -> str:
     )
 
 
-def _with_time_unrecorded(finding: Finding, both: Any, in_turns: bool) -> Finding:
+def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:
     """Return the finding with how long the label takes where it is not recorded, if that is clearly less: the
     difference is no time of the program.
 
-    both: the row of `frames.BASELINE` about the label, None for none
+    baseline_row: the row of `frames.BASELINE` about the label, None for none
     in_turns: whether that is about turns of one run, traced and untraced, and not about another run without nsys
     """
-    if both is None or math.isnan(both.profiled_ns - both.baseline_ns):
+    if baseline_row is None or math.isnan(baseline_row.profiled_ns - baseline_row.baseline_ns):
         return finding
-    if (
-        not both.low_ns > 0
-    ):  # the least by which recording makes it longer; NaN where that is not known
+    # low_ns is the least by which recording makes it longer; NaN where that is not known
+    if not baseline_row.low_ns > 0:
         return finding
-    share = (both.profiled_ns - both.baseline_ns) / both.profiled_ns
+    share = (baseline_row.profiled_ns - baseline_row.baseline_ns) / baseline_row.profiled_ns
     if share < _INFLATION or finding.verdict == WRONG:
         return finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
     without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
     title = (
-        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, both.baseline_ns)} instead of "
-        f"{numbers.time(under, both.profiled_ns)}."
+        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, baseline_row.baseline_ns)} instead of "
+        f"{numbers.time(under, baseline_row.profiled_ns)}."
     )
     return replace(finding, title=title, evidence=numbers.evidence)
 
@@ -689,6 +702,7 @@ def _finding(
     words: str,
     loss_ns: int = 0,
 ) -> Finding:
+    """Return the finding of a label: `case` says where it is and which intervals it is about; `words` are cut."""
     return Finding(
         severity, case.label.name, title, evidence, hints, case.label.site,
         intervals=case.group.intervals, loss_ns=loss_ns, interval=case.group.typical,

@@ -195,19 +195,21 @@ def known_done_ns_of(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -
     records: a table with columns call, call_end_ns, process, lane and event
     """
     waits = _successful_waits(trace, lanes)
-    begun = trace.calls["start_ns"].to_numpy()
+    call_start = trace.calls["start_ns"].to_numpy()
     kind = trace.calls["kind"].to_numpy()[waits["call"]]
     process = trace.calls["process"].to_numpy()[waits["call"]]
-    asked = records[["lane", "event"]].assign(time=records["call_end_ns"])
-    asked = asked[records["call"] >= 0].astype("int64").sort_values("time", kind="stable")
+    records_by_time = records[["lane", "event"]].assign(time=records["call_end_ns"])
+    records_by_time = records_by_time[records["call"] >= 0].astype("int64")
+    records_by_time = records_by_time.sort_values("time", kind="stable")
     done = np.full(len(records), FAR)
     # process by process, because joining by two columns takes much memory
     for number in distinct(process).tolist():
-        asked_of_process = asked[records["process"][asked.index] == number]
+        is_of_process = records["process"][records_by_time.index] == number
+        records_of_process = records_by_time[is_of_process]
         for kinds, key in _COVERS:
             of_kinds = np.isin(kind, [CALL[name] for name in kinds])
             covering = waits[(process == number) & of_kinds]
-            first = _first_waits(asked_of_process, covering, key, begun)
+            first = _first_waits(records_of_process, covering, key, call_start)
             returned = trace.calls["end_ns"].to_numpy()[first]
             done[first.index] = np.minimum(done[first.index], returned)
     return done

@@ -91,7 +91,7 @@ def clock_map(
     on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
     if len(on_trace):
         at_ns = on_trace["monotonic_ns"].to_numpy()
-        # the two readings of a pair lie so close together
+        # readings of both clocks, one after the other: good to 1 us
         return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
     with_realtime = clocks[clocks["realtime_ns"] >= 0]
     if with_realtime.empty or not session_start_utc_ns:
@@ -148,13 +148,14 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     which at least half of the calls contain one, the rough map is returned.
     """
     starts = [times[0] for times in threads]
-    begun = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
-    moments, shifts = list[int](), list[int]()  # the middle of each chunk, and its shift
+    call_starts = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
+    moments = list[int]()  # the middle of each chunk
+    shifts = list[int]()  # its shift
     next_call = 0
-    while next_call < len(begun):
-        low = int(begun[next_call])
-        next_call = int(np.searchsorted(begun, low + _CHUNK_NS, side="right"))
-        high = int(begun[next_call - 1])
+    while next_call < len(call_starts):
+        low = int(call_starts[next_call])
+        next_call = int(np.searchsorted(call_starts, low + _CHUNK_NS, side="right"))
+        high = int(call_starts[next_call - 1])
         middle = (low + high) // 2
         expected = _extrapolated(moments, shifts, middle)
         chunk = _times_in_chunk(rough, threads, low, high)
@@ -259,9 +260,10 @@ def place_samples(
         return frames.empty(frames.GPU_CLOCKS), [
             "the clock samples could not be used: nothing connects their clock to the trace's"
         ]
-    placed = samples.assign(t_ns=clock.to_trace(samples["monotonic_ns"].to_numpy()))
-    placed = placed[placed["sm_mhz"] >= 0].sort_values(["device", "t_ns"], ignore_index=True)
-    stretches = placed.groupby(_stretch_of_sample(placed)).agg(
+    placed_samples = samples.assign(t_ns=clock.to_trace(samples["monotonic_ns"].to_numpy()))
+    placed_samples = placed_samples[placed_samples["sm_mhz"] >= 0]  # -1: not read
+    placed_samples = placed_samples.sort_values(["device", "t_ns"], ignore_index=True)
+    stretches = placed_samples.groupby(_stretch_of_sample(placed_samples)).agg(
         device=("device", "first"),
         start_ns=("t_ns", "first"),
         end_ns=("t_ns", "last"),
@@ -273,7 +275,7 @@ def place_samples(
     )
     table = frames.check(stretches.reset_index(drop=True), frames.GPU_CLOCKS)
     notes = list[str]()
-    if shared and placed["device"].nunique() > 1:
+    if shared and placed_samples["device"].nunique() > 1:
         notes.append(
             "several processes used a device of the same number: if each was given a GPU of its own "
             "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"

@@ -403,7 +403,7 @@ class Line:
 
 
 def fit_line(
-    s: Surroundings,
+    around: Surroundings,
     frame: np.ndarray,
     at: np.ndarray,
     tracing: str,
@@ -413,7 +413,7 @@ def fit_line(
     """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
     to the operations that surround its records.
 
-    s: the surroundings of the records that are the evidence
+    around: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
     at: per record, its time on the event clock in ns
     tracing: whether CUPTI traced events (`placed.event_tracing`)
@@ -435,20 +435,21 @@ def fit_line(
     if len(frames) > _MOST_FRAMES:
         frames = frames[:0]
     knots = _knots(at)
-    model = assumed(tracing, s, _queued_spacing(s, frame, at))
-    base = _base_ns(model.observe(s), at, model)
+    model = assumed(tracing, around, _queued_spacing(around, frame, at))
+    base = _base_ns(model.observe(around), at, model)
     of_line = _design(at, frame, knots, frames)
     fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
     for widen in _NARROWING:
-        seen = fit.model.observe(s)  # what holds a record up may look different after each fit
+        # what holds a record up may look different after each fit
+        observations = fit.model.observe(around)
         equations = _Equations(
-            seen=seen,
-            x=np.concatenate([of_line[seen.record], -seen.x], axis=1),
-            y=(seen.known_ns - at[seen.record] - base).astype(float),
+            seen=observations,
+            x=np.concatenate([of_line[observations.record], -observations.x], axis=1),
+            y=(observations.known_ns - at[observations.record] - base).astype(float),
         )
         fit = fit.with_equations(equations, widen)
     # the calls of a stretch between knots are slow together: their errors may not be independent
-    stretch = np.searchsorted(knots, at[seen.record], side="right")
+    stretch = np.searchsorted(knots, at[observations.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
     return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
@@ -467,19 +468,19 @@ def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
     return first + int(np.median(without_latency - first + latency))
 
 
-def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
+def _queued_spacing(around: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
     """Return how far apart (ns) consecutive records are on the event clock where they waited in a queue
     behind the same operation; 0 if fewer than _ENOUGH pairs of records did.
 
-    s, frame, at: as in `fit_line`
+    around, frame, at: as in `fit_line`
     """
-    order = np.lexsort((s.behind, s.previous_end, frame))
+    order = np.lexsort((around.behind, around.previous_end, frame))
     first, second = order[:-1], order[1:]
     consecutive = frame[first] == frame[second]
-    consecutive &= s.previous_end[first] == s.previous_end[second]
-    consecutive &= s.behind[second] == s.behind[first] + 1
-    consecutive &= ~s.waits[first] & ~s.waits[second]
-    consecutive &= s.previous_end[second] > s.call_end[second] + _QUEUED_NS
+    consecutive &= around.previous_end[first] == around.previous_end[second]
+    consecutive &= around.behind[second] == around.behind[first] + 1
+    consecutive &= ~around.waits[first] & ~around.waits[second]
+    consecutive &= around.previous_end[second] > around.call_end[second] + _QUEUED_NS
     apart = (at[second] - at[first])[consecutive]
     return float(np.percentile(apart, _PROMPT)) if len(apart) >= _ENOUGH else 0.0
 
@@ -637,6 +638,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     precision = slope.T @ slope / slope_error**2
     # a row per inner knot: how much the slope changes there
     bend = np.diff(slope, axis=0)
+    # small changes add up, the more the farther knots are apart
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
     # a row per frame: its shift, less that of the frame before
@@ -645,6 +647,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
         shift_error = 1.0
         if number and np.isfinite(origin_error[frame]):
             shift[len(knots) + number - 1] = -1.0
+            # the standard deviation of what lies anywhere within the error
             shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
         precision += np.outer(shift, shift) / shift_error**2
     return precision
@@ -665,13 +668,13 @@ class ClockPlaces:
 
 
 def place_records(
-    clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
+    clock: EventClock | None, around: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
     """Return where the event clocks place each record on the trace's clock, and how uncertain that is (ns).
 
     clock: the event clocks of the log's records: when each took place by `elapsed_time`; None if the log has no
         references
-    s: the surroundings of all records.  The first ones are the records of the log, in its order; records
+    around: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
     tracing: whether CUPTI traced events (`placed.event_tracing`)
     known: per record, whether its surroundings are known.  One whose surroundings are not known is
@@ -697,7 +700,7 @@ def place_records(
             line[records] = -1
             continue
         fitted = fit_line(
-            s.take(evidence),
+            around.take(evidence),
             frame[evidence],
             at[evidence],
             tracing,

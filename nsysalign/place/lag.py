@@ -120,9 +120,9 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
     frame_error_ns = _frame_errors(clock)
-    placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
-    line = np.where(placed, clock.line[clock.frame], -1)
-    for members in group(line[placed], np.flatnonzero(placed)).values():
+    is_placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
+    line = np.where(is_placed, clock.line[clock.frame], -1)
+    for members in group(line[is_placed], np.flatnonzero(is_placed)).values():
         # CPU time and GPU time since the line's first record, and the difference between them
         since_ns = called_ns[members] - called_ns[members[0]]
         gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]

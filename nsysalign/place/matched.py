@@ -163,7 +163,8 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
 
     timed: what the log timed, with columns process, tid and t0_ns
     """
-    session_start, calls = trace.info.session_start_utc_ns, trace.calls
+    session_start = trace.info.session_start_utc_ns
+    calls = trace.calls
     # without a wall clock of the trace, or without calls whose times are known, nothing can be compared
     if session_start is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
@@ -419,25 +420,27 @@ def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
     records: columns of `Matched.records` by name
     """
     captured = records["captured"]
-    absent = (records["process"] < 0) & ~captured
-    lost = (records["call"] < 0) & ~captured & ~absent
+    without_process = (records["process"] < 0) & ~captured
+    without_call = (records["call"] < 0) & ~captured & ~without_process
     number = records["log_process"]
-    out = np.where(captured, "captured into a CUDA graph", "").astype(object)
-    out[lost] = (
+    problem = np.where(captured, "captured into a CUDA graph", "").astype(object)
+    problem[without_call] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
-    out[lost & (records["tid"] < 0)] = (
+    problem[without_call & (records["tid"] < 0)] = (
         "its record call is not in the trace, or the record names no thread (tid) and several recorded"
     )
     for process, header in enumerate(log.headers):
         pid = header.get("pid")
-        out[absent & (number == process)] = f"process {pid} has no CUDA rows in the trace"
+        problem[without_process & (number == process)] = (
+            f"process {pid} has no CUDA rows in the trace"
+        )
         if header.get("ended") == "killed":
-            out[lost & (number == process)] = (
+            problem[without_call & (number == process)] = (
                 f"process {pid} was killed, crashed or executed another program "
                 "before its rows were written"
             )
-    return out
+    return problem
 
 
 def match_waits(

@@ -72,11 +72,12 @@ def windows_of_pairs(
     A start placed at 1,000 ns ±200 and an end at 1,600 ns ±300: a window from 1,000 ns, 600 ns long, ±300.
     """
     pairs, notes = read_pairs(trace, records)
-    pairs, notes_on_lost = _with_place(trace, records, bounded, pairs)
+    pairs, notes_on_lost = _placeable(trace, records, bounded, pairs)
+    # per pair, the positions of its records, and of the call that waited for its end
     start, end, wait = pairs.T
     time = placed.records["t_ns"].to_numpy().copy()
     time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
-    error = _errors(bounded, placed, time)
+    error = _error_bars(bounded, placed, time)
     unseen = _unseen_work_ns(trace, wait, time[end])
     columns = columns_of_records(records, start, end)
     threads = columns["thread"].tolist()
@@ -97,7 +98,7 @@ def windows_of_pairs(
     return windows, notes + notes_on_lost + _notes_on_unseen_work(unseen)
 
 
-def _with_place(
+def _placeable(
     trace: Trace, records: pd.DataFrame, bounded: Bounded, pairs: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """Return (the pairs whose records can have a place, notes on the others).
@@ -117,7 +118,7 @@ def _with_place(
     return pairs[consistent], [note]
 
 
-def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
+def _error_bars(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
     """Return the error bar of each record's place (int64 ns): that which its neighbours give it, but no more than its
     bounds allow.
 
@@ -173,12 +174,12 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
 
     records: `Matched.records`
     """
-    known, unclear = _known_pairs(trace)
+    known_pairs, unclear = _known_pairs(trace)
     record_of_call = {call: record for record, call in enumerate(records["call"].tolist())}
-    known.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
+    known_pairs.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
     rows = [
         (record_of_call[pair.start.Index], record_of_call[pair.end.Index], pair.wait.Index)
-        for pair in known
+        for pair in known_pairs
     ]
     notes = []
     if rows:
@@ -247,15 +248,17 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
     columns |= {"role": role[rows], "rank": _ranks(trace)[rows]}
     # what CUPTI's rows say of a call's event and stream counts for the outermost call around it
     named_columns = ["call", "event", *_STREAM]
-    named = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
-    named = named[named["call"] >= 0]
-    named["call"] -= trace.calls["nested"].to_numpy()[named["call"]]
-    named["stream"] = named.groupby(_STREAM).ngroup()
-    named = named[np.isin(named["call"], rows)].drop_duplicates("call", keep="last")
-    place = np.searchsorted(rows, named["call"])
+    rows_on_calls = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
+    rows_on_calls = rows_on_calls[rows_on_calls["call"] >= 0]
+    rows_on_calls["call"] -= trace.calls["nested"].to_numpy()[rows_on_calls["call"]]
+    rows_on_calls["stream"] = rows_on_calls.groupby(_STREAM).ngroup()
+    rows_on_calls = rows_on_calls[np.isin(rows_on_calls["call"], rows)].drop_duplicates(
+        "call", keep="last"
+    )
+    place = np.searchsorted(rows, rows_on_calls["call"])
     for name in ("event", "stream"):
         numbers = np.full(len(rows), -1, np.int64)
-        numbers[place] = named[name]
+        numbers[place] = rows_on_calls[name]
         columns[name] = frames.narrow(numbers)
     return pd.DataFrame(columns, index=rows, copy=False)
 

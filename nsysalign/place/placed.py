@@ -66,16 +66,16 @@ def place(
     records = matched.records
     tracing = event_tracing(trace)
     around = surroundings(trace, streams, matched, bounded.around)
-    known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
-    places = place_records(clock, around, tracing, known)
+    has_surroundings = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
+    places = place_records(clock, around, tracing, has_surroundings)
     likely = assumed(tracing, around).likely(around)
     del around
     on_clock, notes = _is_placed_by_clock(places, bounded)
     # the clock's error bounds the records of pairs that the event clock places
-    held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
+    records_of_pairs = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
-    lower[held] = places.at_ns[held] - places.error_ns[held]
-    upper[held] = places.at_ns[held] + places.error_ns[held]
+    lower[records_of_pairs] = places.at_ns[records_of_pairs] - places.error_ns[records_of_pairs]
+    upper[records_of_pairs] = places.at_ns[records_of_pairs] + places.error_ns[records_of_pairs]
     records = records.assign(
         lower_ns=np.minimum(lower, upper),
         upper_ns=np.maximum(lower, upper),
@@ -84,7 +84,7 @@ def place(
     evidence = _Evidence(bounded, places, likely, lower, upper, records["timestamp_ns"].to_numpy())
     windows = _event_windows(log, records, evidence, on_clock)
     records["t_ns"] = _record_places(records, windows, places, likely)
-    columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
+    columns = {name: records[name].array for name in frames.PLACED_RECORDS.names}
     records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
     return Placed(records, windows, likely.bar, notes)
 
@@ -173,8 +173,8 @@ def _event_windows(
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs = frames.taken(bounded.pairs, ordinary)
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
-    placed = _places_of_pairs(pairs, evidence, on_clock[ordinary])
-    end_ns = placed.begin + pairs["elapsed_ns"].to_numpy()
+    places = _places_of_pairs(pairs, evidence, on_clock[ordinary])
+    end_ns = places.begin + pairs["elapsed_ns"].to_numpy()
     # how far CUPTI's stamp of the end lies behind the end of the window
     residual = pd.array(evidence.stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
@@ -183,12 +183,12 @@ def _event_windows(
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": pairs["elapsed_ns"].to_numpy(),
-        "start_ns": placed.begin,
+        "start_ns": places.begin,
         "end_ns": end_ns,
-        "start_lower_ns": np.minimum(placed.low, placed.begin),
-        "start_upper_ns": np.maximum(placed.high, placed.begin),
-        "error_ns": placed.error,
-        "method": placed.method,
+        "start_lower_ns": np.minimum(places.low, places.begin),
+        "start_upper_ns": np.maximum(places.high, places.begin),
+        "error_ns": places.error,
+        "method": places.method,
         "clock_residual_ns": residual,
     }
     return frames.lean(columns, frames.WINDOWS, len(pairs))
@@ -357,8 +357,8 @@ def _record_places(
     by_window[end] = end_ns
     by_window[start] = start_ns
     stamp = records["timestamp_ns"].to_numpy()
-    known = records["call"].to_numpy() >= 0
-    conditions = [known & (places.line >= 0), stamp > 0, known]
+    has_call = records["call"].to_numpy() >= 0
+    conditions = [has_call & (places.line >= 0), stamp > 0, has_call]
     place_ns = np.select(conditions, [places.at_ns, stamp, by_window], -1)
     # a window's edges already share the difference between the clocks' rates: its records lie there
     by_clock = windows["method"].to_numpy() == "clock"

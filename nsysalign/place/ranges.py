@@ -68,9 +68,8 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     ranges = trace.ranges
     spans = spans_of_ranges(trace, operation_lane)
     spans, notes = _without_deep(trace, spans)
-    spans, all_lanes, stream_sets = _joined_over_streams(
-        spans, lanes
-    )  # now one per range and device
+    # now one per range and device
+    spans, all_lanes, stream_sets = _joined_over_streams(spans, lanes)
     row = spans["range"].to_numpy()  # of the range
     lane = spans["lane"].to_numpy()
     start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
@@ -165,7 +164,7 @@ def _joined_over_streams(
     lane = joined["lane"].to_numpy().copy()
     set_number, members = _sets_of_streams(spans, lanes, joined_of_span, spread, lane[spread])
     lane[spread] = len(lanes) + set_number
-    stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
+    stream_sets = {len(lanes) + set_n: np.sort(streams) for set_n, streams in enumerate(members)}
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
 
 
@@ -247,8 +246,8 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """
     ranges = trace.ranges
     empty = pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")
-    ours = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
-    of_program = ~ours & trace.program_ranges
+    by_tool = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    of_program = ~by_tool & trace.program_ranges
     if not of_program.any():
         return empty
     work = _launched_operations(trace, operation_lane)

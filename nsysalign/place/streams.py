@@ -315,13 +315,12 @@ def _stream_offset(lanes: pd.DataFrame, logged_ids: np.ndarray, waits: pd.DataFr
     logged_ids: all answers of cuStreamGetId in its log, without those for default streams
     waits: its waits, with the columns lane and stream_id (the answer in the log)
     """
-    known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
-    certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
+    has_both = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
+    certain = waits[has_both & (waits["stream_id"] != DEFAULT_STREAM)]
     difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
     usual = difference.mode()
-    if (
-        len(usual) and abs(usual[0]) <= 2
-    ):  # a larger difference is no offset: lanes and waits do not belong together
+    # real offsets are STREAM_OFFSETS: a much larger difference is none
+    if len(usual) and abs(usual[0]) <= 2:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
     hits = {
@@ -353,13 +352,13 @@ def _lane_before(
     without_lane = pick(records["lane"].to_numpy(), record_of_wait, -1) < 0
     of_library = pick(records["log_process"].to_numpy(), record_of_wait, 0) < 0
     is_asked = waits["inferred"].to_numpy() & (record_of_wait >= 0) & without_lane & of_library
-    asked = record_of_wait[is_asked]  # records
+    records_without_lane = record_of_wait[is_asked]
     waiting_lane = waits["lane"].to_numpy()[is_asked]
-    thread = records["thread"].to_numpy()[asked]
-    call_start = records["call_start_ns"].to_numpy()[asked]
+    thread = records["thread"].to_numpy()[records_without_lane]
+    call_start = records["call_start_ns"].to_numpy()[records_without_lane]
     lane = _last_issued(trace, operation_lane, thread, call_start)
     lane_of_record = np.full(len(records), -1)
-    lane_of_record[asked] = np.where(lane == waiting_lane, -1, lane)
+    lane_of_record[records_without_lane] = np.where(lane == waiting_lane, -1, lane)
     return lane_of_record
 
 
@@ -402,10 +401,16 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
         dtype="int64",  # merge_asof needs the types of `asked`; the trace keeps small ids in fewer bits
     )
     work = work.sort_values("time", kind="stable")
-    asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    asked = asked.sort_values("time", kind="stable")[["time", "thread"]].astype("int64")
-    before = pd.merge_asof(asked, work, on="time", by="thread", direction="backward")["lane"]
-    after = pd.merge_asof(asked, work, on="time", by="thread", direction="forward")["lane"]
+    records_by_time = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    records_by_time = records_by_time.sort_values("time", kind="stable")[["time", "thread"]].astype(
+        "int64"
+    )
+    before = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="backward")[
+        "lane"
+    ]
+    after = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="forward")[
+        "lane"
+    ]
     lane = np.full(len(records), -1, dtype=np.int64)
-    lane[asked.index] = before.where(before == after, -1)
+    lane[records_by_time.index] = before.where(before == after, -1)
     return lane

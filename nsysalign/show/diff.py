@@ -64,22 +64,21 @@ def summary(comparison: Comparison) -> str:
     nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
-    label_count = len({label.label for label in comparison.labels})
-    both = plural(label_count, "label")
+    # a label has a row for each of its kinds of timings
+    label_count = len({row.label for row in comparison.labels})
+    compared = plural(label_count, "label")
     if len(comparison.labels) > label_count:
-        both += f" ({plural(len(comparison.labels), 'kind')} of timings)"
+        compared += f" ({plural(len(comparison.labels), 'kind')} of timings)"
     if comparison.count("different"):
         return (
-            f"The two were recorded differently, which alone changes times: {both} in both, none "
+            f"The two were recorded differently, which alone changes times: {compared} in both, none "
             "judged. Record both alike, or judge all the same with --anyway."
         )
     if comparison.same_recording:
-        return f"The two are the same recording: nothing can have changed in {both}."
+        return f"The two are the same recording: nothing can have changed in {compared}."
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
-    return (
-        f"Of {both} in both: "
-        f"{', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
-    )
+    texts = [f"{count} {verdict}" for verdict, count in counts if count]
+    return f"Of {compared} in both: {', '.join(texts)}."
 
 
 def wrong(comparison: Comparison) -> list[str]:

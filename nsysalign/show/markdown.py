@@ -32,7 +32,8 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     the label.
     """
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
-    elapsed_ns, label = int(row["elapsed_ns"]), row["label"]
+    elapsed_ns = int(row["elapsed_ns"])
+    label = row["label"]
     if answer.proof is not None and answer.proof.label == label:
         sentence = answer.sentence
         fixes = [*map(fix_as_data, answer.fixes)]
@@ -41,9 +42,9 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
         sentence = sentences.get(label, "")
         fixes = fixes_of_labels(answer).get(label, [])
     lines = [f"**{escaped(sentence or label)}**", ""]
-    if drawn := bar(analysis, number, elapsed_ns):
+    if drawn_bar := bar(analysis, number, elapsed_ns):
         end = f"{elapsed_ns / 1e3:,.3f} us"
-        lines += [f"    {drawn}", f"    0{end:>{CELLS - 1}}", ""]
+        lines += [f"    {drawn_bar}", f"    0{end:>{CELLS - 1}}", ""]
     lines += _lines_of_table(analysis, number, elapsed_ns)
     if ns := beside_interval(analysis, number):
         lines += [sentence_beside(row["kind"], f"{ns / 1e3:,.3f} us"), ""]

@@ -78,8 +78,8 @@ def payload(
     present = [cause for cause, ns in zip(CAUSES, matrix.T, strict=True) if ns.any()] or ["kernel"]
     runs = _intervals_of_labels(analysis, answer, matrix, present, origin)
     room = MAX_BYTES - len(to_json([runs, clocks]))
-    wanted = _wanted_timelines(analysis, answer, focus)
-    held = timelines(analysis, wanted, max(LEAST_TIMELINES, room))
+    numbers = _wanted_timelines(analysis, answer, focus)
+    page_timelines = timelines(analysis, numbers, max(LEAST_TIMELINES, room))
     data = {
         "title": title(analysis, run),
         "about": gpu_and_recorder(analysis),
@@ -99,7 +99,8 @@ def payload(
             | {"lost": group.loss_ns, "library": group.library}
             | {
                 "findings": [
-                    asdict(f) | {"advice": [*map(fix_as_data, f.advice)]} for f in group.findings
+                    asdict(finding) | {"advice": [*map(fix_as_data, finding.advice)]}
+                    for finding in group.findings
                 ]
             }
             for group in answer.groups
@@ -114,12 +115,16 @@ def payload(
         "answers": _tables(analysis),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in answer.unplaced],
-        "wholes": _whole_runs(analysis, answer, fixes, held, origin),
+        "wholes": _whole_runs(analysis, answer, fixes, page_timelines, origin),
         "clocks": clocks,
-        "holds": _sentences_on_timelines(analysis, held),
+        "holds": _sentences_on_timelines(analysis, page_timelines),
     }
     of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
-    return plain_texts(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+    return (
+        plain_texts(data)
+        | of_addons
+        | {"timelines": page_timelines.intervals, "strings": page_timelines.strings}
+    )
 
 
 def _first_screen(answer: Answer) -> dict[str, Any]:

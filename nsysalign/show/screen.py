@@ -260,9 +260,8 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     has_room = width >= numbers + longest + len(idle_before) - 1
-    with_idle = (
-        has_room and not analysis.trace.thinned
-    )  # rows were removed: idle times are not known
+    # of a trace from which rows were removed (thinned), idle times are not known
+    with_idle = has_room and not analysis.trace.thinned
     lines = []
     for kernel in kernels.head(most).itertuples(index=False):
         mean_ns = kernel.total_ns / kernel.count
@@ -377,7 +376,7 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     last_end_ns = proof.pieces[-1].end_ns
     edges = np.linspace(0, max(proof.elapsed_ns, last_end_ns), cells + 1)
     blocks = _blocks(proof, edges)
-    bar, named = _drawn_blocks(proof, blocks, cells)
+    bar, columns_named = _drawn_blocks(proof, blocks, cells)
     ticks = {0: "0"} | _ticks(proof, blocks, edges)
     first, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {first}"}
@@ -385,7 +384,7 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
         marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
     above = _texts_at_cells({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _texts_at_cells({cells: f"{last} ┘"}, marks, width)
-    without_name = {block.column for block in blocks} - named
+    without_name = {block.column for block in blocks} - columns_named
     return [Text(), Text(above, "dim"), bar, Text(_with_legend(below, without_name), "dim")]
 
 
@@ -424,7 +423,7 @@ def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[T
     longest: dict[str, int] = {}
     for block in blocks:
         longest[block.column] = max(block.length, longest.get(block.column, 0))
-    named = {"rest"}  # the rest is never named
+    columns_named = {"rest"}  # the rest is never named
     bar = Text("▕")
     for block in blocks:
         fill, style = COLUMN_FILLS[block.column]
@@ -433,11 +432,11 @@ def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[T
         with_gpu = f"{block.column}, GPU {gpu}"
         name = with_gpu if gpu and len(with_gpu) + 4 <= block.length else block.column
         if block.length == longest[block.column] and len(name) + 2 <= block.length:
-            named.add(block.column)
+            columns_named.add(block.column)
             bar += Text(f"{f' {name} ':{fill}^{block.length}}", style)
         else:
             bar += Text(fill * block.length, style)
-    return bar + Text("▏"), named
+    return bar + Text("▏"), columns_named
 
 
 def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[int, str]:
@@ -484,15 +483,15 @@ def _texts_at_cells(ends: dict[int, str], texts: dict[int, str], width: int) -> 
     A text that would overlap one before it, or touch it, is left out.
     """
     line = [" "] * width
-    taken = [False] * (width + 2)
+    is_taken = [False] * (width + 2)
     # cell n is letter n + 1 of the line, behind the bar's left end; what begins at the first cell stands at that end
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
     places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
     for place, text in places:
-        around = taken[max(place - 2, 0) : place + len(text) + 2]
+        around = is_taken[max(place - 2, 0) : place + len(text) + 2]
         if place >= 0 and place + len(text) <= width and not any(around):
             line[place : place + len(text)] = text
-            taken[place : place + len(text)] = [True] * len(text)
+            is_taken[place : place + len(text)] = [True] * len(text)
     return "".join(line).rstrip()
 
 
@@ -531,11 +530,11 @@ def _lines_of_table(
     spare = room - name_width - 4  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
-    drawn = [Text(f"{head:<{name_width}}", "dim")]
+    drawn_lines = [Text(f"{head:<{name_width}}", "dim")]
     for column in columns:
-        drawn[0].append(" " + column.head.rjust(column.width))
+        drawn_lines[0].append(" " + column.head.rjust(column.width))
     # above the bars, behind the verdict and the blanks around it
-    drawn[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
+    drawn_lines[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
     place = 0  # of the line's row among the rows with numbers
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
@@ -552,14 +551,16 @@ def _lines_of_table(
             gap = " " * (verdict_width - len(line.words) + 2)
             text.append(gap).append_text(_bar(line.row, bar_width))
         text.truncate(width, overflow="ellipsis")
-        drawn.append(text)
+        drawn_lines.append(text)
         if sentences and line.of is not None:
             wrapped = _wrapped(_text_below(line.of), width - 2, "dim")
-            drawn += [Text("  ") + part for part in wrapped]
+            drawn_lines += [Text("  ") + part for part in wrapped]
     # the first column behind the time may have kernels beside the sum
     if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
-        drawn += _wrapped("( ): kernels on other streams, or while the CPU went on", width, "dim")
-    return drawn
+        drawn_lines += _wrapped(
+            "( ): kernels on other streams, or while the CPU went on", width, "dim"
+        )
+    return drawn_lines
 
 
 class _Column(NamedTuple):

@@ -163,15 +163,15 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
     `link`): "ax" is where it begins (ns from the interval's start), "al" the lane, None for no arrow.
     """
     origin = int(window.start_ns)
-    drawn: dict[tuple[str, str], list[Any]] = {}
+    items_of_lane: dict[tuple[str, str], list[Any]] = {}
     for item in items:
         if item.lane_kind in LANE_ORDER:
-            drawn.setdefault((item.lane_kind, item.lane), []).append(item)
-    order = sorted(drawn, key=_lane_place)
-    arrow_starts = _arrow_starts(drawn, order, origin)
+            items_of_lane.setdefault((item.lane_kind, item.lane), []).append(item)
+    order = sorted(items_of_lane, key=_lane_place)
+    arrow_starts = _arrow_starts(items_of_lane, order, origin)
     lanes = []
     for kind, name in order:
-        in_lane = sorted(drawn[kind, name], key=_START)
+        in_lane = sorted(items_of_lane[kind, name], key=_START)
         lane = _lane(kind, name, in_lane, origin, strings)
         if kind in ("stream", "event"):
             # a wait follows a record, everything else follows a call

@@ -113,9 +113,8 @@ def _line(pieces: list[tuple[int, int, str, str]], begin_ns: int) -> Line:
     if len(pieces) == 1:
         return Line(int(start - begin_ns), ns, cause, safe_text(detail), 1)
     ns_of_cause: Counter[str] = Counter()
-    for _, length, name, _ in sorted(
-        pieces, key=itemgetter(2)
-    ):  # of equal sums the first by name leads
+    # sorted by cause, so that of equal sums the first by name leads
+    for _, length, name, _ in sorted(pieces, key=itemgetter(2)):
         ns_of_cause[name] += length
     total = ns_of_cause.total()
     largest = ns_of_cause.most_common(4)
@@ -141,8 +140,8 @@ def render(
     if shown:
         _print_lines(shown, elapsed_ns, console)
     else:
-        missing = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
-        console.print(Text(missing, "yellow"))
+        note = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
+        console.print(Text(note, "yellow"))
     parts = analysis.parts[analysis.parts["interval"] == interval]
     ns_of = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
     texts = [
@@ -168,8 +167,8 @@ def _print_head(row: pd.Series, console: Console) -> None:
     elapsed = duration(int(row["elapsed_ns"]))
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
     error = duration(int(row["error_ns"]))
-    placed = f"timestamp uncertainty ±{error} ({safe_text(row['method'])})"
-    console.print(Text(head, "bold"), Text(f"{elapsed}, kernel {kernel}, {placed}"))
+    accuracy = f"timestamp uncertainty ±{error} ({safe_text(row['method'])})"
+    console.print(Text(head, "bold"), Text(f"{elapsed}, kernel {kernel}, {accuracy}"))
     if row["idle_at_most_ns"] is not pd.NA:
         bound = duration(int(row["idle_at_most_ns"]))
         console.print(Text(f"by the event log alone the CPU kept the GPU idle for at most {bound}"))

@@ -436,15 +436,16 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     # how many blocks, from the first one on, were issued before the end record
     latest_issue = np.maximum.accumulate(issue)
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
-    begun = np.searchsorted(blocks.start, windows.end)  # how many begin before the window's end
-    before_tail = np.minimum(issued, begun)
+    # how many begin before the window's end
+    blocks_begun = np.searchsorted(blocks.start, windows.end)
+    before_tail = np.minimum(issued, blocks_begun)
     last_end = pick(blocks.end, before_tail - 1, BEFORE_ALL)
     start = np.clip(last_end, windows.start, windows.end)
     # the first block behind the window
-    behind = np.where(begun < len(issue), begun, -1)
+    behind = np.where(blocks_begun < len(issue), blocks_begun, -1)
     issue_behind = pick(issue, behind, BEFORE_ALL)
     is_issued = (issue_behind > BEFORE_ALL) & (issue_behind < windows.close_ns)
-    has_no_tail = (before_tail == begun) & is_issued
+    has_no_tail = (before_tail == blocks_begun) & is_issued
     return np.where(has_no_tail, windows.end, start)
 
 

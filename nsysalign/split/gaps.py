@@ -375,9 +375,8 @@ class Explainer:
         # rule 16: it is not known when N was issued, and so nothing about its gap is
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
-        if_unknown = np.where(
-            gaps.known, BEFORE_ALL, FAR
-        )  # FAR: all of the gap, BEFORE_ALL: nothing
+        # FAR: all of the gap, BEFORE_ALL: nothing
+        if_unknown = np.where(gaps.known, BEFORE_ALL, FAR)
         tiling.give(if_unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
         self._give_host(tiling)  # rules 10 to 15
         behind = self._dependency(gaps)
@@ -489,9 +488,9 @@ class Explainer:
         pieces                     [  )[K1    )[ )[K2  )[)       waits for K1, for K2; else launch latency
         """
         pieces = []
-        left = np.flatnonzero(since < gaps.end)
+        late_gaps = np.flatnonzero(since < gaps.end)
         rival_kind = self._rival_kind(gaps.next)
-        for lane, on_lane in group(gaps.lane[left], left).items():
+        for lane, on_lane in group(gaps.lane[late_gaps], late_gaps).items():
             for rivals, rows in group(rival_kind[on_lane], on_lane).items():
                 blocks = self.streams.rivals(lane, rivals)
                 tiles = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
@@ -818,10 +817,10 @@ def launch_latency(trace: Trace) -> np.ndarray:
     start = operations["start_ns"].to_numpy()
     kind = operations["kind"].to_numpy()
     call = operations["call"].to_numpy()
-    counted = np.flatnonzero(_launched_to_idle_device(trace))
-    call_end = trace.calls["end_ns"].to_numpy()[call[counted]]
-    latency = np.maximum(start[counted] - call_end, 0)
-    by_kind = [latency[kind[counted] == code] for code in range(len(OPERATION_KINDS))]
+    operations_counted = np.flatnonzero(_launched_to_idle_device(trace))
+    call_end = trace.calls["end_ns"].to_numpy()[call[operations_counted]]
+    latency = np.maximum(start[operations_counted] - call_end, 0)
+    by_kind = [latency[kind[operations_counted] == code] for code in range(len(OPERATION_KINDS))]
     usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in by_kind]
     return np.array(usual, dtype=np.int64)
 

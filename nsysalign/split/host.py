@@ -107,9 +107,8 @@ def _note_on_left_out(trace: Trace, with_work: int) -> list[str]:
     ranges, operations = trace.ranges, trace.operations
     texts = []
     if without_work := len(ranges) - with_work:
-        ranges_in_words = (
-            trace.info.by.ranges
-        )  # "NVTX ranges", or what the recorder of this trace calls them
+        # "NVTX ranges", or what the recorder of this trace calls them
+        ranges_in_words = trace.info.by.ranges
         texts.append(
             f"{without_work:,} of {len(ranges):,} {ranges_in_words}, which issued no work to a GPU"
         )

@@ -502,9 +502,8 @@ def _is_synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np
         # before: the last wait is later than the last launch, and than the end of the last earlier window
         # of the thread.  A window that ends where this one starts was closed by the same reading: its
         # wait also counts for this one
-        last_window = _latest_until(
-            np.sort(stop), start - 1
-        )  # - 1: without windows that end at `start`
+        # - 1: without windows that end at `start`
+        last_window = _latest_until(np.sort(stop), start - 1)
         before[rows] = _latest_until(waits, start) > np.maximum(
             _latest_until(launches, start), last_window
         )

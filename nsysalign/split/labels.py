@@ -96,16 +96,16 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     kinds = windows["kind"].to_numpy(dtype=object)
     is_host, is_run = kinds == "host", kinds == "run"
     labels = np.full(len(windows), "", dtype=object)
-    taken: set[str] = set()
+    taken_labels: set[str] = set()
     # the suffix is for a label that windows before have: there are none before the first ones
     for of_kind, suffix in ((~is_host & ~is_run, ""), (is_host, " (host)"), (is_run, " (all)")):
         labels_of_kind = _labels(windows[of_kind])
         for window, label in zip(np.flatnonzero(of_kind).tolist(), labels_of_kind, strict=True):
             labels[window] = label
-            if label in taken:
+            if label in taken_labels:
                 labels[window] = sys.intern(label + suffix)
                 regions[window] = _REPETITION.sub(rf"{suffix}#\1", regions[window])
-        taken |= set(labels_of_kind)
+        taken_labels |= set(labels_of_kind)
     names = _unique_names(regions, labels.tolist())
     # a window named blocks.7#0 keeps its name when its label becomes blocks.*
     is_range = kinds == "nvtx"

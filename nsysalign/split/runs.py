@@ -25,7 +25,7 @@ from nsysalign.place.untraced import longest_traced
 
 def _is_in_longest_turn(trace: Trace) -> np.ndarray:
     """Return, per operation, whether it lies in the longest stretch of its process that the recorder saw (bool).  A
-    recorder that attaches in turns sees the run only in part: its longest turn is what is said something of.
+    recorder that attaches in turns sees only parts of the run: the longest one stands for it.
     """
     operations = trace.operations
     process = operations["process"].to_numpy(np.int64)
@@ -78,7 +78,9 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         alignment,
         lanes=frames.check(lanes, frames.LANES),
         busy=np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool)),
-        windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
+        windows=frames.lean(
+            {name: windows[name].array for name in windows}, frames.WINDOWS, len(windows)
+        ),
     )
 
 

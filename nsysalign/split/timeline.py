@@ -171,14 +171,14 @@ def _rows_of_pictures(
         rows_of_view.append(rows)
     if counts:
         blocks.append(_rows_on_left_out(noun, counts))
-    drawn = np.concatenate([np.empty(0, np.int64), *rows_of_view])
+    drawn_alone = np.concatenate([np.empty(0, np.int64), *rows_of_view])
     intervals = np.array([view.interval for view in views], np.int64)
     drawn_rows = _timeline_table(
         interval=np.repeat(intervals, [len(rows) for rows in rows_of_view]),
-        start_ns=start[drawn],
-        end_ns=end[drawn],
-        ref_id=table["row"].to_numpy()[drawn],
-        **_columns_in_words(trace, noun, table, drawn),
+        start_ns=start[drawn_alone],
+        end_ns=end[drawn_alone],
+        ref_id=table["row"].to_numpy()[drawn_alone],
+        **_columns_in_words(trace, noun, table, drawn_alone),
     )
     return pd.concat([*blocks, drawn_rows], ignore_index=True)
 
@@ -268,7 +268,7 @@ def _blocks_of_neighbours(
     words = _columns_in_words(trace, noun, table, row[first[is_block]])
     words |= {"ref_kind": "", "link": -1}
     words["detail"] = [{"together_ns": ns} for ns in ran_ns.tolist()]
-    words["name"] = [f"{n:,} {noun}" for n in count[is_block].tolist()]
+    words["name"] = [f"{size:,} {noun}" for size in count[is_block].tolist()]
     blocks = _timeline_table(
         **words,
         interval=np.full(len(ran_ns), view.interval),
@@ -382,8 +382,8 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     shapes = np.zeros((len(operations), 9), np.int64)
     kernels = np.flatnonzero(operations["kind"] == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
-        known = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
-        shapes[kernels, : known.shape[1]] = known
+        known_shapes = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
+        shapes[kernels, : known_shapes.shape[1]] = known_shapes
     sizes = operations["bytes"].tolist()
     lengths = (operations["end_ns"] - operations["start_ns"]).tolist()
     details: list[dict[str, Any]] = []

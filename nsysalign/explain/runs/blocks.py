@@ -109,11 +109,11 @@ def _table_of_launches(trace: Trace) -> pd.DataFrame:
         for name_id, name in trace.names.items()
         if _SLEEPS in name or NCCL_KERNEL.search(name)
     ]
-    known = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
+    is_sized = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
     return table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
         ns=table["end_ns"] - table["start_ns"],
-        blocks=np.where(known, blocks, _ENOUGH),
-        threads=np.where(known, threads, WARP),
+        blocks=np.where(is_sized, blocks, _ENOUGH),
+        threads=np.where(is_sized, threads, WARP),
     )
 
 

@@ -131,7 +131,8 @@ def idle_times(ran: Ran) -> OfRuns:
     waits: list[FirstWait] = []
     device_of_lane = ran.explainer.alignment.lanes["device"]
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        process, device = run.process, int(device_of_lane.iloc[run.end_lane])
+        process = run.process
+        device = int(device_of_lane.iloc[run.end_lane])
         operations, gaps = _idle_stretches(ran, run.end_lane)
         # the runs of a device's streams come behind that of the device
         if (process, device) in idle_of_device or not len(gaps.ns):
@@ -143,9 +144,8 @@ def idle_times(ran: Ran) -> OfRuns:
         for stretch, ns in zip(late.tolist(), late_ns.tolist(), strict=True):
             start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
             waits.append(FirstWait(int(pid_of(process)), device, start_ns, end_ns, ns))
-        twice_middle_ns = (
-            gaps.start[0] + gaps.end[-1]
-        )  # two times the middle of the run, a whole number
+        # two times the middle of the run, a whole number
+        twice_middle_ns = gaps.start[0] + gaps.end[-1]
         idle = IdleTime(
             pid=int(pid_of(process)),
             device=device,

@@ -65,10 +65,11 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     most_ns = max(held_ns.values())
     if not ns or not most_ns:
         return InRange(ns)
-    holding_most = [name for name, held in held_ns.items() if held >= _ALIKE * most_ns]
-    innermost = min(
-        holding_most, key=lambda name: open_ns[name]
-    )  # the one that is open for the shortest time
+    holding_most = [
+        name for name, ns_in_range in held_ns.items() if ns_in_range >= _ALIKE * most_ns
+    ]
+    # the one that is open for the shortest time
+    innermost = min(holding_most, key=lambda name: open_ns[name])
     return InRange(ns, str(innermost), _held_ns(ranges_of[innermost], start, end))
 
 
