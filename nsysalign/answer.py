@@ -540,7 +540,9 @@ class _Rows:
         """Return the row of one group, with the verdict and the words of its typical interval."""
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
-        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
+        interval = self._analysis.intervals.iloc[group.typical]
+        worked, earlier = int(interval["gpu_busy_ns"]), int(interval["gpu_earlier_ns"])
+        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"], worked, earlier)
         verdict, text = word_of(sums, group.elsewhere), sentences.words(group, sums)
         if verdict == CPU and (made := self._made(label, group)):
             text = made

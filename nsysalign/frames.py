@@ -402,6 +402,8 @@ intervals: one row per placed interval
                                   inside that ran after the end
     gpu_busy_ns           int64   how long anything executed inside the window: on the end stream; of
                                   host intervals on any GPU of the process
+    gpu_earlier_ns        int64   host intervals: how long of that nothing executed that was issued
+                                  inside, but earlier work; 0 for all others
     operations            int64   operations on the end stream that touch the window
     idle_at_most_ns       Int64   the GPU can have been idle because of the CPU for so long, at most,
                                   by the event log alone; NA where it does not say

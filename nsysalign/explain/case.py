@@ -23,6 +23,7 @@ from nsysalign.explain.verdict import (
     sums_of,
     typical_of,
     word_of,
+    works_beside,
 )
 from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
 from nsysalign.model import OTHERS_WORKED
@@ -122,7 +123,11 @@ class Case:
     @cached_property
     def one(self) -> Sums:
         """The sums of its typical interval."""
-        return typical_of(self.sums, self.typical, self.kernels_ns)
+        worked, earlier = (
+            int(self.facts.column(name)[self.group.typical])
+            for name in ("gpu_busy_ns", "gpu_earlier_ns")
+        )
+        return typical_of(self.sums, self.typical, self.kernels_ns, worked, earlier)
 
     @property
     def word(self) -> str:
@@ -316,8 +321,9 @@ class Case:
         cpu, calls, sync, launches, copies and waiting.
 
         All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work; of a slow
-        group none is more than the excess over the label's usual time.
+        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
+        the CPU takes is not more than the time in which the GPU did not work at all; of a slow group none is more
+        than the excess over the label's usual time.
         """
         sums = self.sums
         parts = {
@@ -328,7 +334,10 @@ class Case:
             "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
-        # of a host timer kernels ran beside what the CPU did
+        # of a host timer kernels ran beside what the CPU did, earlier ones as well
+        if self.on_host:
+            of_the_cpu = ("cpu", "calls", "sync", "launches")
+            parts |= {name: min(parts[name], sums.late) for name in of_the_cpu}
         most = max(sums.whole - sums.busy - (0 if self.on_host else sums.floor), 0)
         if self.group.role == SLOW:
             usual = self.label.usual
@@ -362,7 +371,12 @@ class Case:
     def late(self) -> bool:
         """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
         busy = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
-        return not busy and not self.late_by_recording
+        return not busy and not self.late_by_recording and not self.beside_other_work
+
+    @property
+    def beside_other_work(self) -> bool:
+        """Whether the GPU works nearly all the time, though not on what the timer waits for."""
+        return works_beside(self.one)
 
     @property
     def late_by_recording(self) -> bool:

@@ -44,6 +44,7 @@ from nsysalign.explain.verdict import (
     Sums,
     collectives_ns,
     word_of,
+    works_beside,
 )
 from nsysalign.label import FIRST, Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
@@ -156,6 +157,8 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
         return f"{reads}{_works_elsewhere(case, numbers)}"
     if word == GPU:
         return f"{reads}{_works(case, numbers)}"
+    if case.beside_other_work:
+        return f"{reads}; {_takes(case, numbers)}."
     if word == MIXED and not cause:
         return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
@@ -244,6 +247,11 @@ def _works_elsewhere(case: Case, numbers: Numbers) -> str:
 def _takes(case: Case, numbers: Numbers) -> str:
     """Return how long the GPU worked in the typical interval."""
     kernels = case.kernels_ns
+    if case.on_host and case.one.share(case.one.earlier) >= _NAMED:
+        worked = numbers.time("typical_worked", case.one.worked)
+        share = numbers.share("typical_worked", case.one.worked, case.group.typical_ns)
+        earlier = numbers.time("typical_earlier", case.one.earlier)
+        return f"the GPU worked for {worked} of it ({share}), {earlier} of that on work that was launched before"
     if case.on_host and kernels:
         ran = numbers.time("typical_gpu", kernels)
         return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
@@ -301,7 +309,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     idler = "Its stream" if case.others else "The GPU"
     idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
     if case.on_host:
-        idle_ns = case.group.typical_ns - case.kernels_ns - case.ns("memcpy", "memset", "queued")
+        idle_ns = case.one.late
     idle = numbers.time("typical_idle", max(idle_ns, 0))
     waits = case.group.work.waits
     if cause == "sync" and not waits:
@@ -332,9 +340,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     if case.on_host and 2 * case.ns("host") < idle_ns:
         return f"The GPU had nothing to do for {idle} of it{_in_what(case)}."
     if case.on_host:
-        beside = (
-            ", partly while the GPU ran" if case.kernels_ns > 0.05 * case.group.typical_ns else ""
-        )
+        beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
         return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
     return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
 
@@ -574,8 +580,9 @@ def _of_one_cause(
     shares = [sums[g.number].share(part[1]) for g, part in zip(shown, parts, strict=True)]
     text = f"{what} {_reach(shares, 'cause', numbers)}{f' ({safe_text(name)})' if name else ''}"
     if sums[shown[0].number].beside:
-        gpu = [sums[g.number].share(sums[g.number].gpu) for g in shown]
-        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}"
+        gpu = [sums[g.number].share(sums[g.number].worked) for g in shown]
+        earlier = all(map(_mostly_earlier, (sums[g.number] for g in shown)))
+        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}{_ON_EARLIER * earlier}"
     names = kind_names(shown, "")
     # told apart by their work, then by their length
     alone = {number: f" ({name})" if name else "" for number, name in names.items()}
@@ -795,11 +802,23 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     text = f"{largest} {share(largest, ns)}{named}"
     if brief:
         return text
-    if sums.beside and largest != "kernels" and sums.share(sums.gpu) >= 0.01:
-        return f"{text}, the GPU at work for {share('kernels', sums.gpu)}"
+    if sums.beside and part not in ("kernels", *_WORK_BESIDE) and sums.share(sums.worked) >= 0.01:
+        earlier = _ON_EARLIER * _mostly_earlier(sums)
+        return f"{text}, the GPU at work for {share('worked', sums.worked)}{earlier}"
     del parts[part]
     second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
     return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
+
+
+#: What the GPU works on nearly all the time of a host timer that does not wait for it (`works_beside`).
+_WORK_BESIDE = ("earlier work", "GPU work")
+#: Behind how long the GPU worked, where that was mostly earlier work.
+_ON_EARLIER = ", mostly on earlier work"
+
+
+def _mostly_earlier(sums: Sums) -> bool:
+    """Whether most of what ran beside a host timer was launched before it."""
+    return 2 * sums.earlier > sums.worked
 
 
 def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
@@ -819,6 +838,9 @@ def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
     }
     if sums.share(sums.gpu) >= 0.8:
         parts = {"kernels": sums.gpu}
+    elif works_beside(sums):
+        earlier, work = _WORK_BESIDE
+        parts = {earlier: sums.earlier} if _mostly_earlier(sums) else {work: sums.worked}
     elif sums.beside:
         parts.pop("kernels")
     return parts
@@ -1073,6 +1095,10 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         return f"unexplained wait, {percent(late)}"
     if word in (CPU, LAUNCH):
         return f"{percent(late)} {'launch' if word == LAUNCH else 'CPU'}-bound"
+    if works_beside(sums):
+        earlier = percent(sums.share(sums.earlier))
+        worked = percent(sums.share(sums.worked))
+        return f"earlier work, {earlier}" if _mostly_earlier(sums) else f"{worked} GPU work"
     if word == MIXED:
         parts = {
             "kernels": sums.gpu,

@@ -305,3 +305,30 @@ def test_other_libraries_are_known_by_their_kernels(kernel, library, code):
     codes = [fix.code for fix in answer(diagnose(drawn)).fixes]
     assert not any("torch" in text for text in codes)
     assert any(code in text for text in codes) if code else not codes
+
+
+@pytest.mark.parametrize(
+    ("issued", "earlier", "verdict", "words"),
+    [
+        (0, 960, "mixed", "earlier work, 96 %"),  # g02: the kernels of the backward pass
+        (270, 690, "mixed", "earlier work, 69 %"),
+        (500, 100, "cpu_bound", "40 % CPU-bound"),
+        (0, 30, "cpu_bound", "97 % CPU-bound"),
+    ],
+)
+def test_the_gpu_is_not_idle_while_it_runs_earlier_work(issued, earlier, verdict, words):
+    timings = {"issued": issued, "earlier": earlier, "operations": 3}
+    told = said(repeat(20, "x", ("host", 1_000), kind="host", **timings))
+    (row,) = told.labels
+    assert (row.verdict, row.words) == (verdict, words)
+    assert row.saving_ns == (0 if verdict == "mixed" else 20_000 * (1_000 - issued - earlier))
+    assert ("launched before" in told.sentence) == (earlier >= 100)
+
+
+def test_copies_that_run_while_the_cpu_goes_on_are_gpu_work():
+    """g14: 11 ms of pinned copies and 4 of kernels in 16 ms, of which the CPU waits for 9."""
+    drawn = interval("x", ("host", 600), ("kernel", 100), ("memcpy", 300), kind="host")
+    told = analysis([drawn] * 20)
+    busy = replace(told, intervals=told.intervals.assign(gpu_busy_ns=960_000))
+    (row,) = answer(diagnose(busy)).labels
+    assert (row.verdict, row.words, row.saving_ns) == ("mixed", "96 % GPU work", 0)
