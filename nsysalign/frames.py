@@ -502,10 +502,13 @@ groups: intervals of a label that did the same kind of work at the same pace
     typical_ns   int64  its elapsed_ns
     low_ns       int64  10 % quantile of elapsed_ns (first calls: the least)
     high_ns      int64  90 % quantile of elapsed_ns (first calls: the most)
-    operations   int64  median of how many were issued between the two records
+    operations   int64  how many were issued between the two records (lower median: that of one of them)
+    fewest_operations  int64  10 % quantile of the same, that of one of them
+    most_operations  int64  90 % quantile of the same, that of one of them
     graphs       int64  median of graph launches among them
     bytes        int64  median of the bytes of their copies
     waits        int64  median of synchronisations between the first and the last of them
+    main         str    kernel, copy or graph that ran longest of what the typical one issued, '' for none
     late         int64  intervals of which over half of the issued work ended after the second reading
     empty        int64  intervals in which nothing was issued and nothing ran
     two_streams  int64  intervals that begin on one stream and end on another

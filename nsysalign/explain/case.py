@@ -33,6 +33,8 @@ _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?
 #: A group has a row of its own from this share of the label's time on (first calls apart), or of its
 #: repetitions.
 ROW_SHARE, ROW_REPETITIONS = 0.05, 0.2
+#: Of so few repetitions each group has one.
+FEW_REPETITIONS = 8
 #: What is kept between the timings of a copy back that `.item()` makes, in bytes.
 ITEM_BYTES = 4_096
 
@@ -59,7 +61,9 @@ def shown_groups(label: Label) -> tuple[Group, ...]:
     large = tuple(
         group
         for group in steady
-        if group.total_ns >= ROW_SHARE * whole or group.count >= ROW_REPETITIONS * count
+        if group.total_ns >= ROW_SHARE * whole
+        or group.count >= ROW_REPETITIONS * count
+        or count <= FEW_REPETITIONS
     )
     return large or steady[:1]
 
