@@ -317,7 +317,7 @@ def answer(analysis: Analysis) -> Answer:
         groups=tuple(groups),
         next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, analysis.grouped, is_first_call, rows.place),
+        remarks=_remarks(analysis, labels, is_first_call, rows.place),
         notes=_notes(analysis),
         about=_about(analysis),
         source={
@@ -1013,11 +1013,12 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
 
 
 def _remarks(
-    analysis: Analysis, labels: Sequence[Label], cold: np.ndarray, short: Callable[[str], str]
+    analysis: Analysis, rows: Sequence[LabelRow], cold: np.ndarray, short: Callable[[str], str]
 ) -> tuple[str, ...]:
     """Return the lines below the table of the first screen: how long first calls took, what the run says of itself
     traced and untraced, and why nothing is there that the program timed.
 
+    rows: of all labels
     cold: bool, per interval, whether it is a first call
     short: label -> its short name
     """
@@ -1025,6 +1026,7 @@ def _remarks(
     own = analysis.intervals[first]
     once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
     if once:
+        labels = analysis.grouped
         several = [label for label in labels if sentences.first_calls(label) and not label.library]
         most = max(several, key=lambda label: sum(g.total_ns for g in label.first))
         loaded = sentences.loaded(most.first)
@@ -1034,7 +1036,12 @@ def _remarks(
         of_all = share >= _MOST_OF_ALL and once >= _LONG_NS
         part = f", {percent(share)} of all that was timed" if of_all else ""
         where = where if several[1:] else ""
-        remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
+        # first calls that are rows of the table are not among these
+        shown = [row.words for label in rows for row in (label, *label.groups)]
+        first_calls = "first calls"
+        if not {"first call", first_calls}.isdisjoint(shown):
+            first_calls = "other first calls"
+        remarks.append(f"{first_calls}: {duration(once)} once{part}{where}{loaded}")
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.insert(0, f"the script {_ended(analysis)}{unread}")

@@ -332,3 +332,42 @@ def test_copies_that_run_while_the_cpu_goes_on_are_gpu_work():
     busy = replace(told, intervals=told.intervals.assign(gpu_busy_ns=960_000))
     (row,) = answer(diagnose(busy)).labels
     assert (row.verdict, row.words, row.saving_ns) == ("mixed", "96 % GPU work", 0)
+
+
+def test_timings_with_different_counts_are_no_average():
+    """Neither 525 operations of 420 and 630, nor the count of one of them for all."""
+    calls = [interval("x", ("host", 50), *[("kernel", 1)] * n) for n in range(40, 60)]
+    told = said(calls, repeat(20, "x", ("host", 5), ("kernel", 500)))
+    group = max(told.labels[0].groups, key=lambda row: row.parts_ns["host"])
+    assert "41 to 58 kernels" in group.name
+
+
+def test_the_kernel_names_what_one_helper_times():
+    """g11: one helper times qr, svd and a Cholesky decomposition."""
+    drawn = analysis(
+        repeat(20, "x", *[("api_launch", 50), ("kernel", 5)] * 40),
+        repeat(20, "x", ("host", 5), ("kernel", 90)),
+    )
+    rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
+    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+
+    def sentence(*main):
+        groups = drawn.groups.assign(main=list(main))
+        return answer(diagnose(replace(drawn, issued=issued, groups=groups))).sentence
+
+    assert "larft, 40 kernels" in sentence("larft", "potrf")
+    assert "larft" not in sentence("larft", "larft")
+
+
+def test_first_calls_that_are_rows_are_not_summed_below_them():
+    """g05: 'first calls: 203 us once' stood below a row of 839 ms, 'first call'."""
+    usual = repeat(10, "a", ("host", 50), ("kernel", 9))
+    loads = [piece("api", 700, "cuLibraryLoadData"), ("host", 200), *[("kernel", 2)] * 9]
+    first = [interval("b", ("host", 900), ("kernel", 9)), *repeat(10, "b", ("kernel", 20))]
+
+    def remarks(*drawn):
+        return [text for text in said(*drawn, first).remarks if "first calls" in text]
+
+    assert [text.split(":")[0] for text in remarks(usual)] == ["first calls"]
+    rows = remarks(usual, [interval("a", *loads)], usual)
+    assert [text.split(":")[0] for text in rows] == ["other first calls"]
