@@ -460,8 +460,8 @@ class Evidence:
         """How long the GPU had nothing to do, or the interval's stream."""
         if self.rows[number]["kind"] != "host":
             return self.total(number, *HOST, "sync", "profiler", "launch_latency")
-        elapsed = self.rows[number]["elapsed_ns"]
-        return max(elapsed - self.gpu(number) - self.total(number, "memcpy", "memset", "queued"), 0)
+        row = self.rows[number]
+        return max(row["elapsed_ns"] - row["gpu_busy_ns"] - self.staging(number), 0)
 
     def shares(self, number: int) -> dict[str, Any]:
         """What a typical interval consists of, as words of its group name it: shares, or from what to
@@ -480,6 +480,12 @@ class Evidence:
         collective = sum(s.ns for s in self.segments[number] if s.cause == "kernel" and "nccl" in s.detail.lower())  # fmt: skip
         parts["kernels"] = parts["a_CUDA_graph"] = (self.gpu(number) - 1.1 * collective, self.gpu(number))  # fmt: skip
         parts["NCCL's_kernels"] = (0.9 * collective, self.gpu(number))
+        row = self.rows[number]
+        parts |= {
+            "worked": row["gpu_busy_ns"],
+            "GPU_work": row["gpu_busy_ns"],
+            "earlier_work": row["gpu_earlier_ns"],
+        }
         return {
             name: tuple(ns / whole + d for ns, d in zip(part, (-1e-4, 1e-4), strict=True))
             if isinstance(part, tuple)
@@ -797,6 +803,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "typical_ns": lambda: row["elapsed_ns"],
         "typical_gpu_ns": lambda: e.gpu(n),
         "typical_gpu_share": lambda: e.gpu(n) / max(row["elapsed_ns"], 1),
+        "typical_worked_ns": lambda: row["gpu_busy_ns"],
+        "typical_worked_share": lambda: row["gpu_busy_ns"] / max(row["elapsed_ns"], 1),
+        "typical_earlier_ns": lambda: row["gpu_earlier_ns"],
         "typical_outside_cuda_ns": lambda: e.total(n, "host"),
         "typical_calls_ns": lambda: e.total(n, "api"),
         "typical_launching_ns": lambda: e.total(n, "api_launch", "launch_latency"),

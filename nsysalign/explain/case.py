@@ -43,6 +43,7 @@ from nsysalign.explain.verdict import (
     sums_of,
     typical_of,
     word_of,
+    works_beside,
 )
 from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
 from nsysalign.model import OTHERS_WORKED
@@ -52,6 +53,8 @@ _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?
 #: A group has a row of its own from this share of the label's time on (first calls apart), or of its
 #: repetitions.
 ROW_SHARE, ROW_REPETITIONS = 0.05, 0.2
+#: Of so few repetitions each group has one.
+FEW_REPETITIONS = 8
 #: What is kept between the timings of a copy back that `.item()` makes, in bytes.
 ITEM_BYTES = 4_096
 
@@ -78,7 +81,9 @@ def shown_groups(label: Label) -> tuple[Group, ...]:
     large = tuple(
         group
         for group in steady
-        if group.total_ns >= ROW_SHARE * whole or group.count >= ROW_REPETITIONS * count
+        if group.total_ns >= ROW_SHARE * whole
+        or group.count >= ROW_REPETITIONS * count
+        or count <= FEW_REPETITIONS
     )
     return large or steady[:1]
 
@@ -148,7 +153,11 @@ class Case:
     @cached_property
     def one(self) -> Sums:
         """The sums of its typical interval."""
-        return typical_of(self.sums, self.typical, self.kernels_ns)
+        worked, earlier = (
+            int(self.facts.column(name)[self.group.typical])
+            for name in ("gpu_busy_ns", "gpu_earlier_ns")
+        )
+        return typical_of(self.sums, self.typical, self.kernels_ns, worked, earlier)
 
     @property
     def word(self) -> str:
@@ -219,8 +228,7 @@ class Case:
         """For how long the GPU (of an event pair its stream) had nothing to do in the typical interval, and waited for
         nothing that is named."""
         if self.on_host:
-            worked_ns = self.kernels_ns + self.ns("memcpy", "memset", "queued")
-            return max(self.group.typical_ns - worked_ns, 0)
+            return max(self.one.late, 0)
         return self.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
 
     @cached_property
@@ -486,8 +494,9 @@ class Case:
         cpu, calls, sync, launches, copies and waiting.
 
         All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work; of a slow
-        group none is more than the excess over the label's usual time.
+        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
+        the CPU takes is not more than the time in which the GPU did not work at all; of a slow group none is more
+        than the excess over the label's usual time.
         """
         sums = self.sums
         parts = {
@@ -498,7 +507,11 @@ class Case:
             "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
-        # the shortest idle times that are possible; a host timer's kernels run beside what the CPU does
+        # of a host timer kernels ran beside what the CPU did, earlier ones as well
+        if self.on_host:
+            of_the_cpu = ("cpu", "calls", "sync", "launches")
+            parts |= {name: min(parts[name], sums.late) for name in of_the_cpu}
+        # the shortest idle times that are possible
         floor_ns = 0 if self.on_host else sums.floor
         most_ns = max(sums.whole - sums.busy - floor_ns, 0)
         if self.group.role == SLOW:
@@ -533,7 +546,12 @@ class Case:
     def late(self) -> bool:
         """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
         busy = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
-        return not busy and not self.late_by_recording
+        return not busy and not self.late_by_recording and not self.beside_other_work
+
+    @property
+    def beside_other_work(self) -> bool:
+        """Whether the GPU works nearly all the time, though not on what the timer waits for."""
+        return works_beside(self.one)
 
     @property
     def late_by_recording(self) -> bool:

@@ -761,8 +761,8 @@ def shortened(label: str, width: int) -> str:
     caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says."""
     if len(label) <= width:
         return label
-    if (group := re.fullmatch(r"(  )×[\d,]+: (.+)", label)) and len(group[2]) + 2 <= width:
-        return group[1] + group[2]
+    if group := re.fullmatch(r"(  )×[\d,]+: (.+)", label):
+        return group[1] + middle(group[2], width - 2)
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)

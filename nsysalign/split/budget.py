@@ -49,6 +49,7 @@ from nsysalign.split.details import Details
 from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
     busy_inside,
+    earlier_work,
     host_timer_pieces,
     kernels_issued_inside,
     synchronisation_flags,
@@ -664,23 +665,26 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
-    """Return four columns of `frames.INTERVALS` (int64 ns, a value per window):
+    """Return five columns of `frames.INTERVALS` (int64 ns, a value per window):
 
     kernel_only_ns        for how long kernels executed
     kernel_only_upper_ns  for how long kernels and graphs did
     kernel_outside_ns     for how long these did after the window's end
     gpu_busy_ns           for how long any work executed
+    gpu_earlier_ns        for how long of that only work did that was issued before
 
     total: ns by cause, int64 (windows, causes)
 
     For a window on a stream these are sums of its budget, and none lies outside; for a host timer, the first three are
-    about the work that was issued inside it, wherever that ran.
+    about the work that was issued inside it, wherever that ran.  What is issued before another window runs on its stream
+    is part of its budget: 0.
     """
     windows = split.alignment.windows
     kernel = total[:, CAUSE["kernel"]].copy()
     with_graphs = kernel + total[:, CAUSE["graph"]]
     outside = np.zeros(len(windows), np.int64)
     busy = _busy_ns(total)
+    earlier = np.zeros(len(windows), np.int64)
     is_timer = (windows["kind"] == "host").to_numpy()
     if is_timer.any():
         timers = windows[is_timer]
@@ -692,11 +696,13 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
             split.trace, process, start, end, kinds=("kernel", "graph")
         )
         busy[is_timer] = busy_inside(split.trace, process, start, end)
+        earlier[is_timer] = earlier_work(split.trace, process, start, end, busy[is_timer])
     return {
         "kernel_only_ns": kernel,
         "kernel_only_upper_ns": with_graphs,
         "kernel_outside_ns": outside,
         "gpu_busy_ns": busy,
+        "gpu_earlier_ns": earlier,
     }
 
 

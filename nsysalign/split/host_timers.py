@@ -39,6 +39,7 @@ from nsysalign.model import (
     ENQUEUEING_CALLS,
     ISSUING_CALLS,
     KIND,
+    OPERATION_KINDS,
     SYNC_CALLS,
     Alignment,
     Trace,
@@ -391,6 +392,32 @@ def kernels_issued_inside(
     return total, outside
 
 
+def earlier_work(
+    trace: Trace,
+    process: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    busy_ns: np.ndarray,
+) -> np.ndarray:
+    """Return, per window, how long (ns) only work executed that was issued before the window: what
+    `busy_inside` counts, without the time of what was issued inside.
+
+    process:          per window, its process
+    start_ns, end_ns: per window, when it begins and ends
+    busy_ns:          per window, as `busy_inside` returns it
+
+    window      [ launch B         )
+    GPU      AAAAAAAAAA  BBBBB          A was launched before: 7 of the 12 busy ns
+    """
+    ran_ns, after_end_ns = kernels_issued_inside(
+        trace, process, start_ns, end_ns, kinds=OPERATION_KINDS
+    )
+    # of what has no call in the trace nobody knows when it was issued
+    without_call = trace.operations["call"].to_numpy() < 0
+    unknown_ns = busy_inside(trace, process, start_ns, end_ns, without_call)
+    return np.maximum(busy_ns - (ran_ns - after_end_ns) - unknown_ns, 0)
+
+
 def _added_to_union(
     owner: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -410,20 +437,25 @@ def _added_to_union(
 
 
 def busy_inside(
-    trace: Trace, process: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+    trace: Trace,
+    process: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    wanted: np.ndarray | bool = True,
 ) -> np.ndarray:
     """Return, per window, how long (ns) anything of its process executed on a GPU, whichever thread
     issued it and whenever.
 
     process:          per window, its process
     start_ns, end_ns: per window, when it begins and ends
+    wanted:           per operation of the trace, whether it counts; True for all
     """
     operations = trace.operations
     start = operations["start_ns"].to_numpy()
     end = operations["end_ns"].to_numpy()
     busy = np.zeros(len(process), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        executes = operations["process"].to_numpy() == number
+        executes = (operations["process"].to_numpy() == number) & wanted
         block_start, block_end = union(start[executes], end[executes])
         before_end = covered(block_start, block_end, end_ns[windows])
         before_start = covered(block_start, block_end, start_ns[windows])

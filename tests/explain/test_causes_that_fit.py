@@ -503,3 +503,69 @@ def test_code_that_is_loaded_in_each_timing(often, load_us, again):
     assert ("code is loaded" in told.sentence and "new shape" in told.sentence) == again
     assert any("pad(x, n)" in fix.code for fix in told.fixes) == again
     assert "first call" not in told.labels[0].words
+
+
+@pytest.mark.parametrize(
+    ("issued", "earlier", "verdict", "words"),
+    [
+        (0, 960, "mixed", "earlier work, 96 %"),  # g02: the kernels of the backward pass
+        (270, 690, "mixed", "earlier work, 69 %"),
+        (500, 100, "cpu_bound", "40 % CPU-bound"),
+        (0, 30, "cpu_bound", "97 % CPU-bound"),
+    ],
+)
+def test_the_gpu_is_not_idle_while_it_runs_earlier_work(issued, earlier, verdict, words):
+    timings = {"issued": issued, "earlier": earlier, "operations": 3}
+    told = said(repeat(20, "x", ("host", 1_000), kind="host", **timings))
+    (row,) = told.labels
+    assert (row.verdict, row.words) == (verdict, words)
+    assert row.saving_ns == (0 if verdict == "mixed" else 20_000 * (1_000 - issued - earlier))
+    assert ("launched before" in told.sentence) == (earlier >= 100)
+
+
+def test_copies_that_run_while_the_cpu_goes_on_are_gpu_work():
+    """g14: 11 ms of pinned copies and 4 of kernels in 16 ms, of which the CPU waits for 9."""
+    drawn = interval("x", ("host", 600), ("kernel", 100), ("memcpy", 300), kind="host")
+    told = analysis([drawn] * 20)
+    busy = replace(told, intervals=told.intervals.assign(gpu_busy_ns=960_000))
+    (row,) = answer(diagnose(busy)).labels
+    assert (row.verdict, row.words, row.saving_ns) == ("mixed", "96 % GPU work", 0)
+
+
+def test_timings_with_different_counts_are_no_average():
+    """Neither 525 operations of 420 and 630, nor the count of one of them for all."""
+    calls = [interval("x", ("host", 50), *[("kernel", 1)] * n) for n in range(40, 60)]
+    told = said(calls, repeat(20, "x", ("host", 5), ("kernel", 500)))
+    group = max(told.labels[0].groups, key=lambda row: row.parts_ns["host"])
+    assert "41 to 58 kernels" in group.name
+
+
+def test_the_kernel_names_what_one_helper_times():
+    """g11: one helper times qr, svd and a Cholesky decomposition."""
+    drawn = analysis(
+        repeat(20, "x", *[("api_launch", 50), ("kernel", 5)] * 40),
+        repeat(20, "x", ("host", 5), ("kernel", 90)),
+    )
+    rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
+    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+
+    def sentence(*main):
+        groups = drawn.groups.assign(main=list(main))
+        return answer(diagnose(replace(drawn, issued=issued, groups=groups))).sentence
+
+    assert "larft, 40 kernels" in sentence("larft", "potrf")
+    assert "larft" not in sentence("larft", "larft")
+
+
+def test_first_calls_that_are_rows_are_not_summed_below_them():
+    """g05: 'first calls: 203 us once' stood below a row of 839 ms, 'first call'."""
+    usual = repeat(10, "a", ("host", 50), ("kernel", 9))
+    loads = [piece("api", 700, "cuLibraryLoadData"), ("host", 200), *[("kernel", 2)] * 9]
+    first = [interval("b", ("host", 900), ("kernel", 9)), *repeat(10, "b", ("kernel", 20))]
+
+    def remarks(*drawn):
+        return [text for text in said(*drawn, first).remarks if "first calls" in text]
+
+    assert [text.split(":")[0] for text in remarks(usual)] == ["first calls"]
+    rows = remarks(usual, [interval("a", *loads)], usual)
+    assert [text.split(":")[0] for text in rows] == ["other first calls"]
