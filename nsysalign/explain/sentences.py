@@ -264,7 +264,9 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     again = f"each of the {timings} timings"
     if count < of_count:
         again = f"{numbers.count('allocating_timings', count)} of the {timings} timings"
-    return f" {calls} take {took} of it, and come again in {again}."
+    one = sum(case.allocations.values()) == 1
+    take, come = ("takes", "comes") if one else ("take", "come")
+    return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
