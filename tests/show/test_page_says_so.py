@@ -57,7 +57,7 @@ def test_a_comparison_says_which_repetition_it_cannot_have_and_stays(opened):
     page(f"(delete DATA.timelines[{without}])")
     page(f"drawings.get($('repetitions')).hits.find(hit => hit.said[0] == 't1#{without}').go()")
     assert page("[selected.interval, view.other]") == before
-    assert page.text("compared").startswith(f"t1#{without} cannot be compared")
+    assert f"#{without} (9.00 us) cannot be compared" in page.text("compared")
     assert page("view.picture.bands.length") == 2
 
 
@@ -65,7 +65,7 @@ def test_what_works_the_picture_is_not_offered_where_there_is_none(opened, drive
     page = opened(build([("t1", "event", "puzzle.py:14", False, [LONG] * 8)]))
     shown = "['zoom', 'keys', 'items'].map(id => $(id).checkVisibility())"
     assert page(shown) == [True] * 3
-    page("(delete DATA.timelines[7])")
+    page("(DATA.timelines = {})")
     page("choose('t1', 7, false)")
     assert page(shown) == [False] * 3 and "does not hold its timeline" in page.text("reading")
     bare = build([("t1", "event", "puzzle.py:14", False, [LONG] * 8)], timeline=False)
@@ -154,3 +154,112 @@ def test_paces_of_a_label_have_rows_of_their_own_in_a_comparison(opened, driver,
         "[...document.querySelectorAll('#rows .value:not(.saving)')].map(e => e.innerText)"
     )
     assert times == ["9.00 us → 9.00 us", "90.0 us → 90.0 us"]
+
+
+BOTH = [("t1", "event", "puzzle.py:14", False, [LONG, SHORT] * 8)]
+SUM = "[...document.querySelectorAll('#label-fall li')].map(li => [...li.children].map(e => e.textContent))"
+
+
+def in_two_kinds(count):
+    """Many repetitions of two kinds, of which the page cannot hold each."""
+    late, quick = (
+        [("kernel", 9_000, "add"), ("host", 200_000, "")],
+        [("kernel", 60_000, "gemm"), ("event", 2_000, "")],
+    )
+    return build([("t1", "event", "puzzle.py:14", False, [late, quick] * (count // 2))])
+
+
+def test_each_kind_has_the_picture_of_its_typical_repetition(opened):
+    many = in_two_kinds(320)
+    kept = many.timeline["interval"].isin([0, 1])
+    many = replace(many, timeline=many.timeline[kept])
+    page = opened(many)
+    typical = page("DATA.labels[0].groups.map(g => g.interval)")
+    assert len(typical) == 2 and page("Object.keys(DATA.timelines).length") < 20
+    for number in typical:
+        page(f"choose('t1', {number}, false)")
+        assert page("selected.interval") == number and page("Boolean(view.picture)")
+    # those with a picture are marked, and one has a way to the picture of another
+    held = page("DATA.runs[0].interval.filter(n => DATA.timelines[n]).length")
+    assert page("document.querySelectorAll('#repetitions .has-picture').length") == held
+    shape = "[selected.interval, document.documentElement.scrollHeight, $('compare').hidden]"
+    before = page(shape)
+    without = page("DATA.runs[0].interval.find(n => !DATA.timelines[n])")
+    page(f"takeRepetition(DATA.labels[0], DATA.runs[0], {without})")
+    assert page(shape) == before and page("Boolean(view.picture)")
+    assert f"nsysalign report RUN --interval t1#{without}" in page.text("compared")
+    page("$('compare').click()")
+    assert page("view.picture.bands.length") == 2 and "typical one" in page.text("compared")
+
+
+def test_the_median_stays_within_its_kind(opened):
+    page = opened(in_two_kinds(16))
+    for group in (0, 1):
+        page(f"choose('t1', DATA.labels[0].groups[{group}].interval, false)")
+        other = page(
+            "DATA.runs[0].interval.find((n, i) => n !== selected.interval &&"
+            " kindOf(DATA.runs[0], i) === kindOf(DATA.runs[0], placeOf(DATA.runs[0], selected.interval)))"
+        )
+        page(f"choose('t1', {other}, false)")
+        page("document.querySelector('#roles button').click()")
+        assert page("selected.interval") == page(f"DATA.labels[0].groups[{group}].interval")
+        assert page("document.querySelector('#roles button').ariaPressed") == "true"
+
+
+def test_a_verdict_says_whose_it_is_and_the_slowest_what_is_longer_in_it(opened):
+    usual = [("host", 20_000, ""), ("kernel", 9_000, "add")]
+    slow = [("host", 70_000, ""), ("kernel", 9_100, "add")]
+    page = opened(
+        build([("t1", "event", "puzzle.py:14", False, [usual] * 4 + [slow] + [usual] * 4)])
+    )
+    look = "document.querySelector('#reading .look').textContent"
+    page("choose('t1', null, false)")
+    alone = page(look)
+    assert "longer" not in page.text("label-fall")
+    page("choose('t1', 4, false)")
+    sign, words = alone.split(" ", 1)
+    assert page(look) in (f"{sign} the typical one: {words}", f"{sign} its kind: {words}")
+    typical = page("typicalFor(DATA.labels[0], DATA.runs[0], 4)")
+    assert (
+        f"50.1 us longer than #{typical}, the typical one; largest difference: CPU +50.0 us."
+        in page.text("label-fall")
+    )
+
+
+def test_the_sum_has_shares_and_what_ran_beside_is_marked(opened):
+    page = opened(
+        build(
+            [
+                (
+                    "t1",
+                    "event",
+                    "puzzle.py:14",
+                    False,
+                    [[("host", 1_000, ""), ("kernel", 9_000, "add")]] * 8,
+                )
+            ]
+        )
+    )
+    page("(DATA.runs[0].beside = Array(8).fill(2670), choose('t1', 0, false))")
+    assert page(SUM)[1:] == [
+        ["CPU", "", "− 1.00 us", "10 %"],
+        ["kernel", "", "= 9.00 us", "90 %"],
+        ["beside: other streams", "", "(2.67 us)", ""],
+    ]
+    bold = "getComputedStyle(document.querySelectorAll('#label-fall .value')[{}]).fontWeight"
+    assert [page(bold.format(k)) for k in (2, 3)] == ["700", "400"]
+
+
+def test_differences_are_those_of_the_numbers_beside_them(opened):
+    one, two = (
+        [("kernel", 15_004, "add"), ("host", 24, "")],
+        [("kernel", 15_013, "add"), ("host", 26, "")],
+    )
+    page = opened(build([("t1", "event", "puzzle.py:14", False, [one, two] * 8)]))
+    page("(choose('t1', 0, false), compareTwo(DATA.labels[0], DATA.runs[0], 1))")
+    cells = page(
+        "[...document.querySelectorAll('#label-fall tbody tr')].map(r => [...r.querySelectorAll('td')]"
+        ".map(c => Math.round(100 * parseFloat(c.textContent.replace('−', '-')))))"
+    )
+    assert len(cells) == 3 and all(b - a == more for a, b, more in cells)
+    assert [sum(column) for column in zip(*cells[:-1], strict=True)] == cells[-1]
