@@ -263,3 +263,70 @@ def test_differences_are_those_of_the_numbers_beside_them(opened):
     )
     assert len(cells) == 3 and all(b - a == more for a, b, more in cells)
     assert [sum(column) for column in zip(*cells[:-1], strict=True)] == cells[-1]
+
+
+def compared(driver, tmp_path, before, after):
+    diff_page.write(compare(before, after), before, after, tmp_path / "diff.html")
+    driver.get((tmp_path / "diff.html").as_uri())
+    until(driver, "document.body.dataset.ready", "the page")
+    return lambda expression: driver.execute_script(f"return {expression}")
+
+
+def of_two_labels(first, second, finding=None):
+    """A recording with labels t1 and t2 of 12 repetitions each: the CPU's time (ns) in them."""
+    runs = lambda ns: [[("host", ns, ""), ("kernel", 9_000, "add")]] * 12  # noqa: E731
+    cases = [
+        ("t1", "event", "a.py:1", False, runs(first)),
+        ("t2", "event", "a.py:9", False, runs(second)),
+    ]
+    return build(cases, findings=[finding] if finding else [])
+
+
+def test_a_comparison_says_at_its_top_what_changed_most(driver, tmp_path):
+    page = compared(driver, tmp_path, of_two_labels(91_000, 20_000), of_two_labels(41_000, 10_000))
+    assert page("$('headline').textContent").startswith(
+        "t1 changed most: 100 us → 50.0 us (−50.0 %, faster); of its parts CPU changed most, −50.0 us. "
+    )
+    # none is slower, so none comes first
+    assert page("$('labels-head').textContent") == "Label by label, faster ones first"
+    page = compared(driver, tmp_path, of_two_labels(91_000, 20_000), of_two_labels(41_000, 90_000))
+    assert page("$('labels-head').textContent") == "Label by label, slower ones first"
+    assert page("$('headline').textContent").startswith("t2 changed most")
+    page = compared(driver, tmp_path, of_two_labels(91_000, 9_000), of_two_labels(91_000, 9_000))
+    assert page("$('headline').textContent").startswith("The two are the same")
+    quiet(driver)
+
+
+def test_a_wrong_timing_is_not_faster(driver, tmp_path, finding):
+    wrong = {**finding, "severity": "error", "title": "t1 times nothing.", "rule": "nothing-inside"}
+    page = compared(
+        driver, tmp_path, of_two_labels(91_000, 20_000, wrong), of_two_labels(41_000, 10_000, wrong)
+    )
+    row = "document.querySelectorAll('#rows li')[{}].querySelector('{}').{}"
+    rows = {page(row.format(k, "button", "textContent")): k for k in (0, 1)}
+    look = [page(row.format(rows[name], ".words", "className")) for name in ("t1", "t2")]
+    assert "error" in look[0] and "better" in look[1]
+    assert page(row.format(rows["t1"], ".saving", "textContent")) == "wrong in A and B"
+    assert page("$('headline').textContent").startswith("t2 changed most")
+    quiet(driver)
+
+
+def test_parts_of_a_millisecond_or_more_are_not_cut(driver, tmp_path):
+    page = compared(
+        driver, tmp_path, of_two_labels(7_651_234, 20_000), of_two_labels(1_651_234, 10_000)
+    )
+    page("choose(DATA.labels.find(({ label }) => label === 't1'), false)")
+    right = "Math.max(...[...document.querySelectorAll('.pair-table td')].map(c => c.getBoundingClientRect().right))"
+    assert page(f"{right} <= $('sum').getBoundingClientRect().right + 0.5")
+    assert (
+        page("document.querySelector('.pair-table .whole').textContent")
+        == "measured7.6601.660−6.000"
+    )
+
+
+def test_a_label_has_one_name_on_both_sides(driver, tmp_path):
+    both = build(BOTH)
+    page = compared(driver, tmp_path, both, both)
+    names = page("view.picture.lanes.filter(l => l.kind === 'parts').map(l => l.name.slice(2))")
+    assert names[0] == names[1] == page("selected.label.label")
+    assert "(" in names[0]

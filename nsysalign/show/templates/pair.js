@@ -23,16 +23,17 @@ function pairPicture(sides) {
 // each difference is that of the two numbers beside it.
 function pairRows(before, after) {
   const present = DATA.causes.filter(({ name }) => before.parts[name] || after.parts[name]);
-  const [unit, word] = Math.max(before.elapsed, after.elapsed) < 1e7 ? [1e3, "us"] : [1e6, "ms"];
-  const places = { minimumFractionDigits: 2, maximumFractionDigits: 2 };
-  const text = (steps) => (steps / 100).toLocaleString("en", places).replace("-", "−");
+  const longest = Math.max(before.elapsed, after.elapsed); // no number has more than six digits: the column is narrow
+  const [unit, word, digits] = longest < 999.5e3 ? [1e3, "us", 2] : longest < 999.5e6 ? [1e6, "ms", 3] : [1e9, "s", 3];
+  const places = { minimumFractionDigits: digits, maximumFractionDigits: digits }, step = unit / 10 ** digits;
+  const text = (steps) => (steps / 10 ** digits).toLocaleString("en", places).replace("-", "−");
   const row = (name, p, q, cause = null) =>
     [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], cause];
   const [one, two] = [before, after].map(({ parts }) =>
-    inSteps(present.map(({ name }) => parts[name] || 0), unit / 100));
+    inSteps(present.map(({ name }) => parts[name] || 0), step));
   const rows = present.map((cause, i) => row(cause.short, one[i], two[i], cause))
     .filter(([, numbers]) => /[1-9]/.test(numbers.join()));
-  const round = (ns) => Math.round(100 * (ns || 0) / unit);
+  const round = (ns) => Math.round((ns || 0) / step);
   rows.push(row("measured", round(before.elapsed), round(after.elapsed)));
   if (before.beside || after.beside) rows.push(row(besideSum(before), round(before.beside), round(after.beside)));
   return { head: [`part, ${word}`, ["A", "B", "B − A"]], rows };
