@@ -298,10 +298,12 @@ def test_find_looks_through_the_whole_run(page):
     # in the chosen label and elsewhere: how often here, how often elsewhere, and where
     page("DATA.everything.labels = [[[0, 2], [1, 3]]], drawFound()")
     assert page("DATA.labels.map(l => l.label)")[:2] == ["t1", "t2"]
-    assert "only_there ×7 here ×2 ×5 elsewhere in t2 ×3" in page.text("found")
+    assert "only_there ×7 in this label ×2 ×5 elsewhere in t2 ×3 in no label ×2" in page.text(
+        "found"
+    )
     # elsewhere, but in no label
     page("DATA.everything.labels = [[[0, 2]]], drawFound()")
-    assert "only_there ×7 here ×2 ×5 elsewhere in no label" in page.text("found")
+    assert "only_there ×7 in this label ×2 in no label ×5" in page.text("found")
     # in no label's own time, but drawn in the picture of one: its kernel on another stream
     page("DATA.everything.labels = [[]], drawFound()")
     assert "×7 around it, in the pictures of: t1 t2" in page.text("found")

@@ -330,3 +330,46 @@ def test_a_label_has_one_name_on_both_sides(driver, tmp_path):
     names = page("view.picture.lanes.filter(l => l.kind === 'parts').map(l => l.name.slice(2))")
     assert names[0] == names[1] == page("selected.label.label")
     assert "(" in names[0]
+
+
+def test_what_find_counts_adds_up_and_it_moves_and_hides_nothing(opened):
+    page = opened(
+        build(
+            [
+                ("t1", "event", "puzzle.py:14", False, [LONG] * 8),
+                ("t2", "event", "puzzle.py:20", False, [LONG] * 6),
+            ]
+        )
+    )
+    page("choose('t1', null, false)")
+    page("(DATA.everything = {names: ['gemm'], count: [20], labels: [[[0, 8], [1, 6]]], left: 0})")
+    boxes = "['label', 'find', 'headline', 'lanes'].map(id => JSON.stringify($(id).getBoundingClientRect()))"
+    before = page(boxes)
+    page.type("find", "gemm")
+    assert page(boxes) == before
+    assert "in this label ×8 ×12 elsewhere in t2 ×6 in no label ×6" in page.text("found")
+    assert page("$('found').getBoundingClientRect().top >= $('fix').getBoundingClientRect().bottom")
+    status = "$('finds').getBoundingClientRect()"
+    assert page(f"{status}.bottom <= $('headline').getBoundingClientRect().top + 4")
+    page("$('find').value = ''")
+    page.type("find", "t2\ue007")
+    assert page("selected.label") == "t2" and page("$('found').hidden")
+
+
+def test_what_is_shared_holds_the_fix(opened, finding):
+    page = opened(build(findings=[finding]))
+    fix = page("DATA.screen.fixes[0]")
+    saved = "((c) => svgOf(c.sentence, c.rows, c.fixes))(whatIsChosen())"
+    assert fix["code"][0] in page(saved) and fix["purpose"] in page(saved)
+    page("$('compare').click()")
+    assert page("view.picture.bands.length") == 2
+    assert fix["code"][0] in page("whatIsChosen().markdown") and fix["code"][0] in page(saved)
+
+
+def test_on_a_phone_the_picture_is_on_the_first_screen(opened, tmp_path):
+    page = opened(analysed("demo", tmp_path))
+    resized(page, 390)
+    try:
+        assert page("$('lanes').getBoundingClientRect().top + scrollY") < 600
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -151,9 +151,9 @@ function whatIsChosen() {
   const two = view.other === null ? null : side(view.other);
   if (view.chosen) return sharedStretch(two ? `${one.name} and ${two.name}` : one.name);
   const { head, rows } = two ? pairRows(one, two) : { head: null, rows: fallRows(one) };
-  return { sentence: two ? `${sentence} A: ${one.name}, B: ${two.name}` : sentence, file: one.name,
+  return { sentence: two ? `${sentence} A: ${one.name}, B: ${two.name}` : sentence, file: one.name, fixes,
     rows: (head ? [head, ...rows] : rows).map(([name, numbers, look]) => [name, numbers, look?.colour || look]),
-    markdown: two ? markdownOfPair(sentence, one, two) : markdownOf({ ...one, sentence, fixes }) };
+    markdown: two ? markdownOfPair(sentence, one, two, fixes) : markdownOf({ ...one, sentence, fixes }) };
 }
 
 function drawHeader() {

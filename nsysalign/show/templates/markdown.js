@@ -39,11 +39,13 @@ function markdownOf({ sentence, fixes, elapsed, parts, strip, name, kind, beside
     `${exactMicro(parts[cause.name])} | ${percent(parts[cause.name] / Math.max(elapsed, 1))} |`);
   lines.push(`| | **measured** | **${exactMicro(elapsed)}** | |`, "");
   if (beside) lines.push(besideSentence(kind, beside), "");
-  for (const fix of fixes) {
-    lines.push(`**${fix.purpose}:** ${escaped(fix.sentence)}`, "");
-    if (fix.code.length) lines.push(...fix.code.map((line) => "    " + line), "");
-  }
+  lines.push(...fixLines(fixes));
   return [...lines, escaped(`${name}; ${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
+}
+
+function fixLines(fixes) {
+  return fixes.flatMap((fix) => [`**${fix.purpose}:** ${escaped(fix.sentence)}`, "",
+    ...(fix.code.length ? [...fix.code.map((line) => "    " + line), ""] : [])]);
 }
 
 function besideSentence(kind, ns) {
@@ -65,14 +67,14 @@ function pairLine(head, p, q) {
 const PAIR_HEAD = ["| part, us | A | B | B − A |", "|---|--:|--:|--:|"];
 
 // `before`, `after`: {name, elapsed, parts, kind, beside}.
-function markdownOfPair(sentence, before, after) {
+function markdownOfPair(sentence, before, after, fixes = []) {
   const both = Object.fromEntries(DATA.causes.map(({ name }) =>
     [name, Math.max(before.parts[name] || 0, after.parts[name] || 0)]));
   const beside = [before, after].flatMap((side, k) => (side.beside ?
     [`${"AB"[k]}: ${besideSentence(side.kind, side.beside)}`, ""] : []));
   return [`**${escaped(sentence)}**`, "", `A: ${escaped(before.name)}, B: ${escaped(after.name)}`, "", ...PAIR_HEAD,
     ...byTime(both).map(({ name, short }) => pairLine(short, before.parts[name] || 0, after.parts[name] || 0)),
-    pairLine("**measured**", before.elapsed, after.elapsed), "", ...beside,
+    pairLine("**measured**", before.elapsed, after.elapsed), "", ...beside, ...fixLines(fixes),
     escaped(`${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
 }
 
@@ -130,7 +132,7 @@ function sharedStretch(name) {
 }
 
 // The sentence, the picture and the sum as one drawing that needs nothing else.  `rows`: [name, numbers, colour].
-function svgOf(sentence, rows) {
+function svgOf(sentence, rows, fixes = []) {
   const plot = $("lanes").querySelector("svg"), copy = plot.cloneNode(true);
   const names = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity",
     "stroke-opacity", "font-size", "font-weight", "font-family", "text-anchor", "paint-order"];
@@ -142,7 +144,9 @@ function svgOf(sentence, rows) {
   };
   plain(plot, copy);
   const [wide, tall] = [plot.clientWidth, plot.clientHeight], lines = inLines(sentence, 104);
-  const top = 18 + 22 * lines.length, ink = theme("--ink"), text = (x, y, words, more = {}) =>
+  const change = fixes.flatMap((fix) => [...inLines(`${fix.purpose}: ${fix.sentence}`, 150)
+    .map((words) => [words, "sans-serif"]), ...fix.code.map((code) => ["  " + code, "monospace"])]);
+  const foot = 18 + 22 * lines.length, top = foot + 18 * change.length, ink = theme("--ink"), text = (x, y, words, more = {}) =>
     svg("text", { x, y, fill: ink, "font-size": 13, "font-family": "sans-serif", ...more }, words);
   const defs = $("patterns").firstElementChild.cloneNode(true);
   plain($("patterns").firstElementChild, defs);
@@ -158,6 +162,7 @@ function svgOf(sentence, rows) {
     viewBox: `0 0 ${wide + room + 20} ${height}` }, defs,
   svg("rect", { width: wide + room + 20, height, fill: theme("--card") }),
   lines.map((line, i) => text(12, 24 + 22 * i, line, { "font-size": 17, "font-weight": 600 })),
+  change.map(([words, face], i) => text(12, foot + 10 + 18 * i, words, { "font-family": face, style: "white-space: pre" })),
   copy, sum.filter(Boolean),
   text(12, height - 8, `${DATA.title}; ${DATA.about}`, { "font-size": 11, fill: theme("--quiet") }));
   return new XMLSerializer().serializeToString(whole);
@@ -174,8 +179,8 @@ function listenToShare(chosen) {
   $("copy-markdown").addEventListener("click",
     (event) => copyText(chosen().markdown, event.currentTarget));
   $("save-svg").addEventListener("click", () => {
-    const { sentence, rows, file } = chosen();
+    const { sentence, rows, file, fixes } = chosen();
     saveFile(`${file.replace(/[^\w.-]+/g, "_").slice(0, 60) || "nsysalign"}.svg`,
-      svgOf(sentence, rows), "image/svg+xml");
+      svgOf(sentence, rows, fixes), "image/svg+xml");
   });
 }
