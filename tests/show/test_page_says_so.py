@@ -373,3 +373,12 @@ def test_on_a_phone_the_picture_is_on_the_first_screen(opened, tmp_path):
         assert page("$('lanes').getBoundingClientRect().top + scrollY") < 600
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_names_that_a_saved_picture_cuts_stand_below_it(opened):
+    name = "nvjet_sm90_hsh_128x24_64x11_4x1_v_bz_splitK_TNT"
+    usual = [("host", 40_000, ""), ("kernel", 9_000, name)]
+    page = opened(build([("t1", "event", "puzzle.py:14", False, [usual] * 8)]))
+    drawn = "[...document.querySelectorAll('#lanes .block text')].map(t => t.textContent)"
+    assert any("…" in text for text in page(drawn)) and name not in page(drawn)
+    assert name in page("((c) => svgOf(c.sentence, c.rows, c.fixes))(whatIsChosen())")

@@ -125,6 +125,12 @@ function inLines(text, letters) {
   }, []);
 }
 
+// A text in lines of so many letters, whole.
+function inPieces(text, letters) {
+  return Array.from({ length: Math.ceil(text.length / letters) }, (_, i) =>
+    text.slice(i * letters, (i + 1) * letters));
+}
+
 function sharedStretch(name) {
   const chosen = stretch();
   return { sentence: stretchSaid(chosen, name), rows: stretchRows(chosen), file: name,
@@ -142,6 +148,10 @@ function svgOf(sentence, rows, fixes = []) {
     to.removeAttribute("class");
     [...from.children].forEach((child, i) => plain(child, to.children[i]));
   };
+  // names that were cut to their blocks, in full below the picture: nobody can point at a saved one
+  const cutNames = new Map([...copy.querySelectorAll("[data-full]")].map((name) =>
+    [name.getAttribute("data-full"), name.textContent]));
+  for (const name of copy.querySelectorAll("[data-full]")) name.removeAttribute("data-full");
   plain(plot, copy);
   const [wide, tall] = [plot.clientWidth, plot.clientHeight], lines = inLines(sentence, 104);
   const change = fixes.flatMap((fix) => [...inLines(`${fix.purpose}: ${fix.sentence}`, 150)
@@ -157,13 +167,15 @@ function svgOf(sentence, rows, fixes = []) {
     numbers.map((number, k) => text(wide + room - 100 * (numbers.length - 1 - k), top + 22 * i + 20, number,
       { "text-anchor": "end", "font-family": "monospace" }))]).flat();
   copy.setAttribute("y", top);
-  const height = Math.max(top + tall, top + 22 * rows.length + 24) + 24;
+  const full = [...cutNames].flatMap(([name, short]) => inPieces(`${short}: ${name}`, Math.floor((wide + room) / 7)));
+  const under = Math.max(top + tall, top + 22 * rows.length + 24) + 8, height = under + 16 * full.length + 24;
   const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: wide + room + 20, height,
     viewBox: `0 0 ${wide + room + 20} ${height}` }, defs,
   svg("rect", { width: wide + room + 20, height, fill: theme("--card") }),
   lines.map((line, i) => text(12, 24 + 22 * i, line, { "font-size": 17, "font-weight": 600 })),
   change.map(([words, face], i) => text(12, foot + 10 + 18 * i, words, { "font-family": face, style: "white-space: pre" })),
   copy, sum.filter(Boolean),
+  full.map((words, i) => text(12, under + 12 + 16 * i, words, { "font-size": 11, "font-family": "monospace" })),
   text(12, height - 8, `${DATA.title}; ${DATA.about}`, { "font-size": 11, fill: theme("--quiet") }));
   return new XMLSerializer().serializeToString(whole);
 }
