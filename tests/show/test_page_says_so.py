@@ -382,3 +382,15 @@ def test_names_that_a_saved_picture_cuts_stand_below_it(opened):
     drawn = "[...document.querySelectorAll('#lanes .block text')].map(t => t.textContent)"
     assert any("…" in text for text in page(drawn)) and name not in page(drawn)
     assert name in page("((c) => svgOf(c.sentence, c.rows, c.fixes))(whatIsChosen())")
+
+
+def test_patterns_are_dark_on_a_dark_page_too(opened):
+    page = opened(build())
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
+    try:
+        style = "getComputedStyle(document.querySelector('#patterns {}')).{}"
+        assert page(style.format(".dots", "fill")) == "rgb(0, 0, 0)"
+        assert page(style.format(".hatch", "stroke")) == "rgb(27, 29, 33)"
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
