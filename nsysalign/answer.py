@@ -26,7 +26,14 @@ from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
-from nsysalign.explain.preparing import GRAPH, loads_code, prepared, searches
+from nsysalign.explain.preparing import (
+    GRAPH,
+    loads_code,
+    prepared,
+    searches,
+    tells_apart,
+    times_compiled,
+)
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
@@ -317,7 +324,7 @@ def answer(analysis: Analysis) -> Answer:
         groups=tuple(groups),
         next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, analysis.grouped, is_first_call, rows.place),
+        remarks=_remarks(analysis, labels, is_first_call, rows.place),
         notes=_notes(analysis),
         about=_about(analysis),
         source={
@@ -540,7 +547,9 @@ class _Rows:
         """Return the row of one group, with the verdict and the words of its typical interval."""
         shown = self._shown(label.kind, group.typical)
         sums = sums_of(group, label.kind, self._analysis.intervals)
-        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"])
+        interval = self._analysis.intervals.iloc[group.typical]
+        worked, earlier = int(interval["gpu_busy_ns"]), int(interval["gpu_earlier_ns"])
+        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"], worked, earlier)
         verdict, text = word_of(sums, group.elsewhere), sentences.words(group, sums)
         if verdict == CPU and (made := self._made(label, group)):
             text = made
@@ -559,8 +568,12 @@ class _Rows:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
         if searches(label, group):
             return "a search"
+        if times_compiled(label, group) > 1:
+            return "compiles"
         if group.count == 1 and loads_code(group):
             return "first call"
+        if not tells_apart(label):
+            return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
         return (
             "records a CUDA graph"
@@ -1011,11 +1024,12 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
 
 
 def _remarks(
-    analysis: Analysis, labels: Sequence[Label], cold: np.ndarray, short: Callable[[str], str]
+    analysis: Analysis, rows: Sequence[LabelRow], cold: np.ndarray, short: Callable[[str], str]
 ) -> tuple[str, ...]:
     """Return the lines below the table of the first screen: how long first calls took, what the run says of itself
     traced and untraced, and why nothing is there that the program timed.
 
+    rows: of all labels
     cold: bool, per interval, whether it is a first call
     short: label -> its short name
     """
@@ -1023,6 +1037,7 @@ def _remarks(
     own = analysis.intervals[first]
     once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
     if once:
+        labels = analysis.grouped
         several = [label for label in labels if sentences.first_calls(label) and not label.library]
         most = max(several, key=lambda label: sum(g.total_ns for g in label.first))
         loaded = sentences.loaded(most.first)
@@ -1032,7 +1047,12 @@ def _remarks(
         of_all = share >= _MOST_OF_ALL and once >= _LONG_NS
         part = f", {percent(share)} of all that was timed" if of_all else ""
         where = where if several[1:] else ""
-        remarks.append(f"first calls: {duration(once)} once{part}{where}{loaded}")
+        # first calls that are rows of the table are not among these
+        shown = [row.words for label in rows for row in (label, *label.groups)]
+        first_calls = "first calls"
+        if not {"first call", first_calls}.isdisjoint(shown):
+            first_calls = "other first calls"
+        remarks.append(f"{first_calls}: {duration(once)} once{part}{where}{loaded}")
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.insert(0, f"the script {_ended(analysis)}{unread}")

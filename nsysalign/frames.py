@@ -402,6 +402,8 @@ intervals: one row per placed interval
                                   inside that ran after the end
     gpu_busy_ns           int64   how long anything executed inside the window: on the end stream; of
                                   host intervals on any GPU of the process
+    gpu_earlier_ns        int64   host intervals: how long of that nothing executed that was issued
+                                  inside, but earlier work; 0 for all others
     operations            int64   operations on the end stream that touch the window
     idle_at_most_ns       Int64   the GPU can have been idle because of the CPU for so long, at most,
                                   by the event log alone; NA where it does not say
@@ -500,10 +502,13 @@ groups: intervals of a label that did the same kind of work at the same pace
     typical_ns   int64  its elapsed_ns
     low_ns       int64  10 % quantile of elapsed_ns (first calls: the least)
     high_ns      int64  90 % quantile of elapsed_ns (first calls: the most)
-    operations   int64  median of how many were issued between the two records
+    operations   int64  how many were issued between the two records (lower median: that of one of them)
+    fewest_operations  int64  10 % quantile of the same, that of one of them
+    most_operations  int64  90 % quantile of the same, that of one of them
     graphs       int64  median of graph launches among them
     bytes        int64  median of the bytes of their copies
     waits        int64  median of synchronisations between the first and the last of them
+    main         str    kernel, copy or graph that ran longest of what the typical one issued, '' for none
     late         int64  intervals of which over half of the issued work ended after the second reading
     empty        int64  intervals in which nothing was issued and nothing ran
     two_streams  int64  intervals that begin on one stream and end on another

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Count times typical may miss a total by this share of it.
 _EVEN = 0.25
+#: Intervals do about as many operations if their numbers differ by at most this ratio.
+ALIKE = 1.1
 #: Roles of a group: first calls, and the slower side of one pace.
 FIRST, SLOW = "first", "slow"
 
@@ -75,7 +77,8 @@ class Work:
     name: in what it differs from the label's other kinds ("64 blocks", "two_ops"), '' where the
     label has one kind.  operations: how many were issued, of a graph launch one.  graphs: graph
     launches.  size: bytes of all copies.  waits: synchronisations between its first and its last
-    operation.
+    operation.  fewest_operations, most_operations: from how many operations to how many the group's intervals issue (10 % and
+    90 % quantiles).  main: which of them ran longest.
     """
 
     name: str
@@ -84,6 +87,14 @@ class Work:
     graphs: int
     size: int
     waits: int
+    fewest_operations: int
+    most_operations: int
+    main: str
+
+    @property
+    def varies(self) -> bool:
+        """Whether its intervals issue so differently many operations that no one count is theirs."""
+        return self.most_operations > ALIKE * self.fewest_operations
 
     def of_kind(self, kind: str) -> tuple[Issued, ...]:
         """What was issued of a kind of operation, the most frequent first."""
@@ -281,6 +292,9 @@ def _group(
         graphs=row.graphs,
         size=row.bytes,
         waits=row.waits,
+        fewest_operations=row.fewest_operations,
+        most_operations=row.most_operations,
+        main=row.main,
     )
     entries = tuple(
         Entry(e.cause, e.what, e.ns, e.why, e.stream, e.direction, e.memory, e.bytes)

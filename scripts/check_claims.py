@@ -55,6 +55,7 @@ FROM_THE_TRACE = {
 RULES_OF_MARKS = ("tail", "mark-perturbed")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
 LOAD = r"cu(da)?(LibraryLoad|ModuleLoad|Link)"
+GIVES = re.compile(r"cu(da)?(Launch(?!HostFunc)|GraphLaunch|Memcpy|Memset)")
 LOOK_UP = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
 ALLOCATE = (
     r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
@@ -98,8 +99,10 @@ class Evidence:
         self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
         self.segments: dict[int, list[Segment]] = defaultdict(list)
         columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
-        for number, *rest in analysis.segments[columns].itertuples(index=False):
-            self.segments[int(number)].append(Segment(*rest))
+        # as lists: rows of a frame are slow where a column is categorical, and there are half a million
+        rows = zip(*(analysis.segments[name].tolist() for name in columns), strict=True)
+        for number, *rest in rows:
+            self.segments[number].append(Segment(*rest))
         for pieces in self.segments.values():
             pieces.sort()
         self.labels: dict[str, list[int]] = defaultdict(list)
@@ -208,6 +211,27 @@ class Evidence:
         return sum(
             s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail
         )
+
+    def outside(self, number: int) -> tuple[list[int], int] | None:
+        """Of one interval: the lengths of the pieces in which its thread was outside CUDA, cut where another
+        thread gave work to the GPU; and how many cuts.  None where only an export could say that."""
+        row, at, cuts = self.rows[number], [], 0
+        if row["kind"] == "host":
+            if self.work is None:
+                return None
+            calls = self.work.processes[int(row["pid"])].calls
+            at = [
+                c.start
+                for c in calls
+                if not c.depth and c.tid != row["tid"] and GIVES.match(c.name)
+            ]
+        pieces = []
+        for s in self.segments[number]:
+            if s.cause == "host":
+                inside = [t for t in at if s.start_ns <= t < s.end_ns]
+                cuts += len(inside)
+                pieces += [b - a for a, b in pairwise([s.start_ns, *inside, s.end_ns])]
+        return pieces, cuts
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
         """Idle stretches, each with the work that was done since the one before that held a
@@ -436,8 +460,8 @@ class Evidence:
         """How long the GPU had nothing to do, or the interval's stream."""
         if self.rows[number]["kind"] != "host":
             return self.total(number, *HOST, "sync", "profiler", "launch_latency")
-        elapsed = self.rows[number]["elapsed_ns"]
-        return max(elapsed - self.gpu(number) - self.total(number, "memcpy", "memset", "queued"), 0)
+        row = self.rows[number]
+        return max(row["elapsed_ns"] - row["gpu_busy_ns"] - self.staging(number), 0)
 
     def shares(self, number: int) -> dict[str, Any]:
         """What a typical interval consists of, as words of its group name it: shares, or from what to
@@ -456,6 +480,12 @@ class Evidence:
         collective = sum(s.ns for s in self.segments[number] if s.cause == "kernel" and "nccl" in s.detail.lower())  # fmt: skip
         parts["kernels"] = parts["a_CUDA_graph"] = (self.gpu(number) - 1.1 * collective, self.gpu(number))  # fmt: skip
         parts["NCCL's_kernels"] = (0.9 * collective, self.gpu(number))
+        row = self.rows[number]
+        parts |= {
+            "worked": row["gpu_busy_ns"],
+            "GPU_work": row["gpu_busy_ns"],
+            "earlier_work": row["gpu_earlier_ns"],
+        }
         return {
             name: tuple(ns / whole + d for ns, d in zip(part, (-1e-4, 1e-4), strict=True))
             if isinstance(part, tuple)
@@ -773,6 +803,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "typical_ns": lambda: row["elapsed_ns"],
         "typical_gpu_ns": lambda: e.gpu(n),
         "typical_gpu_share": lambda: e.gpu(n) / max(row["elapsed_ns"], 1),
+        "typical_worked_ns": lambda: row["gpu_busy_ns"],
+        "typical_worked_share": lambda: row["gpu_busy_ns"] / max(row["elapsed_ns"], 1),
+        "typical_earlier_ns": lambda: row["gpu_earlier_ns"],
         "typical_outside_cuda_ns": lambda: e.total(n, "host"),
         "typical_calls_ns": lambda: e.total(n, "api"),
         "typical_launching_ns": lambda: e.total(n, "api_launch", "launch_latency"),
@@ -944,11 +977,48 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "handed_over":
         lengths = [s.end_ns - s.start_ns for s in e.segments[n] if s.cause == "host"]
         return sum(5_000_000 <= ns <= 5_500_000 for ns in lengths)
+    if key in ("long_pieces", "long_pieces_ns", "longest_piece_ns", "launched_by_others"):
+        outside = e.outside(n)
+        if outside is None:
+            return NOT_GIVEN
+        pieces, cuts = outside
+        long = [ns for ns in pieces if ns >= 1_000_000]
+        return {
+            "long_pieces": len(long), "long_pieces_ns": sum(long), "longest_piece_ns": max(pieces),
+            "launched_by_others": cuts,
+        }[key]  # fmt: skip
+    if key in ("blocked_timings", "blocked_ns"):
+        took = {g: e.rows[int(e.typical[g])]["elapsed_ns"] for g in e.lengths[f.label]}
+        slow = max(took, key=took.__getitem__)
+        return took[slow] if key == "blocked_ns" else len(e.groups[slow])
+    if key == "outside_per_operation_ns":
+        return int(e.total(n, "host") / f.evidence["operations"])
+    if key == "loading_share":
+        spent = sum(
+            s.ns
+            for k in group
+            for s in e.segments[k]
+            if s.cause == "api" and re.match(LOAD, s.detail)
+        )
+        return spent / max(sum(e.rows[k]["elapsed_ns"] for k in group), 1)
+    if key == "allocating_ns":
+        return sum(s.ns for s in e.segments[n] if s.cause == "api" and re.match(ALLOCATE, s.detail))
+    if key == "allocating_timings":
+        spent = {
+            k: [s.ns for s in e.segments[k] if s.cause == "api" and re.match(ALLOCATE, s.detail)]
+            for k in group
+        }
+        return sum(
+            bool(its) and 100 * sum(its) >= e.rows[k]["elapsed_ns"] for k, its in spent.items()
+        )
+    if calls := re.fullmatch(r"(cu\w+)_calls", key):
+        return len({s.ref_id for s in e.segments[n] if s.detail == calls[1]})
     if key in ("without_waits_least_ns", "without_waits_most_ns"):
         least, other = "least" in key, f.evidence["label_without_waits"]
         steady = [e.groups[g] for g in e.lengths[other] if g not in e.first]
-        lengths = [[e.rows[k]["elapsed_ns"] for k in its] for its in steady]
-        return int((min if least else max)(spread(its, 0.1 if least else 0.9) for its in lengths))
+        # the lower median of each group
+        lengths = [sorted(e.rows[k]["elapsed_ns"] for k in its) for its in steady]
+        return (min if least else max)(its[(len(its) - 1) // 2] for its in lengths)
     if re.fullmatch(r"(least|most)_(cause|gpu)_share", key):
         typical = [int(e.typical[g]) for g in e.lengths[f.label]]
         return {share for number in typical for share in e.shares(number).values()}

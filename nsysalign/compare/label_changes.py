@@ -123,7 +123,8 @@ def compare(
     threshold: float = 0.02,
     anyway: bool = False,
 ) -> Comparison:
-    """Compare every label of both sides, each kind of its work with its like.
+    """Return how two analyses differ, label by label: each kind of work of a label is compared with the same work on the
+    other side.
 
     names: what the sides are called
     threshold: the share of the time below which a change does not matter
@@ -132,7 +133,7 @@ def compare(
     times = _times(before), _times(after)
     before_labels = {label.name: label for label in before.grouped}
     after_labels = {label.name: label for label in after.grouped}
-    same_code = matching(before, after)
+    same_code = matching(before, after)  # label before -> label after
     confounders, remarks = _differences(before, after, names)
     only_before = [label for label in before_labels if label not in same_code]
     only_after = [label for label in after_labels if label not in same_code.values()]
@@ -141,15 +142,20 @@ def compare(
     changes = list[LabelChange]()
     for name, name_after in same_code.items():
         label = before_labels[name]
+        # what did the same work, two and two; and what has no like on the other side
         pairs, left_before, left_after = alike(
             comparables(label), comparables(after_labels[name_after])
         )
-        only_before += [f"{name} ({left.name})" for left in left_before]
-        only_after += [f"{name} ({left.name})" for left in left_after]
-        changes += [_changed(label, name_after, pair, times, threshold) for pair in pairs]
+        only_before += [f"{name} ({unmatched.name})" for unmatched in left_before]
+        only_after += [f"{name} ({unmatched.name})" for unmatched in left_after]
+        changes += [_label_change(label, name_after, pair, times, threshold) for pair in pairs]
     if confounders and not anyway:
         changes = [_not_judged(change) for change in changes]
-    if moved := [f"{a} is {b}" for a, b in same_code.items() if a != b]:
+    if moved := [
+        f"{name_before} is {name_after_move}"
+        for name_before, name_after_move in same_code.items()
+        if name_before != name_after_move
+    ]:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
     return Comparison(
         *names,
@@ -161,12 +167,12 @@ def compare(
         remarks=tuple(remarks),
         missing=missing,
         same_recording=_same_recording(before, after),
-        wrong=_wrong(before, after),
+        wrong=_wrong_timings(before, after),
     )
 
 
 def _same_recording(before: Analysis, after: Analysis) -> bool:
-    """Whether both have the same intervals at the same times: two runs never do."""
+    """Return whether both have the same intervals at the same times: two runs never do."""
     columns = ["name", "pid", "start_ns", "elapsed_ns"]
     same_start = before.trace.session_start_utc_ns == after.trace.session_start_utc_ns
     times_before = before.intervals[columns].reset_index(drop=True)
@@ -174,9 +180,10 @@ def _same_recording(before: Analysis, after: Analysis) -> bool:
     return same_start and len(times_before) > 0 and times_before.equals(times_after)
 
 
-def _wrong(before: Analysis, after: Analysis) -> tuple[WrongTiming, ...]:
-    """The wrong timings of both sides (one for each label that is not a library's), those of A first."""
-    wrong_before, wrong_after = _wrong_of(before), _wrong_of(after)
+def _wrong_timings(before: Analysis, after: Analysis) -> tuple[WrongTiming, ...]:
+    """Return the wrong timings of both sides (one for each label that is not a library's), those of A first."""
+    wrong_before = _sentences_on_wrong(before)
+    wrong_after = _sentences_on_wrong(after)
     timings = list[WrongTiming]()
     for label, sentence in wrong_before.items():
         sides = "A and B" if wrong_after.get(label) == sentence else "A"
@@ -187,8 +194,8 @@ def _wrong(before: Analysis, after: Analysis) -> tuple[WrongTiming, ...]:
     return tuple(timings)
 
 
-def _wrong_of(analysis: Analysis) -> dict[str, str]:
-    """Label -> the sentence that says what is wrong with its timings."""
+def _sentences_on_wrong(analysis: Analysis) -> dict[str, str]:
+    """Return label -> the sentence that says what is wrong with its timings."""
     findings, labels = analysis.findings, analysis.labels
     rows = findings[findings["verdict"] == WRONG]
     rows = rows[~rows["label"].isin(labels.loc[labels["library"].astype(bool), "label"])]
@@ -197,7 +204,7 @@ def _wrong_of(analysis: Analysis) -> dict[str, str]:
     return dict(zip(rows["label"].tolist(), rows["title"].tolist(), strict=True))
 
 
-def _changed(
+def _label_change(
     label: Label,
     label_after: str,
     pair: tuple[Comparable, Comparable],
@@ -211,9 +218,11 @@ def _changed(
     times: of both sides, as `_times` returns them
     """
     before, after = pair
-    # its random numbers depend on its name only: other labels do not change its answer
+    # the bootstrap's random numbers depend on its name only: other labels do not change its answer
     seed = zlib.crc32((label.name + before.name).encode("utf-8", "replace"))
-    before_times, after_times = times[0][before.numbers], times[1][after.numbers]
+    before_times = times[0][before.numbers]
+    after_times = times[1][after.numbers]
+    # a row per column of the times: before, after, their difference, and the bounds of that
     changes = change(before_times, after_times, seed)
     identical = np.array_equal(before_times, after_times)
     if identical:  # to the nanosecond: one recording, twice, and so no change, for certain
@@ -221,7 +230,8 @@ def _changed(
     total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
     verdict, reason = judge(total, len(before.numbers), len(after.numbers), threshold)
     if identical:
-        verdict, reason = "same", ""
+        verdict = "same"
+        reason = ""
     parts = zip(CAUSES, causes, strict=True)
     return LabelChange(
         label=label.name,
@@ -248,15 +258,18 @@ def _not_judged(label: LabelChange) -> LabelChange:
 
 
 def comparables(label: Label) -> list[Comparable]:
-    """Return what of a label is compared with its like, the kind with most time first, of each the fastest pace
-    first."""
+    """Return the sets of a label's intervals that can be compared with their like: one for each kind of work and pace, the
+    kind with most time first, of each the fastest pace first."""
     shown = shown_groups(label)
-    names: dict[int, str] = {}
+    names: dict[
+        int, str
+    ] = {}  # number of a kind's first group -> the kind's name; none for a single kind
     if len(label.kinds) > 1:
         names = kind_names(tuple(groups[0] for groups in label.kinds), "")
     out = []
     for kind in label.kinds:
-        work, name = _work(kind[0]), names.get(kind[0].number, "")
+        work = _work(kind[0])
+        name = names.get(kind[0].number, "")
         for pace, groups in _paces(kind, shown):
             out.append(
                 Comparable(
@@ -290,16 +303,18 @@ def alike(
     """Return (pairs that did the same work at the same pace, what is left before, what is left after), for one label on
     both sides.
 
-    Where no kind of work is in both, those of one side are compared with those of the other: the code is the same.
-    Several kinds are then one.
+    before, after: what of the label can be compared (`comparables`)
 
     before: 64 blocks, 128 blocks; after: 64 blocks, 256 blocks:
         one pair (64 blocks); 128 blocks is left before, 256 blocks after
+
+    Where the sides have no kind of work in common, they are compared all the same, because the code is the same: pace by
+    pace if each side has one kind of work, else as a whole.
     """
     if not {timed.work for timed in before} & {timed.work for timed in after}:
-        one_kind = all(len({timed.work for timed in side}) == 1 for side in (before, after))
+        one_kind_each = all(len({timed.work for timed in side}) == 1 for side in (before, after))
         before, after = (
-            [timed._replace(work=()) for timed in side] if one_kind else [_as_one(side)]
+            [timed._replace(work=()) for timed in side] if one_kind_each else [_as_one(side)]
             for side in (before, after)
         )
     pairs = []
@@ -326,6 +341,7 @@ def _same_pace(
     fewer = min(len(before), len(after))
 
     def apart(pairs: Sequence[tuple[Comparable, Comparable]]) -> float:
+        """Return how far apart the lengths of these pairs are: by their ratios, added up."""
         return sum(abs(np.log(max(a.typical_ns, 1) / max(b.typical_ns, 1))) for a, b in pairs)
 
     candidates = [
@@ -349,7 +365,7 @@ def _work(group: Group) -> tuple[Any, ...]:
 
 
 def matching(before: Analysis, after: Analysis) -> dict[str, str]:
-    """Which label of `after` each label of `before` is; labels of one side are absent.
+    """Return label of `before` -> the label of `after` that it is; labels that only one side has are absent.
 
     A region is known by its name.  A label made of call sites is known by its code, the text of its
     lines, because lines move; the k-th of several with the same code is the k-th on the other side.
@@ -359,24 +375,27 @@ def matching(before: Analysis, after: Analysis) -> dict[str, str]:
         A   bench.py:10  start.record()         B   bench.py:12  start.record()
             bench.py:20  start.record()             bench.py:22  start.record()
     """
-    first, second = _codes(before), _codes(after)
+    codes_before = _codes(before)
+    codes_after = _codes(after)
     pairs: dict[str, str] = {}
-    for code in {*first.values()} - {None}:
-        of_first = [label for label, its_code in first.items() if its_code == code]
-        of_second = [label for label, its_code in second.items() if its_code == code]
-        if len(of_first) == len(of_second):
-            pairs |= dict(zip(of_first, of_second, strict=True))
-    unmatched = {*second} - {*pairs.values()}
-    for label, code in first.items():
-        may_be_same = None in (code, second.get(label)) or code == second[label]
+    for code in {*codes_before.values()} - {None}:
+        labels_before = [label for label, its_code in codes_before.items() if its_code == code]
+        labels_after = [label for label, its_code in codes_after.items() if its_code == code]
+        if len(labels_before) == len(labels_after):
+            pairs |= dict(zip(labels_before, labels_after, strict=True))
+    unmatched = {*codes_after} - {*pairs.values()}
+    for label, code in codes_before.items():
+        may_be_same = None in (code, codes_after.get(label)) or code == codes_after[label]
         if label not in pairs and label in unmatched and may_be_same:
             pairs[label] = label
+    # in the order of the first analysis
     return {label: pairs[label] for label in before.labels["label"] if label in pairs}
 
 
 def _codes(analysis: Analysis) -> dict[str, tuple | None]:
-    """What the labels are known by, in order of their lines: (kind, name without numbers of lines,
-    text of the lines); None where they are not made of call sites, or the text is not known."""
+    """Return label -> what it is known by when its lines move: (kind, name without numbers of lines, text of the start's
+    line, text of the end's line); in the order of their lines.  None for a label that is not made of call sites, or of
+    which the text is not known."""
     text = dict(analysis.source_lines[["site", "text"]].itertuples(index=False))
     codes: list[tuple[int, str, tuple | None]] = []
     for label, kind, site in analysis.labels[["label", "kind", "site"]].itertuples(index=False):
@@ -399,8 +418,13 @@ def _times(analysis: Analysis) -> np.ndarray:
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
-    """(verdict, reason).  A change counts if its bounds exclude zero and it is larger than what
-    matters; "same" is said only if the bounds exclude any change that matters.
+    """Return (verdict, reason) of a label's change: slower, faster, same, or unclear with one of REASONS.
+
+    before_count, after_count: how many intervals each side has
+    threshold: the share of the time below which a change does not matter
+
+    A change counts if its bounds exclude zero and it is larger than what matters; "same" is said only if the bounds
+    exclude any change that matters.
 
               -matters      0      +matters
         ---------|----------+---------|----------
@@ -419,7 +443,7 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
         return "faster", ""
     if total.clear and abs(total.change_ns) < matters:
         return "unclear", "small"
-    # no time falls by more than all of it
+    # no time falls by more than all of it: bounds that allow that are of too few intervals
     return "unclear", "too few" if total.low_ns < -total.before_ns else "varies"
 
 
@@ -449,16 +473,21 @@ def _clock_mhz(analysis: Analysis) -> float:
 def _differences(
     before: Analysis, after: Analysis, names: tuple[str, str]
 ) -> tuple[list[str], list[str]]:
-    """(what alone changes times, what else differs): a change of time may then not be due to the
-    program."""
+    """Return (confounders, remarks): sentences on differences of the recordings that change times by themselves, so that a
+    change of time need not be due to the program; and on what else differs.
+
+    names: what the sides are called
+    """
     sides = (before, after)
-    confounders, remarks = [], []
-    first, second = map(_traits, sides)
-    for trait, before_value in first.items():
-        after_value = second[trait]
+    confounders = []
+    remarks = []
+    traits_before, traits_after = map(_traits, sides)
+    for trait, before_value in traits_before.items():
+        after_value = traits_after[trait]
         if before_value == after_value:
             continue
         text = f"{trait} differs: {names[0]} {before_value or 'unknown'}, {names[1]} {after_value or 'unknown'}"
+        # a value that is not known on one side (in an old file, for one) shows no difference for certain
         changes_times = before_value and after_value and trait not in ("driver", "torch")
         (confounders if changes_times else remarks).append(text)
     before_mhz, after_mhz = map(_clock_mhz, sides)

@@ -39,7 +39,8 @@ def side_by_side(
     unprofiled: pd.DataFrame,
     timers: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return (`frames.BASELINE`: a row per label of either run, notes).
+    """Compare a profiled run with the same program without nsys.  Returns (`frames.BASELINE`: a row per label of either
+    run; notes).
 
     intervals, windows: of the profiled run, row by row the same intervals
     profiled, baseline: the log of the profiled run (None: it has none), and that of the run without nsys
@@ -49,6 +50,7 @@ def side_by_side(
     No trace says which clock readings of the run without nsys, or which of its regions, contain CUDA work:
     they count if the profiled run has intervals at the same place.
     """
+    # what is measured at the same place (key) in both runs has the same label
     keys = map(_key, windows.itertuples(index=False))
     label_of = dict(zip(keys, intervals["label"].tolist(), strict=True))
     without_nsys = measured(baseline)
@@ -66,7 +68,8 @@ def side_by_side(
     under_by_label = dict(iter(under_nsys.groupby("label", sort=False)))
     without_by_label = dict(iter(without_nsys.groupby("label", sort=False)))
     predictions = unprofiled.set_index("interval")
-    verdict_under, verdict_without = _verdicts(logged), _verdicts(without_nsys)
+    verdict_under = _verdicts(logged)
+    verdict_without = _verdicts(without_nsys)
     rows = []
     for label in dict.fromkeys([*intervals["label"], *without_nsys["label"]]):
         row = _row(under_by_label.get(label), without_by_label.get(label), predictions, logged_keys)
@@ -85,7 +88,8 @@ def turns(
     apart: SetApart,
     groups: pd.DataFrame,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the same of one run whose recorder left in turns: what was traced beside what ran meanwhile.
+    """Compare what was traced of a run with what ran untraced in the same run, whose recorder attached and left in turns.
+    Returns (`frames.BASELINE`, notes), as `side_by_side` does; "without nsys" is here what ran untraced.
 
     intervals, windows, traced: of what was traced
     apart: what ran while nothing was traced
@@ -95,7 +99,7 @@ def turns(
     compared: a turn may hold more of one kind than the next.  The first turn, in which a program warms up, is
     left out for labels of which later ones hold enough.
     """
-    later = _of_later_turns(intervals["label"], windows, apart)
+    later = _is_compared(intervals["label"], windows, apart)
     table, _ = side_by_side(
         intervals[later],
         windows[later],
@@ -104,6 +108,7 @@ def turns(
         frames.empty(frames.UNPROFILED),
         apart.timers,
     )
+    # which labels have several kinds of work that each take a share of their time
     steady = groups[groups["role"] != FIRST]
     ns_of_kind = steady.groupby(["label", "kind"])["total_ns"].sum()
     ns_of_label = ns_of_kind.groupby("label").transform("sum")
@@ -122,6 +127,7 @@ def turns(
         ],
         "",
     )
+    # what is not compared has no numbers of a comparison
     numbers = ["low_ns", "high_ns", "inflation"]
     compared = {name: table[name].where(remark == "") for name in numbers}
     table = table.assign(remark=remark, **compared)
@@ -132,7 +138,7 @@ def turns(
     return frames.check(table, frames.BASELINE), notes
 
 
-def _of_later_turns(label: pd.Series, windows: pd.DataFrame, apart: SetApart) -> np.ndarray:
+def _is_compared(label: pd.Series, windows: pd.DataFrame, apart: SetApart) -> np.ndarray:
     """Return, per interval, whether it is compared: it began after the recorder had left its process once, or its
     label has too few intervals that did.
 
@@ -171,6 +177,7 @@ def measured(log: EventLog) -> pd.DataFrame:
     of_records = ["region", "site", "callers", "t0_ns"]
     records = log.records.drop_duplicates(["process", "seq"], keep="last")
     records = records.set_index(["process", "seq"])[of_records]
+    # each comparison with what the log says of its two records
     compared = compared_pairs(log, event_clock(log))
     verdict = pd.Series(verdicts(compared), index=compared.index, dtype=object)
     pairs = log.compared.assign(verdict=verdict)
@@ -270,29 +277,33 @@ def _row(
         remarks = ["measured under nsys only"]
     else:
         row["inflation"] = under_ns / without_ns if without_ns > 0 else math.nan
-        bounds, remarks = _compared(under, without)
+        bounds, remarks = _bounds_of_change(under, without)
         row |= bounds
-    prediction, no_prediction = _predicted(under, predictions)
+    prediction, why_there_is_none = _prediction(under, predictions)
     row |= prediction
     if prediction and without_ns > 0:
         row["error"] = row["predicted_ns"] / without_ns - 1
-    remarks += no_prediction
+    remarks += why_there_is_none
     return row | {"remark": "; ".join(remarks)}
 
 
-def _compared(under: pd.DataFrame, without: pd.DataFrame) -> tuple[dict[str, float], list[str]]:
+def _bounds_of_change(
+    under: pd.DataFrame, without: pd.DataFrame
+) -> tuple[dict[str, float], list[str]]:
     """Return (`low_ns` and `high_ns`, between which the change by nsys lies; remarks on the comparison).
 
     under, without: the intervals of one label under nsys and without it
     """
-    bounds, remarks = dict[str, float](), list[str]()
+    bounds = dict[str, float]()
+    remarks = list[str]()
     if min(len(under), len(without)) >= FEWEST_RUNS:
         seed = zlib.crc32(str(under["label"].iloc[0]).encode("utf-8", "replace"))
-        # a column of one label each
+        # `change` takes tables, here with one column: the elapsed time
         before, after = (
             side["elapsed_ns"].to_numpy(np.float64)[:, None] for side in (without, under)
         )
-        bounds["low_ns"], bounds["high_ns"] = change(before, after, seed)[0, 3:5]
+        _, _, _, low_ns, high_ns = change(before, after, seed)[0]
+        bounds |= {"low_ns": low_ns, "high_ns": high_ns}
     else:
         remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
     under_counts = sorted(under.groupby("process").size())
@@ -305,7 +316,7 @@ def _compared(under: pd.DataFrame, without: pd.DataFrame) -> tuple[dict[str, flo
     return bounds, remarks
 
 
-def _predicted(
+def _prediction(
     under: pd.DataFrame, predictions: pd.DataFrame
 ) -> tuple[dict[str, float], list[str]]:
     """Return (the columns of the prediction for one label, {} for none; a remark that there is none, and why).
@@ -349,25 +360,34 @@ def _verdicts(rows: pd.DataFrame | None) -> dict[str, str]:
     out = {}
     for label, of_label in events.groupby("label", sort=False):
         verdict = of_label["verdict"]
-        # the first one prepares for the others
+        # the first one prepares for the others: it counts only where there is no other
         out[label] = label_verdict(verdict.iloc[1:] if len(verdict) > 1 else verdict)
     return out
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -> list[str]:
-    """What differs between the two runs as a whole, and whether nsys changed who limits labels."""
-    ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
+    """Return notes on what differs between the two runs as a whole, and on labels that another side limits under nsys.
+
+    profiled: the log of the profiled run, None if it has none
+    baseline: that of the run without nsys
+    table: `frames.BASELINE`
+    """
+    ends = [
+        (header.get("exit_status"), header.get("profiled_exit_status"))
+        for header in baseline.headers
+    ]
     notes = [
         f"without nsys the script ended with status {without}, under nsys with {under}: "
         "the two runs may not have done the same"
         for without, under in dict.fromkeys(ends)
         if None not in (without, under) and without != under
     ]
-    if any(h.get("stopped") for h in baseline.headers):
+    if any(header.get("stopped") for header in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
     for subject, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
+        # without a log of the profiled run nothing is compared: the baseline's stands for it
         under, without = (
-            ", ".join(sorted({str(h[key]) for h in log.headers if h.get(key)}))
+            ", ".join(sorted({str(header[key]) for header in log.headers if header.get(key)}))
             for log in (profiled or baseline, baseline)
         )
         if under and without and under != without:

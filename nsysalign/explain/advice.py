@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, Case
 from nsysalign.explain.finding import Advice
-from nsysalign.explain.preparing import GRAPH, compiled, loading_share, searches
+from nsysalign.explain.preparing import (
+    CONVOLUTIONS,
+    GRAPH,
+    compiled,
+    loading_share,
+    times_compiled,
+)
 from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
@@ -59,8 +65,10 @@ _FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
-_CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm", re.IGNORECASE)
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
+#: Calls that take memory of the GPU from the driver, and that give it back.
+_TAKES = re.compile(r"^cu(da)?(Malloc|MemAlloc(?!Host)|MemCreate)(?!Host)")
+_GIVES_BACK = re.compile(r"^cu(da)?(Free|MemFree|MemRelease)(?!Host)")
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,13 @@ def _compiles(case: Case) -> bool:
     )
 
 
+def _recompiles(case: Case) -> bool:
+    """Code is compiled in more timings than the first one, and the next, for which torch.compile makes it fit for
+    other shapes."""
+    by_first_ones = case.first_ones > 2 and compiled(case.group)
+    return by_first_ones or times_compiled(case.label, case.group) > 2
+
+
 def _library(case: Case) -> dict[str, str]:
     kernel = case.of_library
     assert kernel is not None
@@ -193,7 +208,7 @@ def _in_fp32(case: Case) -> bool:
     kernels = case.group.of_cause("kernel")  # the longest first
     largest = bool(kernels) and 2 * kernels[0].ns >= case.group.ns("kernel", "graph")
     name = kernels[0].what if largest else ""
-    return bool(_FP32_PRODUCT.search(name)) and not _CONVOLUTIONS.search(name)
+    return bool(_FP32_PRODUCT.search(name)) and not CONVOLUTIONS.search(name)
 
 
 def _updates_parameters(case: Case) -> bool:
@@ -231,8 +246,9 @@ def _copied_both_ways(case: Case) -> bool:
 
 def _frees(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
-    calls = {entry.what for entry in case.group.of_cause("api")}
-    return case.group.count > 1 and {"cudaMalloc", "cudaFree"} <= calls
+    calls = [entry.what for entry in case.group.of_cause("api")]
+    both_ways = all(any(map(way.search, calls)) for way in (_TAKES, _GIVES_BACK))
+    return case.group.count > 1 and both_ways
 
 
 def _rate(case: Case) -> dict[str, str]:
@@ -250,13 +266,13 @@ def _fetches(case: Case) -> bool:
 
 def _search(case: Case) -> dict[str, str]:
     names = [kernel.name for kernel in case.group.work.of_kind("kernel")]
-    if any(map(_CONVOLUTIONS.search, names)):
+    if any(map(CONVOLUTIONS.search, names)):
         return {"code": "torch.backends.cudnn.benchmark = False"}
     return {"code": "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"}
 
 
 def _long_stretch(case: Case) -> bool:
-    return case.facts.python and case.longest_piece_ns >= LONG_PIECE_NS
+    return case.facts.python and case.in_one_piece
 
 
 def _issues_collectives(case: Case) -> bool:
@@ -320,6 +336,8 @@ def _collects_garbage(case: Case) -> bool:
 
 def _allocates(case: Case) -> bool:
     entries = case.group.of_cause("api")
+    if case.allocations:
+        return True
     if not entries or (case.group.count == 1 and entries[0].what == _SETS_UP):
         return False
     return any(call in entries[0].what for call in _ALLOCATES)
@@ -461,7 +479,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("allocation-inside",),
-        lambda case: _torch_events(case) and _allocates(case),
+        lambda case: _torch_events(case) and _allocates(case) and not _frees(case),
         "Allocate before the start event, or run it once so that the caching allocator keeps the memory",
         f"out = torch.empty_like(x); {_SYNC}; start.record(); f(x, out=out)",
     ),
@@ -541,10 +559,28 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "sync-inside", "many-tiny-kernels"),
-        lambda case: searches(case.label, case.group) and _torch(case),
+        lambda case: case.searches and _torch(case),
         "Let nothing search in what is timed: fix the algorithm or the configuration, or pad to few shapes and run each once before",
         "{code}",
         _search,
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: _torch(case) and _recompiles(case),
+        "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
+        "TORCH_LOGS=recompiles python SCRIPT.py",
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: _of("jax")(case) and _recompiles(case),
+        "XLA compiles for each new shape and static argument: pad to few shapes, and run each once before what is timed",
+        "[f(pad(x, n)) for n in lengths]  # once, before",
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.loads_again > 0,
+        "Keep to few shapes, and run each once before what is timed: each that is new has kernels and plans of its own",
+        "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
         ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
@@ -713,12 +749,6 @@ FASTER: tuple[Row, ...] = (
         _ALWAYS,
         "Run without it",
         "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py",
-    ),
-    Row(
-        ("module-load",),
-        lambda case: _torch(case) and case.first_ones > 2 and compiled(case.group),
-        "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
-        "TORCH_LOGS=recompiles python SCRIPT.py",
     ),
     Row(
         ("module-load",),

@@ -14,8 +14,28 @@ from typing import Any
 import numpy as np
 
 from nsysalign.causes import CAUSES
-from nsysalign.explain.facts import BUS_BYTES_PER_NS, SMALL_NS, Facts, Stretch, of_torch
-from nsysalign.explain.preparing import earliest, prepared
+from nsysalign.explain.facts import (
+    ALLOCATION_CALLS,
+    BUS_BYTES_PER_NS,
+    SMALL_NS,
+    Facts,
+    Segment,
+    Stretch,
+    of_torch,
+)
+from nsysalign.explain.preparing import (
+    CODE,
+    GRAPH,
+    compiler_of,
+    earliest,
+    loading_share,
+    prepared,
+    searches,
+    tells_apart,
+    times_compiled,
+    tries_kernels,
+)
+from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.verdict import (
     GPU_SHARE,
     MIXED,
@@ -23,6 +43,7 @@ from nsysalign.explain.verdict import (
     sums_of,
     typical_of,
     word_of,
+    works_beside,
 )
 from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
 from nsysalign.model import OTHERS_WORKED
@@ -32,6 +53,8 @@ _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?
 #: A group has a row of its own from this share of the label's time on (first calls apart), or of its
 #: repetitions.
 ROW_SHARE, ROW_REPETITIONS = 0.05, 0.2
+#: Of so few repetitions each group has one.
+FEW_REPETITIONS = 8
 #: What is kept between the timings of a copy back that `.item()` makes, in bytes.
 ITEM_BYTES = 4_096
 
@@ -58,7 +81,9 @@ def shown_groups(label: Label) -> tuple[Group, ...]:
     large = tuple(
         group
         for group in steady
-        if group.total_ns >= ROW_SHARE * whole or group.count >= ROW_REPETITIONS * count
+        if group.total_ns >= ROW_SHARE * whole
+        or group.count >= ROW_REPETITIONS * count
+        or count <= FEW_REPETITIONS
     )
     return large or steady[:1]
 
@@ -95,6 +120,12 @@ OWN_CODE_NS = 50_000
 #: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
 #: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
 SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
+#: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
+GOOD_PART = 1 / 3
+#: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
+FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
+LOADING_SHARE = 0.05
+_ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -122,7 +153,11 @@ class Case:
     @cached_property
     def one(self) -> Sums:
         """The sums of its typical interval."""
-        return typical_of(self.sums, self.typical, self.kernels_ns)
+        worked, earlier = (
+            int(self.facts.column(name)[self.group.typical])
+            for name in ("gpu_busy_ns", "gpu_earlier_ns")
+        )
+        return typical_of(self.sums, self.typical, self.kernels_ns, worked, earlier)
 
     @property
     def word(self) -> str:
@@ -188,18 +223,122 @@ class Case:
             after += piece.ns
         return after, launched, call
 
+    @cached_property
+    def idle_ns(self) -> int:
+        """For how long the GPU (of an event pair its stream) had nothing to do in the typical interval, and waited for
+        nothing that is named."""
+        if self.on_host:
+            return max(self.one.late, 0)
+        return self.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
+
+    @cached_property
+    def _outside(self) -> tuple[list[int], int]:
+        """Of the typical interval: (the lengths (ns) of the pieces in which no thread of the program gave work to the
+        GPU and the timing thread was outside CUDA, how many launches of other threads cut these pieces).
+
+        timing thread   [call)            outside            [call)
+        autograd's             [launch) [launch) [launch)              pieces: up to, between and after these launches
+        """
+        pieces_ns, cuts = list[int](), 0
+        launches_ns = self._launches_of_others()
+        at_ns = int(self.facts.column("start_ns")[self.group.typical])
+        for piece in self.facts.segments(self.group):
+            begin_ns, at_ns = at_ns, at_ns + piece.ns
+            if piece.cause != "host":
+                continue
+            first, last = np.searchsorted(launches_ns, (begin_ns, at_ns))
+            edges = [begin_ns, *launches_ns[first:last].tolist(), at_ns]
+            pieces_ns += np.diff(edges).tolist()
+            cuts += int(last - first)
+        return pieces_ns, cuts
+
+    @property
+    def _launches(self) -> LaunchesOfThreads | None:
+        """When the threads of its process gave work to the GPU.  Of an event pair, whose idle time is about whichever
+        thread launches next, this is not asked."""
+        known = self.facts.analysis.of_runs_by(LaunchesOfThreads) if self.on_host else []
+        pid = self.facts.column("pid")[self.group.typical]
+        return next((record for record in known if record.pid == pid), None)
+
+    def _launches_of_others(self) -> np.ndarray:
+        """When (ns, rising) other threads of its process gave work to the GPU."""
+        if record := self._launches:
+            return record.start_ns[record.tid != self.facts.column("tid")[self.group.typical]]
+        return np.empty(0, np.int64)
+
+    @property
+    def by_untimed(self) -> bool:
+        """Whether the program times one thread of torch's: others that launch are torch's, as autograd's is."""
+        rows = self.facts.intervals[
+            self.facts.column("pid") == self.facts.column("pid")[self.group.typical]
+        ]
+        timing = {*rows["tid"].tolist()}
+        return self.facts.torch and len(timing) == 1
+
+    @property
+    def launched_by_others(self) -> int:
+        """How many operations other threads launched while the CPU of the typical interval was outside CUDA."""
+        return self._outside[1]
+
     @property
     def longest_piece_ns(self) -> int:
         """The longest time in one piece that the CPU was outside CUDA, in the typical interval."""
-        pieces = self.facts.segments(self.group)
-        return max((piece.ns for piece in pieces if piece.cause == "host"), default=0)
+        return max(self._outside[0], default=0)
+
+    @property
+    def _long_pieces(self) -> list[int]:
+        return [ns for ns in self._outside[0] if ns >= LONG_PIECE_NS]
+
+    @property
+    def long_piece_count(self) -> int:
+        """How many such pieces take a millisecond and more."""
+        return len(self._long_pieces)
 
     @property
     def long_pieces_ns(self) -> int:
-        """How long the CPU was outside CUDA in pieces of a millisecond and more, in the typical
-        interval."""
-        pieces = [p.ns for p in self.facts.segments(self.group) if p.cause == "host"]
-        return sum(ns for ns in pieces if ns >= LONG_PIECE_NS)
+        """How long these are together."""
+        return sum(self._long_pieces)
+
+    @property
+    def in_one_piece(self) -> bool:
+        """Whether one long piece is a good part of the time in which the GPU had nothing to do: one function may be the
+        reason."""
+        longest_ns = self.longest_piece_ns
+        return longest_ns >= LONG_PIECE_NS and longest_ns >= GOOD_PART * self.idle_ns
+
+    @cached_property
+    def allocations(self) -> dict[str, int]:
+        """The calls that allocate and free memory in the typical interval, by name, and how many of each; empty unless
+        most timings of the group make such calls, again and again, and spend a part of their time in them that
+        matters."""
+        group = self.group
+        if group.count < FEWEST_REPEATED or group.role == FIRST:
+            return {}
+        spent_ns = sum(e.ns for e in group.of_cause("api") if _ALLOCATES.match(e.what))
+        if spent_ns < ALLOCATING_SHARE * group.total_ns or 2 * self.allocating_count < group.count:
+            return {}
+        calls = dict.fromkeys((piece.text, piece.ref) for piece in self._allocating)
+        names = [name for name, _ in calls]
+        return {name: names.count(name) for name in dict.fromkeys(names)}
+
+    @property
+    def _allocating(self) -> list[Segment]:
+        pieces = self.facts.segments(self.group)
+        return [p for p in pieces if p.cause == "api" and _ALLOCATES.match(p.text)]
+
+    @property
+    def allocating_ns(self) -> int:
+        """How long the typical interval allocates and frees."""
+        return sum(piece.ns for piece in self._allocating)
+
+    @cached_property
+    def allocating_count(self) -> int:
+        """How many timings of the group spend a hundredth of their time and more on it."""
+        rows = self.facts.details(self.group.intervals, "api")
+        rows = rows[rows["detail"].astype(str).str.match(_ALLOCATES)]
+        spent_ns = rows.groupby("interval")["ns"].sum()
+        elapsed_ns = self.facts.column("elapsed_ns")[spent_ns.index.to_numpy(dtype=np.int64)]
+        return int((100 * spent_ns.to_numpy() >= elapsed_ns).sum())
 
     @property
     def own_code(self) -> bool:
@@ -283,6 +422,45 @@ class Case:
         """What the timings of its group prepare, and how many (`preparing.prepared`)."""
         return prepared(self.group, self.facts.details)
 
+    @cached_property
+    def compiler(self) -> str:
+        """Who compiles in several timings of the label, in those of its group, too; '' for nobody."""
+        return compiler_of(self.group) if times_compiled(self.label, self.group) > 1 else ""
+
+    @property
+    def made(self) -> dict[str, int]:
+        """The same as `prepares`, of what may make its timings longer than the label's others: who compiles also loads
+        code, and a graph that all of them record makes none longer."""
+        if self.compiler:
+            return {f"{self.compiler} compiles": self.group.count}
+        apart = tells_apart(self.label)
+        return {text: count for text, count in self.prepares.items() if text != GRAPH or apart}
+
+    @cached_property
+    def searches(self) -> bool:
+        """Whether a library tries many ways to do the same in its timings, in those of a few or in all of them."""
+        return searches(self.label, self.group) or (self.in_all and self.label.kind != "event")
+
+    @cached_property
+    def loads_again(self) -> int:
+        """In how many timings of its group code is loaded, where that is so in most of them, takes a part of their time
+        that matters, and these are not the first ones; else 0: each of them runs what is new to the program."""
+        group = self.group
+        is_late = group.role != FIRST and group.count >= FEWEST_REPEATED and not self.first_ones
+        has_a_name = bool(self.compiler) or self.searches
+        if not is_late or has_a_name or loading_share(group) < LOADING_SHARE:
+            return 0
+        return self.prepares.get(CODE, 0)
+
+    @property
+    def in_all(self) -> bool:
+        """Whether cuDNN's search is in all timings of its group, and no pair of events of the program's own."""
+        rows, typical = self.facts.intervals, self.facts.intervals.iloc[self.group.typical]
+        is_inside = (rows["start_ns"] >= typical["start_ns"]) & (
+            rows["end_ns"] <= typical["end_ns"]
+        )
+        return tries_kernels(self.group) and not (is_inside & (rows["kind"] == "event")).any()
+
     @property
     def issued_elsewhere(self) -> bool:
         """Another thread than the timing one launched its work, such as autograd's: what the
@@ -316,8 +494,9 @@ class Case:
         cpu, calls, sync, launches, copies and waiting.
 
         All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work; of a slow
-        group none is more than the excess over the label's usual time.
+        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
+        the CPU takes is not more than the time in which the GPU did not work at all; of a slow group none is more
+        than the excess over the label's usual time.
         """
         sums = self.sums
         parts = {
@@ -328,12 +507,17 @@ class Case:
             "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
-        # of a host timer kernels ran beside what the CPU did
-        most = max(sums.whole - sums.busy - (0 if self.on_host else sums.floor), 0)
+        # of a host timer kernels ran beside what the CPU did, earlier ones as well
+        if self.on_host:
+            of_the_cpu = ("cpu", "calls", "sync", "launches")
+            parts |= {name: min(parts[name], sums.late) for name in of_the_cpu}
+        # the shortest idle times that are possible
+        floor_ns = 0 if self.on_host else sums.floor
+        most_ns = max(sums.whole - sums.busy - floor_ns, 0)
         if self.group.role == SLOW:
-            usual = self.label.usual
-            most = min(most, max(sums.whole - sums.count * usual.typical_ns, 0))
-        return {name: min(ns, most) for name, ns in parts.items()}
+            usual_ns = sums.count * self.label.usual.typical_ns
+            most_ns = min(most_ns, max(sums.whole - usual_ns, 0))
+        return {name: min(ns, most_ns) for name, ns in parts.items()}
 
     @property
     def pinned_copies_ns(self) -> int:
@@ -362,7 +546,12 @@ class Case:
     def late(self) -> bool:
         """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
         busy = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
-        return not busy and not self.late_by_recording
+        return not busy and not self.late_by_recording and not self.beside_other_work
+
+    @property
+    def beside_other_work(self) -> bool:
+        """Whether the GPU works nearly all the time, though not on what the timer waits for."""
+        return works_beside(self.one)
 
     @property
     def late_by_recording(self) -> bool:

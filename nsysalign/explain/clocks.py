@@ -73,8 +73,11 @@ def _put_clocks(
     before = np.searchsorted(start, begin, side="right") - 1
     after = np.searchsorted(stop, end, side="left")
     enclosed = np.flatnonzero((before >= 0) & (after < len(start)))
-    intervals, begin, end = intervals[enclosed], begin[enclosed], end[enclosed]
-    before, after = before[enclosed], after[enclosed]
+    intervals = intervals[enclosed]
+    begin = begin[enclosed]
+    end = end[enclosed]
+    before = before[enclosed]
+    after = after[enclosed]
     # the stretches that overlap the interval; if there are none, the two on either side of it
     first = np.where(stop[before] < begin, before + 1, before)
     last = np.where(start[after] >= end, after - 1, after)
@@ -88,6 +91,7 @@ def _put_clocks(
         clocks.reasons[intervals] |= bit * np.where(between, in_all, count > 0)
     mhz = (stretches["sm_min_mhz"].to_numpy() + stretches["sm_max_mhz"].to_numpy()) / 2
     clocks.sm_mhz[intervals] = _sum_from_to(mhz, before, after) / (after - before + 1)
+    # the clock is known if there is no long time without samples between the first of these stretches and the last
     pause_before = np.append(False, start[1:] - stop[:-1] > _APART_NS)
     pauses = np.cumsum(pause_before)  # up to each stretch
     clocks.known[intervals] = pauses[after] == pauses[before]

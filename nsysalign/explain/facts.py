@@ -40,13 +40,16 @@ _TORCH = re.compile(
 )
 #: Kernels of CuPy's and numba's: a program with these and none of torch's may import torch, and times none
 #: of it.
-_OF_OTHERS = re.compile(r"^cupy_|\bcudapy\b|6cudapy")
+_NUMBA = (
+    r"\bcudapy\b|6cudapy|\[abi:v\d+\]|B2v\d+B\d+c\w"  # its signature is in the name, as an ABI tag
+)
+_OF_OTHERS = re.compile(rf"^cupy_|{_NUMBA}")
 
 #: Kernels by which a program's library is known, where it is not torch: XLA calls what one instruction became
 #: "wrapped", and several of them a "fusion".
 _LIBRARIES = {
     "cupy": re.compile(r"^cupy_"),
-    "numba": re.compile(r"\bcudapy\b|6cudapy"),
+    "numba": re.compile(_NUMBA),
     "jax": re.compile(
         r"^wrapped_[a-z]|^(?:(?:loop|input|gemm|transpose|reduce)_)?(?:\w+_)?fusion(?:_\d+)*$"
     ),
@@ -111,7 +114,7 @@ class Facts:
     segments_of:  numbers of intervals, rising -> their segments
     labels:       the labels; none if it is not known what ran in them, as the trace has no rows of GPU work
     failed_calls: (name of the call, error code, how often it failed)
-    runs:         the runs of whole devices about which findings may say something
+    run_rows:     rows of `frames.INTERVALS`: the runs of whole devices about which findings may say something
     python:       whether the program is a Python program
     torch:        whether it uses torch
     library:      torch, cupy, numba or jax; '' where that is not known
@@ -132,14 +135,14 @@ class Facts:
             for call, code, count in evidence.trace.failed_calls
             if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
         ]
-        #: Rows of `frames.INTERVALS`; `findings.diagnose` makes a `Run` of each.
-        self.runs: list[Any] = self._runs()
-        known, recorder = evidence.known, evidence.trace.recorder
-        self.python = bool(known.python or known.torch or recorder == "kineto")
+        self.run_rows: list[Any] = self._run_rows()
+        known = evidence.known
+        by_torch_profiler = evidence.trace.recorder == "kineto"
+        self.python = bool(known.python or known.torch or by_torch_profiler)
         self.torch = self._uses_torch()
         self.library = "torch" if self.torch else self._other_library()
 
-    def _runs(self) -> list[Any]:
+    def _run_rows(self) -> list[Any]:
         """Return the runs of whole devices as rows of `frames.INTERVALS`; none if the program measured what it
         wanted to know, if its calls failed, or if rows were removed from the trace."""
         evidence = self.analysis
@@ -214,7 +217,8 @@ class Facts:
         self._segments |= {number: [] for number in numbers.tolist()}
         operations = self.column("operations")[numbers]
         is_small = operations <= MOST_OPERATIONS
-        numbers, operations = numbers[is_small], operations[is_small]
+        numbers = numbers[is_small]
+        operations = operations[is_small]
         if not len(numbers):
             return
         # a batch holds about MOST_OPERATIONS operations
@@ -266,10 +270,10 @@ class Facts:
         rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
         latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
         end_before = latest_end.shift(fill_value=0)
-        # neighbours that share a record touch
+        # neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap
         length = rows["end_ns"] - rows["start_ns"]
         slack = np.minimum(2 * rows["error_ns"] + 1_000, length)
         begins_apart = rows["start_ns"] + slack >= end_before
         begins_apart |= ~rows.duplicated(on_device)  # the first of its device
-        number_of_heap = begins_apart.cumsum()
-        return int(rows["ns"].groupby(number_of_heap).max().sum())
+        cluster = begins_apart.cumsum()  # of intervals that overlap
+        return int(rows["ns"].groupby(cluster).max().sum())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -26,7 +26,7 @@ from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
 from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
-from nsysalign.explain.preparing import LOAD_NS, LOADS, searches
+from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -80,41 +80,53 @@ _INFLATION = 0.05
 
 
 def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
-    """Return everything that is found in an analysis: a finding for each label, those of rules about runs and of
-    add-ons, and remarks.  The most severe findings come first, then those that lose most.
+    """Return everything that is found in an analysis: the table of findings, for each interval the rules that found
+    something about it, and notes.
 
-    segments_of: interval numbers, rising -> the segments of these intervals
+    segments_of: numbers of intervals in ascending order -> the segments of these intervals
+
+    Findings are those on pairs of events without a place, one for each label, and those of the rules
+    (`explain.rules`, and of add-ons) about the whole analysis or about each run.  A rule may also leave a
+    remark, which becomes a note.
     """
     facts = Facts(evidence, segments_of)
-    facts.runs = [Run(facts, row) for row in facts.runs]
-    found: list[tuple[str, Finding]] = list(_without_result(facts))
-    found += of_labels(facts)
+    # the rule and the finding of each
+    findings: list[tuple[str, Finding]] = list(_findings_without_result(facts))
+    findings += findings_of_labels(facts)
+    trim_memory()  # gives back what the arrays of the segments took that labels read
+    # what a rule can ask for by the name in `each`
+    items = {"labels": facts.labels, "runs": [Run(facts, row) for row in facts.run_rows]}
     notes = []
-    trim_memory()
     for rule in every_rule():
         if rule.table and rule.table not in evidence.extra:
-            continue
-        asked = map(rule.find, getattr(facts, rule.each)) if rule.each else [rule.find(facts)]
-        for outcome in chain.from_iterable(asked):
+            continue  # a rule of an add-on whose table the analysis does not have
+        outcomes: Iterable[Finding | Remark]
+        if rule.each:
+            outcomes = chain.from_iterable(map(rule.find, items[rule.each]))
+        else:
+            outcomes = rule.find(facts)
+        for outcome in outcomes:
             if isinstance(outcome, Remark):
                 notes.append(outcome.text)
             else:
-                found.append((rule.name, outcome))
-    notes += _not_checked(facts)
+                findings.append((rule.name, outcome))
+    notes += _notes_on_unchecked(facts)
 
-    def weight(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
-        """Return what comes first: the severe, what makes the rest of little interest, what loses most."""
+    def order(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
+        """Return a key by which findings are sorted: the most severe first, of these what makes all others of little
+        interest (FIRST_OF_ALL), then what loses most time."""
         rule, finding = rule_and_finding
         severity = SEVERITIES.index(finding.severity)
         return severity, rule not in FIRST_OF_ALL, -finding.loss_ns
 
-    found.sort(key=weight)
-    table = frames.of_rows([_row(facts, *one) for one in found], frames.FINDINGS)
-    return Diagnosis(table, _of_intervals(found, len(evidence.intervals)), notes)
+    findings.sort(key=order)
+    rows = [_row(facts, rule, finding) for rule, finding in findings]
+    table = frames.of_rows(rows, frames.FINDINGS)
+    return Diagnosis(table, _rules_of_intervals(findings, len(evidence.intervals)), notes)
 
 
-def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """Yield (rule, finding) once for each label.
+def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Yield (rule, finding) once for each label that does not lie inside another one.
 
     The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
     takes most of the time that need not be (`_story`).  Two sentences may be added: what the same lines take where
@@ -123,31 +135,36 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
     clocks = interval_clocks(facts)
     labels = [label for label in facts.labels if not label.inside]
+    # the segments that nearly every label needs are read in one go: those of its first group
     facts.read(group for label in labels for group in shown_groups(label)[:1])
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
     cases = list(leading.values())
+    # label -> the reason that its caches are cold; its row of the run without nsys; a quicker case of the same lines
     cold = dict(validity.cold_caches(cases))
     without_nsys = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
     quicker = quicker_calls(cases)
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
         reason = reason or _slower_clock(case, clocks) or cold.get(label.name)
+        # longer kernels are not the story where something else takes more time
         if reason and reason.excess_ns is not None and _more_is_avoidable(case, reason.excess_ns):
             reason = None
+        # where the GPU works for most of the time and there is one kind of timings, their spread may be the story
         if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
             reason = validity.spread(case)
         if reason:
-            rule, finding = _because(case, reason)
+            rule, finding = _finding_of_reason(case, reason)
         else:
             rule, finding = _story(case, matrix)
             if rule == "host-gap" and case.on_host:
                 finding = _with_label_inside(case, finding)
             if label.name in quicker:
-                finding = _compared(finding, quicker[label.name])
+                finding = _with_quicker_call(finding, quicker[label.name])
             elif rule == "sync-inside":
-                finding = _without_waits(finding, case, cases)
+                finding = _with_label_without_waits(finding, case, cases)
         in_turns = facts.analysis.known.in_turns
-        rule, finding = _inflated(rule, finding, without_nsys.get(label.name), in_turns)
+        finding = _with_time_unrecorded(finding, without_nsys.get(label.name), in_turns)
+        # nobody wants to make a warm-up faster
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
         yield rule, finding
@@ -156,13 +173,16 @@ def of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
 def _reason(
     facts: Facts, label: Label, leading: Case, matrix: np.ndarray
 ) -> tuple[Case, validity.Reason | None]:
-    """Return (the case that the label's finding is about, why its number means something else).
+    """Return (the case that the label's finding is about, why the label's number means something else than it seems).
 
-    It is the leading case, or that of the usual group if only there such a reason holds, or of the group of which
-    most timings end before their work.  None: no reason holds.
+    leading: the label's case as `leading_case` returns it
+    matrix: ns by cause, int64 (intervals, causes)
+
+    Three groups are asked for such a reason, and the first one that has any is the case: the leading one, the usual
+    one, and the one of which most timings end before their work does.  If none has, the result is (leading, None).
     """
     latest = max(label.steady, key=lambda group: group.late)
-    for group in dict.fromkeys((leading.group, label.usual, latest)):
+    for group in dict.fromkeys((leading.group, label.usual, latest)):  # each once
         case = leading if group is leading.group else Case.of(facts, label, group, matrix)
         if reason := validity.reason(case):
             return case, reason
@@ -170,15 +190,18 @@ def _reason(
 
 
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
-    """The group with most avoidable time; of those without any the largest.  First calls lead only
-    where fewer than two other timings remain."""
+    """Return the case of a label that its finding is about: the group with most avoidable time if that matters, else the
+    largest group.  First calls are asked only where fewer than two other timings remain.
+
+    matrix: ns by cause, int64 (intervals, causes)
+    """
     groups = label.steady
     if sum(group.count for group in groups) < FEWEST_STEADY:
         groups = label.groups
     cases = [Case.of(facts, label, group, matrix) for group in groups]
-    lead = max(cases, key=lambda case: (case.loss_ns, case.group.total_ns))
-    if lead.loss_ns >= MATTERS * label.steady_ns:
-        return lead
+    most_avoidable = max(cases, key=lambda case: (case.loss_ns, case.group.total_ns))
+    if most_avoidable.loss_ns >= MATTERS * label.steady_ns:
+        return most_avoidable
     return max(cases, key=lambda case: case.group.total_ns)
 
 
@@ -190,17 +213,19 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     Only labels for which the GPU does the same work for about as long, and which yet take longer by QUICKER, are
     in the result.
     """
-    same_work: dict[tuple[Any, ...], list[Case]] = {}
+    # the cases that timed the same lines and issued the same operations
+    cases_of_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
-        _, lines = call_site(case.label.name)
-        if lines and len(shown_groups(case.label)) == 1 and case.operations and _compares(case):
+        _, lines = call_site(case.label.name)  # "" if the lines have one caller only
+        has_one_kind = len(shown_groups(case.label)) == 1
+        if lines and has_one_kind and case.operations and _is_comparable(case):
             work = tuple(
                 (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
             )
-            same_work.setdefault((lines, case.label.kind, work), []).append(case)
+            cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
     out = dict[str, Case]()
-    for alike in same_work.values():
-        quickest_first = sorted(alike, key=lambda case: case.group.typical_ns)
+    for cases_alike in cases_of_work.values():
+        quickest_first = sorted(cases_alike, key=lambda case: case.group.typical_ns)
         for case in quickest_first:
             quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
             if quickest := next(quicker, None):
@@ -208,8 +233,8 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     return out
 
 
-def _compares(case: Case) -> bool:
-    """Whether others can be compared with a case: it is no first call, no warm-up, and waits for its work."""
+def _is_comparable(case: Case) -> bool:
+    """Return whether others can be compared with a case: it is no first call, no warm-up, and waits for its work."""
     is_first = case.group.role == FIRST or bool(_WARM_UP.search(case.label.name))
     return not is_first and validity.reason(case) is None
 
@@ -229,10 +254,13 @@ def _is_quicker(quick: Case, slow: Case) -> bool:
 # --- why a number means something else ---
 
 
-def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
-    """Return (rule, finding) of a label whose number means something else.
+def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
+    """Return (rule, finding) of a label whose number means something else than it seems.
 
-    reason: why that is so; the finding's severity and advice follow from it
+    case: the group of timings in which that shows
+    reason: why that is so; its rule and verdict decide the finding's severity and advice
+
+    A sentence may be added: what of the number is a first call's set-up, and what the number is besides.
     """
     name = sentences.spoken(case.label.name)
     title = f"{name} {reason.text}."
@@ -243,7 +271,7 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
         typical = numbers.time("typical", case.group.typical_ns)
         title += f" {set_up} of its {typical} are the set-up of a first call: {' and '.join(case.prepares)}."
         reason = replace(reason, evidence=numbers.evidence)
-    # a doubt says what the number is besides
+    # of a number that is only doubtful it is said what it consists of
     if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
         numbers = Numbers(dict(reason.evidence))
         title += " " + _capital(sentences.describe(case.group, case.one, numbers)) + "."
@@ -252,7 +280,8 @@ def _because(case: Case, reason: validity.Reason) -> tuple[str, Finding]:
         severity = "info"
     hints = advice.advice(reason.rule, case)
     if reason.rule in ("clock-changed", "throttled"):
-        mhz = min(v for k, v in reason.evidence.items() if k.endswith("_mhz"))
+        # the lowest clock that was seen
+        mhz = min(value for name, value in reason.evidence.items() if name.endswith("_mhz"))
         hints = Advice(advice.AT_ONE_CLOCK.format(mhz=mhz))
     return reason.rule, _finding(
         case,
@@ -275,8 +304,8 @@ def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
     return validity.slowed(case, clocks) if clocks.known.any() else None
 
 
-def _without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
-    """Pairs without a place: their label has no row, or other rows."""
+def _findings_without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
+    """Yield (rule, finding) for pairs of events that have no place on the trace: their label has no row, or other rows."""
     for label, site, reason in validity.without_result(facts):
         title = f"{sentences.spoken(label)} {reason.text}."
         yield (
@@ -298,54 +327,98 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     case: the group that leads
     matrix: ns by cause, int64 (intervals, causes)
 
-    The title tells of one group, or of several if the label has several kinds of timings.
+    The title tells of one group, or of several if the label has several kinds of timings.  The verdict GPU becomes MIXED
+    where the number, though it is GPU work, does not tell all that the label took.
     """
-    label, numbers = case.label, Numbers()
+    label = case.label
+    numbers = Numbers()  # becomes the finding's evidence
     cause = cause_of(case)
-    rule, word = rule_of(case, cause), case.word
-    words = sentences.words(case.group, case.one, cause)
+    rule = rule_of(case, cause)
+    verdict = case.word
+    words = sentences.words(case.group, case.one, cause)  # the verdict in a few words
     shown = shown_groups(label)
-    if len(shown) > 1 or (shown and case.group not in shown):
-        shown = shown if case.group in shown else (*shown, case.group)
-        sums = {g.number: Case.of(case.facts, label, g, matrix).one for g in shown}
+    leads_without_row = bool(shown) and case.group not in shown
+    of_groups = len(shown) > 1 or leads_without_row
+    if of_groups:
+        shown = (*shown, case.group) if leads_without_row else shown
+        sums = {group.number: Case.of(case.facts, label, group, matrix).one for group in shown}
         title = sentences.of_several_groups(label, case, shown, sums, numbers)
-        if word == GPU:
-            rule, word, words = "several-kinds", MIXED, f"{len(shown)} kinds of timings"
+        if verdict == GPU:
+            rule = "several-kinds"
+            verdict = MIXED
+            words = f"{len(shown)} kinds of timings"
     else:
-        title = sentences.of_one_group(case, cause, numbers, first=rule == "module-load")
-        if word == GPU and _misleads(case):
-            title, word = sentences.of_typical_that_misleads(case, numbers), MIXED
+        title = sentences.of_one_group(
+            case, cause, numbers, first=rule == "module-load" and not case.loads_again
+        )
+        if verdict == GPU and _misleads(case):
+            title = sentences.of_typical_that_misleads(case, numbers)
+            verdict = MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
-        tells_waiting = word == WAITING or cause == "waiting" or case.group.elsewhere
+        tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
         if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
-        lasts_ns = _lasts(case)
-        if lasts_ns * SLIVER > case.group.typical_ns:
-            title += f" The range itself lasts {numbers.time('range_lasts', lasts_ns)}."
-            if word == GPU:
-                word, words = MIXED, f"{duration(case.group.typical_ns)} of {duration(lasts_ns)}"
-        if word == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
-            rule, word, words = "graph-opaque", MIXED, f"{words}, opaque"
-    if rule in ("host-gap", "many-tiny-kernels"):
-        title += sentences.of_threads(case, numbers)
-    if rule == "module-load":
-        words = "first calls" if case.first_ones > 1 else "first call"
-    if searches(label, case.group):
-        words = "a search"
-    loss_ns = _saved(case) if cause else 0
-    severity = _severity(case, rule, word, loss_ns)
-    if word == WAITING and case.on_purpose:
-        word = MIXED  # as it is meant: no fault
+        range_ns = _range_on_host_ns(case)
+        if range_ns * SLIVER > case.group.typical_ns:
+            title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
+            if verdict == GPU:
+                verdict = MIXED
+                words = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
+        # what a graph consists of is not in the trace
+        if verdict == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
+            rule = "graph-opaque"
+            verdict = MIXED
+            words = f"{words}, opaque"
+    title += _besides(case, rule, numbers, of_groups=of_groups)
+    words = _word_of_making(case, rule) or words
+    loss_ns = _saved_ns(case) if cause else 0
+    severity = _severity(case, rule, verdict, loss_ns)
+    if verdict == WAITING and case.on_purpose:
+        verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
     # where nothing could be saved, nothing makes it faster; but these two advise on other things
     if not loss_ns and rule not in ("module-load", "gpu-bound"):
         hints = Advice(hints.measuring)
-    return rule, _finding(case, severity, title, hints, numbers.evidence, word, words, loss_ns)
+    return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
+
+
+def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
+    """Return the sentences that follow what takes most of the time: who holds up the CPU, or what it makes.
+
+    of_groups: whether the sentences before are about several groups, and say already what their timings make
+    """
+    text = ""
+    if rule in ("host-gap", "many-tiny-kernels"):
+        text += sentences.of_threads(case, numbers)
+    makes = case.searches or case.compiler
+    if rule in ("host-gap", "allocation-inside") and not makes:
+        text += sentences.of_pieces(case, numbers, of_groups=of_groups)
+    if rule == "allocation-inside":
+        text += sentences.of_allocations(case, numbers)
+    if case.loads_again and not of_groups:
+        return text + sentences.of_loading(case, numbers)
+    if not makes or of_groups:
+        return text
+    made = sentences.of_search if case.searches else sentences.of_compiler
+    return text + made(case, numbers)
+
+
+def _word_of_making(case: Case, rule: str) -> str:
+    """Return the verdict in words of a case that makes something for other timings or in each of them; '' for others."""
+    if case.searches:
+        return "a search"
+    if case.loads_again:
+        return "loads code each time"
+    if rule == "module-load":
+        return "first calls" if case.first_ones > 1 else "first call"
+    if case.compiler:
+        return f"compiles, {times_compiled(case.label, case.group):,} of {case.label.count:,}"
+    return ""
 
 
 def _misleads(case: Case) -> bool:
-    """Whether the typical timing of a group is GPU work, and more than half of its timings, and all of them together,
-    are not."""
+    """Return whether a group's typical timing is GPU work though its timings as a whole are not: more than half of them,
+    and all of them together, are not."""
     group = case.group
     if case.sums.share(case.sums.busy) + group.elsewhere >= GPU_SHARE:
         return False
@@ -357,17 +430,17 @@ def _misleads(case: Case) -> bool:
     return 2 * int(is_gpu.sum()) < group.count
 
 
-def _severity(case: Case, rule: str, word: str, loss_ns: int) -> str:
+def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
     """Return "warning" if enough could be saved, or a first call is late, and it is the GPU's own time; else "info"."""
-    if case.others_worked or word == CANNOT_TELL:
+    if case.others_worked or verdict == CANNOT_TELL:
         return "info"
-    saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and word != FLOOR
+    saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and verdict != FLOOR
     is_late_first_call = rule == "module-load" and case.late
     return "warning" if saves_enough or is_late_first_call else "info"
 
 
-def _lasts(case: Case) -> int:
-    """How long a range usually lasts on the host; 0 where that is not known."""
+def _range_on_host_ns(case: Case) -> int:
+    """Return how long (ns) the label's range usually lasts on the host; 0 where that is not known, or it is no range."""
     ranges = case.facts.analysis.host_ranges
     rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
     return int(rows["median_ns"].iloc[0]) if len(rows) else 0
@@ -387,16 +460,19 @@ def cause_of(case: Case) -> str:
     cause = max(parts, key=parts.__getitem__)
     if case.sums.share(parts[cause]) < 0.05:
         return ""
+    # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
     waits = case.group.work.waits
     operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
     waits_often = case.operations <= operations_of_wait * waits
     waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
-    held = waits and waits_often and cause in ("cpu", "launches", "sync") and case.word != WAITING
-    # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them
+    can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
+    waits_hold_up = waits and waits_often and can_be_held_up
+    # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
+    # thread launched the work: then the timing thread's code holds up nothing
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
     is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
     is_own_work = is_own_work or case.own_code
-    if held and not (is_own_work and not case.issued_elsewhere):
+    if waits_hold_up and not case.compiler and (case.issued_elsewhere or not is_own_work):
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -407,8 +483,7 @@ def rule_of(case: Case, cause: str) -> str:
 
     cause: what takes most of the avoidable time (`cause_of`), "" for nothing
     """
-    is_search = searches(case.label, case.group)
-    if (_first_call(case) or case.first_ones) and not is_search:
+    if (_is_first_call(case) or case.first_ones) and not case.searches:
         return "module-load"
     if case.word == FLOOR:
         return "launch-latency" if case.operations else "event-floor"
@@ -416,6 +491,8 @@ def rule_of(case: Case, cause: str) -> str:
         return "queued"
     if not cause:
         return {GPU: "gpu-bound", CANNOT_TELL: "unknown-time"}.get(case.word, "mixed")
+    if _allocates_again(case, cause):
+        return "allocation-inside"
     if cause == "calls":
         name = case.group.of_cause("api")[0].what
         if ALLOCATES.search(name):
@@ -432,17 +509,25 @@ def rule_of(case: Case, cause: str) -> str:
     ]
 
 
-def _first_call(case: Case) -> bool:
-    """A call that was timed once, and loads code, or whose GPU waits mostly for kernels to run for the
-    first time: the first call is what was timed."""
-    loaded = sum(e.ns for e in case.group.of_cause("api") if LOADS.search(e.what))
+def _allocates_again(case: Case, cause: str) -> bool:
+    """Whether memory is allocated and freed in most timings, where the CPU is what makes them long and nothing
+    else that it does in one piece takes longer."""
+    of_cpu = cause in ("cpu", "calls", "launches")
+    return of_cpu and bool(case.allocations) and case.allocating_ns > case.longest_piece_ns
+
+
+def _is_first_call(case: Case) -> bool:
+    """Return whether the first call is what was timed: it was timed once and loads code, or its GPU waits mostly for
+    kernels to run for the first time."""
+    entries = case.group.of_cause("api")
+    loading_ns = sum(entry.ns for entry in entries if LOADS.search(entry.what))
     once = case.group.role == FIRST or case.label.count == 1
-    return (once and loaded >= LOAD_NS) or _waits_for_first_kernels(case)
+    return (once and loading_ns >= LOAD_NS) or _waits_for_first_kernels(case)
 
 
 def _waits_for_first_kernels(case: Case) -> bool:
-    """Return whether the GPU idled mostly because kernels ran for the first time while the host
-    thread was in CUDA calls.
+    """Return whether the typical timing of an NVTX range is mostly idle time of the GPU before kernels that ran for the
+    first time, and the host was mostly in CUDA calls meanwhile.
     """
     if case.label.kind != "nvtx" or not case.group.of_cause("api"):
         return False
@@ -459,57 +544,74 @@ def _waits_for_first_kernels(case: Case) -> bool:
     return waited_ns >= max(FIRST_SHARE * idle_ns, LEAST_NS) and 2 * in_calls >= waited_ns
 
 
-def _saved(case: Case) -> int:
-    """What is avoidable over the run, no time counted twice."""
+def _saved_ns(case: Case) -> int:
+    """Return how much time of the run (ns) could be saved in a group of timings, no time counted twice; 0 for a first
+    call, which happens once, and for waiting on purpose."""
     if (case.word in (FLOOR, WAITING) and case.on_purpose) or case.group.role == FIRST:
         return 0
-    if _first_call(case):  # it happens once
+    if _is_first_call(case) or not case.late:
         return 0
-    loss, intervals = case.loss_ns, case.group.intervals
+    intervals = case.group.intervals
+    saved_ns = case.loss_ns
     if case.label.overlapping and case.label.total_ns:
-        loss = int(loss * case.label.span_ns / case.label.total_ns)
+        saved_ns = int(saved_ns * case.label.span_ns / case.label.total_ns)
     # of threads that time at once no time counts twice
-    loss = min(loss, case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals]))
-    return loss if case.late else 0
+    elapsed_ns = case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals])
+    return min(saved_ns, elapsed_ns)
 
 
-def _compared(finding: Finding, quickest: Case) -> Finding:
-    """The same, with what the same lines take for the same work where they are called elsewhere."""
-    numbers, (line, _) = Numbers(dict(finding.evidence)), call_site(quickest.label.name)
+def _with_quicker_call(finding: Finding, quickest: Case) -> Finding:
+    """Return the finding with what the same lines take for the same work where they are called elsewhere."""
+    numbers = Numbers(dict(finding.evidence))
+    line, _ = call_site(quickest.label.name)
     takes = numbers.time("same_work_elsewhere", quickest.group.typical_ns)
     numbers.evidence["elsewhere"] = f"line {line}"
     title = f"{finding.title} Line {line} does the same in {takes}."
     return replace(finding, title=title, evidence=numbers.evidence)
 
 
-def _without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
-    """The same, with what another label takes that runs nearly the same kernels, about as often, and waits for none."""
+def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
+    """Return the finding of a case that waits, with how long the first other label takes that runs nearly the same
+    kernels, about as often, and waits for none.  Without such a label the finding stays as it is.
+
+    cases: the leading case of each label
+    """
     for sibling in cases:
-        group, label = sibling.group, sibling.label
+        label = sibling.label
         low_count, high_count = sorted((label.count, case.label.count))
         is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
-        if sibling is case or group.work.waits or not is_alike or not _compares(sibling):
+        waits = sibling.group.work.waits
+        if sibling is case or waits or not is_alike or not _is_comparable(sibling):
             continue
-        if _in_common(group.work, case.group.work) >= IN_COMMON:
-            numbers = Numbers(dict(finding.evidence))
-            low, high = (min(g.low_ns for g in label.steady), max(g.high_ns for g in label.steady))
-            takes = numbers.time("without_waits_least", low)
-            if duration(low) != duration(high):
-                takes += f" to {numbers.time('without_waits_most', high)}"
-            numbers.evidence["label_without_waits"] = label.name
-            place = sentences.spoken(label.name).removeprefix(
-                f"{case.label.site.partition(':')[0]}:"
-            )
-            text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
-            return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+        if _share_in_both(sibling.group.work, case.group.work) < IN_COMMON:
+            continue
+        numbers = Numbers(dict(finding.evidence))
+        # by a typical one of each group: a quantile between two timings is the time of none
+        typical_ns = [group.typical_ns for group in label.steady]
+        low_ns, high_ns = min(typical_ns), max(typical_ns)
+        takes = numbers.time("without_waits_least", low_ns)
+        if duration(low_ns) != duration(high_ns):
+            takes += f" to {numbers.time('without_waits_most', high_ns)}"
+        numbers.evidence["label_without_waits"] = label.name
+        place = _spoken_beside(case, label)
+        text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
+        return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
     return finding
 
 
-def _in_common(first: Work, second: Work) -> float:
-    """Which share (0 to 1) of the kernels of two kinds of work is in both, of the one that has more."""
-    counts = [{i.name: i.count for i in work.of_kind("kernel")} for work in (first, second)]
-    shared = sum(min(count, counts[1].get(name, 0)) for name, count in counts[0].items())
-    return shared / max(*(sum(names.values()) for names in counts), 1)
+def _spoken_beside(case: Case, label: Label) -> str:
+    """Return how a sentence about a case names another label: without the file's name where both are of one file."""
+    file = case.label.site.partition(":")[0]
+    return sentences.spoken(label.name).removeprefix(f"{file}:")
+
+
+def _share_in_both(first: Work, second: Work) -> float:
+    """Return which share (0 to 1) of the kernels of two kinds of work is in both, of the one that has more."""
+    first_counts, second_counts = (
+        {issued.name: issued.count for issued in work.of_kind("kernel")} for work in (first, second)
+    )
+    shared = sum(min(count, second_counts.get(name, 0)) for name, count in first_counts.items())
+    return shared / max(sum(first_counts.values()), sum(second_counts.values()), 1)
 
 
 def _with_label_inside(case: Case, finding: Finding) -> Finding:
@@ -522,7 +624,8 @@ def _with_label_inside(case: Case, finding: Finding) -> Finding:
     held = numbers.time("held_by_label", held_ns)
     typical = numbers.time("typical", case.group.typical_ns)
     numbers.evidence["label_inside"] = inside.name
-    place = sentences.spoken(inside.name).removeprefix(f"{case.label.site.partition(':')[0]}:")
+    place = _spoken_beside(case, inside)
+    # the new sentence is about the typical timing: it comes before what is said of the others
     before, stop, behind = finding.title.partition(" The others:")
     title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
     hints = advice.of_label_inside(case, place, _source(case.facts, inside))
@@ -530,11 +633,13 @@ def _with_label_inside(case: Case, finding: Finding) -> Finding:
 
 
 def _label_inside(case: Case) -> tuple[int, Label | None]:
-    """Return (how long (ns) its timings take inside the typical timing of a case, the label of host timings that takes
-    longest there), counting those of the same thread without GPU work; (0, None) for none."""
+    """Return (ns, label): the label of host timings that takes most of the typical timing of a case, and how long its
+    timings take there.  Only timings count that lie inside that one, on the same thread, without GPU work.  (0, None)
+    if there is no other label of host timings."""
     facts = case.facts
     typical = facts.intervals.iloc[case.group.typical]
-    longest_ns, longest = 0, None
+    longest_ns = 0
+    longest = None
     for label in facts.labels:
         if label.kind != "host" or label.name == case.label.name:
             continue
@@ -562,22 +667,29 @@ def _source(facts: Facts, label: Label) -> str:
     )
 
 
-def _inflated(rule: str, finding: Finding, both: Any, in_turns: bool) -> tuple[str, Finding]:
-    """A run without nsys, or what ran untraced, says that the label takes longer: so much is no time of the
-    program."""
-    if both is None or math.isnan(both.profiled_ns - both.baseline_ns) or not both.low_ns > 0:
-        return rule, finding
-    share = (both.profiled_ns - both.baseline_ns) / both.profiled_ns
+def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:
+    """Return the finding with how long the label takes where it is not recorded, if that is clearly less: the
+    difference is no time of the program.
+
+    baseline_row: the row of `frames.BASELINE` about the label, None for none
+    in_turns: whether that is about turns of one run, traced and untraced, and not about another run without nsys
+    """
+    if baseline_row is None or math.isnan(baseline_row.profiled_ns - baseline_row.baseline_ns):
+        return finding
+    # low_ns is the least by which recording makes it longer; NaN where that is not known
+    if not baseline_row.low_ns > 0:
+        return finding
+    share = (baseline_row.profiled_ns - baseline_row.baseline_ns) / baseline_row.profiled_ns
     if share < _INFLATION or finding.verdict == WRONG:
-        return rule, finding
+        return finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
     without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
     title = (
-        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, both.baseline_ns)} instead of "
-        f"{numbers.time(under, both.profiled_ns)}."
+        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, baseline_row.baseline_ns)} instead of "
+        f"{numbers.time(under, baseline_row.profiled_ns)}."
     )
-    return rule, replace(finding, title=title, evidence=numbers.evidence)
+    return replace(finding, title=title, evidence=numbers.evidence)
 
 
 def _finding(
@@ -590,6 +702,7 @@ def _finding(
     words: str,
     loss_ns: int = 0,
 ) -> Finding:
+    """Return the finding of a label: `case` says where it is and which intervals it is about; `words` are cut."""
     return Finding(
         severity, case.label.name, title, evidence, hints, case.label.site,
         intervals=case.group.intervals, loss_ns=loss_ns, interval=case.group.typical,
@@ -604,8 +717,8 @@ def _capital(text: str) -> str:
 # --- the table ---
 
 
-def _not_checked(facts: Facts) -> Iterator[str]:
-    """What could not be looked at, and why."""
+def _notes_on_unchecked(facts: Facts) -> Iterator[str]:
+    """Yield a note on each thing that could not be checked, and why."""
     if not facts.count:
         return
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
@@ -620,17 +733,21 @@ def _not_checked(facts: Facts) -> Iterator[str]:
         yield f"high-variance was not checked: {plural(few, 'label')} with fewer than {validity.SPREAD_SAMPLES} timings of one kind"
 
 
-def _of_intervals(found: list[tuple[str, Finding]], count: int) -> pd.Series:
-    """Per interval a tuple of the rules with a finding about it: one object for all intervals with
-    the same."""
-    concerned: list[tuple[str, ...]] = [()] * count
-    same: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for name, finding in found:
+def _rules_of_intervals(findings: list[tuple[str, Finding]], count: int) -> pd.Series:
+    """Return, for each interval, a tuple of the rules with a finding about it.  Intervals with the same rules share one
+    object.
+
+    findings: (rule, finding)
+    count: how many intervals there are
+    """
+    rules_of: list[tuple[str, ...]] = [()] * count
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for rule, finding in findings:
         for number in finding.intervals.tolist():
-            if name not in concerned[number]:
-                rules = (*concerned[number], name)
-                concerned[number] = same.setdefault(rules, rules)
-    return pd.Series(concerned, dtype=object)
+            if rule not in rules_of[number]:
+                rules = (*rules_of[number], rule)
+                rules_of[number] = shared.setdefault(rules, rules)
+    return pd.Series(rules_of, dtype=object)
 
 
 def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:

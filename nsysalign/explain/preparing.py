@@ -1,4 +1,4 @@
-"""What a timing does for those behind it: load code, record a CUDA graph, search for the fastest way.
+"""What a timing does for those behind it: compile or load code, record a CUDA graph, search for the fastest way.
 
 timings of a label   [ compiles, loads code      ][ records a graph ][x][x][x][x]...      the first ones prepare
                      [ 184 operations, 41 waits ][38][38][184 ...     ][38]...            each new shape is searched
@@ -23,9 +23,16 @@ LOAD_NS, _GRAPH_NS = 100_000, 5_000
 CODE, GRAPH = "code is loaded", "a CUDA graph is recorded"
 #: Kernels that torch.compile makes: it times them, too, while it compiles.
 _COMPILED = re.compile(r"^triton_(poi|red|per|tem|for|mm|unk)_")
+#: Ranges that XLA opens while it compiles.
+_XLA = re.compile(r"^Xla(Pass|Compile|Emit|Autotun|CreateGpuExec)")
+#: Who compiles is outside CUDA for so much of the time.
+_MOSTLY = 0.5
 #: A search takes so many times as long as the usual timing, issues so many times its operations, and waits
 #: at least so often, as it times each way.
 _LONGER, _MORE, _LEAST_WAITS = 5, 3, 10
+#: Kernels of convolutions, by their names; so many of different names are tried, each between two events.
+CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm|implicit_convolve", re.IGNORECASE)
+_FEWEST_VARIANTS, _READS_TIMES = 4, re.compile(r"^cu(da)?EventElapsedTime")
 
 
 def loads_code(group: Group) -> bool:
@@ -72,6 +79,38 @@ def searches(label: Label, group: Group) -> bool:
 def compiled(group: Group) -> bool:
     """Whether they run kernels of torch.compile's."""
     return any(_COMPILED.match(kernel.name) for kernel in group.work.of_kind("kernel"))
+
+
+def compiler_of(group: Group) -> str:
+    """Who compiles for most of the time of its timings, by its own ranges, or by its kernels where code is loaded, too:
+    "XLA" or "torch.compile"; '' for nobody."""
+    in_passes_ns = sum(e.ns for e in group.of_cause("host") if _XLA.match(e.what))
+    if in_passes_ns >= _MOSTLY * group.total_ns:
+        return "XLA"
+    is_outside = group.ns("host") >= _MOSTLY * group.total_ns
+    return "torch.compile" if compiled(group) and loads_code(group) and is_outside else ""
+
+
+def times_compiled(label: Label, group: Group) -> int:
+    """How many of a label's timings are compiled in by the compiler of this group; 0 if nobody compiles."""
+    compiler = compiler_of(group)
+    alike = [g for g in label.groups if compiler and compiler_of(g) == compiler]
+    return sum(g.count for g in alike)
+
+
+def tells_apart(label: Label) -> bool:
+    """Whether some timings of a label record a CUDA graph, and others do not: what all of them do makes none of them
+    longer than the others."""
+    return any(not records_graph(group) for group in label.groups)
+
+
+def tries_kernels(group: Group) -> bool:
+    """Whether a library times kernels of convolutions, one after the other, in each of its timings: cuDNN's search, which
+    comes with every shape that is new."""
+    kernels = group.work.of_kind("kernel")
+    variants = sum(bool(CONVOLUTIONS.search(kernel.name)) for kernel in kernels)
+    reads_times = any(_READS_TIMES.match(entry.what) for entry in group.of_cause("api"))
+    return variants >= _FEWEST_VARIANTS and reads_times and group.work.waits >= _LEAST_WAITS
 
 
 def loading_share(group: Group) -> float:

@@ -78,7 +78,7 @@ def proof_of(
         longest = max(members, key=_length_ns)
         text = safe_text(longest.what)
         pieces.append(Piece(members[0].start_ns, members[-1].end_ns, column, text))
-    launch = _launch_after_longest_idle(segments, kind)
+    launch = _launch_after_longest_idle(segments, kind)  # without a name and at 0 for none
     return Proof(
         label=label,
         interval=interval,
@@ -110,7 +110,8 @@ def _segments(table: pd.DataFrame) -> list[Piece]:
         edges = np.linspace(0, end[-1], _MOST_PIECES + 1).astype(np.int64)
         numbers = np.array([COLUMNS.index(column) for column in columns])
         columns = [COLUMNS[number] for number in dominant(start, end, numbers, edges)]
-        start, end = edges[:-1], edges[1:]
+        start = edges[:-1]
+        end = edges[1:]
         names = [""] * _MOST_PIECES
     rows = zip(start.tolist(), end.tolist(), columns, names, strict=True)
     segments = [Piece(*row) for row in rows]

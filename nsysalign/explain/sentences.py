@@ -20,11 +20,14 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, Case, Numbers, spoken
+from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, VERY_MANY, Case, Numbers, spoken
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
+    compiled,
+    compiler_of,
     earliest,
+    loading_share,
     loads_code,
     prepared,
     records_graph,
@@ -38,12 +41,14 @@ from nsysalign.explain.verdict import (
     GPU,
     GPU_SHARE,
     LAUNCH,
+    MANY_LAUNCHES,
     MIXED,
     NCCL,
     WAITING,
     Sums,
     collectives_ns,
     word_of,
+    works_beside,
 )
 from nsysalign.label import FIRST, Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
@@ -156,6 +161,8 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
         return f"{reads}{_works_elsewhere(case, numbers)}"
     if word == GPU:
         return f"{reads}{_works(case, numbers)}"
+    if case.beside_other_work:
+        return f"{reads}; {_takes(case, numbers)}."
     if word == MIXED and not cause:
         return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
@@ -181,6 +188,83 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         length = numbers.time("switch_interval", SWITCH_NS[0])
         return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
     return ""
+
+
+def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
+    """A sentence on the CPU's time outside CUDA where no piece of it is the reason, '' where one is, or none is known:
+    long pieces, else launches of another thread in it, else what it is for each operation.
+
+    of_groups: whether the sentence before is about several groups
+    """
+    host_ns = case.ns("host")
+    if case.in_one_piece or case.handed_over or not host_ns:
+        return ""
+    in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
+    if 2 * case.long_pieces_ns >= host_ns:
+        pieces = numbers.count("long_pieces", case.long_piece_count)
+        longest = numbers.time("longest_piece", case.longest_piece_ns)
+        if of_groups:
+            return f"{in_one} the CPU was outside CUDA in {pieces} pieces of a millisecond and more, the longest {longest}."
+        together = numbers.time("long_pieces", case.long_pieces_ns)
+        return f" {together} of that are {pieces} pieces of a millisecond and more, the longest {longest}."
+    operations = numbers.count("operations", case.operations, "operation")
+    if case.launched_by_others >= MANY_LAUNCHES:
+        launched = numbers.count("launched_by_others", case.launched_by_others)
+        when = in_one if of_groups else " Meanwhile"
+        of_its = f"of its {operations}"
+        if case.launched_by_others > case.operations:  # other work than what is timed
+            of_its = "operations"
+        as_autograd = ", as autograd does in loss.backward()" if case.by_untimed else ""
+        return f"{when} another thread launched {launched} {of_its}{as_autograd}."
+    if case.operations >= VERY_MANY and 2 * host_ns >= case.idle_ns:
+        each = numbers.time("outside_per_operation", host_ns / case.operations)
+        if of_groups:
+            return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
+        return f" That is {each} for each of its {operations}."
+    return ""
+
+
+def of_search(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which a library searches for the fastest way."""
+    operations = numbers.count("operations", case.operations)
+    waits = numbers.count("waits", case.group.work.waits)
+    count = numbers.count("group_timings", case.group.count, "timing")
+    each = f"each of its {count}" if case.group.count > 1 else "it"
+    return f" In {each} a library searches for the fastest way ({operations} operations, {waits} waits), as cuDNN does for a new shape."
+
+
+def of_compiler(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which somebody compiles."""
+    count = numbers.count("group_timings", case.group.count, "timing")
+    return f" {case.compiler} compiles in each of its {count}."
+
+
+def of_loading(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings in each of which code is loaded."""
+    count = case.loads_again
+    timings = numbers.count("group_timings", case.group.count, "timing")
+    often = f"each of its {timings}"
+    if count < case.group.count:
+        often = f"{numbers.count('prepare', count)} of its {timings}"
+    share = numbers.share("loading", loading_share(case.group), 1)
+    return f" In {often} code is loaded ({share} of their time): each runs kernels that are new, as for a new shape."
+
+
+def of_allocations(case: Case, numbers: Numbers) -> str:
+    """A sentence on memory that is allocated and freed again in most timings, '' where that is not so."""
+    if not case.allocations:
+        return ""
+    calls = " and ".join(
+        f"{numbers.count(f'{name}_calls', count)} {safe_text(name)}"
+        for name, count in case.allocations.items()
+    )
+    took = numbers.time("allocating", case.allocating_ns)
+    count, of_count = case.allocating_count, case.group.count
+    timings = numbers.count("group_timings", of_count)
+    again = f"each of the {timings} timings"
+    if count < of_count:
+        again = f"{numbers.count('allocating_timings', count)} of the {timings} timings"
+    return f" {calls} take {took} of it, and come again in {again}."
 
 
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
@@ -244,6 +328,11 @@ def _works_elsewhere(case: Case, numbers: Numbers) -> str:
 def _takes(case: Case, numbers: Numbers) -> str:
     """Return how long the GPU worked in the typical interval."""
     kernels = case.kernels_ns
+    if case.on_host and case.one.share(case.one.earlier) >= _NAMED:
+        worked = numbers.time("typical_worked", case.one.worked)
+        share = numbers.share("typical_worked", case.one.worked, case.group.typical_ns)
+        earlier = numbers.time("typical_earlier", case.one.earlier)
+        return f"the GPU worked for {worked} of it ({share}), {earlier} of that on work that was launched before"
     if case.on_host and kernels:
         ran = numbers.time("typical_gpu", kernels)
         return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
@@ -299,10 +388,8 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     numbers: each number that the sentence prints is noted in its evidence
     """
     idler = "Its stream" if case.others else "The GPU"
-    idle_ns = case.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
-    if case.on_host:
-        idle_ns = case.group.typical_ns - case.kernels_ns - case.ns("memcpy", "memset", "queued")
-    idle = numbers.time("typical_idle", max(idle_ns, 0))
+    idle_ns = case.idle_ns
+    idle = numbers.time("typical_idle", idle_ns)
     waits = case.group.work.waits
     if cause == "sync" and not waits:
         synchronised = numbers.time("typical_sync", case.ns("sync"))
@@ -332,9 +419,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     if case.on_host and 2 * case.ns("host") < idle_ns:
         return f"The GPU had nothing to do for {idle} of it{_in_what(case)}."
     if case.on_host:
-        beside = (
-            ", partly while the GPU ran" if case.kernels_ns > 0.05 * case.group.typical_ns else ""
-        )
+        beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
         return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
     return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
 
@@ -495,60 +580,93 @@ def of_several_groups(
     label: Label, lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
 ) -> str:
     """Return sentences on a label that has several kinds of timings: how many timings there are and what they take
-    together, the group that leads with its share of that, then the other groups, as many as there is room for.
+    together, then what leads in it: the calls that prepare for the others, the slow ones, a cause that all share, or
+    else one group and its share, with the others behind it.
 
     lead: the case of the group that leads
     shown: the groups that have a row each, the one that leads among them
     sums: number of a group -> what its typical interval spent its time on
     numbers: each number that the sentences print is noted in its evidence
     """
-    group = lead.group
-    told, which = (label.groups, "all") if group.role == FIRST else (label.steady, "steady")
-    whole = sum(g.total_ns for g in told)
-    timings = numbers.count(f"{which}_timings", sum(g.count for g in told), "timing")
-    total = numbers.time(f"{which}_total", whole)
-    says = f"{spoken(label.name)}: {timings}, {total}"
-    if label.overlapping:
-        says = f"{spoken(label.name)}: {timings} that overlap"
-    if lead.first_ones > len(group.intervals) and len(label.groups) > 2:
-        return _of_first_ones(lead, shown, sums, numbers)
+    if lead.first_ones > len(lead.group.intervals) and len(label.groups) > 2:
+        return _of_preparing_calls(lead, shown, sums, numbers)
+    told = _told_groups(label, lead.group)
+    scope = "steady" if told == label.steady else "all"
+    timings = numbers.count(f"{scope}_timings", sum(g.count for g in told), "timing")
+    total = numbers.time(f"{scope}_total", sum(g.total_ns for g in told))
+    says = f"{spoken(label.name)}: {timings}" + (
+        " that overlap" if label.overlapping else f", {total}"
+    )
     slow = _many_times_as_long(label)
-    if group in slow:
-        return f"{says}; {_of_slow_kinds(lead, slow, sums[group.number], numbers)}"
-    length = _length(lead, numbers)
-    number = numbers.count("group_timings", group.count)
-    each = f"one takes {length}" if group.count == 1 else f"{number} of them take {length} each"
-    if not label.overlapping:
-        part = _most(numbers.share("group", group.total_ns, whole), group.total_ns, whole)
-        each = (
-            f"{part} of it is one of {length}"
-            if group.count == 1
-            else f"{part} of it is {number} of them, {length} each"
-        )
+    if lead.group in slow:
+        return f"{says}; {_of_slow_kinds(lead, slow, sums[lead.group.number], numbers)}"
     if shared := _of_one_cause(label, shown, sums, numbers):
         return f"{says}; {shared}"
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    first = f"{says}; {_of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)}"
+    return f"{first}{_of_others(lead, shown, sums, names, numbers, _LETTERS - len(first))}"
+
+
+def _told_groups(label: Label, lead: Group) -> tuple[Group, ...]:
+    """Return the groups that a label's sentences are about: its first calls only if these lead."""
+    return label.groups if lead.role == FIRST else label.steady
+
+
+def _of_lead(lead: Case, sums: Sums, name: str, numbers: Numbers) -> str:
+    """Return a sentence on the group that leads: its share of the label's time, its timings and their length, and
+    what most of that is: "48 % of it is 5 of them, 150 ms each: 2 kernels, CPU outside CUDA 99 %."
+
+    sums: what its typical interval spent its time on
+    name: what its kind of work is called, with a comma behind it; '' for no name
+    """
+    label, group = lead.label, lead.group
+    length = _length(lead, numbers)
+    count = numbers.count("group_timings", group.count)
+    if label.overlapping:
+        text = f"one takes {length}" if group.count == 1 else f"{count} of them take {length} each"
+    else:
+        whole_ns = sum(g.total_ns for g in _told_groups(label, group))
+        share = _most(numbers.share("group", group.total_ns, whole_ns), group.total_ns, whole_ns)
+        each = f"one of {length}" if group.count == 1 else f"{count} of them, {length} each"
+        text = f"{share} of it is {each}"
+    if lead.searches:
+        return f"{text}, {_search(lead, numbers)}."
+    made = "".join(
+        f", {what} in {_in_how_many(often, group.count, numbers)}"
+        for what, often in lead.made.items()
+    )
+    return f"{text}: {name}{describe(group, sums, numbers)}{made}."
+
+
+def _of_others(
+    lead: Case,
+    shown: Sequence[Group],
+    sums: Mapping[int, Sums],
+    names: Mapping[int, str],
+    numbers: Numbers,
+    letters: int,
+) -> str:
+    """Return a sentence on the groups beside the one that leads, with a space before it: each that has a row, as many
+    as there is room for, and how many timings are left; '' if there are no others.
+
+    names: number of a group -> what its kind of work is called
+    letters: how many letters there is room for
+    """
+    group = lead.group
     # the same work at another pace first: what it takes where nothing holds it up
     beside = sorted(shown, key=lambda g: (g.pid, g.kind) != (group.pid, group.kind))
-    others = _others([group], beside, sums, numbers, names)
-    made = "".join(
-        f", {text} in {_in_how_many(count, group.count, numbers)}"
-        for text, count in lead.prepares.items()
-    )
-    what = f"{says}; {each}: {names[group.number]}{describe(group, sums[group.number], numbers)}{made}."
-    if searches(label, group):
-        what = f"{says}; {each}, {_search(lead, numbers)}."
-    if not others:
-        left = [g for g in told if g is not group]
-        return f"{what}{_left(left, numbers)}"
+    texts = _others([group], beside, sums, numbers, names)
+    told = _told_groups(lead.label, group)
+    if not texts:
+        return _left([g for g in told if g is not group], numbers)
     fits = 1
-    while fits < len(others) and len(what) + len(", ".join(others[: fits + 1])) < _LETTERS:
+    while fits < len(texts) and len(", ".join(texts[: fits + 1])) < letters:
         fits += 1
     named = [group, *[g for g in beside if g is not group][:fits]]
     left = sum(g.count for g in told if g not in named)
     more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    return f"{what} The others: {', '.join(others[:fits])}{more}."
+    return f" The others: {', '.join(texts[:fits])}{more}."
 
 
 def _of_one_cause(
@@ -574,8 +692,9 @@ def _of_one_cause(
     shares = [sums[g.number].share(part[1]) for g, part in zip(shown, parts, strict=True)]
     text = f"{what} {_reach(shares, 'cause', numbers)}{f' ({safe_text(name)})' if name else ''}"
     if sums[shown[0].number].beside:
-        gpu = [sums[g.number].share(sums[g.number].gpu) for g in shown]
-        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}"
+        gpu = [sums[g.number].share(sums[g.number].worked) for g in shown]
+        earlier = all(map(_mostly_earlier, (sums[g.number] for g in shown)))
+        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}{_ON_EARLIER * earlier}"
     names = kind_names(shown, "")
     # told apart by their work, then by their length
     alone = {number: f" ({name})" if name else "" for number, name in names.items()}
@@ -616,31 +735,40 @@ def _left(groups: Sequence[Group], numbers: Numbers) -> str:
     return f" The {takes} {total}."
 
 
-def _of_first_ones(
+def _of_preparing_calls(
     lead: Case, shown: tuple[Group, ...], sums: dict[int, Sums], numbers: Numbers
 ) -> str:
-    """First calls and the next ones, which prepare as well, of all timings of a label."""
-    label, count = lead.label, lead.first_ones
-    early = [g for g in label.groups if g.role == FIRST] + [lead.group]
-    took_ns = sum(g.total_ns for g in early)
-    share = _most(numbers.share("first_ones", took_ns, label.total_ns), took_ns, label.total_ns)
+    """Return sentences on a label whose first timings all prepare for the later ones: how many of them do, their share
+    of all its time, and what they prepare; then what the later ones take.
+
+    lead: the case of a group of such timings, which stand directly behind its first calls (`Case.first_ones`)
+    """
+    label = lead.label
+    preparing = [g for g in label.groups if g.role == FIRST] + [lead.group]
+    took_ns = sum(g.total_ns for g in preparing)
+    outside_ns = sum(g.ns("host") for g in preparing)
     timings = numbers.count("all_timings", label.count, "timing")
     total = numbers.time("all_total", label.total_ns)
-    longest = numbers.time("first_ones_longest", max(g.high_ns for g in early))
-    outside, code, host_ns = "", CODE, sum(g.ns("host") for g in early)
-    if 2 * host_ns >= took_ns:  # who compiles is outside CUDA
-        outside = f", {numbers.share('first_ones_outside', host_ns, took_ns)} outside CUDA"
-        code = "code is compiled or loaded"
-    texts = [text for g in early for text in prepared(g, lead.facts.details)]
-    made = code if CODE in texts else ""
-    if GRAPH in texts:
-        made = f"{made}, a graph recorded" if made else GRAPH
-    others = _others(early, shown, sums, numbers)
-    then = f" The others: {', '.join(others[:2])}." if others else ""
-    return (
-        f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {numbers.count('first_ones', count)}, "
-        f"up to {longest}{outside}: {made}.{then}"
-    )
+    share = _most(numbers.share("first_ones", took_ns, label.total_ns), took_ns, label.total_ns)
+    count = numbers.count("first_ones", lead.first_ones)
+    longest = numbers.time("first_ones_longest", max(g.high_ns for g in preparing))
+    text = f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {count}, up to {longest}"
+    # loading is a CUDA call: where the CPU is outside CUDA most of the time, it compiles
+    compiles = 2 * outside_ns >= took_ns
+    if compiles:
+        text += f", {numbers.share('first_ones_outside', outside_ns, took_ns)} outside CUDA"
+    prepared_texts = {what for g in preparing for what in prepared(g, lead.facts.details)}
+    prepares = []
+    if CODE in prepared_texts:
+        code = "code is compiled or loaded" if compiles else CODE
+        if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
+            code = f"{lead.compiler} compiles"
+        prepares.append(code)
+    if GRAPH in prepared_texts:
+        prepares.append("a graph recorded" if prepares else GRAPH)
+    text += f": {', '.join(prepares)}." if prepares else "."
+    others = _others(preparing, shown, sums, numbers)
+    return f"{text} The others: {', '.join(others[:2])}." if others else text
 
 
 def _others(
@@ -697,11 +825,15 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     which = _which(lead, slow, count)
     low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
-    what = f"of different work: {describe(lead.group, sums, numbers)}"
+    what = f"of different work{_mostly(lead, slow)}: {describe(lead.group, sums, numbers)}"
+    if lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
+        what = f"in each of which {lead.compiler} compiles: {describe(lead.group, sums, numbers)}"
     if all(searches(label, group) for group in slow):
         what = _search(lead, numbers)
     others = [g for g in label.steady if g not in slow]
     rest = f"Most of the others take {numbers.time(f'group_{label.usual.number}_typical', label.usual.typical_ns)}."
+    if lead.compiler == "torch.compile" and not compiled(label.usual):
+        rest = f"{rest.removesuffix('.')}, with no kernel of torch.compile's."
     if 2 * label.usual.count < sum(g.count for g in others):
         numbers_of_others = np.concatenate([g.intervals for g in others])
         low_rest = numbers.time("least_other", int(elapsed[numbers_of_others].min()))
@@ -710,11 +842,31 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
 
 
+def _mostly(lead: Case, slow: Sequence[Group]) -> str:
+    """Return the main kernel of most of a label's slow timings' time and how much they launch, where other timings of
+    the label have other main kernels: one helper times several things.
+
+    ", mostly larft_T_32 with 2,310 to 36,870 operations"
+    """
+    kernel = _main_kernel(lead.group)
+    alike = [group for group in slow if _main_kernel(group) == kernel]
+    is_most = 2 * sum(g.total_ns for g in alike) > sum(g.total_ns for g in slow)
+    others = {_main_kernel(group) for group in lead.label.steady} - {"", kernel}
+    if not kernel or not is_most or not others:
+        return ""
+    fewest = min(g.work.fewest_operations for g in alike)
+    largest = max(g.work.most_operations for g in alike)
+    first = f"{fewest:,} to " if largest > fewest else ""
+    return f", mostly {safe_text(kernel)} with {first}{plural(largest, 'operation')}"
+
+
 def _search(lead: Case, numbers: Numbers) -> str:
     """What a group does that tries many ways to do the same."""
     operations = numbers.count("operations", lead.operations)
-    usually = numbers.count("usual_operations", lead.label.usual.work.operations)
     waits = numbers.count("waits", lead.group.work.waits)
+    if lead.group is lead.label.usual:
+        return f"in a search for the fastest way ({operations} operations, {waits} waits)"
+    usually = numbers.count("usual_operations", lead.label.usual.work.operations)
     return f"in a search for the fastest way ({operations} operations instead of {usually}, {waits} waits)"
 
 
@@ -728,12 +880,15 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
     names, counts = {}, {group.work.operations for group in groups}
+    kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
     shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
     for group, words_of_group in zip(groups, words, strict=True):
         name = ", ".join(word for word in words_of_group if word not in shared)
         if not name or "operation" in name or len(counts) == len(groups) > 1:
             name = _work(group)
+            if end and kernels_differ and (kernel := _main_kernel(group)):
+                name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
         elif end and _BLOCKS.fullmatch(name) and (kernels := group.work.of_kind("kernel")):
@@ -745,9 +900,19 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
 
 
+def _main_kernel(group: Group) -> str:
+    """The kernel that runs longest of what a group issued, in few letters; '' where that is no kernel."""
+    kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
+    main = group.work.main
+    return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+
+
 def _work(group: Group) -> str:
     """What a group issued, in two or three words: "2 kernels", "pinned H2D copy", "no GPU work"."""
     work = group.work
+    if work.varies:
+        noun = "kernel" if all(one.kind == "kernel" for one in work.issued) else "operation"
+        return f"{work.fewest_operations:,} to {plural(work.most_operations, noun)}"
     if not work.operations:
         return "no GPU work"
     if work.operations == 1 and (copies := work.of_kind("memcpy")):
@@ -795,15 +960,30 @@ def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False)
     text = f"{largest} {share(largest, ns)}{named}"
     if brief:
         return text
-    if sums.beside and largest != "kernels" and sums.share(sums.gpu) >= 0.01:
-        return f"{text}, the GPU at work for {share('kernels', sums.gpu)}"
+    if sums.beside and part not in ("kernels", *_WORK_BESIDE) and sums.share(sums.worked) >= 0.01:
+        earlier = _ON_EARLIER * _mostly_earlier(sums)
+        return f"{text}, the GPU at work for {share('worked', sums.worked)}{earlier}"
+    if sums.beside:  # what the CPU did meanwhile would not add up with it
+        return text
     del parts[part]
     second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
     return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
 
 
+#: What the GPU works on nearly all the time of a host timer that does not wait for it (`works_beside`).
+_WORK_BESIDE = ("earlier work", "GPU work")
+#: Behind how long the GPU worked, where that was mostly earlier work.
+_ON_EARLIER = ", mostly on earlier work"
+
+
+def _mostly_earlier(sums: Sums) -> bool:
+    """Whether most of what ran beside a host timer was launched before it."""
+    return 2 * sums.earlier > sums.worked
+
+
 def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
-    """Return what a group's time is, by what it is called, in ns; beside what the CPU did kernels are no part of it."""
+    """Return what a group's time is, by what it is called, in ns.  Beside what the CPU did kernels are no part of it,
+    unless they are more than any part."""
     parts = {
         "kernels": sums.gpu,
         "NCCL's kernels": sums.collectives,
@@ -819,7 +999,10 @@ def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
     }
     if sums.share(sums.gpu) >= 0.8:
         parts = {"kernels": sums.gpu}
-    elif sums.beside:
+    elif works_beside(sums):
+        earlier, work = _WORK_BESIDE
+        parts = {earlier: sums.earlier} if _mostly_earlier(sums) else {work: sums.worked}
+    elif sums.beside and max(parts.values()) > sums.gpu:
         parts.pop("kernels")
     return parts
 
@@ -1065,7 +1248,8 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == FLOOR:
         return "event cost only"
     entries = group.of_cause("api")
-    if cause == "calls" and entries and len(entries[0].what) <= 16:
+    calls_most = sums.calls >= max(sums.cpu, sums.launches + sums.latency)
+    if cause == "calls" and calls_most and entries and len(entries[0].what) <= 16:
         return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
     if word == LAUNCH and not on_its_way(
         group.work.operations * group.count, sums.launches, sums.latency
@@ -1073,6 +1257,10 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         return f"unexplained wait, {percent(late)}"
     if word in (CPU, LAUNCH):
         return f"{percent(late)} {'launch' if word == LAUNCH else 'CPU'}-bound"
+    if works_beside(sums):
+        earlier = percent(sums.share(sums.earlier))
+        worked = percent(sums.share(sums.worked))
+        return f"earlier work, {earlier}" if _mostly_earlier(sums) else f"{worked} GPU work"
     if word == MIXED:
         parts = {
             "kernels": sums.gpu,

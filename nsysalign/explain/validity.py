@@ -18,7 +18,7 @@ from nsysalign.explain.clocks import IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import union
-from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
+from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
 from nsysalign.text import kernel_name
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
@@ -40,6 +40,8 @@ SPREAD, SPREAD_SAMPLES = 1.5, 10
 _OUTLASTS_A_LAUNCH, _LEAST_BLOCKED = 20_000, 5
 #: Timings overlap where so many are open at a time, on average.
 _DEEP = 1.5
+#: Launch calls that wait take so many times as long; about so many launches may wait.
+_BLOCKED, _QUEUE = 4, LAUNCH_QUEUE
 #: torch's kernel of `zero_` and `fill_`: an L2 flush.
 _FILL = "FillFunctor"
 
@@ -127,11 +129,36 @@ def _ended_later(case: Case) -> Reason | None:
         text = f"measures only launching: work ended later ({often} timings)"
         if late < count:  # the others mean what they say
             text = f"measures only launching in {often} timings: work ended later"
+        text += _full_queue(case, numbers)
         return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
     streams = list(case.others)
     on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""
     text = f"does not wait for its work{on} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _full_queue(case: Case, numbers: Numbers) -> str:
+    """A clause on launch calls that suddenly take as long as the work, '' where there are none: so many launches wait
+    that each one more waits until one of them has run.
+
+    launching      [1)[2)[3)        [1,025        )[1,026        )       in the slower timings the call takes most of
+    GPU              [1     ...                 ...[2            )       the time, and they last as long as their work
+    """
+    groups = case.label.steady
+    slow = max(groups, key=lambda group: group.typical_ns)
+    fast = min(groups, key=lambda group: group.typical_ns)
+    kind_of_work = slow.kind == fast.kind and slow.pid == fast.pid
+    if not kind_of_work or slow is fast or slow.share("api_launch") < 0.5:
+        return ""
+    launching_ns = slow.ns("api_launch") / slow.count
+    usual_ns = max(fast.ns("api_launch") / fast.count, 1)
+    work_ns = np.median(case.facts.column("kernel_only_upper_ns")[slow.intervals])
+    last_as_long = abs(slow.typical_ns - work_ns) <= WARN_SHARE * work_ns
+    if launching_ns < _BLOCKED * usual_ns or not last_as_long or case.label.count <= _QUEUE:
+        return ""
+    blocked = numbers.count("blocked_timings", slow.count)
+    typical = numbers.time("blocked", slow.typical_ns)
+    return f". In {blocked} of them the queue was full: the launch waits until a kernel has run, {typical} each"
 
 
 def _escaped(case: Case) -> bool:

@@ -49,7 +49,8 @@ class Sums:
     gpu: kernels and whole graphs that ran, without NCCL's; of host timers also those that ran while
     the CPU did something else (`beside`).  collectives: NCCL's kernels.  floor: launch latency and event
     overhead up to FLOOR_NS for each interval, beyond: `latency`.  operations: that were issued with no wait
-    for the GPU between them.
+    for the GPU between them.  worked, earlier, staged: of host timers, how long anything ran on a GPU of the process;
+    how long of that nothing ran but work that was launched before; how long the CPU staged copies.
     """
 
     beside: bool
@@ -70,6 +71,9 @@ class Sums:
     waiting: int
     unknown: int
     operations: int = 0
+    worked: int = 0
+    earlier: int = 0
+    staged: int = 0
 
     @property
     def busy(self) -> int:
@@ -79,9 +83,9 @@ class Sums:
     @property
     def late(self) -> int:
         """What the GPU waited for the CPU, and for launches on their way.  Beside a host timer's CPU the
-        GPU works: what it did not."""
+        GPU works, on whatever was launched: what it did not."""
         if self.beside:
-            return max(self.whole - self.busy - self.waiting - self.copies - self.collectives, 0)
+            return max(self.whole - self.worked - self.staged, 0)
         return self.launches + self.latency + self.cpu + self.calls + self.profiler + self.sync
 
     @property
@@ -114,11 +118,15 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
     gpu = kernels - collectives
+    worked = earlier = staged = 0
     if kind == "host":
         ran = intervals["kernel_only_upper_ns"].to_numpy()[group.intervals]
         outside = intervals["kernel_outside_ns"].to_numpy()[group.intervals]
         elapsed = intervals["elapsed_ns"].to_numpy()[group.intervals]
         gpu = max(gpu, int(np.clip(ran - outside, 0, elapsed).sum()))
+        worked = int(intervals["gpu_busy_ns"].to_numpy()[group.intervals].sum())
+        earlier = int(intervals["gpu_earlier_ns"].to_numpy()[group.intervals].sum())
+        staged = sum(e.ns for e in group.of_cause("memcpy") if e.why == "staging")
     on_device = sum(e.ns for e in group.of_cause("memcpy") if e.direction in ("D2D", "P2P"))
     # what stands between the end record's call and its place waits for something, if it is long
     unnamed = sum(e.ns for e in group.of_cause("event") if not e.what)
@@ -144,15 +152,21 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         waiting=group.ns("queued") + waited,
         unknown=group.ns("unknown"),
         operations=0 if group.work.waits else group.work.operations * group.count,
+        worked=worked,
+        earlier=earlier,
+        staged=staged,
     )
 
 
-def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
+def typical_of(
+    sums: Sums, parts: Mapping[str, int], gpu_ns: int, worked_ns: int = 0, earlier_ns: int = 0
+) -> Sums:
     """Return what one interval of a group spent its time on (ns).
 
     sums:   the sums of the whole group
     parts:  the interval's ns by cause
     gpu_ns: how long kernels ran in it
+    worked_ns, earlier_ns: of a host timer, as in `Sums`
 
     How its kernels, copies and overhead divide into collectives, copies on the device and waiting is not known of
     one interval: they divide in it as they do in the group.
@@ -184,6 +198,9 @@ def typical_of(sums: Sums, parts: Mapping[str, int], gpu_ns: int) -> Sums:
         waiting=parts["queued"] + waited,
         unknown=parts["unknown"],
         operations=sums.operations // max(sums.count, 1),
+        worked=worked_ns if sums.beside else 0,
+        earlier=earlier_ns if sums.beside else 0,
+        staged=parts["memcpy"] * sums.staged // copied,
     )
 
 
@@ -213,6 +230,15 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
     if share(sums.unknown) >= 0.5:
         return CANNOT_TELL
     return MIXED
+
+
+def works_beside(sums: Sums) -> bool:
+    """Return whether the GPU works nearly all the time of a host timer, though mostly not on what it waits for: on
+    earlier work, or on copies while the CPU goes on.  Then nothing is late, and no part of its own time says more.
+
+    sums: as for `word_of`
+    """
+    return sums.beside and sums.share(sums.worked) >= GPU_SHARE and word_of(sums) == MIXED
 
 
 def word_of_run(parts: Mapping[str, int]) -> str:

@@ -40,7 +40,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     # the pairs of the log: find its lines in the trace, then their streams, bounds and places
     matched = on_streams(trace, match(trace, known), streams, logged=logged)
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
-    trim_memory()
+    trim_memory()  # what the stages so far have freed
     placed = place(trace, known, matched, streams, bounded, clock)
     # what the log timed on the host's clock
     timers = host_timers(trace, known, matched)
@@ -76,6 +76,6 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
 
 
 def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of tables that have some (pandas 2 warns of empty ones), else the first."""
+    """Return the rows of all tables in one.  Empty ones are left out, because pandas 2 warns of them."""
     filled = [table for table in tables if len(table)] or tables[:1]
     return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]

@@ -75,7 +75,7 @@ def bound(
     if not logged:
         per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
-    known_done = np.minimum(matched.asked_ns, waited_for(trace, streams.lanes, records))
+    known_done = np.minimum(matched.asked_ns, known_done_ns_of(trace, streams.lanes, records))
     lower, upper = _bounds(records, around, known_done, on_clock=on_clock)
     stamped = records["timestamp_ns"].to_numpy() > 0
     reason = _reasons(records, pairs, lower, upper)
@@ -83,7 +83,7 @@ def bound(
     of_program = ~pairs["calibration"].to_numpy(dtype=bool)
     refused = pairs.assign(reason=reason)[(reason != "") & of_program]
     refused = pd.concat([matched.unaligned, refused])
-    return Bounded(around, lower, upper, stamped, placeable, _named(refused, records))
+    return Bounded(around, lower, upper, stamped, placeable, _with_names(refused, records))
 
 
 def _bounds(
@@ -127,7 +127,7 @@ def _reasons(
     reason = np.where(problem[start] != "", problem[start], problem[end])
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason[nowhere] = "the trace does not say which stream it is on"
-    low, high = of_starts(lower, upper, pairs)
+    low, high = limits_of_starts(lower, upper, pairs)
     reason[(reason == "") & (low > high + CROSSING_NS)] = (
         "elapsed_time contradicts the trace: its neighbours leave no place for it (a wrong stream, rows dropped, "
         "or a log of another run)"
@@ -135,7 +135,7 @@ def _reasons(
     return reason
 
 
-def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+def _with_names(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs that cannot be placed, with a name, and with the site of the start record (of the end
     record if the log does not have the start).
 
@@ -148,7 +148,7 @@ def _named(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     return refused
 
 
-def of_starts(
+def limits_of_starts(
     lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (earliest, latest) possible start in ns of each pair (two records that the program compared by elapsed_time),
@@ -183,7 +183,7 @@ def _usual_slack(elapsed_ns: np.ndarray) -> np.ndarray:
     return np.ceil(slack).astype(np.int64)
 
 
-def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+def known_done_ns_of(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
     """Return, for each record of an event, when the host knew that the GPU had executed it (ns); FAR if it never knew.
     That is the end of the first successful wait for the device, for the record's stream or for its event that began
     after the record's call had returned.  A query of the event counts as a wait; once the event is recorded again,
@@ -195,19 +195,21 @@ def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.n
     records: a table with columns call, call_end_ns, process, lane and event
     """
     waits = _successful_waits(trace, lanes)
-    begun = trace.calls["start_ns"].to_numpy()
+    call_start = trace.calls["start_ns"].to_numpy()
     kind = trace.calls["kind"].to_numpy()[waits["call"]]
     process = trace.calls["process"].to_numpy()[waits["call"]]
-    asked = records[["lane", "event"]].assign(time=records["call_end_ns"])
-    asked = asked[records["call"] >= 0].astype("int64").sort_values("time", kind="stable")
+    records_by_time = records[["lane", "event"]].assign(time=records["call_end_ns"])
+    records_by_time = records_by_time[records["call"] >= 0].astype("int64")
+    records_by_time = records_by_time.sort_values("time", kind="stable")
     done = np.full(len(records), FAR)
     # process by process, because joining by two columns takes much memory
     for number in distinct(process).tolist():
-        asked_of_process = asked[records["process"][asked.index] == number]
+        is_of_process = records["process"][records_by_time.index] == number
+        records_of_process = records_by_time[is_of_process]
         for kinds, key in _COVERS:
             of_kinds = np.isin(kind, [CALL[name] for name in kinds])
             covering = waits[(process == number) & of_kinds]
-            first = _first_waits(asked_of_process, covering, key, begun)
+            first = _first_waits(records_of_process, covering, key, call_start)
             returned = trace.calls["end_ns"].to_numpy()[first]
             done[first.index] = np.minimum(done[first.index], returned)
     return done
@@ -415,20 +417,22 @@ def surroundings(
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
         previous_is_node=pick(trace.operations["graph_node"].to_numpy(), previous, -1) >= 0,
-        copying=_copying(trace, streams, lane, call_start),
+        copying=_is_copying(trace, streams, lane, call_start),
         behind=behind,
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=ahead,
-        waits=_stream_waits(trace, matched.waits, lane, previous_issue, call_start)
-        | _host_functions(trace, records["process"].to_numpy(), previous_issue, call_start),
-        held=_stream_waits(trace, matched.waits, lane, call_start, next_issued),
+        waits=_has_wait_between(trace, matched.waits, lane, previous_issue, call_start)
+        | _has_host_function_between(
+            trace, records["process"].to_numpy(), previous_issue, call_start
+        ),
+        held=_has_wait_between(trace, matched.waits, lane, call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
 
 
-def _stream_waits(
+def _has_wait_between(
     trace: Trace, waits: pd.DataFrame, lane: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """Return, per row, whether a wait for an event was issued to a lane between two times.
@@ -441,7 +445,7 @@ def _stream_waits(
     return any_between(waits["lane"].to_numpy(), issue, lane, low, high)
 
 
-def _host_functions(
+def _has_host_function_between(
     trace: Trace, process: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
     """Return, per row, whether a process issued a host function between two times, to whichever stream: the trace does
@@ -475,7 +479,9 @@ def _records_beside(
     return np.where(lane >= 0, behind, 0), np.where(lane >= 0, ahead, 0)
 
 
-def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+def _is_copying(
+    trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray
+) -> np.ndarray:
     """Return, for each time, whether a copy to or from the host was under way on another stream of the same
     device: more copies are under way on the device than on the stream itself.
 
@@ -491,12 +497,12 @@ def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarr
     end = operations["end_ns"].to_numpy()[copies]
     copy_lane = streams.operation_lane[copies]
     device = streams.lanes["device"].to_numpy()
-    on_device = _under_way(issue, end, device[copy_lane], pick(device, lane, -2), time_ns)
-    on_stream = _under_way(issue, end, copy_lane, lane, time_ns)
+    on_device = _copies_under_way(issue, end, device[copy_lane], pick(device, lane, -2), time_ns)
+    on_stream = _copies_under_way(issue, end, copy_lane, lane, time_ns)
     return on_device > on_stream
 
 
-def _under_way(
+def _copies_under_way(
     issue: np.ndarray, end: np.ndarray, key: np.ndarray, asked: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
     """Return, for each time, how many copies of a stream or device were issued before it and had not ended.

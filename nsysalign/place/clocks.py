@@ -91,6 +91,7 @@ def clock_map(
     on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
     if len(on_trace):
         at_ns = on_trace["monotonic_ns"].to_numpy()
+        # readings of both clocks, one after the other: good to 1 us
         return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
     with_realtime = clocks[clocks["realtime_ns"] >= 0]
     if with_realtime.empty or not session_start_utc_ns:
@@ -98,6 +99,7 @@ def clock_map(
     first = with_realtime.iloc[:1]
     at_ns = first["monotonic_ns"].to_numpy()
     realtime_ns = first["realtime_ns"].to_numpy()
+    # the wall clock may be off by more: such a map is refined on the record calls (`refine`)
     return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
 
 
@@ -123,7 +125,9 @@ def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
     )
     burst = (marks["before_ns"].diff() > 1_000_000_000).cumsum()
     bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
-    bursts = bursts[bursts["low"] <= bursts["high"] + 1_000]
+    bursts = bursts[
+        bursts["low"] <= bursts["high"] + 1_000
+    ]  # limits that cross by less do not contradict
     if bursts.empty:
         return None
     at_ns = bursts["at"].to_numpy(np.int64)
@@ -144,16 +148,17 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     which at least half of the calls contain one, the rough map is returned.
     """
     starts = [times[0] for times in threads]
-    begun = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
-    moments, shifts = list[int](), list[int]()  # the middle of each chunk, and its shift
+    call_starts = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
+    moments = list[int]()  # the middle of each chunk
+    shifts = list[int]()  # its shift
     next_call = 0
-    while next_call < len(begun):
-        low = int(begun[next_call])
-        next_call = int(np.searchsorted(begun, low + _CHUNK_NS, side="right"))
-        high = int(begun[next_call - 1])
+    while next_call < len(call_starts):
+        low = int(call_starts[next_call])
+        next_call = int(np.searchsorted(call_starts, low + _CHUNK_NS, side="right"))
+        high = int(call_starts[next_call - 1])
         middle = (low + high) // 2
         expected = _extrapolated(moments, shifts, middle)
-        chunk = _chunk(rough, threads, low, high)
+        chunk = _times_in_chunk(rough, threads, low, high)
         searches = _REACH[:2] if moments else _REACH  # the widest one for the first chunk alone
         for reach, step in searches:
             shift, share = _best_shift(chunk, expected, reach, step)
@@ -181,7 +186,7 @@ def _extrapolated(moments: list[int], shifts: list[int], at_ns: int) -> int:
     return shifts[-1] + round(np.clip(slope, -1e-4, 1e-4) * (at_ns - moments[-1]))
 
 
-def _chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
+def _times_in_chunk(rough: ClockMap, threads: list[Times], low: int, high: int) -> list[Times]:
     """Return the times of each thread with only the Python calls that began between `low` and `high`
     (monotonic, ns), in trace time by the rough map, and with all its record calls."""
     chunk = []
@@ -196,7 +201,7 @@ def _best_shift(chunk: list[Times], centre: int, reach: int, step: int) -> tuple
     contain the first record call that begins in them, and the share of calls that then do.  Of several shifts that are
     as good it is the middle of the longest row of neighbouring ones.
 
-    chunk: as `_chunk` returns it
+    chunk: as `_times_in_chunk` returns it
     centre, reach, step: shifts from centre - reach to centre + reach are tried, in steps (ns)
 
     shift    -2   -1    0   +1   +2   +3
@@ -255,9 +260,10 @@ def place_samples(
         return frames.empty(frames.GPU_CLOCKS), [
             "the clock samples could not be used: nothing connects their clock to the trace's"
         ]
-    placed = samples.assign(t_ns=clock.to_trace(samples["monotonic_ns"].to_numpy()))
-    placed = placed[placed["sm_mhz"] >= 0].sort_values(["device", "t_ns"], ignore_index=True)
-    stretches = placed.groupby(_stretch_of_sample(placed)).agg(
+    placed_samples = samples.assign(t_ns=clock.to_trace(samples["monotonic_ns"].to_numpy()))
+    placed_samples = placed_samples[placed_samples["sm_mhz"] >= 0]  # -1: not read
+    placed_samples = placed_samples.sort_values(["device", "t_ns"], ignore_index=True)
+    stretches = placed_samples.groupby(_stretch_of_sample(placed_samples)).agg(
         device=("device", "first"),
         start_ns=("t_ns", "first"),
         end_ns=("t_ns", "last"),
@@ -269,7 +275,7 @@ def place_samples(
     )
     table = frames.check(stretches.reset_index(drop=True), frames.GPU_CLOCKS)
     notes = list[str]()
-    if shared and placed["device"].nunique() > 1:
+    if shared and placed_samples["device"].nunique() > 1:
         notes.append(
             "several processes used a device of the same number: if each was given a GPU of its own "
             "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"

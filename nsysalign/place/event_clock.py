@@ -40,7 +40,7 @@ from nsysalign.intervals import Columns, group, pick
 from nsysalign.model import EventLog
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, LatencyModel, Observations, assumed
-from nsysalign.place.matched import numbered
+from nsysalign.place.matched import positions_by_number
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
@@ -136,7 +136,7 @@ def event_clock(log: EventLog) -> EventClock | None:
     rounding = rounding_ns(distances.ms)
     # exact distances connect nodes to frames, in which each node has its time since the frame's root
     is_exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    root, since_root = hanging_together(nodes, *_in_ticks(distances.take(is_exact), tick))
+    root, since_root = connected_nodes(nodes, *_in_ticks(distances.take(is_exact), tick))
     frame = _frames(root, distances, references)  # per node
     # rounded distances between frames tell how far apart their roots are, and join them to lines
     between = frame[distances.start] != frame[distances.end]
@@ -144,7 +144,7 @@ def event_clock(log: EventLog) -> EventClock | None:
     roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
     room = rounding[between] + tick / 2
     joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
-    origin, line, error = _joined(joints, frame.max() + 1)  # each per frame
+    origin, line, error = _lines_of_frames(joints, frame.max() + 1)  # each per frame
     # a line without any reference is no event clock
     lines_with_reference = line[frame[:references]]
     has_reference = np.isin(line, lines_with_reference)  # per frame
@@ -194,13 +194,13 @@ class _Nodes:
         """Return the node of the reference that each row of a table names in a column, -1 for none."""
         process = rows["process"].to_numpy()
         number = rows[column].to_numpy()
-        return numbered(process, number, self.process_of_reference, self.id_of_reference)
+        return positions_by_number(process, number, self.process_of_reference, self.id_of_reference)
 
     def records(self, rows: pd.DataFrame, column: str) -> np.ndarray:
         """Return the node of the record that each row of a table names in a column, -1 for none."""
         process = rows["process"].to_numpy()
         number = rows[column].to_numpy()
-        record = numbered(process, number, self.process_of_record, self.seq_of_record)
+        record = positions_by_number(process, number, self.process_of_record, self.seq_of_record)
         return np.where(record >= 0, record + len(self.id_of_reference), -1)
 
 
@@ -235,60 +235,66 @@ def _distances(log: EventLog) -> _Distances:
     return distances.take(usable)
 
 
-def hanging_together(
+def connected_nodes(
     count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each node, the lowest node that edges connect it to (its root), and how many ns it lies
-    behind that root.
+    """Return the connected components of a graph whose edges are distances in time: for each node, the one of the lowest
+    number in its component (its root), and how many ns the node lies after that root (negative: before it).
 
     count: how many nodes there are
     start, end, ns: per edge, two nodes, of which `end` lies `ns` after `start`
 
-    hanging_together(4, [1, 3], [2, 1], [5, 7]): node 2 lies 5 ns behind 1, node 1 lies 7 ns behind 3
-        root 0, 1, 1, 1; behind the root 0, 0, 5, -7
+    connected_nodes(4, [1, 3], [2, 1], [5, 7]): node 2 lies 5 ns after 1, node 1 lies 7 ns after 3
+        root 0, 1, 1, 1; ns after the root 0, 0, 5, -7
 
     At first each node is a tree of its own.  In every round each tree is put below the lowest root that
-    an edge connects it to, until no edge connects two trees.
+    an edge connects it to, until no edge connects two trees.  An edge within a tree is not looked at again: where
+    edges contradict each other, those count that were used first.
     """
     root = np.arange(count)
-    behind_root = np.zeros(count, dtype=np.int64)
+    after_root = np.zeros(count, dtype=np.int64)
     while True:
         between_trees = np.flatnonzero(root[start] != root[end])
         if not len(between_trees):
-            return root, behind_root
-        start, end, ns = start[between_trees], end[between_trees], ns[between_trees]
-        roots_apart = behind_root[start] + ns - behind_root[end]
-        root_of_root, root_behind = _below_lowest(count, root[start], root[end], roots_apart)
-        behind_root = behind_root + root_behind[root]
-        root = root_of_root[root]
+            return root, after_root
+        start = start[between_trees]
+        end = end[between_trees]
+        ns = ns[between_trees]
+        # per edge, how many ns the root of `end` lies after the root of `start`
+        roots_apart = after_root[start] + ns - after_root[end]
+        # per node that is a root now: its root after this round, and how many ns it lies after that
+        new_root, moved_ns = _below_lowest(count, root[start], root[end], roots_apart)
+        after_root = after_root + moved_ns[root]
+        root = new_root[root]
 
 
 def _below_lowest(
     count: int, start: np.ndarray, end: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put each node that edges connect to lower ones below the lowest of these (its parent), and so below the root of that.
-    Returns (the root of each node, how many ns the node lies behind its root); a node without such edges is its own root.
+    """Put each node that edges connect to nodes of lower numbers below the lowest of these (its parent), and so below the
+    root of that.  Returns (root, ns) per node: its root, which has no parent itself, and how many ns the node lies after it.
+    A node without such edges is its own root.
 
-    count, start, end, ns: nodes and edges, as in `hanging_together`
+    count, start, end, ns: nodes and edges, as in `connected_nodes`
 
-    edges 1 -> 2 of 5 ns and 2 -> 3 of 4 ns: 3 goes below 2 and 2 below 1; roots 0, 1, 1, 1; behind them 0, 0, 5, 9 ns
+    edges 1 -> 2 of 5 ns and 2 -> 3 of 4 ns: 3 goes below 2 and 2 below 1; roots 0, 1, 1, 1; after them 0, 0, 5, 9 ns
     """
     low = np.minimum(start, end)
     high = np.maximum(start, end)
-    high_behind_low = np.where(start < end, ns, -ns)
+    high_after_low = np.where(start < end, ns, -ns)
     # of the edges of each higher node, the one to its lowest neighbour
     order = np.lexsort((low, high))
     child, first = np.unique(high[order], return_index=True)
     edge = order[first]
     parent = np.arange(count)
     parent[child] = low[edge]
-    behind_parent = np.zeros(count, dtype=np.int64)
-    behind_parent[child] = high_behind_low[edge]
+    after_parent = np.zeros(count, dtype=np.int64)
+    after_parent[child] = high_after_low[edge]
     # a parent may have a parent: climb until each node's parent is a root
     while (parent[parent] != parent).any():
-        behind_parent = behind_parent + behind_parent[parent]
+        after_parent = after_parent + after_parent[parent]
         parent = parent[parent]
-    return parent, behind_parent
+    return parent, after_parent
 
 
 #: (lower frame, higher frame) -> (least, greatest) number of ns by which the origin of the higher frame
@@ -324,7 +330,7 @@ def _joints(
     return joints
 
 
-def _joined(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lines_of_frames(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
     they are.  Returns (origin, line, error), each an array with a value per frame.
 
@@ -397,7 +403,7 @@ class Line:
 
 
 def fit_line(
-    s: Surroundings,
+    around: Surroundings,
     frame: np.ndarray,
     at: np.ndarray,
     tracing: str,
@@ -407,7 +413,7 @@ def fit_line(
     """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
     to the operations that surround its records.
 
-    s: the surroundings of the records that are the evidence
+    around: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
     at: per record, its time on the event clock in ns
     tracing: whether CUPTI traced events (`placed.event_tracing`)
@@ -429,20 +435,21 @@ def fit_line(
     if len(frames) > _MOST_FRAMES:
         frames = frames[:0]
     knots = _knots(at)
-    model = assumed(tracing, s, _queued_spacing(s, frame, at))
-    base = _base_ns(model.observe(s), at, model)
+    model = assumed(tracing, around, _queued_spacing(around, frame, at))
+    base = _base_ns(model.observe(around), at, model)
     of_line = _design(at, frame, knots, frames)
     fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
     for widen in _NARROWING:
-        seen = fit.model.observe(s)  # what holds a record up may look different after each fit
+        # what holds a record up may look different after each fit
+        observations = fit.model.observe(around)
         equations = _Equations(
-            seen=seen,
-            x=np.concatenate([of_line[seen.record], -seen.x], axis=1),
-            y=(seen.known_ns - at[seen.record] - base).astype(float),
+            seen=observations,
+            x=np.concatenate([of_line[observations.record], -observations.x], axis=1),
+            y=(observations.known_ns - at[observations.record] - base).astype(float),
         )
         fit = fit.with_equations(equations, widen)
     # the calls of a stretch between knots are slow together: their errors may not be independent
-    stretch = np.searchsorted(knots, at[seen.record], side="right")
+    stretch = np.searchsorted(knots, at[observations.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
     return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
@@ -461,19 +468,19 @@ def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
     return first + int(np.median(without_latency - first + latency))
 
 
-def _queued_spacing(s: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
+def _queued_spacing(around: Surroundings, frame: np.ndarray, at: np.ndarray) -> float:
     """Return how far apart (ns) consecutive records are on the event clock where they waited in a queue
     behind the same operation; 0 if fewer than _ENOUGH pairs of records did.
 
-    s, frame, at: as in `fit_line`
+    around, frame, at: as in `fit_line`
     """
-    order = np.lexsort((s.behind, s.previous_end, frame))
+    order = np.lexsort((around.behind, around.previous_end, frame))
     first, second = order[:-1], order[1:]
     consecutive = frame[first] == frame[second]
-    consecutive &= s.previous_end[first] == s.previous_end[second]
-    consecutive &= s.behind[second] == s.behind[first] + 1
-    consecutive &= ~s.waits[first] & ~s.waits[second]
-    consecutive &= s.previous_end[second] > s.call_end[second] + _QUEUED_NS
+    consecutive &= around.previous_end[first] == around.previous_end[second]
+    consecutive &= around.behind[second] == around.behind[first] + 1
+    consecutive &= ~around.waits[first] & ~around.waits[second]
+    consecutive &= around.previous_end[second] > around.call_end[second] + _QUEUED_NS
     apart = (at[second] - at[first])[consecutive]
     return float(np.percentile(apart, _PROMPT)) if len(apart) >= _ENOUGH else 0.0
 
@@ -631,6 +638,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     precision = slope.T @ slope / slope_error**2
     # a row per inner knot: how much the slope changes there
     bend = np.diff(slope, axis=0)
+    # small changes add up, the more the farther knots are apart
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
     # a row per frame: its shift, less that of the frame before
@@ -639,6 +647,7 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
         shift_error = 1.0
         if number and np.isfinite(origin_error[frame]):
             shift[len(knots) + number - 1] = -1.0
+            # the standard deviation of what lies anywhere within the error
             shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
         precision += np.outer(shift, shift) / shift_error**2
     return precision
@@ -659,13 +668,13 @@ class ClockPlaces:
 
 
 def place_records(
-    clock: EventClock | None, s: Surroundings, tracing: str, known: np.ndarray
+    clock: EventClock | None, around: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
     """Return where the event clocks place each record on the trace's clock, and how uncertain that is (ns).
 
     clock: the event clocks of the log's records: when each took place by `elapsed_time`; None if the log has no
         references
-    s: the surroundings of all records.  The first ones are the records of the log, in its order; records
+    around: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
     tracing: whether CUPTI traced events (`placed.event_tracing`)
     known: per record, whether its surroundings are known.  One whose surroundings are not known is
@@ -686,12 +695,12 @@ def place_records(
     frames_of_line = group(clock.line, np.arange(len(clock.line)))
     on_line = np.flatnonzero(line >= 0)
     for number, records in group(line[on_line], on_line).items():
-        evidence = _thinned(records[known[records]])
+        evidence = _every_nth(records[known[records]])
         if not len(evidence):
             line[records] = -1
             continue
         fitted = fit_line(
-            s.take(evidence),
+            around.take(evidence),
             frame[evidence],
             at[evidence],
             tracing,
@@ -719,7 +728,7 @@ def _error_bar(
     return np.ceil(1.96 * deviation).astype(np.int64) + clock.tick_ns
 
 
-def _thinned(records: np.ndarray) -> np.ndarray:
+def _every_nth(records: np.ndarray) -> np.ndarray:
     """Return every n-th record, with the smallest n that leaves at most _MOST_RECORDS of them."""
     step = max(1, math.ceil(len(records) / _MOST_RECORDS))
     return records[::step]

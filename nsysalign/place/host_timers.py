@@ -107,14 +107,14 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     # everything that may become a window, in trace time; whether it holds CUDA work, and why it cannot be one
     candidates = _on_trace(_candidates(log, timers), "t0_ns", matched_processes)
     ends = candidates["start"] + candidates["lasted_ns"]
-    with_work = _with_work(trace, readers, candidates["thread"], candidates["start"], ends)
+    with_work = _holds_work(trace, readers, candidates["thread"], candidates["start"], ends)
     reason = _reasons(log, matched_processes, candidates)
     is_interval = _is_interval(matched_processes, candidates, with_work, reason)
-    placed = candidates[is_interval & (reason == "")].reset_index(drop=True)
+    with_place = candidates[is_interval & (reason == "")].reset_index(drop=True)
     unplaced = candidates.assign(reason=reason)[is_interval & (reason != "")]
     names = [row.region or row.site or "host timer" for row in unplaced.itertuples()]
     notes = _notes_on_unpaired(trace, readings, readers, unpaired)
-    return HostTimers(_windows(placed), unplaced.assign(name=names), notes)
+    return HostTimers(_windows(with_place), unplaced.assign(name=names), notes)
 
 
 def _notes_on_unpaired(
@@ -127,7 +127,7 @@ def _notes_on_unpaired(
     """
     by_clock = readings.groupby(["process", "tid", "clock"])
     previous = by_clock["start"].shift(fill_value=-1)  # trace time, -1: the first of its thread
-    after_work = _with_work(trace, readers, readings["thread"], previous, readings["start"])
+    after_work = _holds_work(trace, readers, readings["thread"], previous, readings["start"])
     missed = unpaired.notna() & (previous >= 0) & after_work
     count_of_site = Counter(unpaired[missed])
     return [
@@ -172,9 +172,10 @@ def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
 def _work_of_tool_ns(
     records: pd.DataFrame, process: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
-    """Return, for each stretch of time, how long (int64 ns) the tool itself worked in it.
+    """Return, for each stretch of time, how long (int64 ns) the tool itself worked in it: by its own records, which are
+    calls of `event.record()` by which it calibrates clocks.
 
-    records: the tool's own records, with their trace time in the column `start`
+    records: these records, with their trace time in the column `start`
     process, start, end: per stretch, its process in the log, and when it begins and ends in trace time (ns)
 
     The tool calibrates by many records in quick succession, a burst; later it makes single records.  Each
@@ -212,8 +213,9 @@ def _is_interval(
     untied = ~rows["process"].isin([*matched.clocks])
     origin = rows["origin"]
     timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
-    already = rows["region"].isin(rows.loc[timed_work, "region"])
-    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~already)
+    has_timer = rows["region"].isin(rows.loc[timed_work, "region"])
+    # of a process without a clock it is not known whether a region holds work: it is reported as unplaced
+    return (origin != ORIGIN["region"]) | ((untied | with_work) & ~has_timer)
 
 
 def _windows(rows: pd.DataFrame) -> pd.DataFrame:
@@ -225,20 +227,20 @@ def _windows(rows: pd.DataFrame) -> pd.DataFrame:
     begin = rows["start"].to_numpy()
     thread = rows["thread"].to_numpy()
     width = rows["width"].to_numpy()
-    close = begin + rows["elapsed_ns"].to_numpy()
-    kept = ("site", "end_site", "region", "origin", "source", "callers")
-    windows = {name: rows[name].to_numpy() for name in kept} | {
+    end = begin + rows["elapsed_ns"].to_numpy()
+    names_of_log = ("site", "end_site", "region", "origin", "source", "callers")
+    windows = {name: rows[name].to_numpy() for name in names_of_log} | {
         "kind": "host",
         "log_process": rows["process"].to_numpy(),
         "process": process_of(thread),
         "thread": thread,
         "end_thread": thread,
         "open_ns": begin,
-        "close_ns": close,
-        "close_end_ns": close,
-        "elapsed_ns": close - begin,
+        "close_ns": end,
+        "close_end_ns": end,
+        "elapsed_ns": end - begin,
         "start_ns": begin,
-        "end_ns": close,
+        "end_ns": end,
         "start_lower_ns": begin - width,
         "start_upper_ns": begin + width,
         "error_ns": width,
@@ -290,11 +292,14 @@ def _on_trace(rows: pd.DataFrame, column: str, matched: Matched) -> pd.DataFrame
     return rows.assign(start=start, width=width, thread=thread)
 
 
-def _with_work(
+def _holds_work(
     trace: Trace, readers: np.ndarray, thread: pd.Series, start: pd.Series, end: pd.Series
 ) -> np.ndarray:
-    """Return, for each stretch of time of a thread, whether it holds CUDA work: a call of its thread that is work or a
-    wait, or a launch by a thread of its process that reads no clock.
+    """Return, for each stretch of time of a thread, whether CUDA work began in it (bool).  That is either
+
+    - a call of the same thread, of any kind but _IDLE: work that it issued, or a wait for work;
+    - or work that a worker thread issued.  A worker is a thread of the same process that reads no clock itself, as that
+      of torch's autograd: what it issues can only be timed by the threads that do.
 
     readers: the threads that read clocks
     thread, start, end: per stretch, its thread, and its ends in trace time (ns)
@@ -303,16 +308,21 @@ def _with_work(
         return np.zeros(0, dtype=bool)
     kind = trace.calls["kind"].to_numpy()
     caller = trace.calls["thread"].to_numpy()
-    begun = trace.calls["start_ns"].to_numpy()
-    low, high = start.to_numpy() - 1, end.to_numpy()
-    is_work = trace.outermost & ~np.isin(kind, [CALL[name] for name in _IDLE])
-    by_thread = any_between(caller[is_work], begun[is_work], thread.to_numpy(), low, high)
-    is_launch = trace.outermost & np.isin(kind, [CALL[name] for name in ENQUEUEING_CALLS])
-    is_launch &= ~np.isin(caller, readers)
-    launching_process = process_of(caller[is_launch])
+    call_start = trace.calls["start_ns"].to_numpy()
+    not_nested = trace.outermost  # a call that lies in another one counts as a part of that
+    # a call at `start` itself counts; `any_between` leaves out both limits
+    low = start.to_numpy() - 1
+    high = end.to_numpy()
+    is_work_or_wait = not_nested & ~np.isin(kind, [CALL[name] for name in _IDLE])
+    by_same_thread = any_between(
+        caller[is_work_or_wait], call_start[is_work_or_wait], thread.to_numpy(), low, high
+    )
+    is_issued = not_nested & np.isin(kind, [CALL[name] for name in ENQUEUEING_CALLS])
+    by_worker = is_issued & ~np.isin(caller, readers)
+    process_of_worker = process_of(caller[by_worker])
     process = process_of(thread.to_numpy())
-    by_worker = any_between(launching_process, begun[is_launch], process, low, high)
-    return by_thread | by_worker
+    by_any_worker = any_between(process_of_worker, call_start[by_worker], process, low, high)
+    return by_same_thread | by_any_worker
 
 
 def timed(log: EventLog) -> pd.DataFrame:
@@ -410,7 +420,7 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
     """
     pairs: set[tuple[int, int]] = set()  # two variables may hold the same reading: one timer
     # (thread, variable) -> the readings that it holds, the latest last
-    held: dict[tuple, list[int]] = defaultdict(list)
+    readings_in: dict[tuple, list[int]] = defaultdict(list)
     # (thread, place that subtracts, variable) -> the readings that were already subtracted there
     subtracted: dict[tuple, set[int]] = defaultdict(set)
     for reading, (owner, site) in enumerate(zip(thread.tolist(), sites, strict=True)):
@@ -418,14 +428,15 @@ def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
             continue
         for variable in site.subtracts:
             subtracted_here = subtracted[owner, site.function, site.position, variable]
-            start = _start_of(site, held[owner, variable], subtracted_here, sites)
+            start = _start_of(site, readings_in[owner, variable], subtracted_here, sites)
             if start is not None:
                 subtracted_here.add(start)
                 pairs.add((start, reading))
         for variable in site.stores:
             is_attribute = variable.rpartition(":")[2].startswith(".")
-            older = held[owner, variable][1 - _DEEP :] if is_attribute else []
-            held[owner, variable] = [*older, reading]
+            # an attribute may belong to several objects: with the new reading it holds at most _DEEP
+            older = readings_in[owner, variable][1 - _DEEP :] if is_attribute else []
+            readings_in[owner, variable] = [*older, reading]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
 

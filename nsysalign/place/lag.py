@@ -28,7 +28,7 @@ import pandas as pd
 from nsysalign.intervals import group
 from nsysalign.model import EventLog
 from nsysalign.place.event_clock import EventClock
-from nsysalign.place.matched import numbered
+from nsysalign.place.matched import positions_by_number
 
 #: The GPU had caught up with the CPU at a record if its lag is at most this, and it lies at most so
 #: far above the probe's own records, among which it lies, or this near (50 ppm of drift: 10 us).
@@ -52,7 +52,7 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     The start's call began at 0 us and the end's call returned at 50 us; at the start the GPU was 30 us behind.  All work
     was issued when 20 us of the pair had passed: the CPU cannot have kept the GPU waiting for longer.
     """
-    elapsed, start, end = _with_records(log)
+    elapsed, start, end = _uncaptured_comparisons(log)
     first, last = log.records.iloc[start], log.records.iloc[end]
     lag_ns, caught_up = lags(log, clock)
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
@@ -79,14 +79,14 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     )
 
 
-def _with_records(log: EventLog) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+def _uncaptured_comparisons(log: EventLog) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Return (the comparisons of the log whose records it has, the position of the start record of each, that of the end
     record); without those of records that were captured into a CUDA graph."""
     records, elapsed = log.records, log.compared
     process = elapsed["process"].to_numpy()
     logged_process, logged_seq = records["process"].to_numpy(), records["seq"].to_numpy()
-    start = numbered(process, elapsed["start"].to_numpy(), logged_process, logged_seq)
-    end = numbered(process, elapsed["end"].to_numpy(), logged_process, logged_seq)
+    start = positions_by_number(process, elapsed["start"].to_numpy(), logged_process, logged_seq)
+    end = positions_by_number(process, elapsed["end"].to_numpy(), logged_process, logged_seq)
     # a record that the log does not have (-1, the appended value) is left out like a captured one
     captured = np.append(records["captured"].to_numpy(), True)
     usable = ~captured[start] & ~captured[end]
@@ -106,7 +106,8 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     caught_up: bool, whether the GPU had finished what was issued before: it executed the record as early
         as it executes the probe's own records, which have a stream of their own, around the same time
 
-    clock: the event clocks of the log, None if it has no references
+    clock: the event clocks of the log, None if it has no references.  It has the records of a line on one clock; those of
+        one frame, a part of a line, lie there exactly, and frames may be off against each other
 
     Records called at 0, 100 and 200 us were executed at 7, 147 and 207 us of the event clock: 7, 47 and 7 us later.  The
     least of that is the distance between the two clocks: the lags are 0, 40 and 0 us.
@@ -119,18 +120,18 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
     frame_error_ns = _frame_errors(clock)
-    placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
-    line = np.where(placed, clock.line[clock.frame], -1)
-    for members in group(line[placed], np.flatnonzero(placed)).values():
+    is_placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
+    line = np.where(is_placed, clock.line[clock.frame], -1)
+    for members in group(line[is_placed], np.flatnonzero(is_placed)).values():
         # CPU time and GPU time since the line's first record, and the difference between them
         since_ns = called_ns[members] - called_ns[members[0]]
         gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]
         apart_ns = gpu_since_ns - since_ns
         error_ns = frame_error_ns[clock.frame[members]] + clock.tick_ns
-        # a lag at least: how far the lowest that a record may lie is above the highest that the least may be
+        # a lag at least: from the highest that the least difference may be, to the lowest that the record's may be
         least_ns = local_hull(since_ns, apart_ns + error_ns)
         lag_ns[members] = np.maximum(apart_ns - error_ns - least_ns, 0)
-        like_probe = _like_probe(since_ns, apart_ns, by_probe[members])
+        like_probe = _is_like_probe(since_ns, apart_ns, by_probe[members])
         caught_up[members] = (lag_ns[members] <= CAUGHT_UP_NS) & like_probe
     return lag_ns, caught_up
 
@@ -142,7 +143,7 @@ def _frame_errors(clock: EventClock) -> np.ndarray:
     return pd.Series(of_joint).groupby(clock.line).cumsum().to_numpy()
 
 
-def _like_probe(since_ns: np.ndarray, apart_ns: np.ndarray, by_probe: np.ndarray) -> np.ndarray:
+def _is_like_probe(since_ns: np.ndarray, apart_ns: np.ndarray, by_probe: np.ndarray) -> np.ndarray:
     """Return, per record, whether it was executed about as early as the probe's own records around it.
 
     since_ns, apart_ns: per record, its CPU time, and GPU time minus CPU time, in ns since the first record

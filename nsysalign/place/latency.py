@@ -120,28 +120,28 @@ class LatencyModel:
             ahead=np.concatenate([batch.ahead for batch in batches]),
         )
 
-    def _likely_at_once(self, s: Surroundings) -> Likely:
+    def _likely_at_once(self, around: Surroundings) -> Likely:
         """Return where each of these records is likely to lie (`likely`)."""
-        count = len(s.call_start)
-        seen = self.observe(s)  # the first `count` of them are by what came before each record
+        count = len(around.call_start)
+        seen = self.observe(around)  # the first `count` of them are by what came before each record
         place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
         by_kernel_behind = seen.class_ == AHEAD
         ahead = np.full(count, FAR)
         ahead[seen.record[by_kernel_behind]] = place[by_kernel_behind]
-        return Likely(place[:count], self._bar(s, seen.class_[:count]), ahead)
+        return Likely(place[:count], self._error_bar(around, seen.class_[:count]), ahead)
 
-    def _bar(self, s: Surroundings, class_: np.ndarray) -> np.ndarray:
+    def _error_bar(self, around: Surroundings, class_: np.ndarray) -> np.ndarray:
         """Return, for each record, the half-width (ns) around its likeliest place that holds the true one.
 
         class_: per record, BUSY or IDLE
         """
-        slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
-        bar = BAR_NS + (class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
-        bar += (class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
+        slow = np.clip(around.call_end - around.call_start - _KNEE_NS, 0, _SLOW_NS)
+        bar = BAR_NS + (class_ == IDLE) * _SLOW_BAR * slow + around.copying * _COPYING_BAR_NS
+        bar += (class_ == BUSY) * around.previous_is_node * _NODE_BAR_NS
         bar += self.unshown * _UNSHOWN_BAR_NS
-        return np.where(s.waits, float(FAR), bar)
+        return np.where(around.waits, float(FAR), bar)
 
-    def observe(self, s: Surroundings) -> Observations:
+    def observe(self, around: Surroundings) -> Observations:
         """Return what the surroundings of records (calls of `event.record()`) say about where they lie on the trace's clock:
         up to three observations of each record.  An observation puts its record at `known_ns + x @ parameters`: a time that
         the trace has, plus a latency that follows from the parameters of this model.
@@ -155,17 +155,17 @@ class LatencyModel:
         A call from 1,000 to 2,500 ns on an idle stream, with idle_ns 3,200: IDLE, known_ns 1,000, and x has 1 for
         idle_ns and 0 for idle_short, as 1.5 us is the usual length of a call.  The record lies at 4,200 ns.
         """
-        by_call = s.call_start + self._latency(_after_call(s))
-        by_work = s.previous_end + self._latency(_after_work(s))
-        is_busy = (s.previous_end > 0) & (by_work > by_call)
+        by_call = around.call_start + self._latency(_after_call(around))
+        by_work = around.previous_end + self._latency(_after_work(around))
+        is_busy = (around.previous_end > 0) & (by_work > by_call)
         # whether it is IDLE or BUSY is certain if the other explanation puts the record far from there
-        is_clear = (s.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
-        certain = is_clear & ~s.copying & ~s.waits
+        is_clear = (around.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
+        certain = is_clear & ~around.copying & ~around.waits
         likely = np.where(is_busy, by_work, by_call)
         observations = [
-            _by_what_came_before(s, is_busy, certain),
-            _by_kernel_behind(s, likely),
-            _by_stamp(s),
+            _by_what_came_before(around, is_busy, certain),
+            _by_kernel_behind(around, likely),
+            _by_stamp(around),
         ]
         return Observations.joined(observations)
 
@@ -175,53 +175,59 @@ class LatencyModel:
         return sum(value[name] * column for name, column in columns.items())
 
 
-def _by_what_came_before(s: Surroundings, is_busy: np.ndarray, certain: np.ndarray) -> Observations:
+def _by_what_came_before(
+    around: Surroundings, is_busy: np.ndarray, certain: np.ndarray
+) -> Observations:
     """Return an observation of every record: BUSY or IDLE.
 
     is_busy: per record, whether it waited behind the operation before it, and not only for its own call
     certain: per record, whether that is certain
     """
-    count = len(s.call_start)
-    slow_ns = np.maximum(s.call_end - s.call_start - _KNEE_NS, 0)
-    x_busy = _coefficients(count, _after_work(s))
-    x_idle = _coefficients(count, _after_call(s))
+    count = len(around.call_start)
+    slow_ns = np.maximum(around.call_end - around.call_start - _KNEE_NS, 0)
+    x_busy = _coefficients(count, _after_work(around))
+    x_idle = _coefficients(count, _after_call(around))
     class_ = np.where(is_busy, BUSY, IDLE)
     return Observations(
         record=np.arange(count),
         class_=class_,
-        known_ns=np.where(is_busy, s.previous_end, s.call_start),
+        known_ns=np.where(is_busy, around.previous_end, around.call_start),
         x=np.where(is_busy[:, None], x_busy, x_idle),
         scale_ns=SCATTER_NS[class_] + _SLOW_SPREAD * ~is_busy * slow_ns,
         certain=certain,
     )
 
 
-def _by_kernel_behind(s: Surroundings, likely: np.ndarray) -> Observations:
+def _by_kernel_behind(around: Surroundings, likely: np.ndarray) -> Observations:
     """Return an observation of each record behind which a kernel was queued for certain: AHEAD.
 
     likely: per record, where it lies by what came before it (ns)
     """
-    is_queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < likely)
-    record = np.flatnonzero(is_queued & ~s.copying & ~s.held)
+    is_queued = (
+        around.next_is_kernel
+        & (around.next_start < FAR)
+        & (around.next_issued + _MARGIN_NS < likely)
+    )
+    record = np.flatnonzero(is_queued & ~around.copying & ~around.held)
     # it lies before the kernel's start by `ahead_ns`, and by a spacing for each record in between
-    latency = {"ahead_ns": -1.0, "spacing_ns": -s.ahead[record]}
+    latency = {"ahead_ns": -1.0, "spacing_ns": -around.ahead[record]}
     return Observations(
         record=record,
         class_=np.full(len(record), AHEAD),
-        known_ns=s.next_start[record],
+        known_ns=around.next_start[record],
         x=_coefficients(len(record), latency),
         scale_ns=np.full(len(record), SCATTER_NS[AHEAD]),
         certain=np.ones(len(record), dtype=bool),
     )
 
 
-def _by_stamp(s: Surroundings) -> Observations:
+def _by_stamp(around: Surroundings) -> Observations:
     """Return an observation of each record that CUPTI stamped: STAMP."""
-    record = np.flatnonzero(s.stamp > 0)
+    record = np.flatnonzero(around.stamp > 0)
     return Observations(
         record=record,
         class_=np.full(len(record), STAMP),
-        known_ns=s.stamp[record],
+        known_ns=around.stamp[record],
         x=_coefficients(len(record), {}),
         scale_ns=np.full(len(record), SCATTER_NS[STAMP]),
         certain=np.ones(len(record), dtype=bool),
@@ -237,10 +243,10 @@ def _coefficients(count: int, columns: Mapping[str, Any]) -> np.ndarray:
     return x
 
 
-def _after_call(s: Surroundings) -> dict[str, Any]:
+def _after_call(around: Surroundings) -> dict[str, Any]:
     """Return parameter -> its coefficient in the time from the start of a record's call to the record, on an
     idle stream."""
-    took = s.call_end - s.call_start
+    took = around.call_end - around.call_start
     return {
         "idle_ns": 1.0,
         "idle_short": np.minimum(took, _KNEE_NS) - _USUAL_CALL_NS,
@@ -248,42 +254,49 @@ def _after_call(s: Surroundings) -> dict[str, Any]:
     }
 
 
-def _after_work(s: Surroundings) -> dict[str, Any]:
+def _after_work(around: Surroundings) -> dict[str, Any]:
     """Return parameter -> its coefficient in the time from the end of the previous operation to the record, on
     a busy stream."""
     return {
         "busy_ns": 1.0,
-        "copy_ns": s.previous_is_copy,
-        "graph_ns": s.previous_is_graph,
-        "node_ns": s.previous_is_node,
-        "spacing_ns": s.behind,
+        "copy_ns": around.previous_is_copy,
+        "graph_ns": around.previous_is_graph,
+        "node_ns": around.previous_is_node,
+        "spacing_ns": around.behind,
     }
 
 
-def spacing_of(s: Surroundings) -> float:
+def spacing_of(around: Surroundings) -> float:
     """Return the spacing (ns) of consecutive records on busy streams; 0 if it does not show.
 
     It follows from gaps between two queued kernels with a single record between them.  If the shortest of
     these gaps are nearly equal, nothing but the record makes them.
     """
-    tight = (s.previous_end > s.call_end + 2 * _MARGIN_NS) & (s.behind == 0) & ~s.waits
-    tight &= (s.next_issued + _MARGIN_NS < s.previous_end) & (s.ahead == 0) & ~s.held
-    tight &= s.next_is_kernel & (s.next_start < FAR) & ~s.previous_is_copy
-    gaps = (s.next_start - s.previous_end)[tight]
+    # the record and the kernel behind it were queued before the operation in front of them ended
+    was_queued = around.previous_end > around.call_end + 2 * _MARGIN_NS
+    next_was_queued = around.next_is_kernel & (
+        around.next_issued + _MARGIN_NS < around.previous_end
+    )
+    is_single = (around.behind == 0) & (around.ahead == 0)
+    is_held_up = around.waits | around.held | around.previous_is_copy
+    only_record = was_queued & next_was_queued & (around.next_start < FAR) & is_single & ~is_held_up
+    gaps = (around.next_start - around.previous_end)[only_record]
     if len(gaps) < _ENOUGH:
         return 0.0
-    shortest, longer = np.percentile(gaps, _SHORTEST)
+    shortest, less_short = np.percentile(gaps, _SHORTEST)
+    # such a gap is the time to the record, `busy_ns` (spacing - _BUSY_LESS_NS), and from there to the kernel, `ahead_ns`
     spacing = float(shortest) - _TABLE["ahead_ns"][0] + _BUSY_LESS_NS
     plausible = _SPACINGS_NS[0] <= spacing <= _SPACINGS_NS[1]
-    return spacing if longer - shortest <= _CROWD_NS and plausible else 0.0
+    are_alike = less_short - shortest <= _CROWD_NS
+    return spacing if are_alike and plausible else 0.0
 
 
-def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:
+def assumed(tracing: str, around: Surroundings, spacing: float = 0.0) -> LatencyModel:
     """Return how long the records of a trace are assumed to take before any fit: the values of the parameters of
     `_TABLE`, and how uncertain they are.
 
     tracing: whether CUPTI traced events: "on", "off" or "unknown"
-    s: the surroundings of the records
+    around: the surroundings of the records
     spacing: the spacing of consecutive records (ns) if an event clock tells it; 0: it does not
 
     The values are those of `_TABLE`; but if the spacing shows in the trace, that is taken, and what follows
@@ -291,7 +304,7 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
     """
     spacing_error = _TIED_NS
     if not spacing:
-        spacing = spacing_of(s)  # 0: it does not show
+        spacing = spacing_of(around)  # 0: it does not show
         spacing_error = _SHOWN_NS
     looks_traced = not 0 < spacing <= _TRACED_FROM_NS
     traced = tracing == "on" or (tracing == "unknown" and looks_traced)

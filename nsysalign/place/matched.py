@@ -76,7 +76,7 @@ class Matched:
     notes: list[str]
 
 
-def numbered(
+def positions_by_number(
     process: np.ndarray, number: np.ndarray, processes: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
     """Return, for each pair of `process` and `number`, its first position among the pairs of `processes` and
@@ -163,9 +163,12 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
 
     timed: what the log timed, with columns process, tid and t0_ns
     """
-    session_start, calls = trace.info.session_start_utc_ns, trace.calls
+    session_start = trace.info.session_start_utc_ns
+    calls = trace.calls
+    # without a wall clock of the trace, or without calls whose times are known, nothing can be compared
     if session_start is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
+    # the first reading of both clocks by each process
     clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
     clocks = clocks.sort_values("process")
     wall_minus_monotonic = (clocks["realtime_ns"] - clocks["monotonic_ns"]).to_numpy()
@@ -180,14 +183,17 @@ def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, st
         before_ns = int(calls["start_ns"].min() - on_trace.max())
         after_ns = int(on_trace.min() - calls["end_ns"].max())
         if max(before_ns, after_ns) > _CLOCK_SET_NS:
-            strangers[number] = _of_another_run(log.headers[number].get("pid"), before_ns, after_ns)
+            strangers[number] = _message_on_other_run(
+                log.headers[number].get("pid"), before_ns, after_ns
+            )
+    # every process of the log was compared and is a stranger
     if strangers and len(strangers) == compared == len(log.headers):
         hint = "use the events-PID.jsonl of the run that made this trace"
         raise EventLogError(next(iter(strangers.values())), hint)
     return strangers
 
 
-def _of_another_run(pid: object, before_ns: int, after_ns: int) -> str:
+def _message_on_other_run(pid: object, before_ns: int, after_ns: int) -> str:
     """Return the message that the log of a process belongs to another run.
 
     pid: the process by its log's header
@@ -263,7 +269,7 @@ def _refined_if_needed(
     The clock is refined on the record calls if it is not accurate, or if less than nine in ten records contain a call.
     """
     calls = _calls_inside(clock, threads)
-    hits = sum(np.count_nonzero(of_thread >= 0) for of_thread in calls)
+    hits = sum(np.count_nonzero(calls_of_records >= 0) for calls_of_records in calls)
     records = sum(len(recorder.records) for recorder in threads)
     if clock.width_ns > _SHARP_NS or hits < 0.9 * records:
         clock = refine(clock, [recorder.times for recorder in threads])
@@ -294,7 +300,7 @@ def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> l
     for tid in np.unique(tid_of_record).tolist():
         records = logged[tid_of_record == tid]
         records = records[np.argsort(begin[records], kind="stable")]
-        calls_of_thread = record_calls[of_thread(caller, process, tid)]
+        calls_of_thread = record_calls[positions_on_thread(caller, process, tid)]
         times = (
             begin[records],
             end[records],
@@ -324,7 +330,7 @@ def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
     return None
 
 
-def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
+def positions_on_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
     """Return the positions in `thread` at which it is one certain thread.
 
     thread: globalTids
@@ -414,25 +420,27 @@ def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
     records: columns of `Matched.records` by name
     """
     captured = records["captured"]
-    absent = (records["process"] < 0) & ~captured
-    lost = (records["call"] < 0) & ~captured & ~absent
+    without_process = (records["process"] < 0) & ~captured
+    without_call = (records["call"] < 0) & ~captured & ~without_process
     number = records["log_process"]
-    out = np.where(captured, "captured into a CUDA graph", "").astype(object)
-    out[lost] = (
+    problem = np.where(captured, "captured into a CUDA graph", "").astype(object)
+    problem[without_call] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
-    out[lost & (records["tid"] < 0)] = (
+    problem[without_call & (records["tid"] < 0)] = (
         "its record call is not in the trace, or the record names no thread (tid) and several recorded"
     )
     for process, header in enumerate(log.headers):
         pid = header.get("pid")
-        out[absent & (number == process)] = f"process {pid} has no CUDA rows in the trace"
+        problem[without_process & (number == process)] = (
+            f"process {pid} has no CUDA rows in the trace"
+        )
         if header.get("ended") == "killed":
-            out[lost & (number == process)] = (
+            problem[without_call & (number == process)] = (
                 f"process {pid} was killed, crashed or executed another program "
                 "before its rows were written"
             )
-    return out
+    return problem
 
 
 def match_waits(
@@ -489,7 +497,7 @@ def _waits_of_log(
     seq = np.full(len(call), -1)
     logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
     for (number, tid), waits in logged.groupby(["process", "tid"]):
-        on_thread = of_thread(thread, processes[int(number)], int(tid))
+        on_thread = positions_on_thread(thread, processes[int(number)], int(tid))
         inside = clocks[int(number)].contained(
             waits["t0_ns"].to_numpy(),
             waits["t1_ns"].to_numpy(),
@@ -504,7 +512,7 @@ def _waits_of_log(
     return {"stream_id": stream_id, "log_process": log_process, "seq": seq}
 
 
-def awaited(
+def awaited_records(
     trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return for which record of an event each wait of a stream (cudaStreamWaitEvent) waits: (record, inferred).
@@ -517,7 +525,7 @@ def awaited(
     the latest record of the same event before the wait (DDP's reducer records many events and then waits
     for each), or else the latest record of the same thread that the wait can be for.
     """
-    record = _named_records(waits, records)
+    record = _records_by_number(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
     # those still without a record: by the records of the same thread
@@ -527,7 +535,7 @@ def awaited(
     for number, rows in group(thread, np.arange(len(waits))).items():
         without_record = rows[record[rows] < 0]
         on_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
-        record[without_record] = _latest(
+        record[without_record] = _latest_possible_record(
             waits.iloc[without_record],
             call_start[without_record],
             records.iloc[on_thread],
@@ -554,7 +562,7 @@ def _latest_of_event(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -
     return record
 
 
-def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+def _records_by_number(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
     """Return, for each wait, the position of the record that it waits for: by eventSyncId, or else by the log;
     -1 if neither tells it."""
     record = np.full(len(waits), -1)
@@ -563,7 +571,7 @@ def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
         ("log_process", "seq", records["log_process"] >= 0),
     ):
         rows = np.flatnonzero(usable & (records[number] >= 0))
-        position = numbered(
+        position = positions_by_number(
             waits[process].to_numpy(),
             waits[number].to_numpy(),
             records[process].to_numpy()[rows],
@@ -573,7 +581,7 @@ def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
     return record
 
 
-def _latest(
+def _latest_possible_record(
     waits: pd.DataFrame, call_start: np.ndarray, records: pd.DataFrame, position: np.ndarray
 ) -> np.ndarray:
     """Return, for each wait, the latest record before it that it can be for; -1 if there is none among the
@@ -619,8 +627,8 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
     logged_process, logged_seq = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
     process = compared["process"].to_numpy()
-    start = numbered(process, compared["start"].to_numpy(), logged_process, logged_seq)
-    end = numbered(process, compared["end"].to_numpy(), logged_process, logged_seq)
+    start = positions_by_number(process, compared["start"].to_numpy(), logged_process, logged_seq)
+    end = positions_by_number(process, compared["end"].to_numpy(), logged_process, logged_seq)
     elapsed_ms = compared["ms"].fillna(0.0).clip(-1e12, 1e12)
     elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64).to_numpy()
     pairs = compared[["process", "region", "site", "t1_ns", "calibration"]].assign(

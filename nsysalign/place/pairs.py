@@ -33,7 +33,7 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type
 from nsysalign.model import CALL, CALL_KINDS, ORIGIN, SYNC_CALLS, Trace, tid_of
 from nsysalign.place.bounded import CROSSING_NS, Bounded
-from nsysalign.place.placed import Placed, recorded_by
+from nsysalign.place.placed import Placed, columns_of_records
 from nsysalign.text import duration, plural
 
 #: What a call does to events: its role.
@@ -72,13 +72,14 @@ def windows_of_pairs(
     A start placed at 1,000 ns ±200 and an end at 1,600 ns ±300: a window from 1,000 ns, 600 ns long, ±300.
     """
     pairs, notes = read_pairs(trace, records)
-    pairs, notes_on_lost = _with_place(trace, records, bounded, pairs)
+    pairs, notes_on_lost = _placeable(trace, records, bounded, pairs)
+    # per pair, the positions of its records, and of the call that waited for its end
     start, end, wait = pairs.T
     time = placed.records["t_ns"].to_numpy().copy()
     time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
-    error = _errors(bounded, placed, time)
-    unseen = _unseen_work(trace, wait, time[end])
-    columns = recorded_by(records, start, end)
+    error = _error_bars(bounded, placed, time)
+    unseen = _unseen_work_ns(trace, wait, time[end])
+    columns = columns_of_records(records, start, end)
     threads = columns["thread"].tolist()
     earliest = placed.records["lower_ns"].to_numpy()[start]
     latest = placed.records["upper_ns"].to_numpy()[start]
@@ -97,7 +98,7 @@ def windows_of_pairs(
     return windows, notes + notes_on_lost + _notes_on_unseen_work(unseen)
 
 
-def _with_place(
+def _placeable(
     trace: Trace, records: pd.DataFrame, bounded: Bounded, pairs: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
     """Return (the pairs whose records can have a place, notes on the others).
@@ -117,7 +118,7 @@ def _with_place(
     return pairs[consistent], [note]
 
 
-def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
+def _error_bars(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
     """Return the error bar of each record's place (int64 ns): that which its neighbours give it, but no more than its
     bounds allow.
 
@@ -134,7 +135,7 @@ def _errors(bounded: Bounded, placed: Placed, time: np.ndarray) -> np.ndarray:
 def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     """Return a note that work has no rows in the trace, if more than half of the pairs show that.
 
-    unseen: as `_unseen_work` returns it
+    unseen: as `_unseen_work_ns` returns it
     """
     if 2 * np.count_nonzero(unseen) <= len(unseen):
         return []
@@ -144,7 +145,7 @@ def _notes_on_unseen_work(unseen: np.ndarray) -> list[str]:
     ]
 
 
-def _unseen_work(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+def _unseen_work_ns(trace: Trace, wait: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """Return by how many ns the end of each pair may be later than its place: until the host's wait for it
     returned, if the trace shows nothing that ran in the meantime; 0 otherwise.  Kernels that kernels
     launch, for one, run without rows in the trace.
@@ -173,12 +174,12 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
 
     records: `Matched.records`
     """
-    known, unclear = _known_pairs(trace)
+    known_pairs, unclear = _known_pairs(trace)
     record_of_call = {call: record for record, call in enumerate(records["call"].tolist())}
-    known.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
+    known_pairs.sort(key=lambda pair: (pair.start.Index, pair.end.Index))
     rows = [
         (record_of_call[pair.start.Index], record_of_call[pair.end.Index], pair.wait.Index)
-        for pair in known
+        for pair in known_pairs
     ]
     notes = []
     if rows:
@@ -210,7 +211,7 @@ def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
         if process in torch_processes:
             unclear[_IN_TORCH] += event_waits
             continue
-        events = _named_events(calls.itertuples(name="EventCall"))
+        events = _events_of_process(calls.itertuples(name="EventCall"))
         if not events or ((calls["role"] == _RECORD) & (calls["event"] < 0)).any():
             unclear[_NOT_NAMED] += event_waits
         if events:
@@ -247,15 +248,17 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
     columns |= {"role": role[rows], "rank": _ranks(trace)[rows]}
     # what CUPTI's rows say of a call's event and stream counts for the outermost call around it
     named_columns = ["call", "event", *_STREAM]
-    named = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
-    named = named[named["call"] >= 0]
-    named["call"] -= trace.calls["nested"].to_numpy()[named["call"]]
-    named["stream"] = named.groupby(_STREAM).ngroup()
-    named = named[np.isin(named["call"], rows)].drop_duplicates("call", keep="last")
-    place = np.searchsorted(rows, named["call"])
+    rows_on_calls = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
+    rows_on_calls = rows_on_calls[rows_on_calls["call"] >= 0]
+    rows_on_calls["call"] -= trace.calls["nested"].to_numpy()[rows_on_calls["call"]]
+    rows_on_calls["stream"] = rows_on_calls.groupby(_STREAM).ngroup()
+    rows_on_calls = rows_on_calls[np.isin(rows_on_calls["call"], rows)].drop_duplicates(
+        "call", keep="last"
+    )
+    place = np.searchsorted(rows, rows_on_calls["call"])
     for name in ("event", "stream"):
         numbers = np.full(len(rows), -1, np.int64)
-        numbers[place] = named[name]
+        numbers[place] = rows_on_calls[name]
         columns[name] = frames.narrow(numbers)
     return pd.DataFrame(columns, index=rows, copy=False)
 
@@ -290,7 +293,7 @@ def _ranks(trace: Trace) -> np.ndarray:
 
 
 @dataclass
-class _NamedEvents:
+class _NumberedEvents:
     """What the rows of a trace say about the events of one process.
 
     runs         numbers of events that were created one right after the other
@@ -329,7 +332,7 @@ class _NamedEvents:
         without_first = [run[1:] for run in self.runs]
         for runs in (self.runs, without_first):
             for run in runs:
-                pairs, may_be_marks = self._of_run(run)
+                pairs, may_be_marks = self._pairs_of_run(run)
                 if may_be_marks:
                     marks += len(pairs)
                 else:
@@ -338,7 +341,7 @@ class _NamedEvents:
                 break
         return known, marks
 
-    def _of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
+    def _pairs_of_run(self, run: list[int]) -> tuple[list[list[KnownPair]], bool]:
         """Decide which events of a run are a start and which its end.  Returns the pairs, for each two events all
         their repetitions; and whether these may be marks: events recorded in a row, of which the program may have
         compared any two.
@@ -419,19 +422,24 @@ class _NamedEvents:
         return waits[position] if position < len(waits) else None
 
 
-def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
-    """Collect what the calls of one process say about its events: which were created together, and their records and
-    waits.  None if the calls show that event n is not the n-th event that the process created: because a number exceeds
-    the number of creations so far, or because an event is recorded after it must have been destroyed.
+def _events_of_process(calls: Iterable[EventCall]) -> _NumberedEvents | None:
+    """Return what the calls of one process say about its events: which were created one right after the other, and their
+    records and waits.
 
     calls: rows of `_event_calls`, in the order of time
+
+    A trace names an event by a number, but not which creation made it: event n is taken for the n-th event that the
+    process created (the first is event 1).  None if the calls contradict that: if a number is larger than the number of
+    creations so far, or if an event is recorded that must have been destroyed before.
     """
-    events = _NamedEvents()
+    events = _NumberedEvents()
     last_creation = None
-    created = destroyed = 0
+    created = 0
+    destroyed = 0
     last_gone = 0  # all events up to this number were destroyed
     for call in calls:
-        event, role = call.event, call.role
+        event = call.event  # -1: the call names none
+        role = call.role
         if role == _CREATE:
             created += 1
             if last_creation and _follows(call, last_creation):
@@ -441,6 +449,7 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             last_creation = call
         elif role == _DESTROY:
             destroyed += 1
+            # a call does not name the event that it destroys: which are gone is certain only when all are
             if destroyed >= created:
                 last_gone = created
         elif event > created or (role == _RECORD and 0 <= event <= last_gone):
@@ -451,9 +460,9 @@ def _named_events(calls: Iterable[EventCall]) -> _NamedEvents | None:
             events.add_record(event, call)
         elif role == _WAIT_ALL:
             events.add_wait(("all", 0), call)
-        elif event >= 0:
+        elif event >= 0:  # what is left are waits for an event
             events.add_wait(("event", event), call)
-        else:
+        else:  # or for a stream
             events.add_wait(("stream", call.stream), call)
     return events
 

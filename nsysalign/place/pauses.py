@@ -40,6 +40,7 @@ def with_pauses(
         process = processes[int(number)]
         start = clock.to_trace(collections["t0_ns"].to_numpy())
         end = clock.to_trace(collections["t1_ns"].to_numpy())
+        # a clock that is corrected meanwhile may turn start and end round
         columns = {
             "start_ns": start,
             "end_ns": np.maximum(end, start),

@@ -27,7 +27,7 @@ from nsysalign.place.bounded import (
     CLOCK_RATE,
     TICK_NS,
     Bounded,
-    of_starts,
+    limits_of_starts,
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
@@ -66,16 +66,16 @@ def place(
     records = matched.records
     tracing = event_tracing(trace)
     around = surroundings(trace, streams, matched, bounded.around)
-    known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
-    places = place_records(clock, around, tracing, known)
+    has_surroundings = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
+    places = place_records(clock, around, tracing, has_surroundings)
     likely = assumed(tracing, around).likely(around)
     del around
-    on_clock, notes = _held_by_clock(places, bounded)
+    on_clock, notes = _is_placed_by_clock(places, bounded)
     # the clock's error bounds the records of pairs that the event clock places
-    held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
+    records_of_pairs = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
-    lower[held] = places.at_ns[held] - places.error_ns[held]
-    upper[held] = places.at_ns[held] + places.error_ns[held]
+    lower[records_of_pairs] = places.at_ns[records_of_pairs] - places.error_ns[records_of_pairs]
+    upper[records_of_pairs] = places.at_ns[records_of_pairs] + places.error_ns[records_of_pairs]
     records = records.assign(
         lower_ns=np.minimum(lower, upper),
         upper_ns=np.maximum(lower, upper),
@@ -84,7 +84,7 @@ def place(
     evidence = _Evidence(bounded, places, likely, lower, upper, records["timestamp_ns"].to_numpy())
     windows = _event_windows(log, records, evidence, on_clock)
     records["t_ns"] = _record_places(records, windows, places, likely)
-    columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
+    columns = {name: records[name].array for name in frames.PLACED_RECORDS.names}
     records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
     return Placed(records, windows, likely.bar, notes)
 
@@ -98,10 +98,11 @@ def event_tracing(trace: Trace) -> str:
     calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
     if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"
-    return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
+    by_nsys = re.match(r"\d{4}\.", trace.info.nsys_version or "")  # its versions begin with a year
+    return "off" if by_nsys else "unknown"
 
 
-def _held_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
+def _is_placed_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
     """Decide which pairs of records are placed on the trace by the event clock, and not by the operations around them.
     Returns (on_clock, notes): a bool per row of bounded.pairs, and a note on the pairs of the program of which the two
     contradict each other.
@@ -140,10 +141,10 @@ class _Evidence:
     bounded: Bounded  # what bounds it, whatever the latencies are
     places: ClockPlaces  # where the event clock places it
     likely: Likely  # where its neighbours make it likely
-    lower: (
-        np.ndarray
-    )  # its earliest and its latest possible place: those of `bounded`, but within the
-    upper: np.ndarray  # event clock's error where the event clock places a pair of it
+    #: Its earliest and its latest possible place: those of `bounded`, but within the event clock's error
+    #: where the event clock places a pair of it.
+    lower: np.ndarray
+    upper: np.ndarray
     stamp: np.ndarray  # CUPTI's time stamp, 0 for none
 
 
@@ -172,22 +173,22 @@ def _event_windows(
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs = frames.taken(bounded.pairs, ordinary)
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
-    placed = _places_of_pairs(pairs, evidence, on_clock[ordinary])
-    end_ns = placed.begin + pairs["elapsed_ns"].to_numpy()
+    places = _places_of_pairs(pairs, evidence, on_clock[ordinary])
+    end_ns = places.begin + pairs["elapsed_ns"].to_numpy()
     # how far CUPTI's stamp of the end lies behind the end of the window
     residual = pd.array(evidence.stamp[end] - end_ns, dtype="Int64")
     residual[~(bounded.stamped[start] & bounded.stamped[end])] = pd.NA
-    columns = recorded_by(records, start, end) | _named_by_log(log, pairs)
+    columns = columns_of_records(records, start, end) | _named_by_log(log, pairs)
     columns |= {
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": pairs["elapsed_ns"].to_numpy(),
-        "start_ns": placed.begin,
+        "start_ns": places.begin,
         "end_ns": end_ns,
-        "start_lower_ns": np.minimum(placed.low, placed.begin),
-        "start_upper_ns": np.maximum(placed.high, placed.begin),
-        "error_ns": placed.error,
-        "method": placed.method,
+        "start_lower_ns": np.minimum(places.low, places.begin),
+        "start_upper_ns": np.maximum(places.high, places.begin),
+        "error_ns": places.error,
+        "method": places.method,
         "clock_residual_ns": residual,
     }
     return frames.lean(columns, frames.WINDOWS, len(pairs))
@@ -231,7 +232,7 @@ def _places_of_pairs(
     start_stamped = evidence.bounded.stamped[start]
     end_stamped = evidence.bounded.stamped[end]
     low, high = _limits(pairs, evidence, start_stamped)
-    by_clock = _by_clock(pairs, evidence, on_clock)
+    by_clock = _places_by_clock(pairs, evidence, on_clock)
     likely_begin, likely_error = place_pairs(pairs, evidence.likely)
     likely_begin = np.clip(likely_begin, low, high)
     farthest = np.maximum(likely_begin - low, high - likely_begin)  # no error is larger than that
@@ -252,7 +253,9 @@ def _places_of_pairs(
     )
 
 
-def _by_clock(pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray) -> _EventPlaces:
+def _places_by_clock(
+    pairs: pd.DataFrame, evidence: _Evidence, on_clock: np.ndarray
+) -> _EventPlaces:
     """Return where the event clock lets the window of each pair begin, with its error bar and limits; meaningless
     for pairs that it does not place.
 
@@ -288,7 +291,7 @@ def _limits(
     start_stamped: bool, per pair: whether its start has a time stamp, which then says all
     """
     start = pairs["start"].to_numpy()
-    low, high = of_starts(evidence.lower, evidence.upper, pairs)
+    low, high = limits_of_starts(evidence.lower, evidence.upper, pairs)
     earliest = np.minimum(low, high)  # these two may cross, within the clocks' disagreement
     latest = np.maximum(low, high)
     return (
@@ -307,10 +310,10 @@ def _limits_on_clock(
     """
     lower = np.where(bounded.stamped, 0, bounded.lower)
     upper = np.where(bounded.stamped, FAR, bounded.upper)
-    return of_starts(lower, upper, pairs, surplus + TICK_NS)
+    return limits_of_starts(lower, upper, pairs, surplus + TICK_NS)
 
 
-def recorded_by(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+def columns_of_records(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Return, for each pair of records, which process and threads made them, when (ns), and on which lanes (streams): the
     columns of `frames.WINDOWS` about that, by name.
 
@@ -354,8 +357,8 @@ def _record_places(
     by_window[end] = end_ns
     by_window[start] = start_ns
     stamp = records["timestamp_ns"].to_numpy()
-    known = records["call"].to_numpy() >= 0
-    conditions = [known & (places.line >= 0), stamp > 0, known]
+    has_call = records["call"].to_numpy() >= 0
+    conditions = [has_call & (places.line >= 0), stamp > 0, has_call]
     place_ns = np.select(conditions, [places.at_ns, stamp, by_window], -1)
     # a window's edges already share the difference between the clocks' rates: its records lie there
     by_clock = windows["method"].to_numpy() == "clock"

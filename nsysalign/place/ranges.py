@@ -46,9 +46,8 @@ class RangeWindows(NamedTuple):
 
     windows: pd.DataFrame  # frames.WINDOWS
     notes: list[str]
-    lanes: (
-        pd.DataFrame
-    )  # frames.LANES, with one more lane for each set of streams on which a range has work
+    #: frames.LANES, with one more lane for each set of streams on which a range has work
+    lanes: pd.DataFrame
     stream_sets: Mapping[int, np.ndarray]  # each such lane -> the lanes of its streams
 
 
@@ -69,7 +68,8 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     ranges = trace.ranges
     spans = spans_of_ranges(trace, operation_lane)
     spans, notes = _without_deep(trace, spans)
-    spans, all_lanes, stream_sets = _over_streams(spans, lanes)  # now one per range and device
+    # now one per range and device
+    spans, all_lanes, stream_sets = _joined_over_streams(spans, lanes)
     row = spans["range"].to_numpy()  # of the range
     lane = spans["lane"].to_numpy()
     start, end = spans["start"].to_numpy(), spans["end"].to_numpy()
@@ -138,7 +138,7 @@ def _regions(texts: np.ndarray, spans: pd.DataFrame, lanes: pd.DataFrame) -> lis
     ]
 
 
-def _over_streams(
+def _joined_over_streams(
     spans: pd.DataFrame, lanes: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[int, np.ndarray]]:
     """Join the spans of a range on several streams of a device to one.  Returns (spans, lanes, stream_sets): a span for
@@ -162,13 +162,13 @@ def _over_streams(
     if not len(spread):
         return joined, lanes, {}
     lane = joined["lane"].to_numpy().copy()
-    set_number, members = _sets(spans, lanes, joined_of_span, spread, lane[spread])
+    set_number, members = _sets_of_streams(spans, lanes, joined_of_span, spread, lane[spread])
     lane[spread] = len(lanes) + set_number
-    stream_sets = {len(lanes) + n: np.sort(streams) for n, streams in enumerate(members)}
+    stream_sets = {len(lanes) + set_n: np.sort(streams) for set_n, streams in enumerate(members)}
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
 
 
-def _sets(
+def _sets_of_streams(
     spans: pd.DataFrame,
     lanes: pd.DataFrame,
     joined_of_span: np.ndarray,
@@ -193,7 +193,7 @@ def _sets(
     weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
     code = np.zeros(joined_of_span.max() + 1, np.int64)
     np.add.at(code, joined_of_span, weight[lane_of_span])
-    set_number, examples = _common(code[spread])  # -1 for a rare set
+    set_number, examples = _most_frequent(code[spread])  # -1 for a rare set
     members = [lane_of_span[joined_of_span == joined] for joined in spread[examples]]
     # all rare sets of a process and device are one
     device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
@@ -223,7 +223,7 @@ def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:
     return frames.check(pd.concat([lanes, added], ignore_index=True), frames.LANES)
 
 
-def _common(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _most_frequent(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (rank, examples).  `rank`: per code, its rank among the MOST_STREAMS most frequent codes, -1 if
     it is rarer; `examples`: for each rank, the position of one such code."""
     _, first, number, count = np.unique(
@@ -246,11 +246,11 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """
     ranges = trace.ranges
     empty = pd.DataFrame(columns=["range", "lane", "start", "end"], dtype="int64")
-    ours = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
-    of_program = ~ours & trace.program_ranges
+    by_tool = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    of_program = ~by_tool & trace.program_ranges
     if not of_program.any():
         return empty
-    work = _launched(trace, operation_lane)
+    work = _launched_operations(trace, operation_lane)
     # work of a thread without an open range may belong to any range that is open in its process
     outside_ranges = ~any_open(
         key=ranges["thread"].to_numpy()[of_program],
@@ -268,7 +268,7 @@ def spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     return whole.agg(start=("start", "min"), end=("end", "max"))
 
 
-def _launched(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+def _launched_operations(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     """Return the operations whose call is known, with columns start_ns, end_ns, process, lane, issue (when
     their call began, ns) and thread (which made the call)."""
     launched = trace.operations["call"].to_numpy() >= 0
@@ -286,7 +286,7 @@ def _extents(ranges: pd.DataFrame, rows: np.ndarray, operations: pd.DataFrame) -
     operations that were launched inside it.  A range without such operations is left out.
 
     rows: the ranges, as positions in `ranges`
-    operations: as `_launched` returns them
+    operations: as `_launched_operations` returns them
     """
     operations = operations.sort_values("issue", kind="stable")
     issue = operations["issue"].to_numpy()

@@ -26,7 +26,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import distinct, group, index_type, pick, rising
 from nsysalign.model import DEFAULT_STREAM, Trace
-from nsysalign.place.matched import Matched, awaited
+from nsysalign.place.matched import Matched, awaited_records
 
 LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -205,12 +205,12 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
     by_event_row = pick(lane_of_event_row, records["event_row"].to_numpy(), -1)
     notes: list[str] = []
     if logged:
-        likely, notes = _lane_of_log(streams, records, waits, by_event_row >= 0)
+        likely, notes = _lanes_by_log(streams, records, waits, by_event_row >= 0)
     else:
         likely = lane_of_thread(trace, streams.operation_lane, records)
     lane = np.where(by_event_row >= 0, by_event_row, likely)
     records = records.assign(lane=lane)
-    record, inferred = awaited(trace, waits, records)
+    record, inferred = awaited_records(trace, waits, records)
     waits = waits.assign(record=record, inferred=inferred)
     if logged:
         lane_before = _lane_before(trace, streams.operation_lane, records, waits)
@@ -218,41 +218,45 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
     return replace(matched, records=records, waits=waits, notes=matched.notes + notes)
 
 
-def _lane_of_log(
-    streams: Streams, records: pd.DataFrame, waits: pd.DataFrame, settled: np.ndarray
+def _lanes_by_log(
+    streams: Streams, records: pd.DataFrame, waits: pd.DataFrame, has_event_row: np.ndarray
 ) -> tuple[np.ndarray, list[str]]:
-    """Return the lane (the number of a stream of the trace) of each record by what the log says about its stream (-1 if it
-    may be several or none), and notes on streams that could not be told apart.
+    """Return the lane of each record by what the log (of nsysalign's probe in the program) says about its stream, and
+    notes on streams that could not be told apart.  A lane is a row of `streams.lanes`, which are the streams of the trace;
+    it is -1 for a record that may be on several of them, or is on none.
 
-    records: `Matched.records`
+    records: `Matched.records`, numbered from 0
     waits: `Matched.waits` with the column lane
-    settled: bool, per record: whether it has a lane from an event row, so that no note is needed
+    has_event_row: bool, per record: whether CUPTI wrote down its stream (an event row), which counts more than the result
 
-    The log counts streams by its own numbers.  If it has streams 14 and 15 where the trace has 13 and 14 (`_stream_offset`
-    -1), its records on stream 14 are on the lane of stream 13.
+    The log numbers streams by itself.  If it has streams 14 and 15 where the trace has 13 and 14, the offset is -1
+    (`_stream_offset`), and records on the log's stream 14 get the lane of the trace's stream 13.
     """
     lane = np.full(len(records), -1)
     notes: list[str] = []
-    # the default stream has the handle 0; where the log has no handle (-1), its number tells it
-    handle, stream_id = records["stream_handle"], records["stream_id"]
-    default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
-    logged = records.assign(default=default, named=stream_id.where(~default, DEFAULT_STREAM))
-    logged = logged[(logged["process"] >= 0) & (logged["log_process"] >= 0)]
+    # the default stream has the handle 0; a log without handles (-1) shows it by the number of the stream
+    handle = records["stream_handle"]
+    by_number = (handle < 0) & (records["stream_id"] == DEFAULT_STREAM)
+    is_default = (handle == 0) | by_number
+    stream_id = records["stream_id"].where(~is_default, DEFAULT_STREAM)
+    logged = records.assign(is_default=is_default, stream_id=stream_id)
+    # records that the log has, of processes that the trace has
+    logged = logged[(logged["log_process"] >= 0) & (logged["process"] >= 0)]
     for process, of_process in logged.groupby("process"):
         lanes = streams.lanes[streams.lanes["process"] == process]
-        has_id = ~of_process["default"] & (of_process["named"] >= 0)
-        ids = of_process.loc[has_id, "named"].unique()
-        shift = _stream_offset(lanes, ids, waits[waits["process"] == process])
-        # the records of each stream that the log names
-        by_stream = of_process.groupby(["default", "named", "device"]).groups
-        for (is_default, number, device), rows in by_stream.items():
-            candidates = _candidates(streams, lanes, is_default, number, shift)
-            candidates = _likeliest(streams, candidates, is_default, device)
+        was_created = ~of_process["is_default"] & (of_process["stream_id"] >= 0)
+        created_ids = of_process.loc[was_created, "stream_id"].unique()
+        offset = _stream_offset(lanes, created_ids, waits[waits["process"] == process])
+        # the records of each stream of the log, as positions in `records`
+        records_of_stream = of_process.groupby(["is_default", "stream_id", "device"]).groups
+        for (of_default, logged_id, device), positions in records_of_stream.items():
+            candidates = _lanes_with_id(streams, lanes, of_default, logged_id, offset)
+            candidates = _likeliest_lanes(streams, candidates, of_default, device)
             if len(candidates) == 1:
-                lane[rows] = candidates.index[0]
-            elif is_default and not settled[rows].all():
+                lane[positions] = candidates.index[0]
+            elif of_default and not has_event_row[positions].all():
                 notes.append(_SEVERAL_DEFAULTS)
-            elif number >= 0 and shift is None:
+            elif logged_id >= 0 and offset is None:
                 notes.append(_NOT_TOLD_APART)
     return lane, list(dict.fromkeys(notes))  # each note once
 
@@ -266,7 +270,7 @@ _NOT_TOLD_APART = (
 )
 
 
-def _likeliest(
+def _likeliest_lanes(
     streams: Streams, candidates: pd.DataFrame, is_default: bool, device: int
 ) -> pd.DataFrame:
     """Return those of the candidates (rows of `streams.lanes`) that are on the device which the log names, or
@@ -284,41 +288,45 @@ def _likeliest(
     return with_work if len(with_work) else candidates[:1]
 
 
-def _candidates(
-    streams: Streams, lanes: pd.DataFrame, is_default: bool, number: int, shift: int | None
+def _lanes_with_id(
+    streams: Streams, lanes: pd.DataFrame, is_default: bool, logged_id: int, offset: int | None
 ) -> pd.DataFrame:
-    """Return the rows of `lanes` that the log may mean by a stream.
+    """Return the rows of `lanes` that the log may mean by a stream: none, one or several.
 
     lanes: the lanes of one process
     is_default: whether the log says that it is the default stream
-    number: the answer of cuStreamGetId in the log; -1: it has none, so that it may be any lane on which
+    logged_id: the answer of cuStreamGetId in the log; -1: it has none, so that it may be any lane on which
         work ran
-    shift: what to add to that answer for CUPTI's streamId, None if that is not known
+    offset: what to add to that answer for CUPTI's streamId, None if that is not known (`_stream_offset`)
     """
     if is_default:
         legacy = lanes[lanes["flag"] == LEGACY_DEFAULT]
         return lanes[lanes["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
-    if number < 0:
+    if logged_id < 0:
         return lanes[streams.busy[lanes.index]]
-    return lanes[:0] if shift is None else lanes[lanes["stream"] == number + shift]
+    return lanes[:0] if offset is None else lanes[lanes["stream"] == logged_id + offset]
 
 
-def _stream_offset(lanes: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
+def _stream_offset(lanes: pd.DataFrame, logged_ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """Return CUPTI's streamId minus the answer of cuStreamGetId in one process; None if the trace does not
     tell.
 
     lanes: the lanes of the process
-    ids: all answers of cuStreamGetId in its log
+    logged_ids: all answers of cuStreamGetId in its log, without those for default streams
     waits: its waits, with the columns lane and stream_id (the answer in the log)
     """
-    known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
-    certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
+    has_both = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
+    certain = waits[has_both & (waits["stream_id"] != DEFAULT_STREAM)]
     difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
     usual = difference.mode()
+    # real offsets are STREAM_OFFSETS: a much larger difference is none
     if len(usual) and abs(usual[0]) <= 2:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
-    hits = {offset: int(np.isin(ids + offset, lanes["stream"]).sum()) for offset in STREAM_OFFSETS}
+    hits = {
+        offset: int(np.isin(logged_ids + offset, lanes["stream"]).sum())
+        for offset in STREAM_OFFSETS
+    }
     best = max(STREAM_OFFSETS, key=lambda offset: hits[offset])  # if equal, as under a profiler
     return best if hits[best] else None
 
@@ -344,13 +352,13 @@ def _lane_before(
     without_lane = pick(records["lane"].to_numpy(), record_of_wait, -1) < 0
     of_library = pick(records["log_process"].to_numpy(), record_of_wait, 0) < 0
     is_asked = waits["inferred"].to_numpy() & (record_of_wait >= 0) & without_lane & of_library
-    asked = record_of_wait[is_asked]  # records
+    records_without_lane = record_of_wait[is_asked]
     waiting_lane = waits["lane"].to_numpy()[is_asked]
-    thread = records["thread"].to_numpy()[asked]
-    call_start = records["call_start_ns"].to_numpy()[asked]
+    thread = records["thread"].to_numpy()[records_without_lane]
+    call_start = records["call_start_ns"].to_numpy()[records_without_lane]
     lane = _last_issued(trace, operation_lane, thread, call_start)
     lane_of_record = np.full(len(records), -1)
-    lane_of_record[asked] = np.where(lane == waiting_lane, -1, lane)
+    lane_of_record[records_without_lane] = np.where(lane == waiting_lane, -1, lane)
     return lane_of_record
 
 
@@ -393,10 +401,16 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
         dtype="int64",  # merge_asof needs the types of `asked`; the trace keeps small ids in fewer bits
     )
     work = work.sort_values("time", kind="stable")
-    asked = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    asked = asked.sort_values("time", kind="stable")[["time", "thread"]].astype("int64")
-    before = pd.merge_asof(asked, work, on="time", by="thread", direction="backward")["lane"]
-    after = pd.merge_asof(asked, work, on="time", by="thread", direction="forward")["lane"]
+    records_by_time = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    records_by_time = records_by_time.sort_values("time", kind="stable")[["time", "thread"]].astype(
+        "int64"
+    )
+    before = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="backward")[
+        "lane"
+    ]
+    after = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="forward")[
+        "lane"
+    ]
     lane = np.full(len(records), -1, dtype=np.int64)
-    lane[asked.index] = before.where(before == after, -1)
+    lane[records_by_time.index] = before.where(before == after, -1)
     return lane

@@ -19,7 +19,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import Alignment, EventLog, Trace, pid_of
 from nsysalign.place.host_timers import timed
-from nsysalign.place.matched import numbered
+from nsysalign.place.matched import positions_by_number
 
 TRACED, UNTRACED, SWITCHED = 0, 1, 2
 
@@ -99,8 +99,8 @@ def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
     records = log.records
     process = log.elapsed["process"].to_numpy()
     logged = records["process"].to_numpy(), records["seq"].to_numpy()
-    start = numbered(process, log.elapsed["start"].to_numpy(), *logged)
-    end = numbered(process, log.elapsed["end"].to_numpy(), *logged)
+    start = positions_by_number(process, log.elapsed["start"].to_numpy(), *logged)
+    end = positions_by_number(process, log.elapsed["end"].to_numpy(), *logged)
     # a record that the log does not hold is -1: it takes the 0 at the end
     call_start = np.append(records["t0_ns"].to_numpy(np.int64), 0)
     call_end = np.append(records["t1_ns"].to_numpy(np.int64), 0)

@@ -24,9 +24,11 @@ VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
 
 
 def ordered(comparison: Comparison) -> list[LabelChange]:
-    """Slower labels first, the largest change first; labels timed by libraries last."""
+    """Return the labels in the order in which they are shown: by their verdicts, the slower ones first, of equal verdicts
+    the largest change first; labels timed by libraries last."""
 
     def place(label: LabelChange) -> tuple[bool, int, float]:
+        """Return the key by which labels are sorted."""
         return label.library, VERDICT_ORDER.index(label.verdict), -abs(label.total.change_ns)
 
     return sorted(comparison.labels, key=place)
@@ -58,26 +60,25 @@ def of_change(change: Change) -> dict[str, float]:
 
 
 def summary(comparison: Comparison) -> str:
-    """One sentence: how many labels got slower, got faster, stayed the same, are unclear; or why
+    """Return one sentence: how many labels got slower, got faster, stayed the same, are unclear; or why
     nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
-    label_count = len({label.label for label in comparison.labels})
-    both = plural(label_count, "label")
+    # a label has a row for each of its kinds of timings
+    label_count = len({row.label for row in comparison.labels})
+    compared = plural(label_count, "label")
     if len(comparison.labels) > label_count:
-        both += f" ({plural(len(comparison.labels), 'kind')} of timings)"
+        compared += f" ({plural(len(comparison.labels), 'kind')} of timings)"
     if comparison.count("different"):
         return (
-            f"The two were recorded differently, which alone changes times: {both} in both, none "
+            f"The two were recorded differently, which alone changes times: {compared} in both, none "
             "judged. Record both alike, or judge all the same with --anyway."
         )
     if comparison.same_recording:
-        return f"The two are the same recording: nothing can have changed in {both}."
+        return f"The two are the same recording: nothing can have changed in {compared}."
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
-    return (
-        f"Of {both} in both: "
-        f"{', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
-    )
+    texts = [f"{count} {verdict}" for verdict, count in counts if count]
+    return f"Of {compared} in both: {', '.join(texts)}."
 
 
 def wrong(comparison: Comparison) -> list[str]:
@@ -87,7 +88,7 @@ def wrong(comparison: Comparison) -> list[str]:
 
 
 def method(comparison: Comparison) -> str:
-    """What the numbers and words mean, once."""
+    """Return what the numbers and words of a comparison mean; of REASONS those that occur."""
     reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
@@ -120,23 +121,30 @@ def between(label: LabelChange) -> str:
 
 
 def where(label: LabelChange, most: int = 3) -> str:
-    """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us".
+    """Return the causes that clearly changed, the largest first: "host -164 us, launch +3.1 us"; "" for none, and for a
+    label whose change is unclear.
 
-    In a total that stayed the same only those that matter: what one lost another gained, as between
-    ranks that wait.
+    most: how many are named; the others are counted
+
+    Where the total stayed the same, only causes are named that changed by a share of it that matters: what one lost
+    another gained, as between ranks that wait.
     """
     if label.verdict == "unclear":
         return ""
-    least = EVEN_SHARE * label.total.before_ns if label.verdict == "same" else 1
-    clear = [
-        (cause, c) for cause, c in label.parts.items() if c.clear and abs(c.change_ns) >= least
-    ]
-    clear.sort(key=lambda pair: -abs(pair[1].change_ns))
-    changes = [
-        f"{DISPLAY[cause]} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
-        for cause, c in clear[:most]
-    ]
-    return ", ".join(changes) + (f", … {len(clear) - most} more" if len(clear) > most else "")
+    least_ns = EVEN_SHARE * label.total.before_ns if label.verdict == "same" else 1
+    ns_of_cause = {
+        cause: part.change_ns
+        for cause, part in label.parts.items()
+        if part.clear and abs(part.change_ns) >= least_ns
+    }
+    causes = sorted(ns_of_cause, key=lambda cause: -abs(ns_of_cause[cause]))
+    texts = []
+    for cause in causes[:most]:
+        sign = "+" if ns_of_cause[cause] > 0 else ""  # a decrease has its own
+        texts.append(f"{DISPLAY[cause]} {sign}{duration(ns_of_cause[cause])}")
+    if len(causes) > most:
+        texts.append(f"… {len(causes) - most} more")
+    return ", ".join(texts)
 
 
 # --- the terminal ---
@@ -175,7 +183,7 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
         console.print(Text(f"✖ {more}", "bold red"))
     if comparison.labels:
         console.print()
-        _table(comparison, console)
+        _print_table(comparison, console)
     for side, names in (("A", comparison.only_before), ("B", comparison.only_after)):
         if names:
             shown = ", ".join(safe_text(name) for name in names[:_MOST_NAMES])
@@ -190,14 +198,14 @@ def render(comparison: Comparison, console: Console, page: str = "") -> None:
         console.print(Text(f"→ {safe_text(page)}"), soft_wrap=True)
 
 
-def _table(comparison: Comparison, console: Console) -> None:
+def _print_table(comparison: Comparison, console: Console) -> None:
     """Print a row for each label: how often it was timed, its times before and after, the change and a verdict.
     Below it stand the bounds of the change and the causes that changed."""
     labels = ordered(comparison)
     before, after, below = [], [], []
     for label in labels:
         before_ns, after_ns = label.total.before_ns, label.total.after_ns
-        decimals = 2 if max(before_ns, after_ns) < 1e7 else 1
+        decimals = 2 if max(before_ns, after_ns) < 1e7 else 1  # both in microseconds
         before.append(fixed(before_ns, decimals=decimals))
         after.append(fixed(after_ns, decimals=decimals))
         below.append("; ".join(filter(None, (between(label), where(label)))))

@@ -13,7 +13,7 @@ from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.show import diff as screen
 from nsysalign.show.html import Page, assemble
-from nsysalign.show.payload import cause_looks, described, plain_texts
+from nsysalign.show.payload import cause_looks, gpu_and_recorder, plain_texts
 from nsysalign.show.timeline_rows import Strings, timelines
 
 if TYPE_CHECKING:
@@ -36,17 +36,19 @@ def write(
     comparison: the changes of each label
     before, after: the two analyses, from which come the pictures of typical intervals
     path: the file
+
+    Words are those of the comparison on the screen (`screen`); before and after are called A and B on the page.
     """
     labels = screen.ordered(comparison)
-    strings = Strings()
+    strings = Strings()  # both calls of _pictures add the strings of their pictures to it
     first = _pictures(before, [label.typical_before for label in labels], strings)
     second = _pictures(after, [label.typical_after for label in labels], strings)
     causes = {cause for label in labels for cause in label.parts}
     data = {
         "title": f"{comparison.before} → {comparison.after}",
         "sides": [
-            {"name": comparison.before, "about": described(before)},
-            {"name": comparison.after, "about": described(after)},
+            {"name": comparison.before, "about": gpu_and_recorder(before)},
+            {"name": comparison.after, "about": gpu_and_recorder(after)},
         ],
         "summary": screen.summary(comparison),
         "method": screen.method(comparison),
@@ -54,14 +56,16 @@ def write(
         "wrong": screen.wrong(comparison),
         "remarks": comparison.remarks,
         "only": [comparison.only_before, comparison.only_after],
-        "about": f"A: {described(before)}, B: {described(after)}",
+        "about": f"A: {gpu_and_recorder(before)}, B: {gpu_and_recorder(after)}",
         "columns": COLUMNS,
+        # without any label the legend shows kernels, so that it is not empty
         "causes": cause_looks(causes or {"kernel"}),
-        "labels": [_row(label, _wrong_sides(comparison, label)) for label in labels],
+        "labels": [_about_label(label, _wrong_sides(comparison, label)) for label in labels],
     }
     pictures = {f"a{number}": picture for number, picture in first.items()}
     pictures |= {f"b{number}": picture for number, picture in second.items()}
     drawn = {"timelines": pictures, "strings": strings.texts}
+    # the texts of `data` are made plain here, those of pictures were when they were drawn
     write_text(path, assemble(PAGE, plain_texts(data) | drawn))
 
 
@@ -88,7 +92,7 @@ def _wrong_sides(comparison: Comparison, label: LabelChange) -> str:
     )
 
 
-def _row(label: LabelChange, wrong_sides: str) -> dict[str, Any]:
+def _about_label(label: LabelChange, wrong_sides: str) -> dict[str, Any]:
     """Return what the page draws of one label, or of one of its kinds of work.
 
     wrong_sides: as `_wrong_sides` returns it

@@ -13,7 +13,7 @@ from nsysalign.explain.proof import dominant
 from nsysalign.model import Analysis
 from nsysalign.show.beside import beside_interval
 from nsysalign.show.beside import sentence as sentence_beside
-from nsysalign.show.payload import advice, described, of_fix, title
+from nsysalign.show.payload import fix_as_data, fixes_of_labels, gpu_and_recorder, title
 from nsysalign.text import percent, safe_text
 
 #: Cells of the bar: with its indent no wider than a terminal.
@@ -32,19 +32,20 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
     the label.
     """
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
-    elapsed_ns, label = int(row["elapsed_ns"]), row["label"]
+    elapsed_ns = int(row["elapsed_ns"])
+    label = row["label"]
     if answer.proof is not None and answer.proof.label == label:
         sentence = answer.sentence
-        fixes = [*map(of_fix, answer.fixes)]
+        fixes = [*map(fix_as_data, answer.fixes)]
     else:
         sentences = {row.label: row.sentence for row in (*answer.runs, *answer.labels)}
         sentence = sentences.get(label, "")
-        fixes = advice(answer).get(label, [])
+        fixes = fixes_of_labels(answer).get(label, [])
     lines = [f"**{escaped(sentence or label)}**", ""]
-    if drawn := bar(analysis, number, elapsed_ns):
+    if drawn_bar := bar(analysis, number, elapsed_ns):
         end = f"{elapsed_ns / 1e3:,.3f} us"
-        lines += [f"    {drawn}", f"    0{end:>{CELLS - 1}}", ""]
-    lines += _table(analysis, number, elapsed_ns)
+        lines += [f"    {drawn_bar}", f"    0{end:>{CELLS - 1}}", ""]
+    lines += _lines_of_table(analysis, number, elapsed_ns)
     if ns := beside_interval(analysis, number):
         lines += [sentence_beside(row["kind"], f"{ns / 1e3:,.3f} us"), ""]
     for fix in fixes:
@@ -52,11 +53,11 @@ def interval(analysis: Analysis, answer: Answer, number: int, run: str = "") -> 
         if fix["code"]:
             lines += [*(f"    {safe_text(line)}" for line in fix["code"]), ""]
     name = label if row["kind"] == "run" else row["name"]
-    lines.append(escaped(f"{name}; {title(analysis, run)}; {described(analysis)}"))
+    lines.append(escaped(f"{name}; {title(analysis, run)}; {gpu_and_recorder(analysis)}"))
     return "\n".join(lines) + "\n"
 
 
-def _table(analysis: Analysis, number: int, elapsed_ns: int) -> list[str]:
+def _lines_of_table(analysis: Analysis, number: int, elapsed_ns: int) -> list[str]:
     """Return the lines of the table: a head, each part of the interval, the longest first, and their sum."""
     rows = analysis.parts[analysis.parts["interval"] == number]
     ns_of = dict(zip(rows["cause"].tolist(), rows["ns"].tolist(), strict=True))

@@ -89,7 +89,11 @@ class Analysis(model.Analysis):
         position = int((self.intervals["interval"] == number).to_numpy().argmax())
         interval = self.intervals.iloc[position]
         remaining_ns = int(interval["elapsed_ns"])
-        names, begins_ns, lengths_ns, colours = ["measured"], [0], [remaining_ns], ["#6d28d9"]
+        # a bar per entry, the first one the measured time
+        names = ["measured"]
+        begins_ns = [0]
+        lengths_ns = [remaining_ns]
+        colours = ["#6d28d9"]
         ns_of = dict(zip(CAUSES, parts_matrix(self)[position].tolist(), strict=True))
         # the longest first, kernels last
         for cause in sorted(CAUSES, key=lambda cause: (cause == "kernel", -ns_of[cause])):

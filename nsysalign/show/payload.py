@@ -69,20 +69,21 @@ def payload(
     """
     answer = answer or answer_of(analysis)
     clocks = page_clocks(analysis)
-    fixes = advice(answer)
-    labels = _labels(analysis, answer, fixes)
+    fixes = fixes_of_labels(answer)
+    labels = _labels_for_page(analysis, answer, fixes)
     intervals = analysis.intervals
     first_start = int(intervals["start_ns"].min()) if len(intervals) else 0
     origin = clocks["origin"] if clocks else first_start
     matrix = parts_matrix(analysis)
+    # the causes that legends show; kernels where nothing was measured, so that they are not empty
     present = [cause for cause, ns in zip(CAUSES, matrix.T, strict=True) if ns.any()] or ["kernel"]
-    runs = _runs(analysis, answer, matrix, present, origin)
+    runs = _intervals_of_labels(analysis, answer, matrix, present, origin)
     room = MAX_BYTES - len(to_json([runs, clocks]))
-    wanted = _wanted_timelines(analysis, answer, focus)
-    held = timelines(analysis, wanted, max(LEAST_TIMELINES, room))
+    numbers = _wanted_timelines(analysis, answer, focus)
+    page_timelines = timelines(analysis, numbers, max(LEAST_TIMELINES, room))
     data = {
         "title": title(analysis, run),
-        "about": described(analysis),
+        "about": gpu_and_recorder(analysis),
         "recorder": analysis.trace.by.title,
         "screen": _first_screen(answer),
         "headline": {
@@ -99,7 +100,8 @@ def payload(
             | {"lost": group.loss_ns, "library": group.library}
             | {
                 "findings": [
-                    asdict(f) | {"advice": [*map(of_fix, f.advice)]} for f in group.findings
+                    asdict(finding) | {"advice": [*map(fix_as_data, finding.advice)]}
+                    for finding in group.findings
                 ]
             }
             for group in answer.groups
@@ -108,18 +110,22 @@ def payload(
         "focus": focus,
         "labels": labels,
         "runs": runs,
-        "kernels": _kernels(analysis),
-        "everything": _everything(analysis, [row.label for row in answer.labels]),
+        "kernels": _kernel_columns(analysis),
+        "everything": _kernels_to_find(analysis, [row.label for row in answer.labels]),
         "source": answer.source,
-        "answers": _answers(analysis),
+        "answers": _tables(analysis),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in answer.unplaced],
-        "wholes": _wholes(analysis, answer, fixes, held, origin),
+        "wholes": _whole_runs(analysis, answer, fixes, page_timelines, origin),
         "clocks": clocks,
-        "holds": _holds(analysis, held),
+        "holds": _sentences_on_timelines(analysis, page_timelines),
     }
     of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
-    return plain_texts(data) | of_addons | {"timelines": held.intervals, "strings": held.strings}
+    return (
+        plain_texts(data)
+        | of_addons
+        | {"timelines": page_timelines.intervals, "strings": page_timelines.strings}
+    )
 
 
 def _first_screen(answer: Answer) -> dict[str, Any]:
@@ -127,7 +133,7 @@ def _first_screen(answer: Answer) -> dict[str, Any]:
     proof = answer.proof
     return {
         "sentence": answer.sentence,
-        "fixes": [*map(of_fix, answer.fixes)],
+        "fixes": [*map(fix_as_data, answer.fixes)],
         "label": proof.label if proof else "",
         "interval": proof.interval if proof else None,
         "remarks": [text for text in (*answer.remarks, answer.lost) if text],
@@ -137,12 +143,12 @@ def _first_screen(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _labels(
+def _labels_for_page(
     analysis: Analysis, answer: Answer, fixes: Mapping[str, list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """Return what the page shows of each label besides its intervals, in the order of the answer.
 
-    fixes: label -> its fixes, as `advice` returns them
+    fixes: label -> its fixes, as `fixes_of_labels` returns them
     """
     cold = cold_intervals(analysis)
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
@@ -154,34 +160,34 @@ def _labels(
     labels = []
     for row in answer.labels:
         positions = positions_of[row.label]
-        warm = positions[~cold[positions]]
-        kinds = _kinds(row, groups_of[row.label])
-        about = _label(row, elapsed[warm if len(warm) else positions])
+        warm = positions[~cold[positions]]  # those that are no first calls
+        kinds = _kind_of_group(row, groups_of[row.label])
+        about = _about_label(row, elapsed[warm if len(warm) else positions])
         about |= {
             "roles": roles_of[row.label]._asdict(),
             "fixes": fixes.get(row.label, []),
             "reason": reasons.get(row.label, ""),
             "kinds": [*dict.fromkeys(kinds.values())],
-            "predicted": _predicted(row, any_predicted),
+            "predicted": _prediction(row, any_predicted),
         }
         labels.append(about)
     return labels
 
 
-def _runs(
+def _intervals_of_labels(
     analysis: Analysis, answer: Answer, matrix: np.ndarray, present: list[str], origin: int
 ) -> list[dict[str, Any]]:
     """Return the intervals of each label in columns, in the order of the answer's labels.
 
-    matrix, present, origin: as in `_run`
+    matrix, present, origin: as in `_interval_columns`
     """
     positions_of = analysis.intervals.groupby("label", sort=False).indices
     groups_of = {label.name: label for label in analysis.grouped}
     runs = []
     for row in answer.labels:
         positions = positions_of[row.label]
-        kinds = _kinds(row, groups_of[row.label])
-        columns = _run(analysis, row.label, positions, matrix, present, origin)
+        kinds = _kind_of_group(row, groups_of[row.label])
+        columns = _interval_columns(analysis, row.label, positions, matrix, present, origin)
         runs.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
     return runs
 
@@ -202,7 +208,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     return [
         *([focus] if focus is not None else []),
         *([answer.proof.interval] if answer.proof else []),
-        *_devices(analysis)["interval"].tolist(),
+        *_runs_of_devices(analysis)["interval"].tolist(),
         *(finding.interval for finding in findings),
         *(roles_of[row.label].median for row in answer.labels),
         *(group.interval for row in answer.labels for group in row.groups[:MOST_KINDS]),
@@ -212,12 +218,12 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     ]
 
 
-def _devices(analysis: Analysis) -> pd.DataFrame:
+def _runs_of_devices(analysis: Analysis) -> pd.DataFrame:
     """Return the runs of whole devices (`frames.INTERVALS`), the longest first."""
     return of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
 
 
-def _wholes(
+def _whole_runs(
     analysis: Analysis,
     answer: Answer,
     fixes: Mapping[str, list[dict[str, Any]]],
@@ -227,7 +233,7 @@ def _wholes(
     """Return what the page shows of the runs of whole devices, the longest first: those whose timeline it
     holds.
 
-    fixes: run -> its fixes, as `advice` returns them
+    fixes: run -> its fixes, as `fixes_of_labels` returns them
     held: the timelines that the page holds
     origin: the time from which starts count (ns)
     """
@@ -242,7 +248,7 @@ def _wholes(
             "sentence": row_of_interval[int(run.interval)].sentence,
             "fixes": fixes.get(run.label, []),
         }
-        for run in _devices(analysis).itertuples(index=False)
+        for run in _runs_of_devices(analysis).itertuples(index=False)
         if str(run.interval) in held.intervals
     ]
 
@@ -256,7 +262,7 @@ def plain_texts(value: Any) -> Any:
     return [*map(plain_texts, value)] if isinstance(value, (list, tuple)) else value
 
 
-def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
+def _about_label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     """Return what the page shows of a label besides its intervals.
 
     row: the label in the answer
@@ -276,7 +282,7 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     )
     return {name: getattr(row, name) for name in (*names, "findings", "host")} | {
         "sign": SIGNS[row.verdict],
-        "groups": [_group(group) for group in row.groups],
+        "groups": [_about_group(group) for group in row.groups],
         "saving": row.saving_ns,
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
@@ -295,23 +301,23 @@ def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     }
 
 
-def of_fix(fix: Fix) -> dict[str, Any]:
+def fix_as_data(fix: Fix) -> dict[str, Any]:
     """Return what to change as plain data, its code as lines."""
     return vars(fix) | {"code": fix.code.splitlines()}
 
 
-def advice(answer: Answer) -> dict[str, list[dict[str, Any]]]:
+def fixes_of_labels(answer: Answer) -> dict[str, list[dict[str, Any]]]:
     """Return label or run -> the fixes of the finding whose title is its sentence."""
     findings = [finding for group in answer.groups for finding in group.findings]
     sentence_of = {row.label: row.sentence for row in (*answer.labels, *answer.runs)}
     return {
-        finding.label: [*map(of_fix, finding.advice)]
+        finding.label: [*map(fix_as_data, finding.advice)]
         for finding in reversed(findings)  # of several for a label the first one stays
         if sentence_of.get(finding.label) == finding.title
     }
 
 
-def _kinds(row: LabelRow, label: Label) -> dict[int, str]:
+def _kind_of_group(row: LabelRow, label: Label) -> dict[int, str]:
     """Return number of the group -> the name of this kind of repetitions.  Groups that have a row of their own
     come first, then later calls, first calls and the others, which are too few for a row.
 
@@ -350,7 +356,7 @@ def _kind_of_each(
     return packed(np.array([names.index(kinds[group]) for group in groups]))
 
 
-def _group(group: Row) -> dict[str, Any]:
+def _about_group(group: Row) -> dict[str, Any]:
     """Return what the page shows of a group: a row beneath its label."""
     names = ("name", "count", "interval", "words")
     return {name: getattr(group, name) for name in names} | {
@@ -362,7 +368,7 @@ def _group(group: Row) -> dict[str, Any]:
     }
 
 
-def _run(
+def _interval_columns(
     analysis: Analysis,
     label: str,
     positions: np.ndarray,
@@ -386,10 +392,12 @@ def _run(
         values = matrix[order, CAUSES.index(cause)]
         if values.any():
             parts[cause] = packed(values)
-    errors, names = rows["error_ns"].to_numpy(), rows["name"].tolist()
-    counted = names == [f"{label}#{number}" for number in range(len(names))]
+    errors = rows["error_ns"].to_numpy()  # often the same for all
+    names = rows["name"].tolist()
+    # the page makes such names itself
+    are_numbered = names == [f"{label}#{number}" for number in range(len(names))]
     return {
-        "names": None if counted else names,
+        "names": None if are_numbered else names,
         "elapsed": packed(rows["elapsed_ns"]),
         "kernel": None if "kernel" in parts else packed(rows["kernel_only_ns"]),
         "error": int(errors[0]) if errors.min() == errors.max() else packed(errors),
@@ -397,22 +405,22 @@ def _run(
         "device": int(rows["device"].iloc[0]),
         "start": packed((rows["start_ns"].to_numpy() - origin) // 1_000),
         "parts": parts,
-        "beside": _beside(analysis, order, matrix) if causes else None,
+        "beside": _ns_beside(analysis, order, matrix) if causes else None,
     }
 
 
-def _beside(analysis: Analysis, order: np.ndarray, matrix: np.ndarray) -> str | list[int] | None:
+def _ns_beside(analysis: Analysis, order: np.ndarray, matrix: np.ndarray) -> str | list[int] | None:
     """Return how long kernels ran beside each interval of a label, None if they did beside none.
 
     order: the label's rows in `analysis.intervals`
-    matrix: as in `_run`
+    matrix: as in `_interval_columns`
     """
     own_ns = matrix[order][:, [CAUSES.index("kernel"), CAUSES.index("graph")]].sum(axis=1)
     ns = beside(analysis, analysis.intervals.iloc[order], own_ns)
     return packed(ns) if ns.any() else None
 
 
-def _answers(analysis: Analysis) -> dict[str, Any]:
+def _tables(analysis: Analysis) -> dict[str, Any]:
     """Return the first MOST_ROWS rows of the tables of ranges, of gaps (the longest idle times of whole runs)
     and of what the CPU did; under "more", how many rows of each were left out."""
     labels = analysis.runs.set_index("interval")["label"]
@@ -430,7 +438,7 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
-def _predicted(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
+def _prediction(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
     """Return what the interval in a row would have measured without nsys: its length and bounds, or why they
     are not known, as numbers, as a cell of a table and as a sentence.  None if nothing was predicted.
 
@@ -449,7 +457,7 @@ def _predicted(row: LabelRow, any_predicted: bool) -> dict[str, Any] | None:
     }
 
 
-def _kernels(analysis: Analysis) -> dict[str, Any]:
+def _kernel_columns(analysis: Analysis) -> dict[str, Any]:
     """Return the MOST_KERNELS most costly kernels of each label in columns, the most costly first.  `kernel` and
     `label` are positions in `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
@@ -462,7 +470,7 @@ def _kernels(analysis: Analysis) -> dict[str, Any]:
     return columns | texts | {"names": names}
 
 
-def _everything(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
+def _kernels_to_find(analysis: Analysis, labels: Sequence[str]) -> dict[str, Any]:
     """Return what the page's "Find" searches: the MOST_NAMES kernels and copies that took most time, a list
     entry for each in "names", "count" (how often it ran in the run) and "labels" (number of each label in
     which it ran, and how often in it).  "left" is how many more there are.
@@ -532,7 +540,7 @@ def title(analysis: Analysis, run: str) -> str:
     return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
-def described(analysis: Analysis) -> str:
+def gpu_and_recorder(analysis: Analysis) -> str:
     """Return on which GPU and by which tool a run was recorded: "H200, nsys 2024.2.3.38"."""
     trace = analysis.trace
     names = [name.removeprefix("NVIDIA ") for name in dict.fromkeys(trace.devices)]
@@ -541,7 +549,7 @@ def described(analysis: Analysis) -> str:
     return ", ".join([*(names or ["unknown GPU"]), by])
 
 
-def _holds(analysis: Analysis, held: Timelines) -> list[str]:
+def _sentences_on_timelines(analysis: Analysis, held: Timelines) -> list[str]:
     """Return sentences on what the page holds and does not hold, so that nothing is dropped silently; none for
     an analysis in which nothing was measured.
 
@@ -572,7 +580,7 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
     if not len(table):
         return None
     origin = int(table["start_ns"].min())
-    devices = [_of_device(*rows, origin) for rows in table.groupby("device", sort=True)]
+    devices = [_clock_columns(*rows, origin) for rows in table.groupby("device", sort=True)]
     reasons = np.maximum(table["reasons"].to_numpy(), 0)  # -1: not known
     bits_in_use = int(np.bitwise_or.reduce(reasons))
     bits = [1 << position for position in range(63) if bits_in_use & (1 << position)]
@@ -580,7 +588,7 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
     return {"origin": origin, "devices": devices, "why": why}
 
 
-def _of_device(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
+def _clock_columns(device: int, rows: pd.DataFrame, origin: int) -> dict[str, Any]:
     """Return the clock samples of one GPU in columns that the page draws: in "x" and "end" the times of each stretch
     (microseconds since `origin`), in "low" and "high" its clocks (MHz), in "why" the bits that say why the clock was
     held down.

@@ -7,6 +7,8 @@
 
 track  a line of the viewer, named by numbers of a process (pid) and thread (tid), which here only order it
 slice  a bar on a track
+budget the time of an interval, split by cause into segments; its causes' times are its parts
+lane   a stream, a host thread or the like: where something ran; it is drawn on one track or several
 event  an object of the file: a slice, a mark, one end of an arrow, or the name of a track
 around the operations, calls, ranges and records near intervals (frames.TIMELINE)
 
@@ -73,21 +75,22 @@ def trace_events(analysis: Analysis, around: pd.DataFrame, notes: list[str]) -> 
     for order, (pid, name) in enumerate(GROUPS.values()):
         yield _meta("process_name", pid, 0, name=name)
         yield _meta("process_sort_index", pid, 0, sort_index=order)
-    yield from _budgets(analysis)
-    yield from _around(_apart(analysis, around), notes)
+    yield from _budget_events(analysis)
+    yield from _events_around(_with_process_in_lanes(analysis, around), notes)
 
 
 def _meta(what: str, pid: int, tid: int, **arguments: Any) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": arguments}
 
 
-def _piece(track: tuple[int, int], name: str, span: tuple[int, int], cat: str, args: Any) -> Event:
+def _slice(track: tuple[int, int], name: str, span: tuple[int, int], cat: str, args: Any) -> Event:
+    """Return a slice on a track (pid, tid), over a span (start, end) in ns."""
     start, end = span
     times = {"ts": start / 1000, "dur": (end - start) / 1000}
     return {"ph": "X", "cat": cat, "name": name, "pid": track[0], "tid": track[1], **times, "args": args}  # fmt: skip
 
 
-def _named(pid: int, tid: int, name: str, rows: list[int]) -> Iterator[Event]:
+def _track_names(pid: int, tid: int, name: str, rows: list[int]) -> Iterator[Event]:
     """Yield the names of the tracks of one lane.
 
     tid: the number of its first track
@@ -109,70 +112,72 @@ def _safe(arguments: Mapping[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _budgets(analysis: Analysis) -> Iterator[Event]:
-    """Yield the budgets: for each label its tracks, on them a slice per interval, and inside that a slice for each
-    of its pieces.
+def _budget_events(analysis: Analysis) -> Iterator[Event]:
+    """Yield the events of all budgets, which say for what an interval's time was spent: for each label the names of its
+    tracks, on these a slice per interval, and inside that a slice for each of its segments (a stretch of one cause).
 
     A label has one track, or several where its intervals overlap.
     """
     pid, _ = GROUPS["budget"]
     first_track = 0
-    pieces_of = dict(iter(analysis.segments.groupby("interval", sort=False)))
-    numbers_of = _numbers_of_intervals(analysis)
+    segments_of_interval = dict(iter(analysis.segments.groupby("interval", sort=False)))
+    times_of_interval = _times_of_intervals(analysis)  # shown with the slice of each
+    # where intervals of one label begin together, a longer one comes before what lies inside it
     ordered = analysis.intervals.sort_values(["start_ns", "elapsed_ns"], ascending=[True, False])
     for label, intervals in ordered.groupby("label", sort=False):
         starts, ends = intervals["start_ns"].tolist(), intervals["end_ns"].tolist()
         rows = nested_rows(starts, ends, nest=False)
-        yield from _named(pid, first_track, label, rows)
+        yield from _track_names(pid, first_track, label, rows)
         for row, interval in zip(rows, intervals.itertuples(index=False), strict=True):
             track = (pid, first_track + row)
-            yield _interval_slice(interval, track, numbers_of.get(interval.interval, {}))
-            if interval.interval in pieces_of:
-                yield from _pieces_of_interval(pieces_of[interval.interval], track)
+            number = interval.interval
+            yield _interval_slice(interval, track, times_of_interval.get(number, {}))
+            if number in segments_of_interval:
+                yield from _segment_slices(segments_of_interval[number], track)
         first_track += max(rows) + 1
 
 
-def _interval_slice(interval: Any, track: tuple[int, int], numbers: Mapping[str, int]) -> Event:
+def _interval_slice(interval: Any, track: tuple[int, int], times: Mapping[str, int]) -> Event:
     """Return the slice of an interval.
 
     interval: a row of `frames.INTERVALS`
     track: (pid, tid)
-    numbers: name -> ns, its parts and the like
+    times: name -> ns, its parts and the like
 
     All intervals of a label have the label as their name, so that a viewer adds them up.
     """
     arguments = {"interval": interval.name}
     arguments |= {key: getattr(interval, key) for key in _OF_INTERVAL}
-    arguments |= numbers
+    arguments |= times
     span = (interval.start_ns, interval.end_ns)
-    return _piece(track, safe_text(interval.label), span, "interval", _safe(arguments))
+    return _slice(track, safe_text(interval.label), span, "interval", _safe(arguments))
 
 
-def _numbers_of_intervals(analysis: Analysis) -> dict[int, dict[str, int]]:
+def _times_of_intervals(analysis: Analysis) -> dict[int, dict[str, int]]:
     """Return number of the interval -> name -> ns: its parts, and what it would have measured without nsys."""
-    numbers_of: dict[int, dict[str, int]] = {}
+    times_of_interval: dict[int, dict[str, int]] = {}
     for number, cause, ns in analysis.parts[["interval", "cause", "ns"]].itertuples(index=False):
-        numbers_of.setdefault(number, {})[f"{cause}_ns"] = ns
+        times_of_interval.setdefault(number, {})[f"{cause}_ns"] = ns
     predicted = analysis.unprofiled.dropna(subset=["predicted_ns"])
     predicted = predicted[["interval", "predicted_ns", "lower_ns", "upper_ns"]]
     for row in predicted.itertuples(index=False):
         number, ns, low, high = map(int, row)
-        numbers = numbers_of.setdefault(number, {})
-        numbers["unprofiled_ns"] = ns
-        numbers["unprofiled_lower_ns"] = low
-        numbers["unprofiled_upper_ns"] = high
-    return numbers_of
+        times = times_of_interval.setdefault(number, {})
+        times["unprofiled_ns"] = ns
+        times["unprofiled_lower_ns"] = low
+        times["unprofiled_upper_ns"] = high
+    return times_of_interval
 
 
-def _pieces_of_interval(pieces: pd.DataFrame, track: tuple[int, int]) -> Iterator[Event]:
-    """Yield a slice for each piece of an interval on its track (pid, tid)."""
-    columns = pieces[["start_ns", "end_ns", "cause", "detail"]]
+def _segment_slices(segments: pd.DataFrame, track: tuple[int, int]) -> Iterator[Event]:
+    """Yield a slice for each segment of an interval on its track (pid, tid)."""
+    columns = segments[["start_ns", "end_ns", "cause", "detail"]]
     for start, end, cause, detail in columns.itertuples(index=False):
         name = DISPLAY.get(cause) or safe_text(cause)
-        yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
+        yield _slice(track, name, (start, end), "budget", {"what": safe_text(detail)})
 
 
-def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
+def _with_process_in_lanes(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
     """Return `around` with the process in the name of each lane if there are several processes, because their
     streams can have equal numbers."""
     intervals = analysis.intervals
@@ -183,33 +188,39 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
     return around.assign(lane=around["lane"].where(pid.isna(), with_process))
 
 
-def _around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
+def _events_around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
     """Yield what ran around the intervals: a slice for each call, range and operation, a mark for each record,
     then an arrow from each call to each operation that it issued.
 
-    around: `frames.TIMELINE`; an item that is in the pictures of several intervals comes only once
-    notes: gets a note if there are no arrows, because there would be more than MOST_ARROWS
+    around: `frames.TIMELINE`, a row per item (call, range, operation or record) and interval near which it lies
+    notes: what is left out is added: all arrows, if there were more than MOST_ARROWS
+
+    An item near several intervals is drawn only once.  An item of `ref_kind` "api" is a call, with the id `ref_id`; the
+    `link` of an operation is the id of the call that issued it, -1 if that is not known.
     """
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
-    rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
-    event_of_call: dict[int, Event] = {}
-    issued: list[tuple[int, Event]] = []  # (a call, an operation that it issued)
-    first_track = 0
-    for (kind, lane), items in rows.groupby(["lane_kind", "lane"]):
-        items = items.sort_values(["start_ns", "end_ns"], ascending=[True, False])
-        pid, _ = GROUPS[kind]
-        tracks = nested_rows(items["start_ns"].tolist(), items["end_ns"].tolist(), nest=True)
-        yield from _named(pid, first_track, lane, tracks)
-        for row, item in zip(tracks, items.itertuples(index=False), strict=True):
-            event = _item_event(item, (pid, first_track + row), kind)
+    items = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
+    event_of_call: dict[int, Event] = {}  # id of a call -> its slice
+    issued: list[tuple[int, Event]] = []  # (id of a call, the slice of an operation that it issued)
+    first_track = 0  # of the lane; counted on over all lanes, so that no two tracks have one number
+    for (lane_kind, lane), of_lane in items.groupby(["lane_kind", "lane"]):
+        of_lane = of_lane.sort_values(["start_ns", "end_ns"], ascending=[True, False])
+        pid, _ = GROUPS[
+            lane_kind
+        ]  # viewers show lanes of a kind together, as if they were a process
+        starts, ends = of_lane["start_ns"].tolist(), of_lane["end_ns"].tolist()
+        rows = nested_rows(starts, ends, nest=True)
+        yield from _track_names(pid, first_track, lane, rows)
+        for row, item in zip(rows, of_lane.itertuples(index=False), strict=True):
+            event = _item_event(item, (pid, first_track + row), lane_kind)
             if item.kind == "record":
                 pass  # a mark, to which no arrow leads
-            elif item.ref_kind == "api" and kind == "host":
+            elif item.ref_kind == "api" and lane_kind == "host":
                 event_of_call[item.ref_id] = event
-            elif item.link >= 0 and kind == "stream":
+            elif item.link >= 0 and lane_kind == "stream":
                 issued.append((item.link, event))
             yield event
-        first_track += max(tracks, default=0) + 1
+        first_track += max(rows, default=0) + 1
     if len(issued) > MOST_ARROWS:
         notes.append(
             f"the arrows from {len(issued):,} calls to their operations (more than {MOST_ARROWS:,})"
@@ -217,6 +228,7 @@ def _around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
         return
     for number, (call, operation) in enumerate(issued):
         if call in event_of_call:
+            # of the format: "s" starts an arrow, "f" finishes it, at the slice that encloses the time ("bp": "e")
             yield _arrow_end({"ph": "s"}, number, event_of_call[call])
             yield _arrow_end({"ph": "f", "bp": "e"}, number, operation)
 
@@ -231,7 +243,7 @@ def _item_event(item: Any, track: tuple[int, int], kind: str) -> Event:
     detail = item.detail or {}
     arguments = _safe(detail if isinstance(detail, Mapping) else {"detail": detail})
     span = (item.start_ns, item.end_ns)
-    event = _piece(track, safe_text(item.name), span, kind, arguments)
+    event = _slice(track, safe_text(item.name), span, kind, arguments)
     if item.kind == "record":
         del event["dur"]
         event |= {"ph": "i", "s": "t"}

@@ -73,6 +73,8 @@ def render(
 ) -> None:
     """Print the first screen: at most LINES lines, if what cannot be left out has room in them.
 
+    answer: what the screen says
+
     page: the path of the report, "" if there is none
     listed: lines in place of the labels, for an analysis in which nothing was timed
     extra: lines that stand above the last one (commands)
@@ -94,12 +96,12 @@ class _FirstScreen:
         self.width = width
         self.page = page
         self.listed = listed
-        self.picture = _picture(answer, width)
+        self.picture = _lines_of_picture(answer, width)
         #: How many wrong timings have a line each.
         self.told = min(MOST_WRONG, len(answer.wrong))
-        self.wrong = _wrong(answer, width, self.told)
+        self.wrong = _lines_on_wrong(answer, width, self.told)
         self.lost = _wrapped(answer.lost, width, "yellow")[:MOST_WRAPPED]
-        self.fixes = _fixes(answer, width)
+        self.fixes = _lines_of_fixes(answer, width)
         remarks = [_wrapped(remark, width, "dim") for remark in answer.remarks]
         self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
         self.commands = [Text(line) for line in extra]  # never cut, because users copy them
@@ -110,14 +112,14 @@ class _FirstScreen:
         """Return all lines: sentence, picture, what is wrong, fixes, table, remarks, commands, the last line."""
         answer, width = self.answer, self.width
         if answer.labels:
-            table = _table(_first_rows(answer, self.rows), width, file=answer.file)
+            table = _lines_of_table(_first_rows(answer, self.rows), width, file=answer.file)
         else:
             table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
-        lines = [*_sentence(answer, width), *self.picture]
-        for block in ([*self.wrong, *self.lost], _joined(self.fixes), table):
-            lines += [Text(), *block] if block else []
-        lines += [*_joined(self.remarks), *self.commands]
-        return lines + _closing(answer, len(answer.labels) - self.rows, self.page, width)
+        lines = [*_lines_of_sentence(answer, width), *self.picture]
+        for block in ([*self.wrong, *self.lost], _lines_of_blocks(self.fixes), table):
+            lines += [Text(), *block] if block else []  # each after an empty line
+        lines += [*_lines_of_blocks(self.remarks), *self.commands]
+        return lines + _closing_lines(answer, len(answer.labels) - self.rows, self.page, width)
 
     def leave_out(self) -> bool:
         """Leave out what matters least of all that is still there, and return whether there was anything."""
@@ -133,7 +135,7 @@ class _FirstScreen:
             self.lost = []
         elif self.wrong and self.told > 1:
             self.told -= 1
-            self.wrong = _wrong(self.answer, self.width, self.told)
+            self.wrong = _lines_on_wrong(self.answer, self.width, self.told)
         elif self.rows > 1:
             self.rows -= 1
         elif self.fixes:
@@ -153,7 +155,7 @@ def _first_rows(answer: Answer, count: int) -> list[LabelRow]:
     return [*rows[: count - len(left_out)], *left_out]
 
 
-def _joined(blocks: Sequence[Sequence[Text]]) -> list[Text]:
+def _lines_of_blocks(blocks: Sequence[Sequence[Text]]) -> list[Text]:
     """Return the lines of all blocks, one block after the other."""
     return [line for block in blocks for line in block]
 
@@ -165,16 +167,19 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
     page: the path of the report, "" if there is none
     """
     width = console.width
-    lines = [*_sentence(answer, width), *_picture(answer, width)]
-    wrong = [*_wrong(answer, width, len(answer.wrong)), *_wrapped(answer.lost, width, "yellow")]
-    table = _table(answer.labels or answer.runs, width, sentences=True, file=answer.file)
-    for block in (wrong, _joined(_fixes(answer, width)), table):
+    lines = [*_lines_of_sentence(answer, width), *_lines_of_picture(answer, width)]
+    wrong = [
+        *_lines_on_wrong(answer, width, len(answer.wrong)),
+        *_wrapped(answer.lost, width, "yellow"),
+    ]
+    table = _lines_of_table(answer.labels or answer.runs, width, sentences=True, file=answer.file)
+    for block in (wrong, _lines_of_blocks(_lines_of_fixes(answer, width)), table):
         lines += [Text(), *block] if block else []
     for remark in answer.remarks:
         lines += _wrapped(remark, width, "dim")
     lines += [Text(), *_wrapped(answer.headline.text, width)]
     for group in answer.groups:
-        lines += [Text(), *_finding(answer, group, width)]
+        lines += [Text(), *_lines_of_finding(answer, group, width)]
     if answer.next:
         lines += [Text(), Text("to test a finding:", "dim")]
         lines += [Text(f"  {line}", "cyan") for line in command_lines(answer.next, width - 2)]
@@ -184,11 +189,11 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
     for unplaced in answer.unplaced:
         names = ", ".join(middle(name, 30) for name in unplaced.names)
         text = f"{unplaced.count:,}: {unplaced.reason} ({names})"
-        lines += _hanging("not placed:", text, width, "yellow")
+        lines += _hanging_lines("not placed:", text, width, "yellow")
     lines += [Text()] if answer.notes else []
     for note in answer.notes:
-        lines += _hanging("note:", note, width, "dim")
-    lines += [Text(), *_wrapped(_rests_on(answer), width, "dim")]
+        lines += _hanging_lines("note:", note, width, "dim")
+    lines += [Text(), *_wrapped(_basis_of_numbers(answer), width, "dim")]
     if page:  # a link if the terminal has links
         link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
         lines.append(Text("→ ") + Text(safe_text(page), link))
@@ -208,7 +213,7 @@ def _print_unprofiled(analysis: Analysis, console: Console) -> None:
             console.print(Text(f"  {label}: {remark}", "yellow"))
 
 
-def _rests_on(answer: Answer) -> str:
+def _basis_of_numbers(answer: Answer) -> str:
     """Return what the numbers rest on, in one line: GPU, recorder, how much was measured, SM clock."""
     words_before = {
         "GPU": "",
@@ -241,6 +246,7 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
+    # of each process the device that works most, and of these the run that took longest
     leading = devices[devices["label"].isin(runs_that_lead(analysis))]
     label = leading.sort_values("elapsed_ns")["label"].iloc[-1]
     kernels = analysis.kernels[analysis.kernels["label"] == label]
@@ -254,6 +260,7 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     has_room = width >= numbers + longest + len(idle_before) - 1
+    # of a trace from which rows were removed (thinned), idle times are not known
     with_idle = has_room and not analysis.trace.thinned
     lines = []
     for kernel in kernels.head(most).itertuples(index=False):
@@ -300,14 +307,14 @@ def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> list[T
     return [Text(line, style) for line in lines]
 
 
-def _sentence(answer: Answer, width: int) -> list[Text]:
+def _lines_of_sentence(answer: Answer, width: int) -> list[Text]:
     """Return the lines of the answer's sentence: its first sentence in bold, the second on a line of its
     own."""
     head, stop, tail = answer.sentence.partition(". ")
     return [*_wrapped(head + stop.rstrip(), width, "bold"), *_wrapped(tail, width)]
 
 
-def _wrong(answer: Answer, width: int, most: int) -> list[Text]:
+def _lines_on_wrong(answer: Answer, width: int, most: int) -> list[Text]:
     """Return a line for each wrong timing that the answer's sentence is not about, with its reason.
 
     most: how many have a line; a last line says how many more there are
@@ -323,19 +330,19 @@ def _wrong(answer: Answer, width: int, most: int) -> list[Text]:
     return lines
 
 
-def _fixes(answer: Answer, width: int) -> list[list[Text]]:
+def _lines_of_fixes(answer: Answer, width: int) -> list[list[Text]]:
     """Return the lines of each fix: its sentence, then its code, which is neither cut nor wrapped: it is copied."""
     room = max((len(fix.purpose) for fix in answer.fixes), default=0) + 2
-    return [_fix(fix, room, width) for fix in answer.fixes]
+    return [_lines_of_fix(fix, room, width) for fix in answer.fixes]
 
 
-def _fix(fix: Fix, room: int, width: int) -> list[Text]:
+def _lines_of_fix(fix: Fix, room: int, width: int) -> list[Text]:
     sentence = fix.sentence.rstrip(":.") + (":" if fix.code else ".")
     if width < 3 * room:  # no room beside the heads
         lines = _wrapped(f"{fix.purpose}: {sentence}", width, indent="  ")
         lines[0].stylize("bold", 0, len(fix.purpose) + 1)
     else:
-        lines = _hanging(f"{fix.purpose}:".ljust(room)[:-1], sentence, width, "bold")
+        lines = _hanging_lines(f"{fix.purpose}:".ljust(room)[:-1], sentence, width, "bold")
     return [*lines, *(Text(f"    {line}", "cyan") for line in fix.code.splitlines())]
 
 
@@ -354,7 +361,7 @@ def command_lines(command: str, width: int) -> list[str]:
 # --- the picture ---
 
 
-def _picture(answer: Answer, width: int) -> list[Text]:
+def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     """Return the picture of the proof, [] if there is none: an empty line, then times, the interval as a bar of
     blocks to scale, and marks below it for what begins and ends where.
 
@@ -363,21 +370,21 @@ def _picture(answer: Answer, width: int) -> list[Text]:
          └ start.record()          └ launch end ┘
     """
     proof = answer.proof
-    cells = width - 2
+    cells = width - 2  # of the bar, without its two ends
     if proof is None or not proof.pieces or proof.elapsed_ns <= 0:
         return []
     last_end_ns = proof.pieces[-1].end_ns
     edges = np.linspace(0, max(proof.elapsed_ns, last_end_ns), cells + 1)
     blocks = _blocks(proof, edges)
-    bar, named = _drawn_blocks(proof, blocks, cells)
+    bar, columns_named = _drawn_blocks(proof, blocks, cells)
     ticks = {0: "0"} | _ticks(proof, blocks, edges)
     first, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {first}"}
     if proof.launch and proof.launch_ns > 0:
         marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
-    above = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
-    below = _placed({cells: f"{last} ┘"}, marks, width)
-    without_name = {block.column for block in blocks} - named
+    above = _texts_at_cells({cells: duration(proof.elapsed_ns)}, ticks, width)
+    below = _texts_at_cells({cells: f"{last} ┘"}, marks, width)
+    without_name = {block.column for block in blocks} - columns_named
     return [Text(), Text(above, "dim"), bar, Text(_with_legend(below, without_name), "dim")]
 
 
@@ -416,7 +423,7 @@ def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[T
     longest: dict[str, int] = {}
     for block in blocks:
         longest[block.column] = max(block.length, longest.get(block.column, 0))
-    named = {"rest"}  # the rest is never named
+    columns_named = {"rest"}  # the rest is never named
     bar = Text("▕")
     for block in blocks:
         fill, style = COLUMN_FILLS[block.column]
@@ -425,11 +432,11 @@ def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[T
         with_gpu = f"{block.column}, GPU {gpu}"
         name = with_gpu if gpu and len(with_gpu) + 4 <= block.length else block.column
         if block.length == longest[block.column] and len(name) + 2 <= block.length:
-            named.add(block.column)
+            columns_named.add(block.column)
             bar += Text(f"{f' {name} ':{fill}^{block.length}}", style)
         else:
             bar += Text(fill * block.length, style)
-    return bar + Text("▏"), named
+    return bar + Text("▏"), columns_named
 
 
 def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[int, str]:
@@ -464,32 +471,34 @@ def _with_legend(line: str, without_name: Collection[str]) -> str:
     return line[:place] + legend + line[place + len(legend) :]
 
 
-def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
+def _texts_at_cells(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
     """Return a line of text, in which each text begins or ends at a certain cell of the bar.
 
     ends: cell -> the text that ends there; these come first
     texts: cell -> the text that begins there
     width: letters of the line
 
-        _placed({12: "ns"}, {0: "0", 4: "5 ns"}, 14)   "0    5 ns  ns"
+        _texts_at_cells({12: "ns"}, {0: "0", 4: "5 ns"}, 14)   "0    5 ns  ns"
 
     A text that would overlap one before it, or touch it, is left out.
     """
-    line, taken = [" "] * width, [False] * (width + 2)
+    line = [" "] * width
+    is_taken = [False] * (width + 2)
+    # cell n is letter n + 1 of the line, behind the bar's left end; what begins at the first cell stands at that end
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
     places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
     for place, text in places:
-        around = taken[max(place - 2, 0) : place + len(text) + 2]
+        around = is_taken[max(place - 2, 0) : place + len(text) + 2]
         if place >= 0 and place + len(text) <= width and not any(around):
             line[place : place + len(text)] = text
-            taken[place : place + len(text)] = [True] * len(text)
+            is_taken[place : place + len(text)] = [True] * len(text)
     return "".join(line).rstrip()
 
 
 # --- the table ---
 
 
-def _table(
+def _lines_of_table(
     rows: Sequence[LabelRow], width: int, sentences: bool = False, file: str = ""
 ) -> list[Text]:
     """Return the table: a head, then a line for each label, and beneath it a line for each of its groups if it
@@ -505,10 +514,11 @@ def _table(
     """
     if not rows:
         return []
-    lines = _lines_of(rows)
+    lines = _table_rows(rows)
     numbers = _Numbers([line.row for line in lines if line.row is not None])
     verdict_width = max(len(line.words) for line in lines)
     longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
+    # three letters are blank: two before the verdict, and one at the end
     columns = numbers.columns_for(width - verdict_width - 3 - min(longest, _LABEL))
     if file:  # it is in the sentence, too: columns come first
         longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
@@ -520,17 +530,18 @@ def _table(
     spare = room - name_width - 4  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
-    drawn = [Text(f"{head:<{name_width}}", "dim")]
+    drawn_lines = [Text(f"{head:<{name_width}}", "dim")]
     for column in columns:
-        drawn[0].append(" " + column.head.rjust(column.width))
-    drawn[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
+        drawn_lines[0].append(" " + column.head.rjust(column.width))
+    # above the bars, behind the verdict and the blanks around it
+    drawn_lines[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
     place = 0  # of the line's row among the rows with numbers
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
         text = Text(f"{name:<{name_width}}")
         if line.row is None:
             without_numbers = _width_of(columns) - 1
-            text.append(f" {_totals(line, without_numbers):<{without_numbers}}", "dim")
+            text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
             for column in columns:
                 text.append(" " + column.cells[place].rjust(column.width))
@@ -540,13 +551,16 @@ def _table(
             gap = " " * (verdict_width - len(line.words) + 2)
             text.append(gap).append_text(_bar(line.row, bar_width))
         text.truncate(width, overflow="ellipsis")
-        drawn.append(text)
+        drawn_lines.append(text)
         if sentences and line.of is not None:
-            wrapped = _wrapped(_more(line.of), width - 2, "dim")
-            drawn += [Text("  ") + part for part in wrapped]
+            wrapped = _wrapped(_text_below(line.of), width - 2, "dim")
+            drawn_lines += [Text("  ") + part for part in wrapped]
+    # the first column behind the time may have kernels beside the sum
     if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
-        drawn += _wrapped("( ): kernels on other streams, or while the CPU went on", width, "dim")
-    return drawn
+        drawn_lines += _wrapped(
+            "( ): kernels on other streams, or while the CPU went on", width, "dim"
+        )
+    return drawn_lines
 
 
 class _Column(NamedTuple):
@@ -608,15 +622,17 @@ class _Numbers:
         others while there is too little room.  If that leaves kernels alone, and most of a row would be `rest`, the
         kernels stand there as a part of the time, not as a sum that says nothing.
         """
+        can_join = range(1, _REST)  # all but the first column, kernels, and `rest` itself
         least_ns = _SMALL * np.maximum(self._whole_ns, 1)
         is_small = (self._columns_ns < least_ns[:, None]).all(axis=0)
-        self._add_to_rest([number for number in range(1, _REST) if is_small[number]])
+        self._add_to_rest([number for number in can_join if is_small[number]])
         squeezed = False
         while True:
-            columns = _cells(self.rows, self.cells, self.step, self.places)
-            with_time = [number for number in range(1, _REST) if self.cells[:, number].any()]
+            columns = _texts_of_columns(self.rows, self.cells, self.step, self.places)
+            with_time = [number for number in can_join if self.cells[:, number].any()]
             has_kernels = "kernels" in columns[1].head
-            if _width_of(columns) <= room or len(with_time) <= (not has_kernels):
+            fewest = 0 if has_kernels else 1  # one column besides `rest` stays
+            if _width_of(columns) <= room or len(with_time) <= fewest:
                 break
             total = np.maximum(self.cells.sum(axis=1), 1)
             largest_share = (self.cells / total[:, None]).max(axis=0)
@@ -659,7 +675,7 @@ def _bar(row: Row, cells: int) -> Text:
     return bar + Text("▏")
 
 
-class _Line(NamedTuple):
+class _TableRow(NamedTuple):
     """A line of the table: a row with numbers, or the head of a label with several groups, without numbers."""
 
     name: str
@@ -671,33 +687,35 @@ class _Line(NamedTuple):
     of: LabelRow | None = None  # the label whose sentence stands below this line
 
 
-def _totals(line: _Line, width: int) -> str:
+def _text_of_totals(line: _TableRow, width: int) -> str:
     """Return what stands in place of a head's numbers: without its total time where there is no room for it."""
     if len(line.instead) <= width:
         return line.instead
     return cut(line.instead.partition(",")[0], width)
 
 
-def _lines_of(rows: Sequence[LabelRow]) -> list[_Line]:
+def _table_rows(rows: Sequence[LabelRow]) -> list[_TableRow]:
     """Return the lines of the table for these labels, without the table's head."""
     lines = []
     for row in rows:
         words = f"{SIGNS[row.verdict]} {row.words}"
         if not row.groups:
-            lines.append(_Line(row.short, row, words, of=row))
+            lines.append(_TableRow(row.short, row, words, of=row))
             continue
         steady = plural(row.warm.count, "timing")
         much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
-        lines.append(_Line(row.short, None, words, f"{steady}{much}"))
+        lines.append(_TableRow(row.short, None, words, f"{steady}{much}"))
         groups = row.groups[:MOST_GROUPS]
         for group in groups:
             of = row if group is groups[-1] else None
             sign = SIGNS[group.verdict]
-            lines.append(_Line(f"  {group.name}", group, f"{sign} {group.words}", of=of))
+            lines.append(_TableRow(f"  {group.name}", group, f"{sign} {group.words}", of=of))
     return lines
 
 
-def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> list[_Column]:
+def _texts_of_columns(
+    rows: Sequence[Row], cells: np.ndarray, step: int, places: int
+) -> list[_Column]:
     """Return the columns that are not empty as texts: the time, and all of COLUMNS in which any row has time.
 
     cells: int64 (rows, COLUMNS), in units of the last decimal
@@ -713,7 +731,7 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
     columns = [_Column("time", [printed(value) for value in cells.sum(axis=1).tolist()])]
     for number, name in enumerate(COLUMNS):
         texts = [printed(value) for value in cells[:, number].tolist()]
-        if number == 0:
+        if number == 0:  # kernels
             for place, row in enumerate(rows):
                 if round(row.beside_ns / step) > cells[place, 0]:
                     part = f"{texts[place]} " if cells[place, 0] else ""
@@ -725,7 +743,7 @@ def _cells(rows: Sequence[Row], cells: np.ndarray, step: int, places: int) -> li
     return columns
 
 
-def _more(row: LabelRow) -> str:
+def _text_below(row: LabelRow) -> str:
     """Return what stands below a label: its line of code, its sentence, and what it would take without
     nsys."""
     predicted = ""
@@ -743,8 +761,8 @@ def shortened(label: str, width: int) -> str:
     caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says."""
     if len(label) <= width:
         return label
-    if (group := re.fullmatch(r"(  )×[\d,]+: (.+)", label)) and len(group[2]) + 2 <= width:
-        return group[1] + group[2]
+    if group := re.fullmatch(r"(  )×[\d,]+: (.+)", label):
+        return group[1] + middle(group[2], width - 2)
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
@@ -767,7 +785,7 @@ def _unit(rows: Sequence[Row]) -> tuple[str, int, int]:
     return "us", 1_000, 1
 
 
-def _closing(answer: Answer, left: int, page: str, width: int) -> list[Text]:
+def _closing_lines(answer: Answer, left: int, page: str, width: int) -> list[Text]:
     """Return the last line, or two: how many more labels there are and how to see them, where the page is, and
     what the numbers rest on.
 
@@ -786,7 +804,7 @@ def _closing(answer: Answer, left: int, page: str, width: int) -> list[Text]:
 # --- findings ---
 
 
-def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
+def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]:
     """Return the lines of a group of findings, by its first one: title, line of code, saving, evidence, what
     the CPU did, advice, and the result of a second run.  A remark (information without a loss) has no
     evidence and no advice.
@@ -796,7 +814,7 @@ def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
     code = answer.source.get(finding.site)
     site_is_known = not finding.site or finding.site in finding.title or code is not None
     where = "" if site_is_known else f" ({finding.site})"
-    lines = _hanging(sign, finding.title + where, width, style)
+    lines = _hanging_lines(sign, finding.title + where, width, style)
     labels = [safe_text(other.label) for other in group.findings[1:]]
     is_remark = group.severity == "info" and not finding.loss_ns
     facts = {
@@ -811,20 +829,20 @@ def _finding(answer: Answer, group: Findings, width: int) -> list[Text]:
         facts["CPU"] = next(of_label, "")
     for head, text in facts.items():
         if text:
-            lines += _hanging(f"  {head + ':':11}", text, width, "dim")
+            lines += _hanging_lines(f"  {head + ':':11}", text, width, "dim")
     if is_remark:
         return lines
     for fix in finding.advice:
         advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
-        lines += _hanging(" ", f"{advice}:" if fix.code else advice, width)
+        lines += _hanging_lines(" ", f"{advice}:" if fix.code else advice, width)
         lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:
         verdict, _, result = finding.confirmation.partition(": ")
-        lines += _hanging(f"  {verdict}:", result, width, "dim")
+        lines += _hanging_lines(f"  {verdict}:", result, width, "dim")
     return lines
 
 
-def _hanging(head: str, body: str, width: int, style: str = "") -> list[Text]:
+def _hanging_lines(head: str, body: str, width: int, style: str = "") -> list[Text]:
     """Return lines with `head` before the first one, and `body` wrapped beside it."""
     lines = _wrapped(body, width - len(head) - 1) or [Text()]
     heads = [Text(f"{head} ", style), *[Text(" " * (len(head) + 1))] * (len(lines) - 1)]

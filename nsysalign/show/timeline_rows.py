@@ -5,7 +5,7 @@ item      something that is drawn as a bar or mark: an operation, a call, a rang
 lane      a band of the drawing: the items of one stream or thread, all of one kind
 row       a line inside a lane, for items that overlap
 picture   what the page draws of one interval: its lanes, with times relative to the interval's start
-strip     the interval's breakdown into pieces, each with its cause
+strip     the interval's breakdown into pieces (rows of `frames.SEGMENTS`), each with its cause
 
 Names and hover texts repeat thousands of times.  So pictures hold numbers into one list of strings.
 """
@@ -97,7 +97,7 @@ def timelines(
     page makes lanes from it.
     """
     strings = strings or Strings()
-    items = _by_interval(analysis.timeline)
+    items = _by_interval(analysis.timeline)  # what lanes show
     chosen = list(dict.fromkeys([*priority, *items]))
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
     windows = {int(row.interval): row for row in rows.itertuples(index=False)}
@@ -116,7 +116,7 @@ def timelines(
         if number not in items:
             picture["lanes"] = None
         size += len(to_json(picture)) + strings.size - strings_before
-        if size > max_bytes and pictures:
+        if size > max_bytes and pictures:  # the first one comes however large it is
             break
         pictures[str(number)] = picture
     return Timelines(pictures, strings.texts, len(windows) - len(pictures))
@@ -144,7 +144,7 @@ def _strip(pieces: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
     pieces = sorted(pieces, key=_START)
     columns = {
         "d": [piece.end_ns - piece.start_ns for piece in pieces],
-        "c": [_cause(piece.cause) for piece in pieces],
+        "c": [_cause_number(piece.cause) for piece in pieces],
         "n": [strings.number(piece.detail) for piece in pieces],
     }
     texts = {key: packed(np.array(column)) for key, column in columns.items()}
@@ -159,19 +159,19 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
     items: its rows of `frames.TIMELINE`
     strings: the strings of the page, which grow
 
-    The items of a stream's or records' lane may have an arrow each, from the call or record that they follow:
-    "ax" is where it begins (ns from the interval's start), "al" the lane, None for no arrow.
+    The items of a stream's or records' lane may have an arrow each, from the call or record that they follow (their
+    `link`): "ax" is where it begins (ns from the interval's start), "al" the lane, None for no arrow.
     """
     origin = int(window.start_ns)
-    drawn: dict[tuple[str, str], list[Any]] = {}
+    items_of_lane: dict[tuple[str, str], list[Any]] = {}
     for item in items:
         if item.lane_kind in LANE_ORDER:
-            drawn.setdefault((item.lane_kind, item.lane), []).append(item)
-    order = sorted(drawn, key=_lane_place)
-    arrow_starts = _arrow_starts(drawn, order, origin)
+            items_of_lane.setdefault((item.lane_kind, item.lane), []).append(item)
+    order = sorted(items_of_lane, key=_lane_place)
+    arrow_starts = _arrow_starts(items_of_lane, order, origin)
     lanes = []
     for kind, name in order:
-        in_lane = sorted(drawn[kind, name], key=_START)
+        in_lane = sorted(items_of_lane[kind, name], key=_START)
         lane = _lane(kind, name, in_lane, origin, strings)
         if kind in ("stream", "event"):
             # a wait follows a record, everything else follows a call
@@ -232,27 +232,31 @@ def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings)
     items: in the order of their starts
     origin: the start of the interval in ns
     """
-    starts, ends = [item.start_ns for item in items], [item.end_ns for item in items]
-    depths = nested_rows(starts, ends, nest=False)
+    starts = [item.start_ns for item in items]
+    ends = [item.end_ns for item in items]
+    rows = nested_rows(starts, ends, nest=False)  # per item
     return {
         "kind": kind,
         "name": LANE_WORDS.get(kind, "") + safe_text(name),
-        "rows": max(depths, default=0) + 1,
+        "rows": max(rows, default=0) + 1,
         "x": [start - origin for start in starts],
         "d": [end - start for start, end in zip(starts, ends, strict=True)],
-        "r": depths if any(depths) else 0,
+        "r": rows if any(rows) else 0,
         "n": [strings.number(item.name) for item in items],
         "t": [strings.number(hover(item.detail, item.end_ns - item.start_ns)) for item in items],
-        "c": [-1 if kind == "nvtx" else _cause(_look(kind, item.kind)) for item in items],
+        "c": [
+            -1 if kind == "nvtx" else _cause_number(_cause_of_item(kind, item.kind))
+            for item in items
+        ],
     }
 
 
-def _cause(cause: str) -> int:
+def _cause_number(cause: str) -> int:
     """Return the number of a cause, that of the last one if it is not known."""
     return CAUSES.index(cause) if cause in CAUSES else len(CAUSES) - 1
 
 
-def _look(lane_kind: str, kind: str) -> str:
+def _cause_of_item(lane_kind: str, kind: str) -> str:
     """Return the cause whose colour an item has.
 
     kind: the kind of the item

@@ -29,7 +29,7 @@ def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
         console.print(Text(safe_text(line)))
     if len(labels):
         console.print()
-        _table(labels.head(MOST_LABELS), console)
+        _print_table(labels.head(MOST_LABELS), console)
     if len(labels) > MOST_LABELS:
         console.print(
             Text(
@@ -127,7 +127,12 @@ def by_weight(labels: pd.DataFrame, paces: Sequence[Pace]) -> pd.DataFrame:
     return labels.iloc[np.lexsort((-labels["label"].map(total), labels["library"]))]
 
 
-def _table(labels: pd.DataFrame, console: Console) -> None:
+def _print_table(labels: pd.DataFrame, console: Console) -> None:
+    """Print a row for each label: its verdict, how often it was timed, its median and first time, and how long the CPU can
+    have kept the GPU idle in it.
+
+    labels: `frames.TIMED_LABELS`
+    """
     rows = [label for _, label in labels.iterrows()]
     idle = [
         "-" if pd.isna(row["idle_at_most_ns"]) else duration(row["idle_at_most_ns"]) for row in rows

@@ -1,6 +1,6 @@
 """One interval as a waterfall in text: its pieces in order, each at its place in the interval.
 
-piece  a stretch of an interval that has one cause
+piece  a stretch of an interval that has one cause (a row of `frames.SEGMENTS`)
 line   one piece, or several short ones that follow each other
 part   all time of an interval that has one cause
 
@@ -113,6 +113,7 @@ def _line(pieces: list[tuple[int, int, str, str]], begin_ns: int) -> Line:
     if len(pieces) == 1:
         return Line(int(start - begin_ns), ns, cause, safe_text(detail), 1)
     ns_of_cause: Counter[str] = Counter()
+    # sorted by cause, so that of equal sums the first by name leads
     for _, length, name, _ in sorted(pieces, key=itemgetter(2)):
         ns_of_cause[name] += length
     total = ns_of_cause.total()
@@ -137,10 +138,10 @@ def render(
     _print_head(row, console)
     shown = lines(analysis, interval, most)
     if shown:
-        _pieces(shown, elapsed_ns, console)
+        _print_lines(shown, elapsed_ns, console)
     else:
-        missing = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
-        console.print(Text(missing, "yellow"))
+        note = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
+        console.print(Text(note, "yellow"))
     parts = analysis.parts[analysis.parts["interval"] == interval]
     ns_of = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
     texts = [
@@ -165,9 +166,9 @@ def _print_head(row: pd.Series, console: Console) -> None:
         head += f"{site}  "
     elapsed = duration(int(row["elapsed_ns"]))
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
-    error, method = duration(int(row["error_ns"])), safe_text(row["method"])
-    placed = f"timestamp uncertainty ±{error} ({method})"
-    console.print(Text(head, "bold"), Text(f"{elapsed}, kernel {kernel}, {placed}"))
+    error = duration(int(row["error_ns"]))
+    accuracy = f"timestamp uncertainty ±{error} ({safe_text(row['method'])})"
+    console.print(Text(head, "bold"), Text(f"{elapsed}, kernel {kernel}, {accuracy}"))
     if row["idle_at_most_ns"] is not pd.NA:
         bound = duration(int(row["idle_at_most_ns"]))
         console.print(Text(f"by the event log alone the CPU kept the GPU idle for at most {bound}"))
@@ -176,12 +177,15 @@ def _print_head(row: pd.Series, console: Console) -> None:
         console.print(Text("! " + ", ".join(flags), "yellow"))
 
 
-def _pieces(shown: list[Line], elapsed: int, console: Console) -> None:
+def _print_lines(shown: list[Line], elapsed: int, console: Console) -> None:
     """Print lines as a table: start, length, cause, a bar at the line's place in the interval, and detail.
 
     elapsed: the length of the interval in ns
     """
-    unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
+    if elapsed < 1e7:
+        unit, unit_ns, places = "us", 1_000, 2
+    else:
+        unit, unit_ns, places = "ms", 1_000_000, 3
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
     lengths = [f"{line.ns / unit_ns:,.{places}f}" for line in shown]
     causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]

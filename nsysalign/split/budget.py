@@ -49,6 +49,7 @@ from nsysalign.split.details import Details
 from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, launch_latency, stream_pieces
 from nsysalign.split.host_timers import (
     busy_inside,
+    earlier_work,
     host_timer_pieces,
     kernels_issued_inside,
     synchronisation_flags,
@@ -99,7 +100,7 @@ class SplitTrace:
         """Return how long (ns) these windows spent on each cause: int64 (windows, causes)."""
         count = max(len(self.alignment.windows), 1)
         ns = self.parts["ns"].to_numpy().reshape(count, -1)[windows]
-        out = np.zeros((len(CAUSES), len(ns)), np.int64).T
+        out = np.zeros((len(CAUSES), len(ns)), np.int64).T  # each cause lies in one piece of memory
         causes = self.parts["cause"].iloc[: len(self.parts) // count]
         out[:, [CAUSE[cause] for cause in causes]] = ns
         return out
@@ -176,13 +177,13 @@ def split_trace(
     """
     usual = launch_latency(trace) if latency is None else latency
     explainer = Explainer(trace, alignment, usual)
-    trim_memory()
+    trim_memory()  # what making the explainer has freed
     partition = _Partition(explainer)
     partition.add_shared()
     partition.add_tails()
     partition.check()
     parts = _parts_table(partition.take_totals())
-    trim_memory()
+    trim_memory()  # what the totals took
     return SplitTrace(
         trace=trace,
         alignment=alignment,
@@ -265,7 +266,8 @@ class _Partition:
                     self.size += np.bincount(pieces.window, minlength=len(self.size))
                     self.details.add(pieces)
                     executed.append(self._executed(pieces))
-            total[self.host] = self.totals[0][self.host]
+            total[self.host] = self.totals[0][self.host]  # at the other places as measured
+        # pairs of a timer and an operation, packed as `_executed` does
         pairs = np.unique(np.concatenate(executed))
         window = pairs >> 32
         self.details.add_moved(pairs & 0xFFFFFFFF, window)
@@ -435,15 +437,16 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     # how many blocks, from the first one on, were issued before the end record
     latest_issue = np.maximum.accumulate(issue)
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
-    begun = np.searchsorted(blocks.start, windows.end)  # how many begin before the window's end
-    before_tail = np.minimum(issued, begun)
+    # how many begin before the window's end
+    blocks_begun = np.searchsorted(blocks.start, windows.end)
+    before_tail = np.minimum(issued, blocks_begun)
     last_end = pick(blocks.end, before_tail - 1, BEFORE_ALL)
     start = np.clip(last_end, windows.start, windows.end)
     # the first block behind the window
-    behind = np.where(begun < len(issue), begun, -1)
+    behind = np.where(blocks_begun < len(issue), blocks_begun, -1)
     issue_behind = pick(issue, behind, BEFORE_ALL)
     is_issued = (issue_behind > BEFORE_ALL) & (issue_behind < windows.close_ns)
-    has_no_tail = (before_tail == begun) & is_issued
+    has_no_tail = (before_tail == blocks_begun) & is_issued
     return np.where(has_no_tail, windows.end, start)
 
 
@@ -662,23 +665,26 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
-    """Return four columns of `frames.INTERVALS` (int64 ns, a value per window):
+    """Return five columns of `frames.INTERVALS` (int64 ns, a value per window):
 
     kernel_only_ns        for how long kernels executed
     kernel_only_upper_ns  for how long kernels and graphs did
     kernel_outside_ns     for how long these did after the window's end
     gpu_busy_ns           for how long any work executed
+    gpu_earlier_ns        for how long of that only work did that was issued before
 
     total: ns by cause, int64 (windows, causes)
 
     For a window on a stream these are sums of its budget, and none lies outside; for a host timer, the first three are
-    about the work that was issued inside it, wherever that ran.
+    about the work that was issued inside it, wherever that ran.  What is issued before another window runs on its stream
+    is part of its budget: 0.
     """
     windows = split.alignment.windows
     kernel = total[:, CAUSE["kernel"]].copy()
     with_graphs = kernel + total[:, CAUSE["graph"]]
     outside = np.zeros(len(windows), np.int64)
     busy = _busy_ns(total)
+    earlier = np.zeros(len(windows), np.int64)
     is_timer = (windows["kind"] == "host").to_numpy()
     if is_timer.any():
         timers = windows[is_timer]
@@ -690,11 +696,13 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
             split.trace, process, start, end, kinds=("kernel", "graph")
         )
         busy[is_timer] = busy_inside(split.trace, process, start, end)
+        earlier[is_timer] = earlier_work(split.trace, process, start, end, busy[is_timer])
     return {
         "kernel_only_ns": kernel,
         "kernel_only_upper_ns": with_graphs,
         "kernel_outside_ns": outside,
         "gpu_busy_ns": busy,
+        "gpu_earlier_ns": earlier,
     }
 
 

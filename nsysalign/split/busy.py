@@ -73,22 +73,22 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     layer 1    [C        )    [D )
     result     [C)[A  )[C)    [D)[B )      layers 1, 0, 1, 1, 0
     """
-    seen = layers[0]
-    layer_of = np.zeros(len(seen.start), np.int8)
+    visible = layers[0]
+    layer_of = np.zeros(len(visible.start), np.int8)
     for number, layer in enumerate(layers[1:], 1):
         # the parts of this layer's blocks that no earlier layer covers
-        tiles = tile(layer.start, layer.end, seen.start, seen.end)
+        tiles = tile(layer.start, layer.end, visible.start, visible.end)
         uncovered = np.flatnonzero(tiles.block < 0)
         if not len(uncovered):
             continue
-        start = np.concatenate([seen.start, tiles.start[uncovered]])
-        end = np.concatenate([seen.end, tiles.end[uncovered]])
-        ref = np.concatenate([seen.ref, layer.ref[tiles.span[uncovered]]])
+        start = np.concatenate([visible.start, tiles.start[uncovered]])
+        end = np.concatenate([visible.end, tiles.end[uncovered]])
+        ref = np.concatenate([visible.ref, layer.ref[tiles.span[uncovered]]])
         layer_of = np.append(layer_of, np.full(len(uncovered), number, np.int8))
         order = np.argsort(start, kind="stable")
-        seen = Blocks(start[order], end[order], ref[order])
+        visible = Blocks(start[order], end[order], ref[order])
         layer_of = layer_of[order]
-    return seen, layer_of
+    return visible, layer_of
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
@@ -290,12 +290,14 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     name:       what each interval is (the `ref` of its blocks)
     """
     lasting = np.flatnonzero(end > start)
-    start, end, name = start[lasting], end[lasting], name[lasting]
+    start = start[lasting]
+    end = end[lasting]
+    name = name[lasting]
     end = _nested_ends(start, end)
     # changes: at its start an interval becomes the innermost one, at its end the one around it (-1: none) does.
     # Of several ends at one time the outermost interval's comes last, and then come the starts
     time = np.concatenate([end[::-1], start])
-    becomes_innermost = np.concatenate([_around(start, end)[::-1], np.arange(len(start))])
+    becomes_innermost = np.concatenate([_smallest_around(start, end)[::-1], np.arange(len(start))])
     order = np.argsort(time, kind="stable")
     time, becomes_innermost = time[order], becomes_innermost[order]
     # a block lasts from one change to the next
@@ -304,7 +306,7 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     return Blocks(time[blocks], time[blocks + 1], name[becomes_innermost[blocks]])
 
 
-def _around(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _smallest_around(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return, per interval, the position of the smallest other interval that contains it, -1 for none.
 
     start, end: ns, properly nested, sorted by start, of equal starts the longest first

@@ -54,8 +54,8 @@ def _crowds(alignment: Alignment) -> Iterator[np.ndarray]:
     lane = windows["end_lane"].to_numpy()
     is_run = windows["origin"].to_numpy() == ORIGIN["run"]
     runs = np.flatnonzero(is_run & (lane >= 0))
-    runs = runs[is_stream[lane[runs]]]
-    if len(runs) <= MOST_STREAMS:
+    runs = runs[is_stream[lane[runs]]]  # without those of whole devices
+    if len(runs) <= MOST_STREAMS:  # then no process has a crowd
         return
     process = windows["process"].to_numpy()
     for process_runs in group(process[runs], runs).values():
@@ -80,8 +80,10 @@ def _busy_ns(trace: Trace, alignment: Alignment, rows: np.ndarray) -> np.ndarray
     for lane, on_lane in group(windows["end_lane"].to_numpy()[rows], rows).items():
         operations = by_lane.get(lane, np.empty(0, np.int64))
         begins = start[operations]
-        length_of_first = np.append(0, np.cumsum(end[operations] - begins))  # 0, 1, 2, ... of them
-        before_window = np.searchsorted(begins, opened[on_lane])  # how many operations
+        # [n]: how long (ns) the first n operations ran
+        ns_of_first = np.append(0, np.cumsum(end[operations] - begins))
+        # how many operations begin before the window begins, and before it ends
+        before_window = np.searchsorted(begins, opened[on_lane])
         before_end = np.maximum(np.searchsorted(begins, closed[on_lane]), before_window)
-        busy[on_lane] = length_of_first[before_end] - length_of_first[before_window]
+        busy[on_lane] = ns_of_first[before_end] - ns_of_first[before_window]
     return busy

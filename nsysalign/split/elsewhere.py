@@ -74,8 +74,11 @@ def _issued_elsewhere(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
 
     An operation whose call is not known was issued in none.
     """
-    explainer, windows = split.explainer, split.alignment.windows.iloc[intervals]
-    opened, closed = windows["open_ns"].to_numpy(), windows["close_ns"].to_numpy()
+    explainer = split.explainer
+    windows = split.alignment.windows.iloc[intervals]
+    # when the calls of the start record and of the end record began
+    opened = windows["open_ns"].to_numpy()
+    closed = windows["close_ns"].to_numpy()
     is_pair = (windows["kind"] == "event").to_numpy()
     process = split.alignment.lanes["process"].to_numpy()
     rows = []

@@ -214,12 +214,13 @@ class _Tiling:
         of_gaps = self.advance(until)
         gap = of_gaps.window
 
-        def of_these(values: Any) -> Any:
+        def per_piece(values: Any) -> Any:
+            """Return a value per piece for a value per gap; one value for all stays as it is."""
             return values if np.ndim(values) == 0 else values[gap]
 
-        columns = {name: of_these(values) for name, values in reference.items()}
+        columns = {name: per_piece(values) for name, values in reference.items()}
         spans = replace(of_gaps, window=self.gaps.window[gap])
-        self.pieces.append(make(spans, of_these(cause), **columns))
+        self.pieces.append(make(spans, per_piece(cause), **columns))
 
 
 @dataclass(frozen=True)
@@ -374,6 +375,7 @@ class Explainer:
         # rule 16: it is not known when N was issued, and so nothing about its gap is
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
+        # FAR: all of the gap, BEFORE_ALL: nothing
         if_unknown = np.where(gaps.known, BEFORE_ALL, FAR)
         tiling.give(if_unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
         self._give_host(tiling)  # rules 10 to 15
@@ -428,10 +430,13 @@ class Explainer:
         """
         gaps = tiling.gaps
         is_operation = gaps.next >= 0
-        ready = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, BEFORE_ALL))
+        behind_previous = pick(self.op_end, gaps.previous, BEFORE_ALL)
+        ready = np.maximum(gaps.issue_end, behind_previous)
         kind = pick(self.kind, gaps.next, -1)
         usual_start = ready + pick(self.launch_latency, kind, 0)
-        node_start = np.maximum(usual_start, gaps.start + NODE_GAP_NS)
+        # a gap that is looked at in parts begins where P ended, not where the part does
+        gap_start = np.where(gaps.previous >= 0, behind_previous, gaps.start)
+        node_start = np.maximum(usual_start, gap_start + NODE_GAP_NS)
         start = np.where(in_graph, node_start, usual_start)
         until = np.where(is_operation, start, FAR)
         outside_graphs = np.where(is_operation, CAUSE["launch_latency"], CAUSE["event"])
@@ -483,9 +488,9 @@ class Explainer:
         pieces                     [  )[K1    )[ )[K2  )[)       waits for K1, for K2; else launch latency
         """
         pieces = []
-        left = np.flatnonzero(since < gaps.end)
+        late_gaps = np.flatnonzero(since < gaps.end)
         rival_kind = self._rival_kind(gaps.next)
-        for lane, on_lane in group(gaps.lane[left], left).items():
+        for lane, on_lane in group(gaps.lane[late_gaps], late_gaps).items():
             for rivals, rows in group(rival_kind[on_lane], on_lane).items():
                 blocks = self.streams.rivals(lane, rivals)
                 tiles = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
@@ -594,9 +599,8 @@ class Explainer:
         rows:  positions of the gaps
         """
         ops = self.per_lane[rival]
-        issued = np.searchsorted(
-            ops.times.call_start_ns, gaps.issue_start[rows]
-        )  # how many before N
+        # how many operations of the other lane were issued before N
+        issued = np.searchsorted(ops.times.call_start_ns, gaps.issue_start[rows])
         all_ended = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have
         later = all_ended > latest.until[rows]
         until = all_ended[later]
@@ -646,11 +650,11 @@ def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Piece
         operation = blocks.ref[tiles.block[busy]]
         kind = explainer.kind[operation]  # codes of causes begin with the kinds of operations
         pieces.append(make(stretches.take(busy), kind, ref_kind=kind, ref=operation))
-        gaps.append(_gaps(explainer, windows, lane, stretches.take(idle)))
+        gaps.append(_gaps_of_lane(explainer, windows, lane, stretches.take(idle)))
     return join([*pieces, *explainer.explain(Gaps.joined(gaps))] if gaps else [])
 
 
-def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gaps:
+def _gaps_of_lane(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gaps:
     """Return what the rules have to know of each idle stretch of one lane (stream): P, the operation before it; N, what
     comes after it; and the call that issues N.
 
@@ -662,7 +666,8 @@ def _gaps(explainer: Explainer, windows: Windows, lane: int, idle: Spans) -> Gap
     window   [----------------------------R
     lane        PPPP   idle   NNNN   idle     OOOO       O was issued behind R: N of the second stretch is R
     """
-    blocks, window = explainer.streams.blocks(lane), idle.window
+    window = idle.window
+    blocks = explainer.streams.blocks(lane)
     previous = _block_before(blocks, idle.start)
     following = _block_after(blocks, idle.start)
     is_next = _is_issued_inside(explainer, windows, window, following)
@@ -707,7 +712,8 @@ def _stream_of_next(
 
     next_operation, previous: per stretch, the operation after it and the one before it on `lane`, -1 for none
     """
-    stream, before = np.full(len(previous), lane), previous.copy()
+    stream = np.full(len(previous), lane)
+    before = previous.copy()
     if lane in explainer.streams.members:
         with_next = np.flatnonzero(next_operation >= 0)
         stream[with_next] = explainer.alignment.operation_lane[next_operation[with_next]]
@@ -811,10 +817,10 @@ def launch_latency(trace: Trace) -> np.ndarray:
     start = operations["start_ns"].to_numpy()
     kind = operations["kind"].to_numpy()
     call = operations["call"].to_numpy()
-    counted = np.flatnonzero(_launched_to_idle_device(trace))
-    call_end = trace.calls["end_ns"].to_numpy()[call[counted]]
-    latency = np.maximum(start[counted] - call_end, 0)
-    by_kind = [latency[kind[counted] == code] for code in range(len(OPERATION_KINDS))]
+    operations_counted = np.flatnonzero(_launched_to_idle_device(trace))
+    call_end = trace.calls["end_ns"].to_numpy()[call[operations_counted]]
+    latency = np.maximum(start[operations_counted] - call_end, 0)
+    by_kind = [latency[kind[operations_counted] == code] for code in range(len(OPERATION_KINDS))]
     usual = [np.median(ns) if len(ns) >= _ENOUGH else _FALLBACK_NS for ns in by_kind]
     return np.array(usual, dtype=np.int64)
 

@@ -32,7 +32,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
-from nsysalign.label import FIRST, SLOW, is_even
+from nsysalign.label import ALIKE, FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
@@ -63,9 +63,9 @@ APART_NS = 1_000
 FEW, FEWEST_PACED = 3, 6
 #: If the kinds of a description cover less than this share of the time, a coarser one is tried.
 COVERED = 0.8
-#: Two kinds are one if they differ by at most this ratio in the number of their operations, and in
-#: length by this ratio or by ALIKE_NS.
-ALIKE, ALIKE_NS = 1.1, 500
+#: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
+#: by the same or by ALIKE_NS.
+ALIKE_NS = 500
 #: A sweep has at most this many repetitions.
 LONGEST_SWEEP = 64
 #: Pairs of a window and a block in it that are held at once.
@@ -74,6 +74,7 @@ _AT_ONCE = 1 << 20
 _VARIED = 0.05
 #: What the name of a kind of work says where it copies nothing; letters of a kernel's name in it, at most.
 _NO_COPIES = "no copies"
+_BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
 _LONGEST = 32
 #: Two lines of a ledger differ in at least one of these columns.
 _KEY = ["group", "cause", "what", "why", "direction", "memory", "stream"]
@@ -101,6 +102,7 @@ class Measured(NamedTuple):
     operations: np.ndarray
     size: np.ndarray
     new: np.ndarray
+    behind: np.ndarray
 
     def take(self, index: np.ndarray) -> Measured:
         """Return the intervals at these positions."""
@@ -163,7 +165,12 @@ def grouped(m: Measured) -> list[Part]:
                 for part in grouped(m.take(at))
             ]
     total_ns = m.elapsed_ns.sum()
-    kinds_of_work = kinds(m)
+    kinds_of_work = [
+        part
+        for kind in kinds(m)
+        for alike in _by_operations(m, kind)
+        for part in _by_backlog(m, alike, total_ns)
+    ]
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
     out = list[Part]()
@@ -233,6 +240,49 @@ def kinds(m: Measured) -> list[np.ndarray]:
             return _without_twins(m, alike)
     has_few_kinds = count >= 5 and len(alike) <= 12
     return _without_twins(m, alike) if has_few_kinds else [np.arange(count)]
+
+
+def _by_backlog(m: Measured, at: np.ndarray, total: int) -> list[np.ndarray]:
+    """Return a kind of work as two if its intervals that began behind earlier work differ from those that began on an
+    idle GPU as two paces would, and their lengths alone do not show it; else as one.
+
+    at:    the positions of the kind's intervals
+    total: the time (ns) of the label
+
+    stream   ..BBB.....BBB.....BBB   62 us each: the GPU waits for each launch
+    stream   AAAABBBAAAABBBAAAABBB   25 us each: A is not timed, and hides the launch
+    """
+    sides = [at[m.behind[at]], at[~m.behind[at]]]
+    if min(map(len, sides)) < max(FEW, RARE * len(at)):
+        return [at]
+    faster, slower = sorted(sides, key=lambda side: float(np.median(m.elapsed_ns[side])))
+    faster_ns, gap_begin_ns = np.quantile(m.elapsed_ns[faster], [0.5, 0.9])
+    gap_end_ns, slower_ns = np.quantile(m.elapsed_ns[slower], [0.1, 0.5])
+    apart = slower_ns >= max(RATIO * faster_ns, faster_ns + APART_NS)
+    # what began in which way is known, and need not be read off the lengths: the gap may be as wide as noise
+    if not apart or gap_end_ns < GAP * gap_begin_ns:
+        return [at]
+    excess_ns = m.elapsed_ns[slower].sum() - len(slower) * faster_ns
+    is_enough = excess_ns >= SHARE * total
+    return sides if is_enough and len(paces(m.elapsed_ns, at, total)) == 1 else [at]
+
+
+def _by_operations(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind, if they are too few for paces and far from alike in length, in sets of about
+    equally many operations: where one has more than ALIKE times as many as the next fewer ones, another set begins.
+    Other kinds are returned whole.
+
+    at: the positions of the kind's intervals
+
+    5.8, 25.8, 115, 268 ms of 420, 630, 630, 420 operations: [0, 3], [1, 2]
+    """
+    times = np.sort(m.elapsed_ns[at])
+    if len(at) >= FEWEST_PACED or is_even(len(at), times[(len(at) - 1) // 2], times.sum()):
+        return [at]
+    by_count = at[np.argsort(m.operations[at], kind="stable")]
+    operations = m.operations[by_count]
+    cuts = np.flatnonzero(operations[1:] > ALIKE * operations[:-1]) + 1
+    return [np.sort(alike) for alike in np.split(by_count, cuts)]
 
 
 def _is_only_one(values: np.ndarray) -> np.ndarray:
@@ -605,6 +655,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     of_interval, table = group_table(intervals, split.parts, work)
     table = table.assign(
         work=_names_of_kinds(table, of_interval, work, issues.names),
+        main=_main_names(table["typical"].to_numpy(), work, issues.names),
         elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
     )
     parts = _parts(split.parts, of_interval, len(table))
@@ -628,6 +679,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     work = Work(
         operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
         graph=zero, grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
+        behind=no,
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -669,7 +721,7 @@ def group_table(
                 "role": part.role, "work": "", "pid": part.pid, "count": len(members),
                 **_lengths(elapsed_ns, members, part.role), **_usual_work(work, members),
                 "late": int(work.late[members].sum()), "empty": int(empty[members].sum()),
-                "two_streams": int(two_streams[members].sum()), "elsewhere_ns": 0,
+                "two_streams": int(two_streams[members].sum()), "elsewhere_ns": 0, "main": "",
             })  # fmt: skip
     if not rows:
         return of_interval, frames.empty(frames.GROUPS)
@@ -710,14 +762,19 @@ def _lengths(elapsed_ns: np.ndarray, numbers: np.ndarray, role: str) -> dict[str
 
 
 def _usual_work(work: Work, numbers: np.ndarray) -> dict[str, int]:
-    """Return the columns of a group that say what its intervals (`numbers`) issue: medians."""
-    columns = {
-        "operations": work.operations,
-        "graphs": work.graphs,
-        "bytes": work.size,
-        "waits": work.waits,
+    """Return the columns of a group that say what its intervals (`numbers`) issue: medians.
+
+    Of operations it is the lower median, which is that of one of them, with the 10 % and 90 % quantiles.
+    """
+    columns = {"graphs": work.graphs, "bytes": work.size, "waits": work.waits}
+    medians = {name: int(np.median(column[numbers])) for name, column in columns.items()}
+    operations = np.sort(work.operations[numbers])
+    last = len(operations) - 1
+    return medians | {
+        "operations": int(operations[last // 2]),
+        "fewest_operations": int(operations[last // 10]),
+        "most_operations": int(operations[last - last // 10]),
     }
-    return {name: int(np.median(column[numbers])) for name, column in columns.items()}
 
 
 def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
@@ -732,6 +789,11 @@ def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
     low = by_label.quantile(0.1).to_numpy()[label]
     high = by_label.quantile(0.9).to_numpy()[label]
     return measured & (high - low > _VARIED * high)
+
+
+def _main_names(typical: np.ndarray, work: Work, names: Sequence[str]) -> list[str]:
+    """Return, per group, the name of the operation that runs longest of what its typical interval issues."""
+    return [str(names[number]) if number >= 0 else "" for number in work.main[typical].tolist()]
 
 
 def _names_of_kinds(
@@ -752,8 +814,12 @@ def _names_of_kinds(
         if len(kinds_once) == 1:
             continue
         typical = kinds_once["typical"].to_numpy()
-        main = [str(names[n]) if n >= 0 else "" for n in work.main[typical].tolist()]
+        main = _main_names(typical, work, names)
         mains_of_kind = rows[["group", "kind"]].merge(mains).groupby("kind")["main"].nunique()
+        kind_of_group = dict(zip(rows["group"], rows["kind"], strict=True))
+        of_label = np.flatnonzero(np.isin(of_interval, rows["group"]))
+        kind_of_interval = [kind_of_group[number] for number in of_interval[of_label].tolist()]
+        of_kind = group(np.array(kind_of_interval), of_label)
         main_counts = mains_of_kind[kinds_once["kind"]].tolist()
         earliest = rows.groupby("kind")["typical"].min()[kinds_once["kind"]].to_numpy()
         columns = (
@@ -763,6 +829,10 @@ def _names_of_kinds(
             _numbered(work.graph[typical], earliest),
             main,
             main_counts,
+            [
+                2 * work.behind[of_kind[kind]].sum() > len(of_kind[kind])
+                for kind in kinds_once["kind"]
+            ],
         )
         name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
@@ -777,6 +847,7 @@ def _told_apart(
     graph: np.ndarray,
     main: list[str],
     main_counts: list[int],
+    behind: list[bool],
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
@@ -788,6 +859,7 @@ def _told_apart(
     graph:  which graph of the label it launches, from 1 on, 0 for none or an unknown one
     main:   the name of the operation that runs longest
     main_counts: how many different operations run longest in the intervals of the kind
+    behind: whether it begins while earlier work runs; named where nothing else tells two kinds apart
 
     Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
@@ -806,7 +878,12 @@ def _told_apart(
             for name, count in zip(main, main_counts, strict=True)
         ],
     }
-    columns = [words for words in words_of.values() if len(set(words)) > 1]
+    work = list(zip(*words_of.values(), strict=True))
+    before = [
+        (_BUSY_BEFORE if is_behind else _IDLE_BEFORE) if work.count(words) > 1 else ""
+        for words, is_behind in zip(work, behind, strict=True)
+    ]
+    columns = [words for words in (before, *words_of.values()) if len(set(words)) > 1]
     names = [""] * len(main)
     for number in range(1, len(columns) + 1):
         for chosen in combinations(columns, number):

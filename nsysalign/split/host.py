@@ -72,7 +72,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     spans = range_windows.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())  # a row per range, NaN for one without work
     with_work = spans["start"].notna().to_numpy(np.int64)
-    notes = _left_out(trace, int(with_work.sum()))
+    notes = _note_on_left_out(trace, int(with_work.sum()))
     if ranges.empty:
         return OnHost(frames.empty(frames.HOST_RANGES), notes)
     columns = {
@@ -82,7 +82,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         "gpu_ns": (spans["end"] - spans["start"]).fillna(0).to_numpy(np.int64),
         "with_work": with_work,
     }
-    by_label = pd.DataFrame(columns | _inside_calls(trace)).groupby("label", sort=False)
+    by_label = pd.DataFrame(columns | _ns_in_calls(trace)).groupby("label", sort=False)
     table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_CALL_COLUMNS]].sum()
     table["outside_ns"] = table["host_ns"] - table[list(_CALL_COLUMNS)].sum(axis=1)
     # the lower median: a time that was measured
@@ -94,39 +94,46 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     return OnHost(frames.check(table, frames.HOST_RANGES), notes)
 
 
-def _left_out(trace: Trace, with_work: int) -> list[str]:
-    """Return a note on what the intervals of ranges leave out, in a list that is empty if there is nothing: ranges that
-    issued no work, and operations that were issued while no range of their process was open, or of which the trace has
-    no call.
+def _note_on_left_out(trace: Trace, with_work: int) -> list[str]:
+    """Return a note on what is in no interval where NVTX ranges are the intervals: ranges that issued no work, operations
+    that were issued while no range of their process was open, and operations whose call (launch) is not in the trace.
+    The list is empty if there is nothing of these.
 
     with_work: how many ranges issued work
 
-    "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a GPU"
+    The note may be: "left out of the intervals, but in the run as a whole: 3 of 20 NVTX ranges, which issued no work to a
+    GPU; 7 operations (0.120 ms) of which the trace has no launch".
     """
     ranges, operations = trace.ranges, trace.operations
     texts = []
-    if idle := len(ranges) - with_work:
-        named = trace.info.by.ranges
-        texts.append(f"{idle:,} of {len(ranges):,} {named}, which issued no work to a GPU")
-    took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
+    if without_work := len(ranges) - with_work:
+        # "NVTX ranges", or what the recorder of this trace calls them
+        ranges_in_words = trace.info.by.ranges
+        texts.append(
+            f"{without_work:,} of {len(ranges):,} {ranges_in_words}, which issued no work to a GPU"
+        )
+    operation_ns = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     call = operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
-    inside = any_open(
+    in_range = any_open(
         key=ranges["process"].to_numpy(),
         start=ranges["start_ns"].to_numpy(),
         end=ranges["end_ns"].to_numpy(),
         wanted_key=operations["process"].to_numpy()[issued],
         at=trace.calls["start_ns"].to_numpy()[call[issued]],
     )
-    if len(ranges):
-        texts += _of_operations(took[issued[~inside]], "issued outside of all ranges")
-    texts += _of_operations(took[call < 0], "of which the trace has no launch")
-    start = "left out of the intervals, but in the run as a whole: "
-    return [start + "; ".join(texts)] if texts else []
+    if len(ranges):  # without any range all operations are outside, which is no news
+        outside_ns = operation_ns[issued[~in_range]]
+        texts += _operations_in_words(outside_ns, "issued outside of all ranges")
+    texts += _operations_in_words(operation_ns[call < 0], "of which the trace has no launch")
+    if not texts:
+        return []
+    return ["left out of the intervals, but in the run as a whole: " + "; ".join(texts)]
 
 
-def _of_operations(ns: np.ndarray, origin: str) -> list[str]:
-    """Return a text on operations of these lengths (ns), in a list that is empty if there are none."""
+def _operations_in_words(ns: np.ndarray, origin: str) -> list[str]:
+    """Return a text on operations of these lengths (ns), "7 operations (0.120 ms) " and then `origin`; in a list that is
+    empty if there are none."""
     if not len(ns):
         return []
     return [f"{plural(len(ns), 'operation')} ({ns.sum() / 1e6:,.3f} ms) {origin}"]
@@ -141,7 +148,7 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
     return labels[code]
 
 
-def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
+def _ns_in_calls(trace: Trace) -> dict[str, np.ndarray]:
     """Return how long the thread of each NVTX range was in CUDA calls while the range lasted, by the kind of call: the
     columns launch_ns, copy_ns, sync_ns and other_ns, each an int64 array (ns) with a value per range.
 
@@ -191,12 +198,13 @@ def host_activity(
     whole = whole.assign(view="all", share=1.0)
     views = [whole]
     if stacks is not None:
-        samples = _samples_in(gaps, stacks)
+        samples = _samples_in_gaps(gaps, stacks)
         whole["samples"] = whole["label"].map(samples["label"].value_counts()).fillna(0)
-        views.append(_functions(samples, stacks))
-    views.append(_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
+        views.append(_view_of_functions(samples, stacks))
+    views.append(_views_of_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
     table = _joined_views(views)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
+    # labels in the order of their gaps
     order = {label: number for number, label in enumerate(whole["label"])}
     table = table.sort_values("label", key=lambda c: c.map(order), kind="stable", ignore_index=True)
     return frames.check(table, frames.HOST_ACTIVITY)
@@ -213,7 +221,7 @@ def _joined_views(views: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(not_empty or complete[:1], ignore_index=True)
 
 
-def _ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
+def _views_of_ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
     """Return what gaps were spent in: the views `range` and `os`, the longest rows of each first.
 
     gaps:  as `host_gaps` returns them
@@ -262,7 +270,7 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     return gaps.dropna(subset="label")  # gaps of intervals that were not given have no label
 
 
-def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+def _samples_in_gaps(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     """Return the Python samples that were taken during gaps, a row for each label and sample: label, sample (its position
     in `samples`) and stack (the number of its stack).
 
@@ -272,7 +280,7 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     for each label.
     """
     thread = gaps["thread"].to_numpy()
-    main = tid_of(thread) == pid_of(thread)
+    main = tid_of(thread) == pid_of(thread)  # the main thread has its process's number
     parts = [pd.DataFrame({"label": [], "sample": []})]
     for process in np.unique(samples.process):
         process_gaps = gaps[main & (process_of(thread) == process)]
@@ -287,11 +295,11 @@ def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     return inside.assign(stack=samples.stack[inside["sample"].to_numpy(np.int64)])
 
 
-def _functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+def _view_of_functions(inside: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
     """Return the view `python`: how many samples each function of the program got, a row per label and function, the most
     frequent first.
 
-    inside: columns label and stack, as `_samples_in` returns them
+    inside: columns label and stack, as `_samples_in_gaps` returns them
     samples: all samples, with the frames of each stack, the innermost first
 
     The function of a sample is the innermost one of the program's own code, or the innermost of

@@ -39,6 +39,7 @@ from nsysalign.model import (
     ENQUEUEING_CALLS,
     ISSUING_CALLS,
     KIND,
+    OPERATION_KINDS,
     SYNC_CALLS,
     Alignment,
     Trace,
@@ -69,14 +70,14 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     stream              [A            )[B                        )
     pieces   |host     |launch|host   |A |B                      |sync|host    |
     """
-    pieces = _by_thread(explainer, windows, spans)
+    pieces = _pieces_of_threads(explainer, windows, spans)
     # per piece: the call in which it lies, -1 for none, and whether that waits or launches
     is_call = pieces.ref_kind == REF["api"]
     call = np.where(is_call, pieces.ref, -1)
     kind = pick(explainer.trace.calls["kind"].to_numpy(), call, CALL["other"])
-    staging = _staging(explainer, call, kind)
+    staging = _is_staging(explainer, call, kind)
     waiting = np.isin(kind, [CALL[name] for name in SYNC_CALLS])
-    waiting |= staging | _synchronous_copies(explainer.trace, call, kind)
+    waiting |= staging | _is_synchronous_copy(explainer.trace, call, kind)
     launching = ~waiting & np.isin(kind, [CALL[name] for name in ISSUING_CALLS])
     with_lane = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
     waits = _Waits(
@@ -86,7 +87,7 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
         kind=kind[waiting],
         staging=staging[waiting],
     )
-    launches = _launches(explainer, with_lane.take(launching))
+    launches = _launches_with_cause(explainer, with_lane.take(launching))
     # calls that neither launch nor wait are `api` here, records and queries too; pieces outside of
     # calls keep their causes
     cause = np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8)
@@ -94,7 +95,7 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     return join([remaining, launches, waits.explained()])
 
 
-def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
+def _pieces_of_threads(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
     """Return pieces that tile these spans by what the thread of each window did."""
     pieces: list[Pieces] = []
     lasting = np.flatnonzero(spans.end > spans.start)
@@ -104,7 +105,7 @@ def _by_thread(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
     return join(pieces)
 
 
-def _staging(explainer: Explainer, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
+def _is_staging(explainer: Explainer, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
     """Return, per call, whether it is a copy that has to stage pageable memory.
 
     call, kind: positions of calls and codes of their kinds, arrays of equal length
@@ -115,7 +116,7 @@ def _staging(explainer: Explainer, call: np.ndarray, kind: np.ndarray) -> np.nda
     return staging
 
 
-def _synchronous_copies(trace: Trace, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
+def _is_synchronous_copy(trace: Trace, call: np.ndarray, kind: np.ndarray) -> np.ndarray:
     """Return, per call, whether it is a copy that is synchronous by its name.
 
     call, kind: positions of calls and codes of their kinds, arrays of equal length
@@ -137,7 +138,7 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
     return lane
 
 
-def _launches(explainer: Explainer, pieces: Pieces) -> Pieces:
+def _launches_with_cause(explainer: Explainer, pieces: Pieces) -> Pieces:
     """Return these pieces of time in launch calls with their cause: `queued` if a full queue blocked the call, and
     `api_launch` otherwise.
 
@@ -382,13 +383,39 @@ def kernels_issued_inside(
             row, kernel = ragged(first[rows], count[rows])
             by_start = np.lexsort((start[kernel], row))
             kernel = kernel[by_start]
-            # what each kernel adds to those before it in its window
+            # what each kernel adds to the time of those before it in its window; nothing if stop <= begin
             begin, stop = _added_to_union(row, start[kernel], end[kernel])
             window = windows[rows[row]]
             np.add.at(total, window, np.maximum(stop - begin, 0))
             begin_outside = np.maximum(begin, close_ns[window])
             np.add.at(outside, window, np.maximum(stop - begin_outside, 0))
     return total, outside
+
+
+def earlier_work(
+    trace: Trace,
+    process: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    busy_ns: np.ndarray,
+) -> np.ndarray:
+    """Return, per window, how long (ns) only work executed that was issued before the window: what
+    `busy_inside` counts, without the time of what was issued inside.
+
+    process:          per window, its process
+    start_ns, end_ns: per window, when it begins and ends
+    busy_ns:          per window, as `busy_inside` returns it
+
+    window      [ launch B         )
+    GPU      AAAAAAAAAA  BBBBB          A was launched before: 7 of the 12 busy ns
+    """
+    ran_ns, after_end_ns = kernels_issued_inside(
+        trace, process, start_ns, end_ns, kinds=OPERATION_KINDS
+    )
+    # of what has no call in the trace nobody knows when it was issued
+    without_call = trace.operations["call"].to_numpy() < 0
+    unknown_ns = busy_inside(trace, process, start_ns, end_ns, without_call)
+    return np.maximum(busy_ns - (ran_ns - after_end_ns) - unknown_ns, 0)
 
 
 def _added_to_union(
@@ -410,20 +437,25 @@ def _added_to_union(
 
 
 def busy_inside(
-    trace: Trace, process: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+    trace: Trace,
+    process: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    wanted: np.ndarray | bool = True,
 ) -> np.ndarray:
     """Return, per window, how long (ns) anything of its process executed on a GPU, whichever thread
     issued it and whenever.
 
     process:          per window, its process
     start_ns, end_ns: per window, when it begins and ends
+    wanted:           per operation of the trace, whether it counts; True for all
     """
     operations = trace.operations
     start = operations["start_ns"].to_numpy()
     end = operations["end_ns"].to_numpy()
     busy = np.zeros(len(process), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        executes = operations["process"].to_numpy() == number
+        executes = (operations["process"].to_numpy() == number) & wanted
         block_start, block_end = union(start[executes], end[executes])
         before_end = covered(block_start, block_end, end_ns[windows])
         before_start = covered(block_start, block_end, start_ns[windows])
@@ -472,15 +504,15 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     if not len(rows):
         return flags
     timers = windows.iloc[rows]
-    before, after = _synchronised(trace, timers)
-    idle, silent = _without_work(trace, timers)
-    columns = {BEFORE: before, AFTER: after, IDLE: idle, NO_WORK: silent}
+    before, after = _is_synchronised(trace, timers)
+    idle, without_work = _without_work(trace, timers)
+    columns = {BEFORE: before, AFTER: after, IDLE: idle, NO_WORK: without_work}
     for position, number in enumerate(rows.tolist()):
         flags[number] = tuple(name for name, holds in columns.items() if holds[position])
     return flags
 
 
-def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+def _is_synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Return two bool arrays with a value per host timer: whether its thread waited for the GPU before the window after the
     last work that it had issued (synchronised-before), and whether it did inside the window (synchronised-after; see
     `synchronisation_flags`).
@@ -502,10 +534,13 @@ def _synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
         # before: the last wait is later than the last launch, and than the end of the last earlier window
         # of the thread.  A window that ends where this one starts was closed by the same reading: its
         # wait also counts for this one
-        last_window = _last(np.sort(stop), start - 1)
-        before[rows] = _last(waits, start) > np.maximum(_last(launches, start), last_window)
+        # - 1: without windows that end at `start`
+        last_window = _latest_until(np.sort(stop), start - 1)
+        before[rows] = _latest_until(waits, start) > np.maximum(
+            _latest_until(launches, start), last_window
+        )
         # after: the last wait is inside the window, and later than the last launch
-        after[rows] = _last(waits, stop) > np.maximum(start, _last(launches, stop))
+        after[rows] = _latest_until(waits, stop) > np.maximum(start, _latest_until(launches, stop))
     return before, after
 
 
@@ -518,18 +553,20 @@ def _without_work(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np.nd
     start = timers["start_ns"].to_numpy()
     stop = timers["end_ns"].to_numpy()
     idle = np.zeros(len(timers), dtype=bool)
-    silent = np.zeros(len(timers), dtype=bool)
+    issues_none = np.zeros(len(timers), dtype=bool)
     for number, rows in group(process, np.arange(len(timers))).items():
         issued, issue = issued_by(trace, number)
+        # per operation, when it and all that were issued before it have ended
         ended = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[issued])
+        # the last operation that was issued before the window begins, and before it ends; -1 for none
         before_start = np.searchsorted(issue, start[rows]) - 1
         before_stop = np.searchsorted(issue, stop[rows]) - 1
         idle[rows] = start[rows] >= pick(ended, before_start, BEFORE_ALL)
-        silent[rows] = before_start == before_stop
-    return idle, silent & (busy_inside(trace, process, start, stop) == 0)
+        issues_none[rows] = before_start == before_stop
+    return idle, issues_none & (busy_inside(trace, process, start, stop) == 0)
 
 
-def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:
+def _latest_until(times: np.ndarray, until: np.ndarray) -> np.ndarray:
     """Return, per time of `until`, the latest of the sorted `times` that is not later, or BEFORE_ALL."""
     count = np.searchsorted(times, until, side="right")
     return np.append(BEFORE_ALL, times)[count]

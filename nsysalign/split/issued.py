@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import batches, distinct, ragged, rising
+from nsysalign.intervals import batches, distinct, group, ragged, rising
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import Ran
 
@@ -101,6 +101,8 @@ class Work(NamedTuple):
     waits:      how many synchronisations lie between its first and its last issue
     late:       whether over half of its work ended after the window
     new:        whether it launched a kernel that is new to its process
+    behind:     whether earlier work still ran when it was opened: on the stream of its start record, of a
+                window without one on any stream of its process
     """
 
     operations: np.ndarray
@@ -117,6 +119,7 @@ class Work(NamedTuple):
     waits: np.ndarray
     late: np.ndarray
     new: np.ndarray
+    behind: np.ndarray
 
 
 def issues_of(ran: Ran, alignment: Alignment) -> Issues:
@@ -239,7 +242,32 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         waits=_waits(trace, alignment, issues),
         late=2 * sums["late_ns"] > np.maximum(sums["busy_ns"], 1),
         new=new,
+        behind=_behind_earlier_work(alignment, issues),
     )
+
+
+def _behind_earlier_work(alignment: Alignment, issues: Issues) -> np.ndarray:
+    """Return `Work.behind`: a bool per window; False for runs.
+
+    thread   | s a   record  s b  record |
+    stream       AAAAAAAAAAAAAABBBB             a still runs when the window is opened: b need not wait for the CPU
+    """
+    table = alignment.windows
+    selected = np.flatnonzero((table["kind"] != "run").to_numpy())
+    behind = np.zeros(len(table), bool)
+    opened = table["open_ns"].to_numpy()
+    process = table["process"].to_numpy()
+    lane = table["start_lane"].to_numpy()
+    for number, windows in group(process[selected], selected).items():
+        of_process = issues.process == number
+        for stream, rows in group(lane[windows], windows).items():
+            earlier = np.flatnonzero(of_process & ((issues.lane == stream) | (stream < 0)))
+            latest_end = np.maximum.accumulate(issues.end_ns[earlier])
+            issued_before = np.searchsorted(issues.at_ns[earlier], opened[rows])
+            has_earlier = issued_before > 0
+            last = issued_before[has_earlier] - 1
+            behind[rows[has_earlier]] = latest_end[last] > opened[rows[has_earlier]]
+    return behind
 
 
 def _values(issues: Issues, issue: np.ndarray, latest_end: np.ndarray) -> dict[str, np.ndarray]:

@@ -67,11 +67,17 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
             families.setdefault(family, {})[name] = numbers
     out: dict[str, str] = {}
     for (family_name, _), members in families.items():
-        columns = [sorted(set(column)) for column in zip(*members.values(), strict=True)]
-        counted = all(len(c) == 1 or (c[0] < 2 and c[-1] - c[0] + 1 == len(c)) for c in columns)
-        if len(members) >= _FEWEST_NUMBERED and counted:
+        # the values that each number of the names takes
+        values = [sorted(set(column)) for column in zip(*members.values(), strict=True)]
+        if len(members) >= _FEWEST_NUMBERED and all(map(_counts_up, values)):
             out |= dict.fromkeys(members, family_name)
     return out
+
+
+def _counts_up(numbers: list[int]) -> bool:
+    """Return whether these numbers, sorted and distinct, count from 0 or 1 without a gap, or are only one."""
+    is_without_gap = numbers[-1] - numbers[0] + 1 == len(numbers)
+    return len(numbers) == 1 or (numbers[0] < 2 and is_without_gap)
 
 
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -90,15 +96,16 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     kinds = windows["kind"].to_numpy(dtype=object)
     is_host, is_run = kinds == "host", kinds == "run"
     labels = np.full(len(windows), "", dtype=object)
-    taken: set[str] = set()
+    taken_labels: set[str] = set()
+    # the suffix is for a label that windows before have: there are none before the first ones
     for of_kind, suffix in ((~is_host & ~is_run, ""), (is_host, " (host)"), (is_run, " (all)")):
         labels_of_kind = _labels(windows[of_kind])
         for window, label in zip(np.flatnonzero(of_kind).tolist(), labels_of_kind, strict=True):
             labels[window] = label
-            if label in taken:
+            if label in taken_labels:
                 labels[window] = sys.intern(label + suffix)
                 regions[window] = _REPETITION.sub(rf"{suffix}#\1", regions[window])
-        taken |= set(labels_of_kind)
+        taken_labels |= set(labels_of_kind)
     names = _unique_names(regions, labels.tolist())
     # a window named blocks.7#0 keeps its name when its label becomes blocks.*
     is_range = kinds == "nvtx"
@@ -136,13 +143,13 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     short = _short_sites(windows)
     # walked through twice, as a tuple for each window would take much memory
     columns = [windows[name].tolist() for name in ("region", "site", "end_site", "callers", "kind")]
-    # what labels a window -> its label; many windows have the same
+    # a window's values in these columns -> its label; many windows have the same values
     labels = dict.fromkeys(zip(*columns, strict=True), "")
     # the two sites of a pair as one text -> all lists of callers that they have
     callers_of: dict[str, set[tuple[str, ...]]] = {}
     for region, start, end, callers, _ in labels:
         if not region:
-            sites = _sites(short[start], short[end])
+            sites = _sites_as_text(short[start], short[end])
             callers_of.setdefault(sites, set()).add(tuple(short[caller] for caller in callers))
     # how many callers, from the first one on, are the same in all these lists
     common = {sites: _common_length(lists) for sites, lists in callers_of.items()}
@@ -151,7 +158,7 @@ def _labels(windows: pd.DataFrame) -> list[str]:
         if region:
             label = plain_region(region)
         else:
-            sites = _sites(short[start], short[end])
+            sites = _sites_as_text(short[start], short[end])
             label = sites or f"{kind} interval"
             if len(callers) > common[sites]:  # the first caller that is not the same in all lists
                 label = f"{short[callers[common[sites]]]} ({sites})"
@@ -179,7 +186,7 @@ def _common_length(callers: set[tuple[str, ...]]) -> int:
     return len([*takewhile(lambda sites: len(set(sites)) == 1, levels)])
 
 
-def _sites(start: str, end: str) -> str:
+def _sites_as_text(start: str, end: str) -> str:
     """Return two sites as one text, '' where there is none: `bench.py:14-17`."""
     file, _, line = start.rpartition(":")
     end_file, _, end_line = end.rpartition(":")
@@ -195,7 +202,7 @@ def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
     """
     if intervals.empty:
         return frames.empty(frames.LABELS)
-    out = label_statistics(intervals).join(_overlaps(intervals), on="label")
+    out = label_statistics(intervals).join(_overlaps_of_labels(intervals), on="label")
     return frames.check(out.assign(inside=""), frames.LABELS)
 
 
@@ -209,7 +216,7 @@ def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
     """
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")
     groups = ordered.groupby("label", sort=False)
-    middle = (groups["label"].transform("size") - 1) // 2
+    middle = (groups["label"].transform("size") - 1) // 2  # the lower of two
     is_median = groups.cumcount() == middle
     medians = ordered[is_median].set_index("label")[["kind", "name", "interval", "site"]]
     medians = medians.rename(columns={"name": "row", "interval": "row_interval"})
@@ -226,7 +233,7 @@ def label_statistics(intervals: pd.DataFrame) -> pd.DataFrame:
     return out.loc[first.sort_values().index].reset_index()
 
 
-def _overlaps(intervals: pd.DataFrame) -> pd.DataFrame:
+def _overlaps_of_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     """Return, per label, (span_ns: how long at least one of its intervals lasted; overlapping: whether
     intervals of one process overlap by more than the error of their places).
     """
@@ -236,6 +243,7 @@ def _overlaps(intervals: pd.DataFrame) -> pd.DataFrame:
     error = ordered["error_ns"].to_numpy()
     label, _ = pd.factorize(ordered["label"])
     latest_end = _latest_end_before(ordered["end_ns"], [label])
+    # what each interval adds to the time that those of its label before it have covered
     added = np.maximum(end - np.maximum(start, latest_end), 0)
     latest_in_process = _latest_end_before(ordered["end_ns"], [label, ordered["pid"].to_numpy()])
     slack = np.minimum(2 * error + 1_000, end - start)  # neighbours that share a record touch
@@ -346,7 +354,7 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     intervals: columns label and elapsed_ns, a row per window
     """
     label, labels = pd.factorize(intervals["label"])  # numbers, in the order in which they appear
-    table = _by_duration(ran, label)
+    table = _counts_by_duration(ran, label)
     if table.empty:
         return frames.empty(frames.KERNELS)
     key = ["label", "name"]
@@ -368,7 +376,7 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     return frames.check(out.reset_index(drop=True), frames.KERNELS)
 
 
-def _by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
+def _counts_by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
     """Return how often operations of each label, name and duration ran: a row for each, sorted by these, with the
     columns label and name (numbers), ns (the duration), count, and idle_before_ns (how long their streams had been idle
     before them, in all); no row if nothing ran.

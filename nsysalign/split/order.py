@@ -74,17 +74,18 @@ class StreamOrder:
         close_ns: when the call of each end record begins
         """
         horizons = {lane: close_ns}
+        # what a lane waits for is ordered before whatever waits for that lane: follow until no horizon moves
         changed = [lane]
         while changed:
             waiting = changed.pop()
-            for source, reached in self._one_step(waiting, horizons[waiting]).items():
+            for source, reached in self._horizons_by_waits(waiting, horizons[waiting]).items():
                 before = horizons.get(source, np.full(len(close_ns), BEFORE_ALL))
                 if (reached > before).any():
                     horizons[source] = np.maximum(reached, before)
                     changed.append(source)
         return horizons
 
-    def _one_step(self, waiting: int, horizon: np.ndarray) -> dict[int, np.ndarray]:
+    def _horizons_by_waits(self, waiting: int, horizon: np.ndarray) -> dict[int, np.ndarray]:
         """Return lane -> its horizon, for the lanes that one lane is itself ordered behind.
 
         waiting: this lane
@@ -150,7 +151,7 @@ class StreamOrder:
         explainer = self._explainer
         process = int(explainer.alignment.lanes["process"].iloc[lane])
         if process not in self._returned:
-            self._returned[process] = self._returns(process)
+            self._returned[process] = self._return_times(process)
         returned = self._returned[process]
         end = pick(explainer.op_end, operation, FAR)
         call = pick(explainer.call, operation, -1)
@@ -163,7 +164,7 @@ class StreamOrder:
         seen_by_wait = before_end < before_close
         return (end <= close_ns) & (seen_by_own_call | seen_by_wait)
 
-    def _returns(self, process: int) -> np.ndarray:
+    def _return_times(self, process: int) -> np.ndarray:
         """Return when calls of a process ended after which the host knows that work is done, rising."""
         calls = self._explainer.trace.calls
         knows = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in _KNOWING])

@@ -23,13 +23,14 @@ from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.place.untraced import longest_traced
 
 
-def _in_longest_turns(trace: Trace) -> np.ndarray:
-    """Bool, per operation: it lies in the longest stretch that the recorder saw of its process.  Of one
-    that works in turns nothing is said of the run as a whole, most of which may be unknown."""
+def _is_in_longest_turn(trace: Trace) -> np.ndarray:
+    """Return, per operation, whether it lies in the longest stretch of its process that the recorder saw (bool).  A
+    recorder that attaches in turns sees only parts of the run: the longest one stands for it.
+    """
     operations = trace.operations
-    process, start, end = (
-        operations[c].to_numpy(np.int64) for c in ("process", "start_ns", "end_ns")
-    )
+    process = operations["process"].to_numpy(np.int64)
+    start = operations["start_ns"].to_numpy(np.int64)
+    end = operations["end_ns"].to_numpy(np.int64)
     inside = np.zeros(len(operations), dtype=bool)
     for number in np.unique(process).tolist():
         of_process = process == number
@@ -61,10 +62,13 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     "run (stream 13)".
     """
     lanes = alignment.lanes
-    runs, of_devices = _runs(_used_lanes(trace, alignment), len(lanes), len(trace.untraced) > 0)
+    used = _used_lanes(trace, alignment)
+    in_turns = len(trace.untraced) > 0
+    # the runs, and the process and device of each lane that is added for them
+    runs, of_devices = _runs_of_devices_and_streams(used, len(lanes), in_turns)
     if not runs:
         return alignment
-    windows = _windows(runs)
+    windows = _windows_of_runs(runs)
     if len(alignment.windows):  # pandas 2 warns of empty tables
         windows = pd.concat([alignment.windows, windows], ignore_index=True)
     device_lanes = pd.DataFrame(of_devices, columns=["process", "device"])
@@ -74,11 +78,13 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         alignment,
         lanes=frames.check(lanes, frames.LANES),
         busy=np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool)),
-        windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
+        windows=frames.lean(
+            {name: windows[name].array for name in windows}, frames.WINDOWS, len(windows)
+        ),
     )
 
 
-def _runs(
+def _runs_of_devices_and_streams(
     used: pd.DataFrame, lane_count: int, in_turns: bool
 ) -> tuple[list[_Run], list[tuple[int, int]]]:
     """Return (the runs of all devices and streams on which work ran, (process, device) of each new lane).
@@ -90,6 +96,7 @@ def _runs(
     runs: list[_Run] = []
     of_devices: list[tuple[int, int]] = []
     for (process, device), streams in _busiest_first(used):
+        # a name says only what tells it from the others
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
         words += ["its longest traced turn"] if in_turns else []
@@ -110,7 +117,7 @@ def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     the last end and the sum of the durations of its operations (ns)."""
     work, lane = trace.operations[["start_ns", "end_ns"]], alignment.operation_lane
     if len(trace.untraced):
-        seen = _in_longest_turns(trace)
+        seen = _is_in_longest_turn(trace)
         work, lane = work[seen], lane[seen]
     work = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(lane)
     spans = work.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
@@ -133,7 +140,7 @@ def _stream_name(stream: Any) -> str:
     return f"stream {stream.stream}"
 
 
-def _windows(runs: Sequence[_Run]) -> pd.DataFrame:
+def _windows_of_runs(runs: Sequence[_Run]) -> pd.DataFrame:
     """Return `frames.WINDOWS` with a row per run, called "run" or, where there are several, "run (GPU 0, stream 7)".
 
     A run is a window of the main thread of its process, and its time is exact.

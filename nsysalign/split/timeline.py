@@ -119,9 +119,12 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
         high = window.end_ns + _MARGIN_NS
         wholes.append(_View(number, window.process, low, high, RUN_ROWS, merge=True))
     sources = [(noun, getattr(trace, name)) for noun, name in _SOURCES.items()]
-    parts = [_drawn(trace, noun, table, views) for noun, table in (*sources, *_events(split))]
-    trim_memory()
-    parts += [_drawn(trace, noun, table, wholes) for noun, table in sources]
+    parts = [
+        _rows_of_pictures(trace, noun, table, views)
+        for noun, table in (*sources, *_records_and_waits(split))
+    ]
+    trim_memory()  # what the pictures of intervals took: those of runs look at whole tables
+    parts += [_rows_of_pictures(trace, noun, table, wholes) for noun, table in sources]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -136,12 +139,14 @@ def everything(trace: Trace) -> pd.DataFrame:
         pid = f" (pid {pid_of(process)})" if len(processes) > 1 else ""
         view = _View(-1, process, 0, end + 1, room)
         for noun, name in _SOURCES.items():
-            part = _drawn(trace, noun, getattr(trace, name), [view])
+            part = _rows_of_pictures(trace, noun, getattr(trace, name), [view])
             parts.append(part.assign(lane=part["lane"] + pid))
     return pd.concat(parts, ignore_index=True)
 
 
-def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]) -> pd.DataFrame:
+def _rows_of_pictures(
+    trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View]
+) -> pd.DataFrame:
     """Return `frames.TIMELINE`, what a page draws of one table (such as all operations) in its pictures, a row per bar.
 
     A picture draws the longest rows, of equally long ones the first.  Rows that do not fit become
@@ -162,23 +167,23 @@ def _drawn(trace: Trace, noun: str, table: pd.DataFrame, views: Sequence[_View])
         if len(rows) > view.room:
             times = _times_of(rows, start, end, view.room)
             if view.merge:
-                merged, rows = _merged(trace, noun, table, view, rows, times)
+                merged, rows = _blocks_of_neighbours(trace, noun, table, view, rows, times)
                 blocks.append(merged)
             else:
                 lengths = times.end - times.start
-                counts.append((view, _counted(lengths[~times.fits])))
+                counts.append((view, _count_of_left_out(lengths[~times.fits])))
                 rows = rows[times.fits]
         rows_of_view.append(rows)
     if counts:
-        blocks.append(_omitted(noun, counts))
-    drawn = np.concatenate([np.empty(0, np.int64), *rows_of_view])
+        blocks.append(_rows_on_left_out(noun, counts))
+    drawn_alone = np.concatenate([np.empty(0, np.int64), *rows_of_view])
     intervals = np.array([view.interval for view in views], np.int64)
-    drawn_rows = _table(
+    drawn_rows = _timeline_table(
         interval=np.repeat(intervals, [len(rows) for rows in rows_of_view]),
-        start_ns=start[drawn],
-        end_ns=end[drawn],
-        ref_id=table["row"].to_numpy()[drawn],
-        **_described(trace, noun, table, drawn),
+        start_ns=start[drawn_alone],
+        end_ns=end[drawn_alone],
+        ref_id=table["row"].to_numpy()[drawn_alone],
+        **_columns_in_words(trace, noun, table, drawn_alone),
     )
     return pd.concat([*blocks, drawn_rows], ignore_index=True)
 
@@ -193,7 +198,7 @@ def _times_of(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -
     is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
     position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
     row_start, row_end = start[position], end[position]
-    return _Rows(row_start, row_end, _longest(row_end - row_start, room))
+    return _Rows(row_start, row_end, _is_among_longest(row_end - row_start, room))
 
 
 def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.ndarray:
@@ -210,7 +215,7 @@ def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.nda
     return (row + first).astype(index_type(len(table)))
 
 
-def _longest(ns: np.ndarray, count: int) -> np.ndarray:
+def _is_among_longest(ns: np.ndarray, count: int) -> np.ndarray:
     """Return, per duration, whether it is one of the `count` longest; of equal ones the first count."""
     shortest = np.partition(ns, -count)[-count]  # of the longest
     longest = ns > shortest
@@ -220,14 +225,14 @@ def _longest(ns: np.ndarray, count: int) -> np.ndarray:
     return longest
 
 
-def _counted(ns: np.ndarray) -> dict[str, int]:
+def _count_of_left_out(ns: np.ndarray) -> dict[str, int]:
     """Return what a picture says of rows that it leaves out.  `ns`: their durations."""
     return {"count": len(ns), "ns": int(ns.sum()), "longest_ns": int(ns.max())}
 
 
-def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.DataFrame:
+def _rows_on_left_out(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.DataFrame:
     """Return `frames.TIMELINE` with a row for each picture that leaves rows out."""
-    return _table(
+    return _timeline_table(
         interval=[view.interval for view, _ in counts],
         start_ns=[view.low for view, _ in counts],
         end_ns=[view.high for view, _ in counts],
@@ -237,7 +242,7 @@ def _omitted(noun: str, counts: Sequence[tuple[_View, dict[str, int]]]) -> pd.Da
     )
 
 
-def _merged(
+def _blocks_of_neighbours(
     trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Join neighbouring rows of a picture for which there is no room to blocks.  Returns (`frames.TIMELINE` of the blocks,
@@ -265,11 +270,11 @@ def _merged(
     is_block = count > 1
     ran_ns = np.add.reduceat(end - start, first)[is_block]
     latest_end = np.maximum.reduceat(end, first)[is_block]
-    words = _described(trace, noun, table, row[first[is_block]])
+    words = _columns_in_words(trace, noun, table, row[first[is_block]])
     words |= {"ref_kind": "", "link": -1}
     words["detail"] = [{"together_ns": ns} for ns in ran_ns.tolist()]
-    words["name"] = [f"{n:,} {noun}" for n in count[is_block].tolist()]
-    blocks = _table(
+    words["name"] = [f"{size:,} {noun}" for size in count[is_block].tolist()]
+    blocks = _timeline_table(
         **words,
         interval=np.full(len(ran_ns), view.interval),
         start_ns=start[first[is_block]],
@@ -288,7 +293,7 @@ def _lane_numbers(table: pd.DataFrame, row: np.ndarray) -> np.ndarray:
     return lane.astype(np.min_scalar_type(lane.max()))
 
 
-def _table(**columns: Any) -> pd.DataFrame:
+def _timeline_table(**columns: Any) -> pd.DataFrame:
     """Return `frames.TIMELINE` of these columns: arrays, or one value for all rows.
 
     A column that is left out says that there is nothing: '', -1 or {}.
@@ -299,7 +304,9 @@ def _table(**columns: Any) -> pd.DataFrame:
     return frames.check(table, frames.TIMELINE)
 
 
-def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) -> dict[str, Any]:
+def _columns_in_words(
+    trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray
+) -> dict[str, Any]:
     """Return the columns of `frames.TIMELINE` that say where rows are drawn, and in which words: lane_kind, lane, kind,
     name, detail and what they point to.
 
@@ -320,15 +327,15 @@ def _described(trace: Trace, noun: str, table: pd.DataFrame, row: np.ndarray) ->
         words["name"] = operation_names(trace, row)
         words["detail"] = _operation_details(trace, rows)
     elif noun == "records":
-        words = _described_records(rows)
+        words = _columns_of_records(rows)
     else:
-        words = _described_waits(rows)
+        words = _columns_of_waits(rows)
     if noun in ("operations", "records"):  # the call that issued each
         words["link"] = pick(trace.calls["row"].to_numpy(), rows["call"].to_numpy(), -1)
-    return words | {"lane": _lanes(trace, rows)}
+    return words | {"lane": _lanes_in_words(trace, rows)}
 
 
-def _lanes(trace: Trace, rows: pd.DataFrame) -> list[str]:
+def _lanes_in_words(trace: Trace, rows: pd.DataFrame) -> list[str]:
     """Return the lane in which each row is drawn: its thread or its stream, in words."""
     if "thread" in rows:
         return [f"thread {tid}" for tid in tid_of(rows["thread"].to_numpy()).tolist()]
@@ -339,8 +346,8 @@ def _lanes(trace: Trace, rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def _described_records(records: pd.DataFrame) -> dict[str, Any]:
-    """Return the columns of `frames.TIMELINE` for event records, as `_events` makes them."""
+def _columns_of_records(records: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of `frames.TIMELINE` for event records, as `_records_and_waits` makes them."""
     earlier = records["t_ns"] - records["lower_ns"]
     later = records["upper_ns"] - records["t_ns"]
     return {
@@ -355,8 +362,8 @@ def _described_records(records: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _described_waits(waits: pd.DataFrame) -> dict[str, Any]:
-    """Return the columns of `frames.TIMELINE` for event waits, as `_events` makes them."""
+def _columns_of_waits(waits: pd.DataFrame) -> dict[str, Any]:
+    """Return the columns of `frames.TIMELINE` for event waits, as `_records_and_waits` makes them."""
     records = [f"record {seq}" if seq >= 0 else "a record" for seq in waits["seq"]]
     streams = waits["recorded_on"].tolist()
     return {
@@ -380,8 +387,8 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     shapes = np.zeros((len(operations), 9), np.int64)
     kernels = np.flatnonzero(operations["kind"] == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
-        known = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
-        shapes[kernels, : known.shape[1]] = known
+        known_shapes = np.asarray(trace.shapes(operations["row"].to_numpy()[kernels]))
+        shapes[kernels, : known_shapes.shape[1]] = known_shapes
     sizes = operations["bytes"].tolist()
     lengths = (operations["end_ns"] - operations["start_ns"]).tolist()
     details: list[dict[str, Any]] = []
@@ -399,7 +406,7 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
     return details
 
 
-def _events(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
+def _records_and_waits(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
     """Return the nouns "records" and "waits", each with a table of its rows, sorted by start."""
     return [("records", _records(split.alignment)), ("waits", _waits(split))]
 
@@ -425,7 +432,7 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call = waits["call"].to_numpy()
     lane = waits["lane"].to_numpy()
-    reached_ns = _reached(split, call, lane)
+    reached_ns = _when_reached_ns(split, call, lane)
     table = alignment.lanes.iloc[lane].reset_index(drop=True)
     table = table.assign(
         start_ns=reached_ns,
@@ -438,7 +445,7 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     return table[record["problem"] == ""].sort_values("start_ns")
 
 
-def _reached(split: SplitTrace, call: np.ndarray, lane: np.ndarray) -> np.ndarray:
+def _when_reached_ns(split: SplitTrace, call: np.ndarray, lane: np.ndarray) -> np.ndarray:
     """Return when (ns) a stream reaches each wait: when the wait's call has returned, and all operations have ended that
     were issued to the stream before it.
 

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.model import CALL
-from nsysalign.place.pairs import _event_calls, _named_events, _NamedEvents, read_pairs
+from nsysalign.place.pairs import _event_calls, _events_of_process, _NumberedEvents, read_pairs
 
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "O": "wait_event", "w": "launch",
         "M": "memcpy", "D": "sync_device", "S": "sync_stream"}  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_million_successful_waits_are_not_kept():
     """A program that asks again and again whether one record is done: its first answer is all that a pair
     needs."""
     trace, _ = drawn("C C R1 w R2 " + "Q2 D S7 " * 500)
-    events = _named_events(_event_calls(trace).itertuples(name="EventCall"))
+    events = _events_of_process(_event_calls(trace).itertuples(name="EventCall"))
     assert {key: len(waits) for key, waits in events.waits.items()} == {
         ("event", 2): 1, ("all", 0): 1, ("stream", 1): 1,
     }  # fmt: skip
@@ -152,7 +152,7 @@ def test_waits_that_are_not_kept_close_no_pair(monkeypatch):
     programs = ["C C C C " + " ".join(random.choice(tokens, 24, p=share)) for _ in range(100)]
     read = [read_pairs(*drawn(program))[0].tolist() for program in programs]
     monkeypatch.setattr(
-        _NamedEvents, "add_wait", lambda events, key, call: events.waits[key].append(call)
+        _NumberedEvents, "add_wait", lambda events, key, call: events.waits[key].append(call)
     )
     assert read == [read_pairs(*drawn(program))[0].tolist() for program in programs]
     assert sum(map(bool, read)) > 10

@@ -17,7 +17,7 @@ from nsysalign import frames
 from nsysalign.model import CALL, EventLog
 from nsysalign.place import bounded as bounds
 from nsysalign.place import ranges
-from nsysalign.place.matched import awaited, logged_pairs
+from nsysalign.place.matched import awaited_records, logged_pairs
 
 US = 1_000
 P, Q = 1 << 24, 2 << 24  # two processes, as globalPid
@@ -58,7 +58,7 @@ def test_only_synchronisations_of_its_stream_bound_a_record():
     lanes = pd.DataFrame({"process": [P], "device": [0], "context": [1], "stream": [7]})
     records = pd.DataFrame({"call": [0], "call_end_ns": [US], "process": P, "lane": 0, "event": -1})
     made = trace(calls=calls, syncs=syncs)
-    assert bounds.waited_for(made, lanes, records).tolist() == [7 * US]
+    assert bounds.known_done_ns_of(made, lanes, records).tolist() == [7 * US]
 
 
 def test_why_a_compared_pair_cannot_be_placed():
@@ -116,7 +116,7 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
     columns = ["event_sync", "log_process", "seq", "event"]
     said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]
     waits = pd.DataFrame(said, columns=columns).assign(process=P, call=4, lane=0)
-    record, inferred = awaited(trace(calls=calls), waits, records)
+    record, inferred = awaited_records(trace(calls=calls), waits, records)
     assert record.tolist() == [0, 0, 2, 3] and inferred.tolist() == [False, False, True, True]
 
 
@@ -127,4 +127,4 @@ def test_the_event_with_number_0_is_an_event():
     records["call_end_ns"] = [US, 2 * US]
     made = trace(calls=calls, syncs=[{"call": 2, "process": P, "event": 0}])
     lanes = pd.DataFrame({"process": [], "context": [], "stream": []})
-    assert bounds.waited_for(made, lanes, records).tolist() == [4 * US, bounds.FAR]
+    assert bounds.known_done_ns_of(made, lanes, records).tolist() == [4 * US, bounds.FAR]

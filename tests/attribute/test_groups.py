@@ -13,7 +13,7 @@ from nsysalign.split.groups import Measured, _told_apart, grouped, paces
 
 def measured(
     us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, graph=0, busy=0, main=1, count=1, size=0,
-    new=(),
+    new=(), behind=0,
 ):  # fmt: skip
     """A label's intervals: microseconds, and what each issued; single values are those of all.
     `new`: which of them launch a kernel that is new; `bits`: of which names."""
@@ -27,7 +27,7 @@ def measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
         column(grids), column(names), column(bits), column(graph), 1000 * column(busy), column(main),
         column(count), column(size),
-        np.isin(np.arange(len(us)), list(new)),
+        np.isin(np.arange(len(us)), list(new)), column(behind).astype(bool),
     )  # fmt: skip
 
 
@@ -402,6 +402,56 @@ def test_one_after_the_other_does_not_overlap(tmp_path):
     assert not label.overlapping and label.span_ns == label.total_ns == 120_000
 
 
+def spread_out(shortest_us, count=20):
+    """Lengths without a heap: 20, 21.2, ... 44 us."""
+    return shortest_us * np.linspace(1, 2.2, count)
+
+
+def in_turn(first, second):
+    return np.stack([first, second]).T.ravel()
+
+
+def test_a_backlog_divides_a_kind_that_lengths_do_not_divide():
+    """g18: behind a flush of the cache a launch is hidden; without it the GPU waits for it."""
+    us = in_turn(spread_out(20), spread_out(55, 20))
+    behind = np.arange(40) % 2 == 0
+    sides = [(list(range(0, 40, 2)), ""), (list(range(1, 40, 2)), "")]
+    assert rows(measured(us)) == [(list(range(40)), "")]
+    assert rows(measured(us, behind=behind)) == sides
+    assert {part.kind for part in grouped(measured(us, behind=behind))} == {0, 1}
+    # lengths that overlap, or that hardly differ, are one kind, whatever ran before
+    assert len(rows(measured(in_turn(spread_out(20), spread_out(35)), behind=behind))) == 1
+    assert len(rows(measured(noisy(40), behind=behind))) == 1
+    # two of them say nothing
+    assert len(rows(measured(us, behind=np.arange(40) < 2))) == 1
+
+
+def test_a_backlog_is_what_still_runs_when_the_range_opens(tmp_path):
+    def draw(world):
+        lengths = in_turn(spread_out(20), spread_out(55)).tolist()
+        for k, us in enumerate(lengths):
+            at = 1000 * k + 500
+            ends = 10 if k % 2 == 0 else -10
+            world.kernel(at - 60, at + ends, world.call("launch", at - 90, at - 80), name="flush")
+            world.kernel(at + 20, at + 20 + us, world.call("launch", at + 2, at + 8), name="norm")
+            world.ranges.append(Range("f", at, at + 300, world.pid))
+
+    (label,) = drawn(tmp_path, draw).grouped
+    named = {group.work.name: group.intervals.tolist() for group in label.groups}
+    assert named == {
+        "GPU busy before": list(range(0, 40, 2)),
+        "GPU idle before": list(range(1, 40, 2)),
+    }
+
+
+def test_few_of_different_work_are_no_average():
+    """g10: 7.3 ms of 630 operations and 5.8 ms of 420 were "2 x 5.81 ms (525 operations)"."""
+    m = measured([268e3, 25.8e3, 115e3, 7.3e3, 5.8e3], count=[420, 630, 630, 630, 420],
+                 content=range(5), names=range(5), main=1)  # fmt: skip
+    assert [at for at, _ in rows(m)] == [[0], [1], [2], [3], [4]]
+    assert {part.kind for part in grouped(m) if part.at[0] in (0, 4)} == {0}
+
+
 def test_few_that_are_far_from_alike_are_listed():
     """Three rows instead of a median that is none of them."""
     assert rows(measured([50, 52, 900, 20_000])) == [([0, 1], ""), ([2], ""), ([3], "")]
@@ -410,7 +460,9 @@ def test_few_that_are_far_from_alike_are_listed():
 def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
     def named(*columns):
         size, count, blocks, graph = np.array(columns).T
-        return _told_apart(size, count, blocks, graph, [""] * len(count), [1] * len(count))
+        return _told_apart(
+            size, count, blocks, graph, [""] * len(count), [1] * len(count), [False] * len(count)
+        )
 
     # eager, its graph, and the same of another size: one of them copies 64 bytes as well
     kinds = [(64, 536, 9, 0), (0, 1, 0, 2), (0, 520, 9, 0), (0, 1, 0, 1)]

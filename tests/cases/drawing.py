@@ -30,6 +30,7 @@ class Case:
     kernel_outside: int | None = None
     with_graphs: int | None = None
     gpu_busy: int | None = None
+    gpu_earlier: int | None = None
 
     def world(self) -> World:
         world = World(

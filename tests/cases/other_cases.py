@@ -130,6 +130,19 @@ def no_synchronisation_at_the_end(w):
     between(w, 0, 10)
 
 
+@host_case("host 30, api_launch 10", gpu_busy=38, gpu_earlier=22)
+def earlier_work_and_copies_beside_the_host(w):
+    """
+    H  s-9  |0  s5-10  s10-15                 |40
+    G7          #-5-------25    #30--50          25 us of a kernel that was launched before, 10 of one inside
+    G13               #22--28                    a copy: 3 of its 6 us beside the earlier kernel
+    """
+    kernel(w, (-9, -6), (-5, 25))
+    kernel(w, (5, 10), (30, 50))
+    w.copy(22, 28, w.call("memcpy", 10, 15), 13, pageable=False)
+    between(w, 0, 40)
+
+
 @host_case("host 4, queued 96")
 def full_launch_queue(w):
     """1,020 kernels are queued behind a long one; the next launch blocks for 96 us."""

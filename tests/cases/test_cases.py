@@ -60,6 +60,7 @@ def test_nsysalign_agrees_with_the_drawing(case, analyses):
         ("kernel_only_upper_ns", case.with_graphs),
         ("kernel_outside_ns", case.kernel_outside),
         ("gpu_busy_ns", case.gpu_busy),
+        ("gpu_earlier_ns", case.gpu_earlier),
     ):
         assert us is None or row[column] == us * 1000, column
     details = analysis.details[analysis.details.interval == row.interval]

@@ -43,7 +43,7 @@ def piece(cause: str, us: float, what: str | None = None, **more: Any) -> dict[s
 
 def interval(label: str, *pieces: Any, **more: Any) -> dict[str, Any]:
     """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, elsewhere (us),
-    outside (us), issued (us), operations, flags, error (us)."""
+    outside (us), issued (us), earlier (us), operations, flags, error (us)."""
     return {
         "label": label,
         "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces],
@@ -97,7 +97,7 @@ def analysis(
             "start_upper_ns": start, "error_ns": round(i.get("error", 0) * 1000), "method": i.get("method", "bounds"), "clock_residual_ns": pd.NA,
             "kernel_only_ns": kernel, "kernel_only_upper_ns": kernel + total["graph"],
             "kernel_outside_ns": round(i.get("outside", 0) * 1000),
-            "gpu_busy_ns": sum(total[cause] for cause in WORK),
+            "gpu_busy_ns": _busy(i, total, kernel), "gpu_earlier_ns": round(i.get("earlier", 0) * 1000),
             "idle_at_most_ns": pd.NA,
             "operations": i.get("operations", sum(p["cause"] in WORK for p in i["pieces"])), "site": "bench.py:7",
             "end_site": "bench.py:9", "callers": (), "library": False, "flags": i.get("flags", ()), "findings": (), "group": -1,
@@ -126,6 +126,16 @@ def analysis(
         findings=frames.empty(frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
     )
+
+
+def _busy(i: dict[str, Any], total: dict[str, int], kernel: int) -> int:
+    """How long anything ran in an interval: of a host timer also what it did not wait for, and earlier work."""
+    parts = sum(total[cause] for cause in WORK)
+    if i.get("kind") != "host":
+        return parts
+    ran = kernel - round(i.get("outside", 0) * 1000) + parts - total["kernel"]
+    earlier = round(i.get("earlier", 0) * 1000) or total["queued"]
+    return min(max(ran, parts) + earlier, sum(total.values()))
 
 
 def _table(rows: list[Any], spec: frames.Spec) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.model import Known
 
 from .drawing import analysis, diagnose, facts, interval, piece, repeat
@@ -283,6 +284,8 @@ LIBRARIES = [
     ("wrapped_add", "jax", "jax.jit"),
     ("loop_multiply_fusion_3", "jax", ""),
     ("_ZN6cudapy8__main__5scaleB2v1", "numba", ""),
+    ("__main__::scale[abi:v1][abi:cw51cXTLSUwv1sDUa](Array<float, 1, C, mutable>)", "numba", ""),
+    ("_ZN8__main__5scaleB2v1B94cw51cXTLSUwv1sDUa", "numba", ""),
     ("void saxpy(int, float*)", "", ""),
 ]
 
@@ -305,3 +308,264 @@ def test_other_libraries_are_known_by_their_kernels(kernel, library, code):
     codes = [fix.code for fix in answer(diagnose(drawn)).fixes]
     assert not any("torch" in text for text in codes)
     assert any(code in text for text in codes) if code else not codes
+
+
+def allocating(calls: int):
+    """A step that launches, and takes and gives back memory so many times."""
+    taken = [piece("api", 60, "cudaMalloc") for _ in range(calls)]
+    given = [piece("api", 50, "cudaFree") for _ in range(calls)]
+    launches = [p for _ in range(40) for p in (("host", 150), ("api_launch", 5), ("kernel", 20))]
+    return [*taken, *launches, *given]
+
+
+@pytest.mark.parametrize(
+    ("often", "calls", "named"), [(20, 8, True), (12, 8, True), (4, 20, False), (20, 1, False)]
+)
+def test_memory_that_is_taken_and_given_back_again_and_again(often, calls, named):
+    """transformers#31372: empty_cache() in the loop, 41 cudaMalloc and 42 cudaFree in each step."""
+    drawn = [interval("x", *allocating(calls if k % 20 < often else 0)) for k in range(20)]
+    told = said(drawn, issued=[("kernel", "at::native::add", 40)])
+    assert ("cudaMalloc" in told.sentence and "cudaFree" in told.sentence) == named
+    assert any("empty_cache" in fix.code for fix in told.fixes) == named
+    assert "CPU-bound" in told.labels[0].words  # what takes most of the time
+
+
+@pytest.mark.parametrize("calls", [0, 8])
+def test_what_the_cpu_does_in_one_piece_comes_before_allocations(calls):
+    drawn = repeat(20, "x", ("host", 9_000), *allocating(calls))
+    fixes = said(drawn, issued=[("kernel", "at::native::add", 40)]).fixes
+    assert any("--sample-python" in fix.code for fix in fixes)
+
+
+def launched_by(drawn, tid, *times_us):
+    """The drawing, in which this thread and the timing one (1) launch at these times, from the beginning of each
+    interval."""
+    at = [s + round(1_000 * t) for s in drawn.intervals["start_ns"].tolist() for t in times_us]
+    times, threads = np.array([0, *at]), np.array([1] + [tid] * len(at), np.int32)
+    return replace(drawn, of_runs=(LaunchesOfThreads(1, threads, times),))
+
+
+@pytest.mark.parametrize(("tid", "held"), [(1, True), (2, False)])
+def test_a_piece_in_which_another_thread_launches_is_no_function(tid, held):
+    """transformers#31372: in 18 ms outside CUDA of the timing thread autograd's launches 573 operations."""
+    step = repeat(
+        8, "x", ("host", 18_000), ("api_launch", 5), kind="host", issued=500, operations=61
+    )
+    drawn = launched_by(analysis(step), tid, *range(200, 18_000, 300))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 61)])))
+    assert any("--sample-python" in fix.code for fix in told.fixes) == held
+    assert ("another thread launched 60 of its 61 operations" in told.sentence) == (not held)
+
+
+@pytest.mark.parametrize(
+    ("pieces_us", "in_one", "named"),
+    [
+        ([9_000, 3_000], True, ""),
+        ([2_500] * 12, False, "12 pieces of a millisecond and more, the longest 2.50 ms"),
+        ([80] * 120, False, "That is 80.0 us for each of its 120 operations"),
+    ],
+)
+def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, in_one, named):
+    """transformers#43089: 406 ms in one piece of 6.9 s."""
+    calls = [p for us in pieces_us for p in (("host", us), ("api_launch", 4), ("kernel", 3))]
+    issued = [("kernel", "k", len(pieces_us))]
+    told = said(repeat(8, "x", *calls), issued=issued, waits=2)
+    assert any("--sample-python" in fix.code for fix in told.fixes) == in_one
+    assert named in told.sentence and ("pieces" in told.sentence) == ("pieces" in named)
+
+
+@pytest.mark.parametrize(
+    ("count", "launch_us", "full"), [(900, 110, True), (90, 110, False), (900, 20, False)]
+)
+def test_launch_calls_that_wait_for_a_place_in_the_queue(count, launch_us, full):
+    """numba#4390: after a thousand launches each takes as long as the kernel, 137 us."""
+    work = {"kind": "host", "issued": 137, "outside": 137, "operations": 1}
+    free = repeat(count, "x", ("host", 25), ("api_launch", 6), **work)
+    held = repeat(2 * count, "x", ("host", 135 - launch_us), ("api_launch", launch_us), **work)
+    kernel = [("kernel", "_ZN6cudapy8__main__5scaleB2v1", 1)]
+    told = said(free, held, issued=kernel, late=[count, 2 * count])
+    assert ("the queue was full" in told.sentence) == full
+
+
+@pytest.mark.parametrize(
+    "kernel", [k for k, library, _ in LIBRARIES if library in ("cupy", "numba")]
+)
+def test_who_has_torch_loaded_need_not_use_it(kernel):
+    """numba#4390 imports no torch, and was told torch.cuda.synchronize()."""
+    late = repeat(8, "x", ("host", 50), kind="host", issued=900, outside=900, operations=1)
+    drawn = issuing(analysis(late), [("kernel", kernel, 1)], late=8)
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": kernel,
+        "kind": "kernel",
+    }
+    drawn = replace(drawn, kernels=frames.check(pd.DataFrame([row]), frames.KERNELS))
+    (code,) = [fix.code for fix in answer(diagnose(drawn)).fixes]
+    assert "torch" not in code and "ynchronize()" in code
+
+
+GRAPH_CALL = piece("api", 114, "cuGraphInstantiateWithFlags")
+XLA_PASS = piece("host", 2_000_000, "XlaPass:#name=config-assigner,module=jit_f#")
+
+
+def of_jax(*drawn):
+    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations."""
+    told = analysis(*drawn)
+    told = issuing(told, [("kernel", "loop_multiply_fusion_3", 600)])
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {
+        "label": "x",
+        "kernel": "wrapped_add",
+        "kind": "kernel",
+    }
+    table = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    groups = told.groups.assign(
+        waits=np.where(told.groups["typical"] == told.groups["typical"].min(), 541, 0)
+    )
+    return answer(diagnose(replace(told, groups=groups, kernels=table, known=Known(python="3.12"))))
+
+
+@pytest.mark.parametrize("is_xla", [True, False])
+def test_what_takes_the_time_is_the_verdict(is_xla):
+    """jax#15412: 4 of 7 calls compile for 2.7 s; waits and a graph that is recorded, too, in all of them cost 1 ms."""
+    pass_ = XLA_PASS if is_xla else piece("host", 2_000_000, "")
+    more = {"kind": "host", "operations": 600}
+    slow = repeat(4, "x", pass_, GRAPH_CALL, ("api_launch", 600), ("kernel", 900), **more)
+    quick = repeat(
+        3, "x", ("host", 3_000), GRAPH_CALL, ("api_launch", 600), ("kernel", 900), **more
+    )
+    told = of_jax(slow[:3], quick[:1], slow[3:], quick[1:])
+    (row,) = told.labels
+    assert ("XLA compiles in each" in told.sentence) == is_xla
+    assert (row.words == "compiles, 4 of 7") == is_xla
+    assert not any("graph" in group.words for group in row.groups) and "graph" not in told.sentence
+    assert any("pad" in fix.code for fix in told.fixes) == is_xla
+
+
+@pytest.mark.parametrize(
+    ("often", "kernel", "again"),
+    [(7, "triton_poi_fused_add_0", True), (1, "triton_poi_fused_add_0", False), (7, "add", False)],
+)
+def test_code_that_is_compiled_again_and_again(often, kernel, again):
+    """pytorch#128319: an int attribute that counts calls; 8 of 40 calls compile, then the eager kernels run."""
+    load = piece("api", 500, "cuModuleLoad")
+    first = interval(
+        "x", ("host", 3_500_000), load, *[("kernel", 30)] * 63, kind="host", operations=63
+    )
+    compiling = repeat(
+        often, "x", ("host", 750_000), load, *[("kernel", 30)] * 62, kind="host", operations=62
+    )
+    eager = repeat(32, "x", ("host", 150), *[("kernel", 30)] * 9, kind="host", operations=9)
+    drawn = analysis(first, compiling, eager)
+    made = [("kernel", kernel, 60)]
+    by_first = sorted(
+        drawn.groups.itertuples(),
+        key=lambda g: drawn.intervals.index[drawn.intervals["group"] == g.group].min(),
+    )
+    issued = {
+        g.group: made if n < 2 else [("kernel", "at::native::add", 9)]
+        for n, g in enumerate(by_first)
+    }
+    told = answer(diagnose(issuing(drawn, *[issued[n] for n in sorted(issued)])))
+    assert any("TORCH_LOGS=recompiles" in fix.code for fix in told.fixes) == again
+    assert ("torch.compile compiles" in told.sentence) == kernel.startswith("triton")
+
+
+@pytest.mark.parametrize(
+    ("waits", "call", "searched"),
+    [
+        (230, "cudaEventElapsedTime", True),
+        (0, "cudaEventElapsedTime", False),
+        (230, "cudaMemGetInfo", False),
+    ],
+)
+def test_a_search_in_each_timing(waits, call, searched):
+    """pytorch#2759: cudnn.benchmark, and every image has another size."""
+    times = [piece("api", 1, call) for _ in range(20)]
+    pieces = [
+        p for _ in range(11) for p in (("host", 46_000), ("api_launch", 700), ("kernel", 3_000))
+    ]
+    drawn = repeat(5, "x", *times, *pieces, kind="host", operations=998)
+    kernels = [("kernel", f"implicit_gemm_{n}", 28) for n in range(35)]
+    told = said(drawn, issued=kernels, waits=waits)
+    assert (told.labels[0].words == "a search") == searched
+    assert any("benchmark = False" in fix.code for fix in told.fixes) == searched
+
+
+@pytest.mark.parametrize(
+    ("often", "load_us", "again"), [(12, 900, True), (12, 20, False), (3, 900, False)]
+)
+def test_code_that_is_loaded_in_each_timing(often, load_us, again):
+    """Each length is new, and has kernels of its own: no first call is behind it."""
+    work = [("host", 4_000), ("api_launch", 5), ("kernel", 30)]
+    load = piece("api", load_us, "cuLibraryLoadData")
+    drawn = [interval("x", *([load] if k >= 12 - often else []), *work) for k in range(12)]
+    told = said(drawn, issued=[("kernel", "regular_fft", 1)])
+    assert ("code is loaded" in told.sentence and "new shape" in told.sentence) == again
+    assert any("pad(x, n)" in fix.code for fix in told.fixes) == again
+    assert "first call" not in told.labels[0].words
+
+
+@pytest.mark.parametrize(
+    ("issued", "earlier", "verdict", "words"),
+    [
+        (0, 960, "mixed", "earlier work, 96 %"),  # g02: the kernels of the backward pass
+        (270, 690, "mixed", "earlier work, 69 %"),
+        (500, 100, "cpu_bound", "40 % CPU-bound"),
+        (0, 30, "cpu_bound", "97 % CPU-bound"),
+    ],
+)
+def test_the_gpu_is_not_idle_while_it_runs_earlier_work(issued, earlier, verdict, words):
+    timings = {"issued": issued, "earlier": earlier, "operations": 3}
+    told = said(repeat(20, "x", ("host", 1_000), kind="host", **timings))
+    (row,) = told.labels
+    assert (row.verdict, row.words) == (verdict, words)
+    assert row.saving_ns == (0 if verdict == "mixed" else 20_000 * (1_000 - issued - earlier))
+    assert ("launched before" in told.sentence) == (earlier >= 100)
+
+
+def test_copies_that_run_while_the_cpu_goes_on_are_gpu_work():
+    """g14: 11 ms of pinned copies and 4 of kernels in 16 ms, of which the CPU waits for 9."""
+    drawn = interval("x", ("host", 600), ("kernel", 100), ("memcpy", 300), kind="host")
+    told = analysis([drawn] * 20)
+    busy = replace(told, intervals=told.intervals.assign(gpu_busy_ns=960_000))
+    (row,) = answer(diagnose(busy)).labels
+    assert (row.verdict, row.words, row.saving_ns) == ("mixed", "96 % GPU work", 0)
+
+
+def test_timings_with_different_counts_are_no_average():
+    """Neither 525 operations of 420 and 630, nor the count of one of them for all."""
+    calls = [interval("x", ("host", 50), *[("kernel", 1)] * n) for n in range(40, 60)]
+    told = said(calls, repeat(20, "x", ("host", 5), ("kernel", 500)))
+    group = max(told.labels[0].groups, key=lambda row: row.parts_ns["host"])
+    assert "41 to 58 kernels" in group.name
+
+
+def test_the_kernel_names_what_one_helper_times():
+    """g11: one helper times qr, svd and a Cholesky decomposition."""
+    drawn = analysis(
+        repeat(20, "x", *[("api_launch", 50), ("kernel", 5)] * 40),
+        repeat(20, "x", ("host", 5), ("kernel", 90)),
+    )
+    rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
+    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+
+    def sentence(*main):
+        groups = drawn.groups.assign(main=list(main))
+        return answer(diagnose(replace(drawn, issued=issued, groups=groups))).sentence
+
+    assert "larft, 40 kernels" in sentence("larft", "potrf")
+    assert "larft" not in sentence("larft", "larft")
+
+
+def test_first_calls_that_are_rows_are_not_summed_below_them():
+    """g05: 'first calls: 203 us once' stood below a row of 839 ms, 'first call'."""
+    usual = repeat(10, "a", ("host", 50), ("kernel", 9))
+    loads = [piece("api", 700, "cuLibraryLoadData"), ("host", 200), *[("kernel", 2)] * 9]
+    first = [interval("b", ("host", 900), ("kernel", 9)), *repeat(10, "b", ("kernel", 20))]
+
+    def remarks(*drawn):
+        return [text for text in said(*drawn, first).remarks if "first calls" in text]
+
+    assert [text.split(":")[0] for text in remarks(usual)] == ["first calls"]
+    rows = remarks(usual, [interval("a", *loads)], usual)
+    assert [text.split(":")[0] for text in rows] == ["other first calls"]

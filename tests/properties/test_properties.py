@@ -119,6 +119,8 @@ def test_host_budgets_are_exact(program):
         assert row.kernel_only_upper_ns == oracle.union(with_graphs, 0, world.end)
         assert row.kernel_outside_ns == oracle.union(with_graphs, h.end, world.end)
         assert row.gpu_busy_ns == oracle.union(world.ops, h.start, h.end)
+        issued = [o for o in world.ops if h.start <= o.call.start < h.end]
+        assert row.gpu_earlier_ns == row.gpu_busy_ns - oracle.union(issued, h.start, h.end)
 
 
 def between_nodes(analysis, interval):

@@ -24,6 +24,7 @@ from nsysalign.explain.runs import (
     ranges,
     records,
     set_up,
+    threads,
 )
 from nsysalign.model import Trace
 from nsysalign.split.labels import Ran
@@ -62,6 +63,9 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("ranges-without-work", ranges.ranges_without_work),
 )
 
+#: What findings of labels have to know of the trace beside its intervals.
+_OF_THREADS = _of_trace(threads.launches_of_threads)
+
 #: What the one finding of a label can be: why its number means something else, then what takes most
 #: of the time that need not be.
 OF_LABELS: tuple[str, ...] = (
@@ -74,8 +78,8 @@ OF_LABELS: tuple[str, ...] = (
 
 
 def facts_of_runs(ran: Ran) -> OfRuns:
-    """What the rules about runs have to know of the trace, all of it."""
-    facts = [rule.facts(ran) for rule in REGISTRY if rule.facts]
+    """What rules have to know of the trace, all of it."""
+    facts = [rule.facts(ran) for rule in REGISTRY if rule.facts] + [_OF_THREADS(ran)]
     records = [record for fact in facts for record in fact.records]
     return OfRuns(tuple(records), {name: t for fact in facts for name, t in fact.tables.items()})
 

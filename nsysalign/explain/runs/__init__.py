@@ -7,5 +7,5 @@ and its sentence.
     no_work   calls without any work             idle     ... and why the GPU was idle
     ranges    ranges of the program              rounds   the same calls again and again
     blocks    launches too small for it          copies   it copied
-    pages     managed memory that moved
+    pages     managed memory that moved              threads  which of them launch, and when
 """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nsysalign.explain.runs.run import Run
 
 #: Grids of more kernels than this are not read.
-_MOST = 200_000
+_MOST_KERNELS = 200_000
 #: What is no computation: torch.cuda._sleep holds up a stream.
 _SLEEPS = "spin_kernel"
 _ENOUGH = 1 << 40
@@ -54,7 +54,7 @@ def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]
     """Return for how long each device ran kernels that left most of it without work: at most one record of
     each `lack` per process and device.
 
-    trace: with the grids of its kernels; without them, or with more than _MOST kernels, nothing is returned
+    trace: with the grids of its kernels; without them, or with more than _MOST_KERNELS kernels, nothing is returned
     gpus: number of the device -> how many multiprocessors it has, 0 if that is not known
 
     Such kernels have fewer blocks than the GPU has multiprocessors (each takes at least one block),
@@ -72,19 +72,24 @@ def small_launches(trace: Trace, gpus: Mapping[int, Gpu]) -> list[SmallLaunches]
     Where the number of multiprocessors is not known, a kernel of one block is too small.
     """
     count = int((trace.operations["kind"] == KIND["kernel"]).sum())
-    if trace.shapes is None or not 0 < count <= _MOST:
+    if trace.shapes is None or not 0 < count <= _MOST_KERNELS:
         return []
     out = list[SmallLaunches]()
-    by_device = _launches(trace).groupby(["process", "device"])
+    by_device = _table_of_launches(trace).groupby(["process", "device"])
     for (process, device), launches in by_device:
         multiprocessors = gpus[device].multiprocessors
+        # not known (0): with 2, a kernel of one block leaves half of them without work
         for lack in _lacks(launches, multiprocessors or 2):
             if lack.ns:
-                out.append(_record(trace, int(pid_of(process)), device, multiprocessors, lack))
+                out.append(
+                    _small_launches_of_lack(
+                        trace, int(pid_of(process)), device, multiprocessors, lack
+                    )
+                )
     return out
 
 
-def _launches(trace: Trace) -> pd.DataFrame:
+def _table_of_launches(trace: Trace) -> pd.DataFrame:
     """Return a row per kernel and graph of the trace, with the columns start_ns, end_ns, ns, name_id, process,
     device, blocks (of its grid) and threads (of a block).
 
@@ -104,11 +109,11 @@ def _launches(trace: Trace) -> pd.DataFrame:
         for name_id, name in trace.names.items()
         if _SLEEPS in name or NCCL_KERNEL.search(name)
     ]
-    known = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
+    is_sized = (blocks > 0) & ~table["name_id"].isin(no_computation).to_numpy()
     return table[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
         ns=table["end_ns"] - table["start_ns"],
-        blocks=np.where(known, blocks, _ENOUGH),
-        threads=np.where(known, threads, WARP),
+        blocks=np.where(is_sized, blocks, _ENOUGH),
+        threads=np.where(is_sized, threads, WARP),
     )
 
 
@@ -118,7 +123,7 @@ class _Lack(NamedTuple):
     name:      few_blocks, fewer_blocks or few_threads
     ns:        for how long
     unused_ns: the part of this time that would go away if the work were shared out
-    launches:  the kernels that are too small in this way: rows of `_launches`
+    launches:  the kernels that are too small in this way: rows of `_table_of_launches`
     """
 
     name: str
@@ -130,7 +135,7 @@ class _Lack(NamedTuple):
 def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
     """Return the three ways in which a device can lack work, each with its time, which may be 0.
 
-    launches: the rows of `_launches` of this device
+    launches: the rows of `_table_of_launches` of this device
     multiprocessors: how many the device has
 
     Starts and ends of all kernels, sorted, cut the time into stretches, in each of which the same kernels run.
@@ -172,7 +177,7 @@ def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
     ]
 
 
-def _record(
+def _small_launches_of_lack(
     trace: Trace, pid: int, device: int, multiprocessors: int, lack: _Lack
 ) -> SmallLaunches:
     """Return the record of one lack; it names the kernel that ran longest among those that are too small.
@@ -206,11 +211,12 @@ def few_blocks(run: Run) -> Findings:
     There is one for each lack (see `small_launches`) that lasts for a large enough share of the run: which
     kernel lacks what, and what to change.
     """
-    lacks = {few.lack: few for few in run.facts_by(SmallLaunches)}
-    half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed
+    lacks = {small.lack: small for small in run.facts_by(SmallLaunches)}
+    # what is said of half of the GPU is not said of a third of it once more: no lack lasts longer than the run
+    says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed
     for lack, share, faster in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
-        ("fewer_blocks", 1 if half else TYPICAL_SHARE, _MORE_BLOCKS),
+        ("fewer_blocks", 1 if says_half else TYPICAL_SHARE, _MORE_BLOCKS),
         ("few_threads", WARN_SHARE, _MORE_THREADS),
     ):
         few = lacks.get(lack)
@@ -220,7 +226,8 @@ def few_blocks(run: Run) -> Findings:
         ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few.kernel)]
         if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
             continue  # its launch takes longer than it: more blocks gain nothing
-        size, blocks, threads = few.multiprocessors, few.blocks, few.threads_per_block
+        blocks = few.blocks
+        threads = few.threads_per_block
         evidence = {f"{lack}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
         name = kernel_name(few.kernel)
         if few.kinds > 1:  # it has only a part of the time
@@ -237,7 +244,8 @@ def few_blocks(run: Run) -> Findings:
         else:
             part = "half" if lack == "few_blocks" else "a third"
             title = f"at least {part} of the GPU had nothing to do: {launched}"
-            title += f", and the GPU has {size:,} multiprocessors" if size else ""
-            evidence["multiprocessors"] = size or None
+            if few.multiprocessors:
+                title += f", and the GPU has {few.multiprocessors:,} multiprocessors"
+            evidence["multiprocessors"] = few.multiprocessors or None  # None is left out
         title = f"for {of(few.ns, run.elapsed)} {title}."
         yield run.finding(title, faster, loss_ns=few.unused_ns, **evidence)

@@ -33,8 +33,11 @@ def copying(run: Run, kernels: int) -> Finding:
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     pageable = copies[copies["memory"] == "pageable"]
     mostly_pageable = pageable["ns"].sum() > run.copying / 2
-    name, cpu_ns, slower_ns = "copies", 0, 0
+    name = "copies"
+    cpu_ns = 0
+    slower_ns = 0
     if mostly_pageable:
+        # such a copy keeps the CPU until it is done: the CPU's own code could run beside it
         cpu_ns = run.parts["host"]
         at_bus_speed_ns = pageable["bytes"] / BUS_BYTES_PER_NS
         slower_ns = int((pageable["ns"] - at_bus_speed_ns).clip(lower=0).sum())
@@ -48,7 +51,7 @@ def copying(run: Run, kernels: int) -> Finding:
         computing = f"its kernels take {span(kernels)}"
         evidence = {"copying_ns": run.copying, "kernels_ns": kernels}
     else:
-        count = _count(run)
+        count = _count_of_copies(run)
         computing = f"no kernel was launched; {count:,} {'copy' if count == 1 else 'copies'}"
         evidence = {"copying_ns": run.copying, "copies": count}
     beside = f", the CPU's own code before and between them {span(cpu_ns)}" if cpu_ns else ""
@@ -63,7 +66,7 @@ def copying(run: Run, kernels: int) -> Finding:
     )
 
 
-def _count(run: Run) -> int:
+def _count_of_copies(run: Run) -> int:
     """Return how many copies the run has."""
     ran = run.facts.analysis.kernels
     ran = ran[(ran["label"] == run.row.label) & (ran["kind"] == "memcpy")]

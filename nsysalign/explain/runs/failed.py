@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Advice, Finding, Findings
-from nsysalign.explain.runs.no_work import CallsWithoutWork, said
+from nsysalign.explain.runs.no_work import CallsWithoutWork, first_reason
 from nsysalign.model import LASTING_ERRORS
 from nsysalign.text import plural, times_over
 
@@ -38,20 +38,23 @@ def failed_calls(facts: Facts) -> Findings:
     failed = facts.failed_calls
     if not failed:
         return
-    named, codes = [], set[int]()
+    texts = []
+    explained_codes = set[int]()  # a code has its name where it comes first
     for call, code, count in failed[:_MOST_NAMED]:
-        name = f" (cudaError{ERRORS[code]})" if code in ERRORS and code not in codes else ""
-        named.append(f"{call} {times_over(count)} with error {code}{name}")
-        codes.add(code)
+        is_new = code in ERRORS and code not in explained_codes
+        name = f" (cudaError{ERRORS[code]})" if is_new else ""
+        texts.append(f"{call} {times_over(count)} with error {code}{name}")
+        explained_codes.add(code)
     total = sum(count for _, _, count in failed)
-    first, *later = named
+    first, *later = texts
     calls = f"first {first}, then {', '.join(later)}" if later else first
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
     title = f"{plural(total, 'CUDA call')} failed: {calls}{more}."
     info = facts.analysis.trace
-    if info.reasons and any(not k.issuing for k in facts.analysis.of_runs_by(CallsWithoutWork)):
-        title += f" No call in the trace gives work to the GPU; {info.by.title} says: {said(info.reasons)}"
+    without_work = facts.analysis.of_runs_by(CallsWithoutWork)
+    if info.reasons and any(not calls_made.issuing for calls_made in without_work):
+        title += f" No call in the trace gives work to the GPU; {info.by.title} says: {first_reason(info.reasons)}"
     lasting = any(code in LASTING_ERRORS for _, code, _ in failed)
     yield Finding(
         "error",

@@ -1,6 +1,8 @@
 """One pass over the gaps of a run: the stretches in which a device ran nothing, how each ended, and what
 the thread that ended it was in.
 
+A stretch of idle time is called a gap; the operation that ended it is the first one after it.
+
     device   KKK|------- gap -------|KKK             first     a kernel that had not run before
     thread      [ call ] own [launch]                load      code was loaded meanwhile
                                                      back      a copy to the host before, one to the device
@@ -129,18 +131,21 @@ def idle_times(ran: Ran) -> OfRuns:
     waits: list[FirstWait] = []
     device_of_lane = ran.explainer.alignment.lanes["device"]
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        process, device = run.process, int(device_of_lane.iloc[run.end_lane])
-        operations, gaps = _stretches(ran, run.end_lane)
+        process = run.process
+        device = int(device_of_lane.iloc[run.end_lane])
+        operations, gaps = _idle_stretches(ran, run.end_lane)
         # the runs of a device's streams come behind that of the device
         if (process, device) in idle_of_device or not len(gaps.ns):
             continue
-        rows += _longest(ran, run.Index, gaps)
+        rows += _rows_of_longest(ran, run.Index, gaps)
         loaded = gaps.touched(_loading_calls(ran.trace, process))
-        late, late_ns = _late(ran, operations, gaps, loaded)
+        # the gaps that lasted longer because a kernel ran for the first time, and how much longer
+        late, late_ns = _waits_for_first_runs(ran, operations, gaps, loaded)
         for stretch, ns in zip(late.tolist(), late_ns.tolist(), strict=True):
             start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
             waits.append(FirstWait(int(pid_of(process)), device, start_ns, end_ns, ns))
-        twice_middle_ns = gaps.start[0] + gaps.end[-1]  # the middle of the run
+        # two times the middle of the run, a whole number
+        twice_middle_ns = gaps.start[0] + gaps.end[-1]
         idle = IdleTime(
             pid=int(pid_of(process)),
             device=device,
@@ -175,7 +180,7 @@ def _with_first_kernels(
 ) -> IdleTime:
     """Return the record with what is known of kernels that ran for the first time.
 
-    late, late_ns: as `_late` returns them
+    late, late_ns: as `_waits_for_first_runs` returns them
     """
     if not len(late):
         return idle
@@ -183,7 +188,7 @@ def _with_first_kernels(
     return idle._replace(
         first_ns=int(late_ns.sum()),
         first_kernels=len(late),
-        first_kernel=_name(ran, gaps.operation[late[longest]]),
+        first_kernel=_kernel_name_of(ran, gaps.operation[late[longest]]),
         first_kernel_ns=int(late_ns[longest]),
     )
 
@@ -212,11 +217,11 @@ def _open_ns(calls: pd.DataFrame) -> int:
     return int((end - begin).sum())
 
 
-def _name(ran: Ran, operation: int) -> str:
+def _kernel_name_of(ran: Ran, operation: int) -> str:
     return str(ran.names["kernel"].iloc[ran.name[operation]])
 
 
-def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
+def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     """Return (the operations of a lane, sorted by start; its idle stretches, in the order of time).
 
     operations  [A ]    [B ][C ]  [D ]        A, B, C and D are returned, and two stretches:
@@ -245,7 +250,7 @@ def _stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     return operations, gaps.take(~mostly_by_tool)
 
 
-def _late(
+def _waits_for_first_runs(
     ran: Ran, operations: np.ndarray, gaps: Stretches, loaded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (the positions of the stretches that lasted longer because a kernel then ran for the first time;
@@ -257,7 +262,8 @@ def _late(
     gaps: its idle stretches
     loaded: bool, per stretch, whether code was loaded during it
     """
-    is_first = np.zeros(len(ran.name), dtype=bool)  # per operation of the trace
+    # per operation of the trace, whether it is the first run of a kernel
+    is_first = np.zeros(len(ran.name), dtype=bool)
     is_first[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
     is_first &= ran.explainer.kind == KIND["kernel"]
     name = ran.name[gaps.operation]
@@ -269,7 +275,8 @@ def _late(
     late_ns = list[int]()
     for stretch in np.flatnonzero(before_first).tolist():
         number = int(name[stretch])
-        waits = later_waits.get(number, gaps.ns[:0])
+        waits = later_waits.get(number, gaps.ns[:0])  # none
+        # what was mostly loading or launching would not have been there at all; else only the excess counts
         if loaded[stretch] or _mostly_launching(ran, gaps, stretch):
             ns = int(gaps.ns[stretch])
         else:
@@ -295,12 +302,12 @@ def _longer_than_usual(ns: int, later_waits: np.ndarray, runs: int) -> int:
 
 def _mostly_launching(ran: Ran, gaps: Stretches, stretch: int) -> bool:
     """Return whether the call that launched the kernel behind a stretch took over half of the stretch, or was
-    slow among other calls that did (`_sets_up`)."""
+    slow among other calls that did (`_is_set_up_with_launch`)."""
     launch_ns = _launch_ns(ran, gaps, stretch)
-    return 2 * launch_ns > gaps.ns[stretch] or _sets_up(ran, gaps, stretch, launch_ns)
+    return 2 * launch_ns > gaps.ns[stretch] or _is_set_up_with_launch(ran, gaps, stretch, launch_ns)
 
 
-def _sets_up(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
+def _is_set_up_with_launch(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
     """Return whether a launch took long though the GPU was idle, and took most of a stretch together with the
     calls before it.
 
@@ -314,7 +321,7 @@ def _sets_up(ran: Ran, gaps: Stretches, stretch: int, launch_ns: int) -> bool:
     low, high = int(gaps.start[stretch]), int(gaps.end[stretch])
     thread = int(ran.explainer.call_thread[ran.explainer.call[gaps.operation[stretch]]])
     calls = ran.explainer.threads.calls(thread, low, high)
-    return bool(2 * _calls_in(ran.trace, calls, low, high).sum() >= gaps.ns[stretch])
+    return bool(2 * _ns_of_calls_by_name(ran.trace, calls, low, high).sum() >= gaps.ns[stretch])
 
 
 def _launch_ns(ran: Ran, gaps: Stretches, stretch: int) -> int:
@@ -382,7 +389,8 @@ def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
     if not len(shorter.ns):
         return Crowd()
     name = ran.name[shorter.operation]
-    ns_of_name = np.bincount(name, weights=shorter.ns)  # exact: below 2 ** 53
+    # sums in float64 are exact below 2 ** 53
+    ns_of_name = np.bincount(name, weights=shorter.ns)
     largest = int(ns_of_name.argmax())
     before = ""
     if 2 * ns_of_name[largest] >= shorter.ns.sum():
@@ -403,7 +411,7 @@ def _lower_median(values: np.ndarray) -> int:
     return int(np.partition(values, place)[place])
 
 
-def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
+def _rows_of_longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
     """Return rows of `frames.GAPS` for the longest stretches of a run, the longest first.
 
     run: the number of its interval
@@ -423,16 +431,17 @@ def _longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...]]:
             thread = int(explainer.call_thread[issuing_call])
         else:
             thread = int(explainer.faulting[operation])  # -1: not known
-        call, call_ns = "" if thread >= 0 else NOT_KNOWN, 0
+        call = "" if thread >= 0 else NOT_KNOWN
+        call_ns = 0
         calls = explainer.threads.calls(thread, start, end)
-        ns_of_name = _calls_in(ran.trace, calls, start, end)
+        ns_of_name = _ns_of_calls_by_name(ran.trace, calls, start, end)
         if len(ns_of_name):
             call, call_ns = str(ns_of_name.idxmax()), int(ns_of_name.max())
         if thread >= 0 and 2 * call_ns < end - start:
             os_call, os_ns = _os_call(ran.trace, thread, start, end)
             if 2 * os_ns > end - start:
                 call, call_ns = os_call, os_ns
-        rows.append((run, start, end - start, _name(ran, operation), call, call_ns))
+        rows.append((run, start, end - start, _kernel_name_of(ran, operation), call, call_ns))
     return rows
 
 
@@ -456,7 +465,7 @@ def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:
     return trace.names.get(longest, "an OS call"), ns_of_name[longest]
 
 
-def _calls_in(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:
+def _ns_of_calls_by_name(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:
     """Return name -> how long (ns) calls of that name were open between two times (ns).
 
     calls: sorted by time and disjoint

@@ -37,8 +37,8 @@ from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
 #: Of the idle time: what a first launch or code that is loaded explains; pauses, and results in
 #: between; one pause.
 FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
-#: Shorter pauses, and first launches that held up less, are none.
-LEAST_NS = 100_000
+#: Shorter pauses, and first launches that held up less, are none; nor are copies that took less in all.
+LEAST_NS, _FEW_NS = 100_000, 20_000
 #: A gap of this share of the longest is named beside it; so many of one kind are counted.
 _NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
 #: Code is loaded again and again where this share of it comes in the later half of the run.
@@ -128,12 +128,12 @@ CAUSES_OF_IDLE = (
 
 
 @dataclass
-class Told:
-    """What is said of the idle time: its clause, how much of it that is, the evidence, what to do,
+class Explanation:
+    """What is said of a run's idle time: a clause, how much of the time it explains, the evidence, what to do,
     and the gaps that the clause names."""
 
     text: str
-    lost_ns: int
+    lost_ns: int  # how much it explains
     evidence: dict[str, Any] = field(default_factory=dict)
     faster: tuple[str, ...] = ()
     gaps: list[Any] = field(default_factory=list)
@@ -145,21 +145,23 @@ def whole_run(run: Run) -> Findings:
     that the GPU was idle for much of the time between its first and its last work, and that it copied for
     much of it.
     """
-    inside, measured_ns = _measured(run)
+    facts = run.facts
+    intervals, measured_ns = _measured_by_program(run)
     if measured_ns > TYPICAL_SHARE * run.elapsed:
         return
-    facts, kernels = run.facts, run.ns("kernel", "graph")
-    # where the program named what counts, the rest is set-up
-    named = (facts.column("kind")[inside] == "nvtx").any()
-    named = named or measured_ns > _NEXT_TO_NOTHING * run.elapsed
-    named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-    set_up = bool(named and named_ns > TYPICAL_SHARE * kernels > 0)
-    yield from _idle(run, set_up)
-    if run.copying > max(WARN_SHARE * run.elapsed, 20_000):
-        yield copying(run, kernels)
+    kernels_ns = run.ns("kernel", "graph")
+    # where the program's own intervals hold most of the kernels, they are what counts, and the rest is set-up; a pair that
+    # covers next to nothing does not say that
+    measures_much = measured_ns > _NEXT_TO_NOTHING * run.elapsed
+    measures_much = measures_much or (facts.column("kind")[intervals] == "nvtx").any()
+    in_intervals_ns = facts.once(intervals, facts.column("kernel_only_ns")[intervals])
+    rest_is_set_up = bool(measures_much and in_intervals_ns > TYPICAL_SHARE * kernels_ns > 0)
+    yield from _idle_finding(run, rest_is_set_up)
+    if run.copying > max(WARN_SHARE * run.elapsed, _FEW_NS):
+        yield copying(run, kernels_ns)
 
 
-def _measured(run: Run) -> tuple[np.ndarray, int]:
+def _measured_by_program(run: Run) -> tuple[np.ndarray, int]:
     """Return (the numbers of the intervals that the program itself measured on the run's device; for how long
     (ns) at least one of them was open).
 
@@ -191,117 +193,125 @@ def _times_different_things(facts: Facts, label: Label) -> bool:
     return methods == {"inferred"} and 2 * label.usual.typical_ns * label.count < label.total_ns
 
 
-def _idle(run: Run, set_up: bool) -> Findings:
+def _idle_finding(run: Run, is_set_up: bool) -> Findings:
     """Yield at most one finding: how long the GPU ran nothing between its first and its last work, and why.
 
-    set_up: whether what counts lies in the program's own intervals, so that all else is set-up: then it is told
-        as information, with no loss and no advice
+    is_set_up: whether what counts lies in the program's own intervals, so that all else is set-up: then the finding is
+        information, with no loss and no advice
 
-    The reason is what most gaps have in common (`_in_common`), else the cause of most idle time (`_by_cause`).
+    The reason is what most gaps have in common (`_what_gaps_have_in_common`), else the cause of most idle time
+    (`_explain_by_cause`).
     Idle time in which the CPU touched managed memory has a rule of its own.  Nothing is yielded where little
     of the run is idle.
     """
-    known = run.fact(IdleTime) or IdleTime(run.row.pid, run.row.device)
-    told = _in_common(run, known) or _by_cause(run, known)
-    if told.lost_ns <= WARN_SHARE * run.elapsed:
+    nothing_known = IdleTime(run.row.pid, run.row.device)
+    idle_time = run.fact(IdleTime) or nothing_known
+    explanation = _what_gaps_have_in_common(run, idle_time) or _explain_by_cause(run, idle_time)
+    if explanation.lost_ns <= WARN_SHARE * run.elapsed:
         if run.idle < TYPICAL_SHARE * run.elapsed:
             return
-        told = _several(run, known)  # nothing stands out: what it consists of
-    for number, gap in enumerate(told.gaps, 1):
-        told.evidence[f"pause_{number}_ns"] = int(gap.ns)
-        told.evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
-    within, inside = known.in_ranges, ""
+        explanation = _largest_causes(run, idle_time)  # nothing stands out: what it consists of
+    for number, gap in enumerate(explanation.gaps, 1):
+        explanation.evidence[f"pause_{number}_ns"] = int(gap.ns)
+        explanation.evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
+    within = idle_time.in_ranges
+    in_range = ""
     if within.name and 2 * within.ns > run.idle:
-        set_up = False  # only what lies outside of the program's ranges is
-        inside = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
-        told.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
+        is_set_up = False  # only what lies outside of the program's ranges is
+        in_range = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
+        explanation.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
     collectives = ""
     if run.collectives_ns >= NCCL_SHARE * run.elapsed:
         # a screen cuts what stands at a sentence's end
         collectives = f"{nccl_clause(run.collectives_ns)}, and "
-        told.evidence["nccl_ns"] = run.collectives_ns
-    few = run.idle < _WARN_IDLE * run.elapsed and not told.sure
+        explanation.evidence["nccl_ns"] = run.collectives_ns
+    idles_little = run.idle < _WARN_IDLE * run.elapsed and not explanation.sure
     yield run.finding(
-        f"between its first and its last work {collectives}the GPU ran nothing for {of(run.idle, run.elapsed)}{inside}; {told.text}.",
-        *(() if set_up else told.faster),
-        loss_ns=0 if set_up else told.lost_ns,
-        severity="info" if set_up or few else "warning",
+        f"between its first and its last work {collectives}the GPU ran nothing for {of(run.idle, run.elapsed)}{in_range}; {explanation.text}.",
+        *(() if is_set_up else explanation.faster),
+        loss_ns=0 if is_set_up else explanation.lost_ns,
+        severity="info" if is_set_up or idles_little else "warning",
         idle_ns=run.idle,
-        **told.evidence,
+        **explanation.evidence,
     )
 
 
-def _in_common(run: Run, known: IdleTime) -> Told | None:
+def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | None:
     """Return what most of the run's gaps have in common, None if they have nothing in common.
 
     It is the first of these that explains enough of the idle time: kernels that ran for the first time, code
     that was loaded, a DataLoader's next batch, the CPU at work between two copies, and one to three pauses.
 
-    known: what is known of the idle time of the run's device
+    idle_time: what is known of the idle time of the run's device
     """
     # idle time in which the CPU touched managed memory has a rule of its own
-    explained = run.idle - run.touched
-    if explained <= 0:
+    to_explain_ns = run.idle - run.touched
+    if to_explain_ns <= 0:
         return None
-    if known.in_set_up.name_ns >= max(FIRST_SHARE * explained, LEAST_NS):
-        return _library_set_up(run, known.in_set_up)
-    if known.first_ns >= max(FIRST_SHARE * explained, LEAST_NS):
-        return _first_launches(run, known)
-    if known.loading_ns >= FIRST_SHARE * explained:
-        return _loading(run, known)
-    if known.in_data_loader.ns >= max(FIRST_SHARE * explained, LEAST_NS):
-        return _next_batch(known.in_data_loader)
-    pauses = _longest(run)
+    most_ns = max(FIRST_SHARE * to_explain_ns, LEAST_NS)  # so much explains it
+    if idle_time.in_set_up.name_ns >= most_ns:
+        return _explain_set_up(run, idle_time.in_set_up)
+    if idle_time.first_ns >= most_ns:
+        return _explain_first_launches(run, idle_time)
+    if idle_time.loading_ns >= FIRST_SHARE * to_explain_ns:
+        return _explain_loading(run, idle_time)
+    if idle_time.in_data_loader.ns >= most_ns:
+        return _explain_next_batch(idle_time.in_data_loader)
+    pauses = _longest_gaps(run)
     one_pause = (
         bool(pauses)
         and pauses[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
         and pauses[0].call != NOT_KNOWN
     )
-    if known.back_ns >= PAUSES_SHARE * explained and not one_pause:
-        return _between_copies(run, known)
+    if idle_time.back_ns >= PAUSES_SHARE * to_explain_ns and not one_pause:
+        return _explain_copies(run, idle_time)
     pauses_ns = sum(gap.ns for gap in pauses)
-    if pauses_ns >= max(PAUSES_SHARE * explained, LEAST_NS):
+    if pauses_ns >= max(PAUSES_SHARE * to_explain_ns, LEAST_NS):
+        # where the trace does not say what the CPU did, where pauses lie explains nothing
         unexplained = not one_pause and _main_cause(run).causes == ("unknown",)
-        return None if unexplained else _pauses(run, known, pauses)
-    return _pauses(run, known, pauses[:1]) if one_pause else None
+        return None if unexplained else _explain_pauses(run, idle_time, pauses)
+    return _explain_pauses(run, idle_time, pauses[:1]) if one_pause else None
 
 
-def _between_copies(run: Run, known: IdleTime) -> Told:
+def _explain_copies(run: Run, idle_time: IdleTime) -> Explanation:
     """Return what is said of gaps between a copy to the host and one to the device."""
     text = (
-        f"{span(known.back_ns)} of that lie between a copy to the host and the next one to the device "
-        f"({times_over(known.back_count)}), the CPU outside of CUDA"
+        f"{span(idle_time.back_ns)} of that lie between a copy to the host and the next one to the device "
+        f"({times_over(idle_time.back_count)}), the CPU outside of CUDA"
     )
-    evidence = {"between_copies_ns": known.back_ns, "count": known.back_count}
+    evidence = {"between_copies_ns": idle_time.back_ns, "count": idle_time.back_count}
     faster = (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else ()
-    return Told(text, known.back_ns, evidence, faster, sure=True)
+    return Explanation(text, idle_time.back_ns, evidence, faster, sure=True)
 
 
-def _loading(run: Run, known: IdleTime) -> Told:
-    """Code that is loaded at the start can be loaded before; what is loaded again and again, for kernels
-    that have run before, cannot be warmed up."""
+def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
+    """Return what is said of gaps in which code was loaded: at the start, so that it can be loaded before; or again and
+    again, for kernels that have run before, which cannot be warmed up."""
     evidence = {
-        "loading_gaps_ns": known.loading_ns,
-        "count": known.loading_count,
-        "calls": known.loads,
+        "loading_gaps_ns": idle_time.loading_ns,
+        "count": idle_time.loading_count,
+        "calls": idle_time.loads,
     }
-    lies = f"{span(known.loading_ns)} of that lie in {plural(known.loading_count, 'gap')} in which code was"
-    often = times_over(known.loads)
-    again = known.loading_late_ns >= _AGAIN * known.loading_ns
-    if not again or known.loading_count < _MANY_GAPS:
+    lies = f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was"
+    often = times_over(idle_time.loads)
+    again = idle_time.loading_late_ns >= _AGAIN * idle_time.loading_ns
+    if not again or idle_time.loading_count < _MANY_GAPS:
         text = f"{lies} linked or loaded ({often})"
-        return Told(text, known.loading_ns, evidence, _warm_up(run))
-    evidence["load_calls_ns"] = known.load_calls_ns
+        return Explanation(text, idle_time.loading_ns, evidence, _advice_to_warm_up(run))
+    evidence["load_calls_ns"] = idle_time.load_calls_ns
     text = (
         f"{lies} compiled or loaded, all along the run ({often}; the loading calls themselves "
-        f"take {span(known.load_calls_ns)})"
+        f"take {span(idle_time.load_calls_ns)})"
     )
     faster = _SAME_SHAPES if run.facts.torch else _LOAD_ONCE
-    return Told(text, known.loading_ns, evidence, (faster,))
+    return Explanation(text, idle_time.loading_ns, evidence, (faster,))
 
 
-def _next_batch(loader: InRange) -> Told:
-    """torch says in the range's name whether workers prepare the batches."""
+def _explain_next_batch(loader: InRange) -> Explanation:
+    """Return what is said of gaps in which the CPU was getting a DataLoader's next batch.
+
+    loader: how long, and the name of torch's range, which says whether workers prepare the batches
+    """
     workers = "MultiProcessing" in loader.name
     text = (
         f"for {span(loader.ns)} of that the CPU was getting the next batch (enumerate(DataLoader)), "
@@ -309,128 +319,160 @@ def _next_batch(loader: InRange) -> Told:
     )
     evidence = {"in_data_loader_ns": loader.ns, "range": loader.name}
     faster = _MORE_WORKERS if workers else _WORKERS
-    return Told(text, loader.ns, evidence, faster, sure=True)
+    return Explanation(text, loader.ns, evidence, faster, sure=True)
 
 
-def _library_set_up(run: Run, inside: InRange) -> Told:
-    """It happens once, and the program calls nothing of what is called in it."""
+def _explain_set_up(run: Run, inside: InRange) -> Explanation:
+    """Return what is said of gaps in which a library set itself up; without advice, as it happens once, and the program
+    calls nothing of what is called in it.
+
+    inside: how long, and the name of the library's range
+    """
     calls = run.details[run.details["cause"].isin(("api", "sync")) & (run.details["detail"] != "")]
     ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
-    mostly, elsewhere_ns = "", run.idle - inside.name_ns
+    mostly = ""
+    # a call counts for so much of the set-up as cannot have passed in idle time outside of it
+    elsewhere_ns = run.idle - inside.name_ns
     if len(ns_of_call) and 2 * (ns_of_call.max() - elsewhere_ns) > inside.name_ns:
         mostly = f", mostly in {ns_of_call.idxmax()}"
     text = f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}{mostly}"
     evidence = {"in_set_up_ns": inside.name_ns, "range": inside.name}
-    return Told(text, inside.name_ns, evidence)
+    return Explanation(text, inside.name_ns, evidence)
 
 
-def _first_launches(run: Run, known: IdleTime) -> Told:
+def _explain_first_launches(run: Run, idle_time: IdleTime) -> Explanation:
     """Return what is said of idle time before kernels that ran for the first time: how long, for how many
     kernels, and how long the rest of the run takes.
     """
-    rest = run.elapsed - known.first_ns
-    evidence: dict[str, Any] = {"before_first_launches_ns": known.first_ns, "without_it_ns": rest}
-    evidence["kernels"] = known.first_kernels
-    kernels = plural(known.first_kernels, "kernel")
+    rest = run.elapsed - idle_time.first_ns
+    evidence: dict[str, Any] = {
+        "before_first_launches_ns": idle_time.first_ns,
+        "without_it_ns": rest,
+    }
+    evidence["kernels"] = idle_time.first_kernels
+    kernels = plural(idle_time.first_kernels, "kernel")
     alone = ""
-    if known.first_kernels == 1:
-        kernels = kernel_name(known.first_kernel) if known.first_kernel else kernels
-    elif known.first_kernel_ns >= _MOST_OF_IT * known.first_ns:
-        alone = f", {span(known.first_kernel_ns)} of it for {kernel_name(known.first_kernel)}"
-        evidence["longest_first_launch_ns"] = known.first_kernel_ns
+    if idle_time.first_kernels == 1:
+        kernels = kernel_name(idle_time.first_kernel) if idle_time.first_kernel else kernels
+    elif idle_time.first_kernel_ns >= _MOST_OF_IT * idle_time.first_ns:
+        alone = (
+            f", {span(idle_time.first_kernel_ns)} of it for {kernel_name(idle_time.first_kernel)}"
+        )
+        evidence["longest_first_launch_ns"] = idle_time.first_kernel_ns
     text = (
-        f"for {span(known.first_ns)} of that it waited for {kernels} to run for the first time "
+        f"for {span(idle_time.first_ns)} of that it waited for {kernels} to run for the first time "
         f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest)}"
     )
-    crowd, idle_else = known.crowd, run.idle - known.first_ns
-    if _is_told(crowd) and 0.5 * idle_else <= crowd.ns <= idle_else >= 0.1 * run.elapsed:
-        text += f", of which {_crowd(crowd)} {span(crowd.ns)}"
+    crowd = idle_time.crowd
+    otherwise_idle_ns = run.idle - idle_time.first_ns
+    matters = otherwise_idle_ns >= 0.1 * run.elapsed
+    is_half_of_it = 0.5 * otherwise_idle_ns <= crowd.ns <= otherwise_idle_ns
+    if _has_many(crowd) and matters and is_half_of_it:
+        text += f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}"
         evidence |= _crowd_evidence(crowd)
-    return Told(text, known.first_ns, evidence, _warm_up(run))
+    return Explanation(text, idle_time.first_ns, evidence, _advice_to_warm_up(run))
 
 
-def _warm_up(run: Run) -> tuple[str, ...]:
-    """None where something of torch's may have timed it, which warms up by itself (torch.utils.benchmark):
-    whether it lies in what was timed is not known then."""
+def _advice_to_warm_up(run: Run) -> tuple[str, ...]:
+    """Return the advice to warm up; none where something of torch's may have timed the run, which warms up by itself
+    (torch.utils.benchmark): whether the first launches lie in what was timed is not known then."""
     seen = run.facts.analysis
     return () if nothing_timed_is_seen(seen) and ran_torch(seen) else (_WARM_UP,)
 
 
-def _pauses(run: Run, known: IdleTime, pauses: list[Any]) -> Told:
+def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanation:
     """Return what is said of one to three long pauses: how long they are together, where each lies, and how long the
     GPU idles without them.
 
     pauses: rows of `frames.GAPS`, the longest first
     """
-    lost, count = sum(gap.ns for gap in pauses), len(pauses)
-    rest = run.idle - lost
-    what, them = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
-    text = f"{span(lost)} of that is {what}: {_gaps(run, pauses)}; without {them} the GPU idles for {span(rest)}"
-    evidence: dict[str, Any] = {"pauses_ns": lost, "otherwise_idle_ns": rest, "pauses": count}
-    crowd = known.crowd
-    if _is_told(crowd) and rest >= 0.1 * run.elapsed and 0.5 * rest <= crowd.ns <= rest:
-        text += f", of which {_crowd(crowd)} {span(crowd.ns)}"
+    lost_ns = sum(gap.ns for gap in pauses)
+    count = len(pauses)
+    rest_ns = run.idle - lost_ns
+    noun, pronoun = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
+    text = (
+        f"{span(lost_ns)} of that is {noun}: {_gaps_in_words(run, pauses)}; without {pronoun} the GPU idles for "
+        f"{span(rest_ns)}"
+    )
+    evidence: dict[str, Any] = {
+        "pauses_ns": lost_ns,
+        "otherwise_idle_ns": rest_ns,
+        "pauses": count,
+    }
+    crowd = idle_time.crowd
+    is_half_of_it = 0.5 * rest_ns <= crowd.ns <= rest_ns
+    if _has_many(crowd) and rest_ns >= 0.1 * run.elapsed and is_half_of_it:
+        text += f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}"
         evidence |= _crowd_evidence(crowd)
-    return Told(text, lost, evidence, gaps=pauses)
+    return Explanation(text, lost_ns, evidence, gaps=pauses)
 
 
 def _main_cause(run: Run) -> Cause:
     return max(CAUSES_OF_IDLE, key=lambda cause: run.ns(*cause.causes))
 
 
-def _by_cause(run: Run, known: IdleTime) -> Told:
+def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     """Return what is said of the cause of most idle time: how long it lasted, the calls that took most of it,
     the gaps that stand out, and what to do about it.
 
-    known: what is known of the idle time of the run's device
+    idle_time: what is known of the idle time of the run's device
     """
     cause = _main_cause(run)
-    rounds = known.rounds
+    rounds = idle_time.rounds
+    # the same calls again and again say more than one of them
     if cause.causes[0] not in ("host", "unknown") and rounds.idle_ns >= _MOST_OF_IT * run.idle > 0:
         evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
         evidence["idle_in_rounds_ns"] = rounds.idle_ns
-        return Told(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
+        return Explanation(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
     lost_ns = run.ns(*cause.causes)
     text = f"for {span(lost_ns)} of that {cause.text}"
-    told = Told(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
+    explanation = Explanation(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
     if cause.causes == ("unknown",) and run.facts.analysis.trace.recorder == "nsys":
-        told.faster = (cause.faster[0] + _PAGE_FAULTS,)
+        explanation.faster = (cause.faster[0] + _PAGE_FAULTS,)
     if cause.causes[0] in ("api", "sync"):
-        _name_calls(told, run, cause, known)
+        _add_calls(explanation, run, cause, idle_time)
     if cause.causes[0] == "api_launch":
-        told.faster = _fewer_launches(run, known, cause)
-    _name_gaps(told, run, known.crowd)
-    return told
+        explanation.faster = _advice_on_launches(run, idle_time, cause)
+    _add_gaps(explanation, run, idle_time.crowd)
+    return explanation
 
 
-def _fewer_launches(run: Run, known: IdleTime, cause: Cause) -> tuple[str, ...]:
+def _advice_on_launches(run: Run, idle_time: IdleTime, cause: Cause) -> tuple[str, ...]:
     """Return what to do about time in launch calls: nothing where the operations are not small."""
     if run.ns("graph") or run.details["detail"].str.contains(GRAPH_LAUNCH).any():
         return (IN_GRAPHS,)
-    mean_ns = run.ns("kernel", "memset") / max(known.operations, 1)
-    are_large = known.operations and mean_ns > SMALL_NS
+    mean_ns = run.ns("kernel", "memset") / max(idle_time.operations, 1)
+    are_large = idle_time.operations and mean_ns > SMALL_NS
     return () if are_large else cause.faster
 
 
-def _name_gaps(told: Told, run: Run, crowd: Crowd) -> None:
-    """Add to `told` the gaps that stand out beside the cause: many alike, and the longest ones."""
-    share = _MANY if _usual(crowd) else _MOST_OF_IT
-    is_crowded = _is_told(crowd) and crowd.ns >= share * run.idle
+def _add_gaps(explanation: Explanation, run: Run, crowd: Crowd) -> None:
+    """Add to an explanation the gaps that stand out beside the cause: many of one kind (`crowd`), and the longest
+    ones.
+
+    explanation: its text, evidence and gaps are extended
+    """
+    # gaps of about the same length say more
+    share = _MANY if _is_median_usual(crowd) else _MOST_OF_IT
+    is_crowded = _has_many(crowd) and crowd.ns >= share * run.idle
     if is_crowded:
-        told.text += f"; {_crowd(crowd)} {span(crowd.ns)}"
-        told.evidence |= _crowd_evidence(crowd)
-    longest = _longest(run)
-    if is_crowded or told.faster:  # beside these only one that matters by itself
+        explanation.text += f"; {_crowd_in_words(crowd)} {span(crowd.ns)}"
+        explanation.evidence |= _crowd_evidence(crowd)
+    longest = _longest_gaps(run)
+    if is_crowded or explanation.faster:  # beside these only a gap that matters by itself
         longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle]
     if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle:
         gaps = "gaps" if len(longest) > 1 else "gap"
-        told.text += f"; the longest {gaps}: {_gaps(run, longest)}"
-        told.gaps = longest
+        explanation.text += f"; the longest {gaps}: {_gaps_in_words(run, longest)}"
+        explanation.gaps = longest
 
 
-def _name_calls(told: Told, run: Run, cause: Cause, known: IdleTime) -> None:
-    """Add to `told` which calls took most of the idle time of a cause, and what to do about those that launch
-    nothing: what loads code or allocates need not be called again and again."""
+def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: IdleTime) -> None:
+    """Add to an explanation which calls took most of the idle time of a cause, and what to do about those that launch
+    nothing: what loads code or allocates need not be called again and again.
+
+    explanation: its text, evidence and advice are extended
+    """
     calls = run.details
     calls = calls[calls["cause"].isin(cause.causes) & (calls["detail"] != "")]
     ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
@@ -440,41 +482,42 @@ def _name_calls(told: Told, run: Run, cause: Cause, known: IdleTime) -> None:
     shares = ns_of_call.cumsum() / max(ns_of_call.sum(), 1)
     count = int((shares < _CALLS).sum()) + 1  # so many calls make up that share
     names = [str(name) for name in ns_of_call.index[: min(count, MOST_NAMED)]]
-    told.text += f", most of it in {' and '.join(names)}"
-    if cause.causes == ("sync",) and names[0] == known.sync_call:
-        told.text += f" (called {times_over(known.sync_count)})"
-        told.evidence["calls"] = known.sync_count
+    explanation.text += f", most of it in {' and '.join(names)}"
+    if cause.causes == ("sync",) and names[0] == idle_time.sync_call:
+        explanation.text += f" (called {times_over(idle_time.sync_count)})"
+        explanation.evidence["calls"] = idle_time.sync_count
     if cause.causes != ("api",):
         return
     loads = [name for name in names if LOADS.match(name)]
     allocates = [name for name in names if re.match(ALLOCATION_CALLS, name)]
     if len(loads) + len(allocates) < len(names):
-        told.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
+        explanation.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
     elif loads and allocates:
-        told.faster = (_LOAD_AND_ALLOCATE,)
+        explanation.faster = (_LOAD_AND_ALLOCATE,)
     else:
-        told.faster = _warm_up(run) if loads else (_ALLOCATE_ONCE,)
+        explanation.faster = _advice_to_warm_up(run) if loads else (_ALLOCATE_ONCE,)
 
 
-def _several(run: Run, known: IdleTime) -> Told:
-    """The three largest parts of the idle time, with their numbers."""
-    sums = [(run.ns(*each.causes), each.text) for each in CAUSES_OF_IDLE]
+def _largest_causes(run: Run, idle_time: IdleTime) -> Explanation:
+    """Return the three largest causes of the idle time, with their numbers."""
+    sums = [(run.ns(*cause.causes), cause.text) for cause in CAUSES_OF_IDLE]
     sums.sort(key=lambda row: -row[0])
     sums = [(ns, text) for ns, text in sums[:MOST_NAMED] if ns]
     texts = [f"for {span(ns)} {text}" for ns, text in sums]
-    told = Told("", 0, {f"idle_{number}_ns": ns for number, (ns, _) in enumerate(sums, 1)})
-    if known.sync_count >= _MANY_GAPS:
-        texts.append(f"{known.sync_call} was called {times_over(known.sync_count)}")
-        told.evidence["calls"] = known.sync_count
-    told.text = "; ".join(texts)
-    return told
+    evidence = {f"idle_{number}_ns": ns for number, (ns, _) in enumerate(sums, 1)}
+    explanation = Explanation("", 0, evidence)
+    if idle_time.sync_count >= _MANY_GAPS:
+        texts.append(f"{idle_time.sync_call} was called {times_over(idle_time.sync_count)}")
+        explanation.evidence["calls"] = idle_time.sync_count
+    explanation.text = "; ".join(texts)
+    return explanation
 
 
 # --- gaps ---
 
 
-def _longest(run: Run) -> list[Any]:
-    """The longest gaps of the run (rows of `frames.GAPS`), those that are nearly as long as the
+def _longest_gaps(run: Run) -> list[Any]:
+    """Return the longest gaps of the run (rows of `frames.GAPS`), those that are nearly as long as the
     first; not those in which the CPU touched managed memory."""
     table = run.facts.analysis.gaps
     table = table[table["interval"] == run.row.interval]
@@ -483,13 +526,16 @@ def _longest(run: Run) -> list[Any]:
     return [gap for gap in gaps[:MOST_NAMED] if gap.ns >= _NEARLY_AS_LONG * gaps[0].ns]
 
 
-def _gaps(run: Run, gaps: list[Any]) -> str:
-    return ", ".join(_gap(run, gap) for gap in gaps)
+def _gaps_in_words(run: Run, gaps: list[Any]) -> str:
+    return ", ".join(_gap_in_words(run, gap) for gap in gaps)
 
 
-def _gap(run: Run, gap: Any) -> str:
-    """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": time since the run's first
-    work."""
+def _gap_in_words(run: Run, gap: Any) -> str:
+    """Return a gap in words: "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": how long it is, when it
+    began since the run's first work, what ended it, and what the CPU did.
+
+    gap: a row of `frames.GAPS`
+    """
     called = gap.call and gap.call_ns > 0.02 * gap.ns
     did = "no CUDA call took half of it" if called else "the CPU outside of CUDA"
     if 2 * gap.call_ns >= gap.ns:
@@ -500,26 +546,26 @@ def _gap(run: Run, gap: Any) -> str:
     return f"{span(int(gap.ns))} at {since} before {kernel_name(gap.next)} ({did})"
 
 
-def _is_told(crowd: Crowd) -> bool:
+def _has_many(crowd: Crowd) -> bool:
     return crowd.count >= _MANY_GAPS
 
 
-def _crowd(crowd: Crowd) -> str:
-    """ "23,915 gaps of 21 us before add, which runs for 2.8 us, take": medians, where these stand for
-    the gaps."""
+def _crowd_in_words(crowd: Crowd) -> str:
+    """Return many gaps of one kind in words: "23,915 gaps of some 21 us before add of 2.8 us take", with the medians
+    where these stand for all of them."""
     before = kernel_name(crowd.before) if crowd.before else "other work"
-    if not _usual(crowd):
+    if not _is_median_usual(crowd):
         return f"{crowd.count:,} gaps before {before} take"
     return f"{crowd.count:,} gaps of some {span(crowd.gap_ns)} before {before} of {span(crowd.runs_ns)} take"
 
 
-def _usual(crowd: Crowd) -> bool:
-    """Whether the median gap tells how long they are all together."""
+def _is_median_usual(crowd: Crowd) -> bool:
+    """Return whether the median gap tells how long they are all together."""
     return 0.5 * crowd.ns <= crowd.count * crowd.gap_ns <= 2 * crowd.ns
 
 
 def _crowd_evidence(crowd: Crowd) -> dict[str, Any]:
     evidence = {"gaps": crowd.count, "gaps_ns": crowd.ns, "before": crowd.before}
-    if _usual(crowd):
+    if _is_median_usual(crowd):
         evidence |= {"gap_ns": crowd.gap_ns, "operation_ns": crowd.runs_ns}
     return evidence

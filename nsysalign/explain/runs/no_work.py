@@ -64,11 +64,11 @@ def no_gpu_work(facts: Facts) -> Findings:
         if not known.issuing:
             why = "check that the program reached its GPU part, and that the process that does was recorded"
             if reasons:
-                why = f"{info.by.title} says: {said(reasons)}"
+                why = f"{info.by.title} says: {first_reason(reasons)}"
             text = f"{NO_WORK}{calls}, and none of them gives work to the GPU: {why}"
         elif reasons and not facts.failed_calls:
             text = (
-                f"{NO_WORK}no row of the GPU's work; {info.by.title} says: {said(reasons)} There are {calls}, {known.issuing:,} of "
+                f"{NO_WORK}no row of the GPU's work; {info.by.title} says: {first_reason(reasons)} There are {calls}, {known.issuing:,} of "
                 "which give work to the GPU."
             )
         else:
@@ -77,6 +77,6 @@ def no_gpu_work(facts: Facts) -> Findings:
         yield Remark(text)
 
 
-def said(reasons: tuple[str, ...]) -> str:
+def first_reason(reasons: tuple[str, ...]) -> str:
     """Return the first reason as a sentence."""
     return f"{safe_text(reasons[0]).rstrip('. ')}."

@@ -50,11 +50,11 @@ def page_migrations_of(trace: Trace) -> list[PageMigrations]:
     out = list[PageMigrations]()
     for (process, device), operations in trace.operations.groupby(["process", "device"]):
         if operations["copy_kind"].isin(MIGRATIONS).any():
-            out.append(_of_device(process, device, operations, asked))
+            out.append(_migrations_of_device(process, device, operations, asked))
     return out
 
 
-def _of_device(
+def _migrations_of_device(
     process: int, device: int, operations: pd.DataFrame, asked: pd.DataFrame
 ) -> PageMigrations:
     """Return which pages moved to and from one device.
@@ -122,31 +122,33 @@ def page_migrations(run: Run) -> Findings:
     moved = run.fact(PageMigrations)
     if moved is None:
         return
-    idle, lost = run.touched, moved.moving_ns
-    if idle > WARN_SHARE * run.elapsed:
+    idle_ns = run.touched
+    if idle_ns > WARN_SHARE * run.elapsed:
         # at most: of what the CPU does between two touches, only the GPU could do something instead
         yield run.finding(
-            f"for {of(idle, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
+            f"for {of(idle_ns, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
             f"came back from the GPU in {plural(moved.touched_count, 'migration')}, one after the other; "
             f"{quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}.",
             "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
-            loss_ns=idle,
-            idle_before_migrations_ns=idle,
+            loss_ns=idle_ns,
+            idle_before_migrations_ns=idle_ns,
             migrations_to_the_host=moved.touched_count,
             bytes_to_the_host=moved.to_host_bytes,
             moving_to_the_host_ns=moved.to_host_ns,
         )
-    if moved.asked or lost <= 0.1 * run.elapsed:
+    # pages for which the program asked ahead of their use did not move page by page when they were touched
+    if moved.asked or moved.moving_ns <= 0.1 * run.elapsed:
         return
-    alone, count = moved.alone_ns, moved.to_device_count + moved.to_host_count
+    count = moved.to_device_count + moved.to_host_count
+    beside_kernels_ns = moved.moving_ns - moved.alone_ns
     yield run.finding(
         f"managed memory moved page by page when it was touched: {plural(count, 'migration')} to and from the "
-        f"GPU. Pages moved for {span(lost - alone)} while kernels ran, and for {span(alone)} while none "
+        f"GPU. Pages moved for {span(beside_kernels_ns)} while kernels ran, and for {span(moved.alone_ns)} while none "
         "did; how long the page faults themselves took is not in the trace.",
         "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
         "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);",
-        loss_ns=lost + idle,  # its fix is one for pages that the CPU touches as well
+        loss_ns=moved.moving_ns + idle_ns,  # its fix is one for pages that the CPU touches as well
         migrations=count,
-        migrations_during_kernels_ns=lost - alone,
-        migrations_without_kernels_ns=alone,
+        migrations_during_kernels_ns=beside_kernels_ns,
+        migrations_without_kernels_ns=moved.alone_ns,
     )

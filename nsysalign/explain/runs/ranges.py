@@ -56,6 +56,7 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     if ranges.empty or not len(start):
         return InRange()
     ns = _held_ns(ranges, start, end)
+    # to choose a name, the longest stretches and the names that were open for longest are enough
     longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
     open_ns = (ranges["end_ns"] - ranges["start_ns"]).groupby(ranges["text"]).sum()  # by name
     names = open_ns.sort_values(ascending=False, kind="stable").index[:_MOST_NAMES].tolist()
@@ -64,7 +65,10 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     most_ns = max(held_ns.values())
     if not ns or not most_ns:
         return InRange(ns)
-    holding_most = [name for name, held in held_ns.items() if held >= _ALIKE * most_ns]
+    holding_most = [
+        name for name, ns_in_range in held_ns.items() if ns_in_range >= _ALIKE * most_ns
+    ]
+    # the one that is open for the shortest time
     innermost = min(holding_most, key=lambda name: open_ns[name])
     return InRange(ns, str(innermost), _held_ns(ranges_of[innermost], start, end))
 
@@ -116,10 +120,10 @@ def ranges_without_work(facts: Facts) -> Findings:
     labels = {label.name: label for label in facts.labels if label.kind == "nvtx"}
     for row in facts.analysis.host_ranges.itertuples(index=False):
         without = row.count - row.with_work
-        label = labels.get(row.label)
-        if label is None or without < _WITHOUT * row.count or row.count < _FEWEST:
+        label = labels.get(row.label)  # None if no range of this name has work
+        if label is None or label.library:
             continue
-        if label.library:
+        if without < _WITHOUT * row.count or row.count < _FEWEST:
             continue
         evidence = {
             "ranges": row.count,

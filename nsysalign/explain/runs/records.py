@@ -104,17 +104,17 @@ def lost_records(facts: Facts) -> Findings:
     if facts.analysis.trace.thinned:
         yield _thinned(facts)
         return
-    known = facts.analysis.of_runs_by(LostRecords)
-    lost = dict[str, dict[str, int]]()
-    if without := sum(row.without_kernel for row in known):
+    losses = facts.analysis.of_runs_by(LostRecords)
+    evidence_of_text = dict[str, dict[str, int]]()
+    if without := sum(row.without_kernel for row in losses):
         launches = "1 kernel launch has" if without == 1 else f"{without:,} kernel launches have"
         text = f"{launches} no kernel that begins later in this trace: records were lost, or time stamps of the GPU are wrong."
-        lost[text] = {"launches_without_kernel": without}
-    for row in known:
+        evidence_of_text[text] = {"launches_without_kernel": without}
+    for row in losses:
         if after := row.after_last_call_ns:
             text = f"Ranges that call CUDA ({row.range}) go on for {span(after)} after the last CUDA call of their thread in this trace: records were lost."
-            lost[text] = {"after_last_call_ns": after}
-    for text, evidence in lost.items():
+            evidence_of_text[text] = {"after_last_call_ns": after}
+    for text, evidence in evidence_of_text.items():
         title = f"{text} What is said of the GPU counts only what is there."
         advice = Advice("Record again, a shorter part, and synchronise before the program ends")
         yield Finding("error", "the run", title, evidence, advice)

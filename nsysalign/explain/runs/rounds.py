@@ -36,7 +36,8 @@ class Rounds(NamedTuple):
 
 
 def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> Rounds:
-    """Return the rounds of the thread that launches most; none if they differ.
+    """Return what a thread does again and again, waiting for the GPU at the end of each round: the rounds of the thread
+    that launches most.  There are none if the rounds differ.
 
     start, end: the stretches (ns) in which the device ran nothing, in the order of time and disjoint
 
@@ -44,13 +45,13 @@ def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
              |---------- one ----------||---------- two ------------|      waits end a round in which there is a launch
     """
     calls = _calls_of_launcher(trace, process, int(start[0]), int(end[-1]))
-    last = _last_calls(trace, calls)
+    last = _last_calls(trace, calls)  # per round, the position of the wait that ends it
     if len(last) <= _FEWEST:
         return Rounds()
-    alike = _alike(calls["name_id"].to_numpy(), last)
+    alike = _rounds_alike(calls["name_id"].to_numpy(), last)  # their numbers
     if len(alike) < max(_FEWEST, _ALIKE * (len(last) - 1)):
         return Rounds()
-    middle = alike[len(alike) // 2]  # the first ones may differ in their order
+    middle = alike[len(alike) // 2]  # a round's number; the first rounds may differ in their order
     typical = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
     texts = [trace.names.get(number, "") for number in typical["name_id"].tolist()]
     names = tuple(dict.fromkeys(texts))
@@ -86,7 +87,7 @@ def _last_calls(trace: Trace, calls: pd.DataFrame) -> np.ndarray:
     return last[np.diff(launched[last], prepend=0) > 0]
 
 
-def _alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
+def _rounds_alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return which rounds make the calls that most of them make: their numbers, without the first one, which may have
     begun before.
 

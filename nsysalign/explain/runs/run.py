@@ -26,33 +26,40 @@ class Run:
 
     def __init__(self, facts: Facts, row: Any) -> None:
         """`row`: of `frames.INTERVALS`."""
-        self.facts, self.row, self.elapsed = facts, row, row.elapsed_ns
-        parts, details = facts.analysis.parts, facts.analysis.details
+        self.facts = facts
+        self.row = row
+        self.elapsed = row.elapsed_ns
+        parts = facts.analysis.parts
+        details = facts.analysis.details
         parts = parts[parts["interval"] == row.interval]
-        named = zip(parts["cause"], parts["ns"].tolist(), strict=True)
-        self.parts = dict.fromkeys(CAUSES, 0) | dict(named)
+        ns_of_cause = dict(zip(parts["cause"], parts["ns"].tolist(), strict=True))
+        self.parts = dict.fromkeys(CAUSES, 0) | ns_of_cause
         self.details = details[details["interval"] == row.interval]
-        ours = self.details["detail"].str.startswith(OURS)
-        staged = int(staging(self.details)["ns"].sum())
-        moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)
-        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged)
-        self.idle -= int(self.details.loc[ours, "ns"].sum())
+        by_tool = self.details["detail"].str.startswith(OURS)
+        # staging of pageable memory counts as copying in the parts, but the CPU does it while the GPU idles
+        staged_ns = int(staging(self.details)["ns"].sum())
+        moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)  # none
+        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged_ns)
+        self.idle -= int(self.details.loc[by_tool, "ns"].sum())
         self.touched = moved.touched_ns
         self.collectives_ns = collectives_ns(facts.analysis.kernels, row.label)
-        self.copying = self.parts["memcpy"] - staged - moved.alone_ns
+        self.copying = self.parts["memcpy"] - staged_ns - moved.alone_ns
+        # from here on the parts are those of the idle time
         self.parts["host"] -= min(self.parts["host"], self.touched)
-        self.parts["memcpy"] = staged
+        self.parts["memcpy"] = staged_ns
 
     def facts_by(self, kind: type[Fact]) -> list[Fact]:
-        """The facts of this kind about the run's process and device."""
-        known = self.facts.analysis.of_runs_by(kind)
-        return [one for one in known if (one.pid, one.device) == (self.row.pid, self.row.device)]
+        """Return the facts of this kind about the run's process and device."""
+        owner = (self.row.pid, self.row.device)
+        facts = self.facts.analysis.of_runs_by(kind)
+        return [fact for fact in facts if (fact.pid, fact.device) == owner]
 
     def fact(self, kind: type[Fact]) -> Fact | None:
-        """The only one of this kind, None for none."""
+        """Return the only fact of this kind, None for none."""
         return next(iter(self.facts_by(kind)), None)
 
     def ns(self, *causes: str) -> int:
+        """Return how long (ns) these causes took together."""
         return sum(self.parts[cause] for cause in causes)
 
     def finding(
@@ -63,12 +70,16 @@ class Run:
         severity: str = "warning",
         **evidence: Any,
     ) -> Finding:
-        """A finding about the run; one of several is named.  `faster`: as in `Advice`, with the
-        code."""
-        name = self.row.label
+        """Return a finding about the run.
+
+        title: what is found, which gets the run's name before it if there are several runs
+        faster: how to make the program faster, then the code for it, as in `Advice`
+        """
+        name = self.row.label  # "run", or "run (GPU 1)" where there are several
         title = title if name == "run" else f"{subject(name)}: {title}"
         title = title[:1].upper() + title[1:]
-        evidence, advice = {"elapsed_ns": self.elapsed, **evidence}, Advice("", *faster)
+        evidence = {"elapsed_ns": self.elapsed, **evidence}
+        advice = Advice("", *faster)
         return Finding(
             severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval
         )  # fmt: skip

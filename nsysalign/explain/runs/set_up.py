@@ -67,23 +67,23 @@ def set_ups(trace: Trace) -> Iterator[SetUp]:
     calls = trace.calls[["start_ns", "end_ns", "name_id", "process"]]
     calls = calls[trace.outermost]
     work = trace.operations[["process", "device", "start_ns", "end_ns"]]
-    for process, ran in work.groupby("process"):
-        made = calls[calls["process"] == process]
-        if made.empty:
+    for process, process_work in work.groupby("process"):
+        process_calls = calls[calls["process"] == process]
+        if process_calls.empty:
             continue
-        first = int(ran["start_ns"].min())
-        last = int(ran["end_ns"].max())
-        begin = min(int(made["start_ns"].min()), first)
-        end = max(int(made["end_ns"].max()), last)
+        first = int(process_work["start_ns"].min())
+        last = int(process_work["end_ns"].max())
+        begin = min(int(process_calls["start_ns"].min()), first)
+        end = max(int(process_calls["end_ns"].max()), last)
         yield SetUp(
             pid=int(pid_of(process)),
-            device=int(ran["device"].min()),
+            device=int(process_work["device"].min()),
             whole_ns=end - begin,
-            busy_ns=_open_ns(ran),
+            busy_ns=_open_ns(process_work),
             until_ns=first - begin,
             since_ns=end - last,
-            before=_calls_between(trace, made, begin, first),
-            after=_calls_between(trace, made, last, end),
+            before=_calls_between(trace, process_calls, begin, first),
+            after=_calls_between(trace, process_calls, last, end),
             before_in=in_ranges(trace, process, np.array([begin]), np.array([first])),
         )
 
@@ -114,32 +114,33 @@ def set_up(run: Run) -> Findings:
     If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the
     time passed: what the CPU did outside of CUDA may be just what it should do.
     """
-    known = run.fact(SetUp)
-    if known is None:
+    times = run.fact(SetUp)
+    if times is None:
         return
-    whole, before, after = known.whole_ns, known.before, known.after
-    most = SET_UP_SHARE * whole
+    whole_ns = times.whole_ns
+    least_ns = SET_UP_SHARE * whole_ns  # from so long on it is most of the time
+    calls_before_ns = times.before.ns
     # a GPU that worked for long is not waited for, unless calls before its work took most of the time
-    if known.busy_ns >= _BUSY * whole and before.ns < most:
+    if times.busy_ns >= _BUSY * whole_ns and calls_before_ns < least_ns:
         return
-    if before.ns + after.ns >= most:
-        title, evidence = _in_calls(known)
-    elif known.busy_ns >= _BUSY_WITHOUT_CALLS * whole:
+    if calls_before_ns + times.after.ns >= least_ns:
+        title, evidence = _said_of_calls(times)
+    elif times.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns:
         return
-    elif known.until_ns >= most:
-        title, evidence = _outside_calls(known)
-    elif known.until_ns + known.since_ns >= most:
-        title, evidence = _on_both_sides(known)
+    elif times.until_ns >= least_ns:
+        title, evidence = _said_of_time_before(times)
+    elif times.until_ns + times.since_ns >= least_ns:
+        title, evidence = _said_of_both_sides(times)
     else:
         return
-    yield run.finding(title, whole_ns=whole, **evidence)
+    yield run.finding(title, whole_ns=whole_ns, **evidence)
 
 
 def _gpu_works(known: SetUp) -> str:
     return f"the GPU works for {span(known.busy_ns)}."
 
 
-def _in_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where CUDA calls before the first work and after the last one took most of the
     time."""
     before, after = known.before, known.after
@@ -162,7 +163,7 @@ def _in_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     return title, evidence
 
 
-def _outside_calls(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_time_before(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where most of the time passed before the first work, but not in recorded calls:
     what creates a context need not be a recorded call."""
     evidence = {
@@ -177,7 +178,7 @@ def _outside_calls(known: SetUp) -> tuple[str, dict[str, int]]:
     return title, evidence
 
 
-def _on_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
+def _said_of_both_sides(known: SetUp) -> tuple[str, dict[str, int]]:
     """Return (title, evidence) where the times before the first work and after the last are most only
     together."""
     work_within_ns = known.whole_ns - known.until_ns - known.since_ns
