@@ -30,6 +30,7 @@ from nsysalign.parts import parts_matrix, roles
 from nsysalign.show import baseline
 from nsysalign.show.beside import beside
 from nsysalign.show.timeline_rows import MAX_NAME, Timelines, packed, timelines
+from nsysalign.split.timeline import MOST_KINDS
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, middle, plural, safe_text
 
@@ -195,7 +196,8 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     """Return the numbers of the intervals whose timelines the page needs, the most important first.
 
     These are the requested one, the one that proves the sentence, whole runs (the longest first), those of
-    findings, the median, slowest and first of each label, and all intervals of labels that have few.
+    findings, the median of each label, the typical one of each of its kinds (at most MOST_KINDS), its slowest and
+    first, and all intervals of labels that have few.
 
     focus: the number of the requested interval, None for none
     """
@@ -209,6 +211,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
         *_runs_of_devices(analysis)["interval"].tolist(),
         *(finding.interval for finding in findings),
         *(roles_of[row.label].median for row in answer.labels),
+        *(group.interval for row in answer.labels for group in row.groups[:MOST_KINDS]),
         *(roles_of[row.label].slowest for row in answer.labels),
         *(roles_of[row.label].first for row in answer.labels),
         *short_labels["interval"].head(MOST_PICTURES).tolist(),
@@ -559,8 +562,8 @@ def _sentences_on_timelines(analysis: Analysis, held: Timelines) -> list[str]:
     and_runs = " and of the run as a whole" if runs else ""
     sentences = [
         f"This page holds the timeline of {len(held.intervals) - runs:,} of "
-        f"{plural(count, 'interval')}{and_runs}: the median, the slowest and the first of each label, and "
-        "those of the findings. For another one: nsysalign report RUN --interval NAME."
+        f"{plural(count, 'interval')}{and_runs}: the median, the slowest and the first of each label, a typical "
+        "one of each of its kinds, and those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
         without_room = plural(held.left_out, "more timeline")

@@ -35,6 +35,8 @@ from nsysalign.split.pieces import call_names, operation_names
 
 #: A page draws about this many intervals.
 MAX_INTERVALS = 200
+#: Groups of a label whose typical interval is drawn, those with most time.
+MOST_KINDS = 8
 #: A picture has at most this many rows of one noun, and all pictures together have at most _ALL_ROWS;
 #: the rest is counted, not hidden.
 MAX_ROWS = 3_000
@@ -66,14 +68,17 @@ def chosen_intervals(
 ) -> list[int]:
     """Return the intervals to draw, in ascending order.
 
-    These are the wanted ones, then the median of every label, the example of each finding, the
-    slowest of every label and its first, up to MAX_INTERVALS.
+    These are the wanted ones, then the median of every label, the example of each finding, the typical one of
+    each group (the MOST_KINDS longest of a label), the slowest of every label and its first, up to MAX_INTERVALS.
     """
+    longest = evidence.groups.sort_values("total_ns", ascending=False, kind="stable")
+    kinds = longest.groupby("label", sort=False).head(MOST_KINDS)
     of_labels = roles(evidence).values()
     by_importance = [
         *wanted,
         *(r.median for r in of_labels),
         *(number for number in findings["interval"].tolist() if number >= 0),
+        *kinds["typical"].tolist(),
         *(r.slowest for r in of_labels),
         *(r.first for r in of_labels),
     ]

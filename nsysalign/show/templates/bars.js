@@ -12,6 +12,11 @@ function besideWord({ kind }) {
   return kind === "host" ? "meanwhile" : "other streams";
 }
 
+// The same in a table of parts, of which it is none.
+function besideSum(label) {
+  return `beside: ${besideWord(label)}`;
+}
+
 function swatch(cause, tag = "span") {
   const element = make(tag, { class: "piece " + PATTERN_CLASS[cause.pattern] });
   element.style.backgroundColor = cause.colour;

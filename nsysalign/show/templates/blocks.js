@@ -93,7 +93,7 @@ function drawBlock(frame, b, top, height, cause, text, patterned) {
     hatched ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`,
       style: `color:${cause.ink}` }) : null,
     words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle",
-      class: patterned && cause?.pattern ? "on-pattern" : null,
+      "data-full": words.includes("…") ? text(Infinity) : null, class: patterned && cause?.pattern ? "on-pattern" : null,
       style: `fill:${cause?.ink || "var(--ink)"};` +
         `stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
   return { element, hit: { x, y: top, w, h: height } };

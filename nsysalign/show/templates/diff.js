@@ -2,7 +2,34 @@
 
 const selected = { label: null, interval: null };
 const VERDICT = { slower: ["▲", "error"], faster: ["▼", "better"], unclear: ["?", "warning"],
-  same: ["=", "reading"], different: ["≠", "reading"] };
+  same: ["=", "reading"], different: ["≠", "reading"], wrong: ["✖", "error"] };
+
+// What changed most, of timings that mean something; "" where nothing changed clearly.
+function changedMost() {
+  const [before, after] = ["before_ns", "after_ns"];
+  const more = ({ total }) => total[after] - total[before];
+  const clear = DATA.labels.filter(({ verdict, library }) => !library && ["slower", "faster"].includes(verdict));
+  if (!clear.length) return "";
+  const label = clear.reduce((most, one) => (Math.abs(more(one)) > Math.abs(more(most)) ? one : most));
+  const parts = DATA.causes.filter(({ name }) => label.parts[name]).map((cause) =>
+    ({ cause, ns: label.parts[cause.name][after] - label.parts[cause.name][before] }));
+  const [part] = parts.sort((p, q) => Math.abs(q.ns) - Math.abs(p.ns));
+  return `${label.label} changed most: ${duration(label.total[before])} → ${duration(label.total[after])}` +
+    ` (${minus(label.changed)}, ${label.verdict})` + (part ? `; of its parts ${part.cause.short} changed most, ` +
+    `${part.ns > 0 ? "+" : "−"}${duration(Math.abs(part.ns))}. ` : ". ");
+}
+
+// The heading of the list: how it is sorted.
+function orderSaid() {
+  const has = (verdict) => DATA.labels.some((label) => label.verdict === verdict && !label.library);
+  const first = has("slower") ? ", slower ones first" : has("faster") ? ", faster ones first" : "";
+  return `Label by label${first}${DATA.labels.some(({ library }) => library) ? "; those of libraries last" : ""}`;
+}
+
+// "-4.3 %" with the minus that the table has.
+function minus(text) {
+  return text.replace(/-(?=\d)/g, "−");
+}
 
 // The address keeps the label; what is zoomed is of the moment.
 function remember() {
@@ -36,8 +63,8 @@ function choose(label, show) {
   $("label").value = DATA.labels.indexOf(label);
   fill($("reading"), make("strong", null, label.label),
     ` ${duration(label.total.before_ns)} → ${duration(label.total.after_ns)} `,
-    make("span", { class: `look ${look}` }, `${label.changed}, ${label.words}`),
-    label.bounds ? ` (${label.bounds}); ` : "; ",
+    make("span", { class: `look ${look}` }, `${minus(label.changed)}, ${label.words}`),
+    label.bounds ? ` (${minus(label.bounds)}); ` : "; ",
     `${label.counts[0].toLocaleString("en")} and ${plural(label.counts[1], "repetition")}`);
   for (const id of ["lanes", "zoom", "keys", "save-svg"]) $(id).hidden = !view.picture;
   $("no-picture").textContent = view.picture ? "" :
@@ -66,8 +93,8 @@ function labelRow(label, at, name) {
     make("div", { class: "pair" }, bars),
     make("span", { class: "value" },
       `${duration(label.total.before_ns)} → ${duration(label.total.after_ns)}`),
-    make("span", { class: `words ${look} look` }, `${label.changed} `,
-      make("span", { class: "quiet" }, label.bounds)),
+    make("span", { class: `words ${look} look` }, `${minus(label.changed)} `,
+      make("span", { class: "quiet" }, minus(label.bounds))),
     make("span", { class: "value saving" }, label.words));
   item.dataset.label = at;
   return item;
@@ -75,7 +102,7 @@ function labelRow(label, at, name) {
 
 function start() {
   showSections();
-  $("headline").textContent = DATA.summary;
+  $("headline").textContent = changedMost() + DATA.summary;
   fill($("environment"), DATA.sides.map(({ name, about }, k) => make("div", null,
     make("dt", null, "AB"[k]), make("dd", null, `${name} (${about})`))));
   const items = (texts) => texts.map((text) => make("li", null, text));
@@ -105,7 +132,7 @@ function markSelected() {
 }
 
 function startLabels() {
-  $("labels-head").textContent = "Label by label, slower ones first";
+  $("labels-head").textContent = orderSaid();
   legend();
   fill($("label"), DATA.labels.map(({ label }, at) => make("option", { value: at }, label)));
   $("label").addEventListener("change", () => choose(DATA.labels[$("label").value], false));
@@ -118,7 +145,7 @@ function startLabels() {
     const { label } = selected, sides = ["before_ns", "after_ns"].map((which) => sideOf(label, which));
     if (view.chosen) return sharedStretch(label.label);
     const sentence = `${label.label}: ${duration(label.total.before_ns)} → ` +
-      `${duration(label.total.after_ns)}, ${label.changed}, ${label.words}`;
+      `${duration(label.total.after_ns)}, ${minus(label.changed)}, ${label.words}`;
     const { head, rows } = pairRows(...sides);
     return { sentence, rows: [head, ...rows].map(([name, numbers, cause]) => [name, numbers, cause?.colour]),
       file: label.label, markdown: markdownOfPair(sentence, ...sides) };

@@ -42,7 +42,7 @@ function drawFound() {
   };
   const link = (text, onclick) => make("button", { type: "button", class: "link", onclick }, text);
   const times = (n) => ` ×${n.toLocaleString("en")} `;
-  const row = ({ name, count, places, beside }) => {
+  const row = ({ name, count, places, beside }, short) => {
     const own = new Set(places.map(([label]) => label));
     const others = beside ?? DATA.labels.filter((label) => !own.has(label.label) &&
       drawnIn(label, name).length).map((label) => label.label);
@@ -50,14 +50,15 @@ function drawFound() {
     const [, here = 0] = places.find(([label]) => label === selected.label) || [];
     const elsewhere = places.filter(([label]) => label !== selected.label);
     const listed = elsewhere.slice(0, MOST_PLACES);
+    const loose = count - places.reduce((sum, [, n]) => sum + n, 0); // in no label
     return make("li", null,
-      make("code", { title: name }, cut(name, 64)), times(count),
-      here ? ["here", times(here)] : null,
-      here && count > here ? make("strong", null, `×${(count - here).toLocaleString("en")} elsewhere `) : null,
+      make("code", { title: name }, short), times(count),
+      here ? ["in this label", times(here)] : null,
+      here && elsewhere.length ? make("strong", null, `×${(count - here).toLocaleString("en")} elsewhere `) : null,
       elsewhere.length ? ["in ", listed.map(([place, n]) => [link(cut(place, 40), () => open(name, place)),
         times(n)])] : null,
       elsewhere.length > listed.length ? `and ${elsewhere.length - listed.length} more ` : null,
-      here && count > here && !elsewhere.length ? make("span", { class: "quiet" }, "in no label ") : null,
+      places.length && loose > 0 ? make("span", { class: "quiet" }, `in no label${times(loose)}`) : null,
       others.length ? ["around it, in the pictures of: ", others.slice(0, MOST_PLACES).map((place) => [
         link(cut(place, 40), () => open(name, place)), " "])] : null,
       places.length || others.length ? null : [make("span", { class: "quiet" }, "in no label's picture "),
@@ -65,7 +66,7 @@ function drawFound() {
   };
   fill($("found"), groups.map(({ heading, count, rows }) => make("div", null,
     make("strong", null, `${heading} (${count.toLocaleString("en")})`),
-    make("ul", null, rows.map(row),
+    make("ul", null, rows.map((one, i) => row(one, cutApart(rows.map(({ name }) => name), 64)[i])),
       count > rows.length ? make("li", { class: "quiet" }, `${count - rows.length} more`) : null))),
   words.length > 1 && !groups.length ? make("p", { class: "quiet" },
     `No label, kernel, copy or range of the run has “${words}” in its name; calls are found in the ` +
@@ -74,10 +75,22 @@ function drawFound() {
   $("found").hidden = !words;
 }
 
+// Opens the label whose name was typed, or the only one that has what was typed where the picture has none of it.
+function openTyped() {
+  const words = $("find").value.trim().toLowerCase();
+  const all = DATA.labels.filter(({ label }) => words && label.toLowerCase().includes(words));
+  const none = !view.picture || !matching(placeLanes(view.picture)).length;
+  const label = all.find((one) => one.label.toLowerCase() === words) ?? (none && all.length === 1 ? all[0] : null);
+  if (!label || label.label === selected.label) return false;
+  choose(label.label, null, true);
+  $("found").hidden = true;
+  return true;
+}
+
 function listenToFind() {
   $("find").addEventListener("input", () => { found.at = -1; drawTimeline(); drawFound(); });
   $("find").addEventListener("focus", drawFound);
-  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
+  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter" && !openTyped()) nextFound(); });
   addEventListener("keydown", (event) => { if (event.key === "Escape") $("found").hidden = true; });
   addEventListener("pointerdown", (event) => {
     if (!event.target.closest("#found, #find")) $("found").hidden = true;

@@ -16,17 +16,22 @@ function duration(ns) {
   return threeDigits(ns / 1e9, false) + " s";
 }
 
-// Parts of a whole (ns) as texts in one unit that add up to the whole's to the last digit, if the parts
-// do: what rounding leaves goes to those that lost most by it.
-function addends(parts, whole) {
-  const [unit, digits, step] = whole < 999.5e3 ? ["us", 2, 10] :
-    whole < 999.5e6 ? ["ms", 3, 1e3] : ["s", 3, 1e6];
+// Parts of a whole (ns) as whole numbers of steps, which add up to the whole's if the parts do.
+function inSteps(parts, step) {
   const steps = parts.map((ns) => Math.floor(ns / step));
   const total = Math.round(parts.reduce((sum, ns) => sum + ns, 0) / step);
   const lost = parts.map((ns, i) => [ns % step, i]).sort((p, q) => q[0] - p[0]);
   const missing = total - steps.reduce((sum, n) => sum + n, 0);
   for (const [, i] of lost.slice(0, missing)) steps[i] += 1;
-  return steps.map((n) => `${(n / 10 ** digits).toLocaleString("en",
+  return steps;
+}
+
+// Parts of a whole (ns) as texts in one unit that add up to the whole's to the last digit, if the parts
+// do: what rounding leaves goes to those that lost most by it.
+function addends(parts, whole) {
+  const [unit, digits, step] = whole < 999.5e3 ? ["us", 2, 10] :
+    whole < 999.5e6 ? ["ms", 3, 1e3] : ["s", 3, 1e6];
+  return inSteps(parts, step).map((n) => `${(n / 10 ** digits).toLocaleString("en",
     { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`);
 }
 

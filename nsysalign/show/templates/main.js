@@ -45,6 +45,12 @@ function choose(name, interval, show) {
   if (!label) return false;
   const fresh = selected.label !== name || WHOLE.has(selected.interval);
   const runs = DATA.runs[DATA.labels.indexOf(label)];
+  const typical = interval !== null && !hasPicture(interval) && typicalFor(label, runs, interval);
+  if (typical !== false && hasPicture(typical)) { // what is seen stays, or is of the same kind
+    choose(name, fresh || !hasPicture(selected.interval) ? typical : selected.interval, show);
+    sayNoPicture(label, runs, interval, "has no picture on this page");
+    return true;
+  }
   selected.label = name;
   selected.interval = interval ?? label.roles.median;
   if (fresh || view.other === selected.interval) view.other = null;
@@ -58,7 +64,8 @@ function choose(name, interval, show) {
   sayChoice(label);
   const asOne = (number) => ({ ...asRun(label, number), name: nameOf(label, runs, placeOf(runs, number)) });
   fill($("label-fall"), view.picture?.bands ? pairTable(asOne(selected.interval), asOne(view.other)) :
-    waterfall(asRun(label, selected.interval)));
+    [waterfall(asRun(label, selected.interval)),
+      make("p", { class: "quiet" }, differenceSaid(label, runs, selected.interval))]);
   $("label-without").textContent =
     [label.predicted?.said, byOperations(pictureOf(selected.interval))].filter(Boolean).join(" ");
   if (fresh) {
@@ -95,20 +102,25 @@ function sayChoice(label) {
   const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
   const at = Math.max(0, placeOf(runs, selected.interval)), judged = judgedBy(label, runs, at);
   const look = LOOK_OF[judged.sign] || "reading";
+  // the words are those of the interval that stands for a kind or label; of a wrong timing they hold for all
+  const whose = label.sign === "✖" || selected.interval === (judged.interval ?? label.roles.median) ? "" :
+    judged === label ? "the typical one: " : "its kind: ";
   const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]);
   const picture = view.picture?.bands ? view.picture.bands[0].picture : view.picture;
   $("keys-events").hidden = !picture || exact(picture);
   const ends = picture && (exact(picture) ? "both ends are in the trace" + (picture.error ? ", " : "") :
     "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
     (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
-  const command = `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : selected.interval}`;
+  const command = commandFor(label, runs, selected.interval);
   fill($("reading"), make("strong", null, name), ` ${time} under ${DATA.recorder} `,
-    make("span", { class: `look ${look}` }, `${judged.sign} ${judged.words}`), picture ? `; ${ends}` :
+    make("span", { class: `look ${look}` }, `${judged.sign} ${whose}${judged.words}`), picture ? `; ${ends}` :
     ["; this page does not hold its timeline: ", make("button", { type: "button",
       onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);
+  const places = { ...label.roles, median: typicalFor(label, runs, selected.interval) };
   const roles = ["median", "slowest", "first"].map((role) => make("button", { type: "button",
-    class: "role", "aria-pressed": String(label.roles[role] === selected.interval),
-    onclick: () => choose(label.label, label.roles[role], false) }, role));
+    class: "role", "aria-pressed": String(places[role] === selected.interval),
+    title: role === "median" && label.kinds.length > 1 ? `of “${label.kinds[kindOf(runs, at)]}”` : null,
+    onclick: () => choose(label.label, places[role], false) }, role));
   fill($("roles"), count > 1 ? roles : null);
   drawCompare(label, runs);
   $("missing").textContent = picture?.derived ? "Drawn from its parts alone: calls that the GPU did " +
@@ -139,9 +151,9 @@ function whatIsChosen() {
   const two = view.other === null ? null : side(view.other);
   if (view.chosen) return sharedStretch(two ? `${one.name} and ${two.name}` : one.name);
   const { head, rows } = two ? pairRows(one, two) : { head: null, rows: fallRows(one) };
-  return { sentence: two ? `${sentence} A: ${one.name}, B: ${two.name}` : sentence, file: one.name,
+  return { sentence: two ? `${sentence} A: ${one.name}, B: ${two.name}` : sentence, file: one.name, fixes,
     rows: (head ? [head, ...rows] : rows).map(([name, numbers, look]) => [name, numbers, look?.colour || look]),
-    markdown: two ? markdownOfPair(sentence, one, two) : markdownOf({ ...one, sentence, fixes }) };
+    markdown: two ? markdownOfPair(sentence, one, two, fixes) : markdownOf({ ...one, sentence, fixes }) };
 }
 
 function drawHeader() {

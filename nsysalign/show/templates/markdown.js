@@ -39,11 +39,13 @@ function markdownOf({ sentence, fixes, elapsed, parts, strip, name, kind, beside
     `${exactMicro(parts[cause.name])} | ${percent(parts[cause.name] / Math.max(elapsed, 1))} |`);
   lines.push(`| | **measured** | **${exactMicro(elapsed)}** | |`, "");
   if (beside) lines.push(besideSentence(kind, beside), "");
-  for (const fix of fixes) {
-    lines.push(`**${fix.purpose}:** ${escaped(fix.sentence)}`, "");
-    if (fix.code.length) lines.push(...fix.code.map((line) => "    " + line), "");
-  }
+  lines.push(...fixLines(fixes));
   return [...lines, escaped(`${name}; ${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
+}
+
+function fixLines(fixes) {
+  return fixes.flatMap((fix) => [`**${fix.purpose}:** ${escaped(fix.sentence)}`, "",
+    ...(fix.code.length ? [...fix.code.map((line) => "    " + line), ""] : [])]);
 }
 
 function besideSentence(kind, ns) {
@@ -65,14 +67,14 @@ function pairLine(head, p, q) {
 const PAIR_HEAD = ["| part, us | A | B | B − A |", "|---|--:|--:|--:|"];
 
 // `before`, `after`: {name, elapsed, parts, kind, beside}.
-function markdownOfPair(sentence, before, after) {
+function markdownOfPair(sentence, before, after, fixes = []) {
   const both = Object.fromEntries(DATA.causes.map(({ name }) =>
     [name, Math.max(before.parts[name] || 0, after.parts[name] || 0)]));
   const beside = [before, after].flatMap((side, k) => (side.beside ?
     [`${"AB"[k]}: ${besideSentence(side.kind, side.beside)}`, ""] : []));
   return [`**${escaped(sentence)}**`, "", `A: ${escaped(before.name)}, B: ${escaped(after.name)}`, "", ...PAIR_HEAD,
     ...byTime(both).map(({ name, short }) => pairLine(short, before.parts[name] || 0, after.parts[name] || 0)),
-    pairLine("**measured**", before.elapsed, after.elapsed), "", ...beside,
+    pairLine("**measured**", before.elapsed, after.elapsed), "", ...beside, ...fixLines(fixes),
     escaped(`${DATA.title}; ${DATA.about}`)].join("\n") + "\n";
 }
 
@@ -123,6 +125,12 @@ function inLines(text, letters) {
   }, []);
 }
 
+// A text in lines of so many letters, whole.
+function inPieces(text, letters) {
+  return Array.from({ length: Math.ceil(text.length / letters) }, (_, i) =>
+    text.slice(i * letters, (i + 1) * letters));
+}
+
 function sharedStretch(name) {
   const chosen = stretch();
   return { sentence: stretchSaid(chosen, name), rows: stretchRows(chosen), file: name,
@@ -130,7 +138,7 @@ function sharedStretch(name) {
 }
 
 // The sentence, the picture and the sum as one drawing that needs nothing else.  `rows`: [name, numbers, colour].
-function svgOf(sentence, rows) {
+function svgOf(sentence, rows, fixes = []) {
   const plot = $("lanes").querySelector("svg"), copy = plot.cloneNode(true);
   const names = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity",
     "stroke-opacity", "font-size", "font-weight", "font-family", "text-anchor", "paint-order"];
@@ -140,9 +148,15 @@ function svgOf(sentence, rows) {
     to.removeAttribute("class");
     [...from.children].forEach((child, i) => plain(child, to.children[i]));
   };
+  // names that were cut to their blocks, in full below the picture: nobody can point at a saved one
+  const cutNames = new Map([...copy.querySelectorAll("[data-full]")].map((name) =>
+    [name.getAttribute("data-full"), name.textContent]));
+  for (const name of copy.querySelectorAll("[data-full]")) name.removeAttribute("data-full");
   plain(plot, copy);
   const [wide, tall] = [plot.clientWidth, plot.clientHeight], lines = inLines(sentence, 104);
-  const top = 18 + 22 * lines.length, ink = theme("--ink"), text = (x, y, words, more = {}) =>
+  const change = fixes.flatMap((fix) => [...inLines(`${fix.purpose}: ${fix.sentence}`, 150)
+    .map((words) => [words, "sans-serif"]), ...fix.code.map((code) => ["  " + code, "monospace"])]);
+  const foot = 18 + 22 * lines.length, top = foot + 18 * change.length, ink = theme("--ink"), text = (x, y, words, more = {}) =>
     svg("text", { x, y, fill: ink, "font-size": 13, "font-family": "sans-serif", ...more }, words);
   const defs = $("patterns").firstElementChild.cloneNode(true);
   plain($("patterns").firstElementChild, defs);
@@ -153,12 +167,15 @@ function svgOf(sentence, rows) {
     numbers.map((number, k) => text(wide + room - 100 * (numbers.length - 1 - k), top + 22 * i + 20, number,
       { "text-anchor": "end", "font-family": "monospace" }))]).flat();
   copy.setAttribute("y", top);
-  const height = Math.max(top + tall, top + 22 * rows.length + 24) + 24;
+  const full = [...cutNames].flatMap(([name, short]) => inPieces(`${short}: ${name}`, Math.floor((wide + room) / 7)));
+  const under = Math.max(top + tall, top + 22 * rows.length + 24) + 8, height = under + 16 * full.length + 24;
   const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width: wide + room + 20, height,
     viewBox: `0 0 ${wide + room + 20} ${height}` }, defs,
   svg("rect", { width: wide + room + 20, height, fill: theme("--card") }),
   lines.map((line, i) => text(12, 24 + 22 * i, line, { "font-size": 17, "font-weight": 600 })),
+  change.map(([words, face], i) => text(12, foot + 10 + 18 * i, words, { "font-family": face, style: "white-space: pre" })),
   copy, sum.filter(Boolean),
+  full.map((words, i) => text(12, under + 12 + 16 * i, words, { "font-size": 11, "font-family": "monospace" })),
   text(12, height - 8, `${DATA.title}; ${DATA.about}`, { "font-size": 11, fill: theme("--quiet") }));
   return new XMLSerializer().serializeToString(whole);
 }
@@ -174,8 +191,8 @@ function listenToShare(chosen) {
   $("copy-markdown").addEventListener("click",
     (event) => copyText(chosen().markdown, event.currentTarget));
   $("save-svg").addEventListener("click", () => {
-    const { sentence, rows, file } = chosen();
+    const { sentence, rows, file, fixes } = chosen();
     saveFile(`${file.replace(/[^\w.-]+/g, "_").slice(0, 60) || "nsysalign"}.svg`,
-      svgOf(sentence, rows), "image/svg+xml");
+      svgOf(sentence, rows, fixes), "image/svg+xml");
   });
 }

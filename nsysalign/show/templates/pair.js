@@ -19,17 +19,23 @@ function pairPicture(sides) {
 }
 
 // `before`, `after`: {name, elapsed, parts, beside}.  {head, rows}: a row [name, [A, B, B − A], cause] for each
-// part of one of them, then their sum, then what ran beside.  One unit for all.
+// part of one of them, then their sum, then what ran beside.  One unit for all; as printed, columns add up, and
+// each difference is that of the two numbers beside it.
 function pairRows(before, after) {
   const present = DATA.causes.filter(({ name }) => before.parts[name] || after.parts[name]);
-  const [unit, word] = Math.max(before.elapsed, after.elapsed) < 1e7 ? [1e3, "us"] : [1e6, "ms"];
-  const places = { minimumFractionDigits: 2, maximumFractionDigits: 2 };
-  const text = (ns) => (ns / unit).toLocaleString("en", places).replace("-", "−");
-  const row = (name, p, q, cause = null) => [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], cause];
-  const rows = present.map((cause) => row(cause.short, ...[before, after].map(
-    ({ parts }) => parts[cause.name] || 0), cause)).filter(([, numbers]) => /[1-9]/.test(numbers.join()));
-  rows.push(row("measured", before.elapsed, after.elapsed));
-  if (before.beside || after.beside) rows.push(row(besideWord(before), before.beside || 0, after.beside || 0));
+  const longest = Math.max(before.elapsed, after.elapsed); // no number has more than six digits: the column is narrow
+  const [unit, word, digits] = longest < 999.5e3 ? [1e3, "us", 2] : longest < 999.5e6 ? [1e6, "ms", 3] : [1e9, "s", 3];
+  const places = { minimumFractionDigits: digits, maximumFractionDigits: digits }, step = unit / 10 ** digits;
+  const text = (steps) => (steps / 10 ** digits).toLocaleString("en", places).replace("-", "−");
+  const row = (name, p, q, cause = null) =>
+    [name, [text(p), text(q), (q > p ? "+" : "") + text(q - p)], cause];
+  const [one, two] = [before, after].map(({ parts }) =>
+    inSteps(present.map(({ name }) => parts[name] || 0), step));
+  const rows = present.map((cause, i) => row(cause.short, one[i], two[i], cause))
+    .filter(([, numbers]) => /[1-9]/.test(numbers.join()));
+  const round = (ns) => Math.round((ns || 0) / step);
+  rows.push(row("measured", round(before.elapsed), round(after.elapsed)));
+  if (before.beside || after.beside) rows.push(row(besideSum(before), round(before.beside), round(after.beside)));
   return { head: [`part, ${word}`, ["A", "B", "B − A"]], rows };
 }
 
@@ -49,14 +55,21 @@ function pairTable(before, after) {
     make("tbody", null, rows.map(line)));
 }
 
-// What a repetition is put beside, if nobody says so: the median one, else the slowest or the
-// fastest of its kind, else any whose timeline the page holds.
+// What a repetition is put beside, if nobody says so: the typical one of its kind; of that one the typical ones of
+// the other kinds, then the slowest, then any whose picture the page holds.
 function besideOf(label, runs, number) {
-  const kind = kindOf(runs, placeOf(runs, number));
-  const same = [...runs.interval.keys()].filter((i) => kindOf(runs, i) === kind)
-    .sort((p, q) => runs.elapsed[q] - runs.elapsed[p]).map((i) => numberOf(runs, i));
-  const wanted = [label.roles.median, same[0], same[same.length - 1], ...runs.interval];
-  return wanted.find((other) => other !== number && DATA.timelines[other]) ?? null;
+  const kinds = label.kinds.map((_, kind) => typicalOf(label, runs, kind));
+  const wanted = [typicalFor(label, runs, number), ...kinds, label.roles.slowest, ...runs.interval];
+  return wanted.find((other) => other !== number && hasPicture(other)) ?? null;
+}
+
+// What B is, in words.
+function besideSaid(label, runs, other) {
+  const kind = kindOf(runs, placeOf(runs, other));
+  const what = other === typicalOf(label, runs, kind) ? "the typical one" :
+    other === label.roles.slowest ? "the slowest" : other === label.roles.first ? "the first" : "";
+  const of = label.kinds.length > 1 ? `${what === "the typical one" ? " of" : ","} “${label.kinds[kind]}”` : "";
+  return `B is #${placeOf(runs, other).toLocaleString("en")}${what ? `, ${what}` : ""}${of}.`;
 }
 
 // What is drawn of the chosen repetition: its own picture, or that and the other one's.
@@ -75,11 +88,11 @@ function compareTwo(label, runs, other) {
 
 // The button beside the roles, and what is compared with what.
 function drawCompare(label, runs) {
-  const pairing = view.other !== null, other = (number) =>
-    number !== selected.interval && DATA.timelines[number];
-  $("compare").hidden = !pairing && !(DATA.timelines[selected.interval] && runs.interval.some(other));
+  const pairing = view.other !== null, other = (number) => number !== selected.interval && hasPicture(number);
+  $("compare").hidden = !pairing && !(hasPicture(selected.interval) && runs.interval.some(other));
   $("compare").setAttribute("aria-pressed", String(pairing));
   $("compare").onclick = () => compareTwo(label, runs, pairing ? null :
     besideOf(label, runs, selected.interval));
-  $("compared").textContent = pairing ? "Click a repetition to put it in B's place." : "";
+  $("compared").textContent = pairing ?
+    `${besideSaid(label, runs, view.other)} Click a repetition to put it in B's place.` : "";
 }

@@ -31,6 +31,56 @@ function kindTimes({ name, count, least, most, median }) {
     `${times} (${duration(least)} to ${duration(most)})` : times;
 }
 
+// The page's picture of an interval, if it holds one.
+function hasPicture(number) {
+  return Boolean(DATA.timelines[number]);
+}
+
+// The repetition that stands for a kind: that of its row among the labels; the median one of those that have a
+// picture, or of all of them.
+function typicalOf(label, runs, kind) {
+  const row = label.groups.find(({ name }) => name === label.kinds[kind]);
+  if (row) return row.interval;
+  const same = [...runs.interval.keys()].filter((i) => kindOf(runs, i) === kind);
+  if (same.includes(placeOf(runs, label.roles.median))) return label.roles.median;
+  const held = same.filter((i) => hasPicture(numberOf(runs, i)));
+  const from = (held.length ? held : same).sort((p, q) => runs.elapsed[p] - runs.elapsed[q]);
+  return from.length ? numberOf(runs, from[(from.length - 1) >> 1]) : label.roles.median;
+}
+
+function typicalFor(label, runs, number) {
+  return typicalOf(label, runs, kindOf(runs, placeOf(runs, number)));
+}
+
+// What makes a repetition longer or shorter than the typical one of its kind, if it is by 5 % or more; "" where the
+// page has no parts of every repetition.
+function differenceSaid(label, runs, number) {
+  const typical = typicalFor(label, runs, number), [i, k] = [number, typical].map((one) => placeOf(runs, one));
+  const more = runs.elapsed[i] - runs.elapsed[k];
+  if (number === typical || i < 0 || k < 0 || Math.abs(more) < 0.05 * runs.elapsed[k]) return "";
+  const changes = PRESENT.filter(({ name }) => runs.parts[name]).map((cause) =>
+    ({ cause, ns: runs.parts[cause.name][i] - runs.parts[cause.name][k] }));
+  const [{ cause, ns } = {}] = changes.sort((p, q) => Math.abs(q.ns) - Math.abs(p.ns));
+  return cause ? `${duration(Math.abs(more))} ${more > 0 ? "longer" : "shorter"} than #${k.toLocaleString("en")}, the ` +
+    `typical one${label.kinds.length > 1 ? " of its kind" : ""}; largest difference: ${cause.short} ` +
+    `${ns > 0 ? "+" : "−"}${duration(Math.abs(ns))}.` : "";
+}
+
+// How to have the picture of a repetition that this page does not hold.
+function commandFor(label, runs, number) {
+  const name = nameOf(label, runs, placeOf(runs, number));
+  return `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : number}`;
+}
+
+// Says it in the line of the buttons, so that nothing moves.
+function sayNoPicture(label, runs, number, what) {
+  const at = placeOf(runs, number), command = commandFor(label, runs, number);
+  fill($("compared"), make("button", { type: "button",
+    onclick: (event) => copyText(command, event.currentTarget) }, "copy the command"),
+  make("span", { title: command }, `#${at.toLocaleString("en")} (${duration(runs.elapsed[at])}) ${what}: `,
+    make("code", null, command)));
+}
+
 // What fills the height of each kind's row (ns), and what is said about it.
 function scalesOf(kinds) {
   const longest = kinds.map(({ most }) => most), most = Math.max(...longest, 1);
@@ -47,6 +97,8 @@ function drawRepetitions(label, runs) {
   const right = width - 14, step = (right - left) / count, now = placeOf(runs, selected.interval);
   const x = (i) => left + (i + 0.5) * step, bar = Math.max(1, Math.min(14, 0.72 * step));
   const hits = [], drawn = [], { tops, said } = scalesOf(kinds);
+  const held = [...runs.interval.keys()].filter((i) => hasPicture(numberOf(runs, i)));
+  const some = held.length < count; // then those with a picture are marked
   kinds.forEach((kind, row) => {
     const foot = 8 + (row + 1) * tall - 6, y = narrow() ? foot - KIND_BAR - 8 : foot - 16;
     const name = kinds.length > 1 ? kind.name : "repetitions";
@@ -66,10 +118,15 @@ function drawRepetitions(label, runs) {
       path += `M${(x(i) - bar / 2).toFixed(2)} ${foot}v${(-high).toFixed(2)}h${bar.toFixed(2)}V${foot}z`;
       hits.push({ x: x(i) - Math.max(bar, step) / 2, y: foot - tall + 6, w: Math.max(bar, step),
         h: tall - 4, said: [nameOf(label, runs, i), duration(runs.elapsed[i]),
-          kinds.length > 1 ? kind.name : null], go: (event) => takeRepetition(label, runs, numberOf(runs, i), event) });
+          kinds.length > 1 ? kind.name : null, hasPicture(numberOf(runs, i)) ? null : "without a picture on this page"], go: (event) => takeRepetition(label, runs, numberOf(runs, i), event) });
     }
     drawn.push(svg("line", { class: "frame", x1: left, x2: right, y1: foot, y2: foot }),
       svg("path", { class: "repetition", d: path }));
+    for (const i of some ? held.filter((one) => kindOf(runs, one) === row) : []) {
+      drawn.push(svg("circle", { class: "has-picture", cx: x(i), cy: foot + 4, r: 2.5 }));
+      hits.push({ x: x(i) - 5, y: foot, w: 10, h: 9, said: [nameOf(label, runs, i), duration(runs.elapsed[i]),
+        kinds.length > 1 ? kind.name : null], go: (event) => takeRepetition(label, runs, numberOf(runs, i), event) });
+    }
     for (const [word, number] of [["", now], ["other", placeOf(runs, view.other)]]) {
       if (number < 0 || kindOf(runs, number) !== row) continue;
       const high = Math.max(2, KIND_BAR * runs.elapsed[number] / tops[row]);
@@ -85,6 +142,8 @@ function drawRepetitions(label, runs) {
     "text-anchor": "middle" }, i.toLocaleString("en")))));
   drawn.push(svg("text", { class: "quiet scale", x: narrow() ? left : left - 10, y: bottom + (narrow() ? 32 : 14),
     "text-anchor": narrow() ? "start" : "end" }, said));
+  if (some) drawn.push(svg("text", { class: "quiet", x: right, y: bottom + 32, "text-anchor": "end" },
+    "dot: the page holds its picture"));
   const text = now.toLocaleString("en"), most = width - 4 * text.length - 2;
   if (now >= 0) drawn.push(svg("text", { x: Math.min(x(now), most), y: bottom + 14,
     "text-anchor": "middle", class: "strong" }, text));
@@ -93,26 +152,26 @@ function drawRepetitions(label, runs) {
   plot.setAttribute("aria-valuetext", now < 0 ? "" :
     `${nameOf(label, runs, now)}, ${duration(runs.elapsed[now])}` +
     (kinds.length > 1 ? `, ${label.kinds[kindOf(runs, now)]}` : ""));
-  showDrawing(plot, width, bottom + (narrow() ? 38 : 20), drawn, hits);
+  showDrawing(plot, width, bottom + (narrow() || some ? 38 : 20), drawn, hits);
 }
 
 // Opens one; while two are compared, or with Shift, puts it beside the one that is shown.
 function takeRepetition(label, runs, number, event) {
   const compares = number !== selected.interval && (view.other !== null || event?.shiftKey);
   if (!compares) choose(label.label, number, false);
-  else if (DATA.timelines[number]) compareTwo(label, runs, number);
-  else {
-    const name = nameOf(label, runs, placeOf(runs, number));
-    $("compared").textContent = `${name} cannot be compared: this page does not hold its timeline.`;
-  }
+  else if (hasPicture(number)) compareTwo(label, runs, number);
+  else sayNoPicture(label, runs, number, "cannot be compared, no picture on this page");
 }
 
-// Another repetition by the arrow keys: by one, or to an end.
+// Another repetition by the arrow keys: by one, or to an end; past those without a picture.
 function stepRepetition(by) {
   const label = byName(selected.label), runs = label && DATA.runs[DATA.labels.indexOf(label)];
   if (!runs || WHOLE.has(selected.interval)) return;
-  const at = Math.max(0, Math.min(runs.elapsed.length - 1, placeOf(runs, selected.interval) + by));
-  choose(label.label, numberOf(runs, at), false);
+  const last = runs.elapsed.length - 1, none = !runs.interval.some(hasPicture);
+  let at = Math.max(0, Math.min(last, placeOf(runs, selected.interval) + by));
+  const on = Math.abs(by) === 1 ? by : -Math.sign(by); // from an end back
+  while (!none && at > 0 && at < last && !hasPicture(numberOf(runs, at))) at += on;
+  if (none || hasPicture(numberOf(runs, at))) choose(label.label, numberOf(runs, at), false);
 }
 
 function listenToRepetitions() {

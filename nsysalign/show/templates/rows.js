@@ -61,7 +61,7 @@ function groupRow(row, group, kind) {
   const item = make("li", { class: "group" },
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, group.sign),
     make("button", { type: "button", class: "link", title: row.label,
-      onclick: () => choose(row.label, group.interval, true) }, "\u2003" + group.name),
+      onclick: () => takeKind(row, group.interval) }, "\u2003" + group.name),
     budgetBar(group, group.elapsed || 1, roomOfBar()),
     make("span", { class: "value" }, duration(group.elapsed),
       make("span", { class: "quiet" }, " " + kernelsOf(group))),
@@ -69,6 +69,14 @@ function groupRow(row, group, kind) {
     make("span", { class: "value saving" }, `takes ${duration(group.total)} in all`));
   Object.assign(item.dataset, { label: row.label, kind });
   return item;
+}
+
+// Opens a kind's typical repetition; in a comparison of its label it comes in B's place, like any repetition.
+function takeKind(row, number) {
+  const pairing = view.other !== null && selected.label === row.label;
+  if (!pairing) return choose(row.label, number, true);
+  takeRepetition(row, DATA.runs[DATA.labels.indexOf(row)], number);
+  bringChosen();
 }
 
 // What to change, with a button that copies it.

@@ -25,9 +25,10 @@ function asRun(label, interval) {
     { ...label, elapsed: runs.elapsed[i], parts, beside: runs.beside?.[i] || 0 } : label;
 }
 
-function fallRow(name, piece, value, hint) {
+function fallRow(name, piece, value, hint, share = "") {
   return make("li", { title: hint || null }, make("span", { class: "name" }, name),
-    make("span", { class: "track" }, piece), make("span", { class: "value" }, value));
+    make("span", { class: "track" }, piece), make("span", { class: "value" }, value),
+    make("span", { class: "of" }, share));
 }
 
 function fallPiece(step, whole) {
@@ -39,10 +40,15 @@ function fallPiece(step, whole) {
 
 // Where kernels are no part of the time, or not all of them: what ran beside it.
 function meanwhile({ beside, kind }, whole) {
-  if (beside && kind !== "host") return fallRow(besideWord({ kind }), null, duration(beside),
+  const row = (...cells) => {
+    const item = fallRow(...cells);
+    item.classList.add("beside");
+    return item;
+  };
+  if (beside && kind !== "host") return row(besideSum({ kind }), null, `(${duration(beside)})`,
     "what was launched inside ran on other streams: no part of this sum");
-  return beside ? fallRow(besideWord({ kind }),
-    fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(beside, whole) }, whole), duration(beside),
+  return beside ? row(besideSum({ kind }),
+    fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(beside, whole) }, whole), `(${duration(beside)})`,
     `kernels ran for ${duration(beside)} in all, some of it while the CPU went on`) :
     fallRow("kernels", null, "none");
 }
@@ -57,8 +63,13 @@ function fallTexts(label) {
 function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
-  const rows = fallTexts(label).map((step) => fallRow(step.cause.short, fallPiece(step, whole), step.text,
-    `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
+  const stepRow = (step) => fallRow(step.cause.short, fallPiece(step, whole), step.text,
+    `${step.cause.short} ${percent(step.ns / whole)}: ${step.cause.meaning}`, percent(step.ns / whole));
+  const rows = fallTexts(label).map((step) => {
+    const row = stepRow(step);
+    row.classList.toggle("work", !step.down);
+    return row;
+  });
   if (!LAST_STEPS.some((name) => label.parts[name] > 0) || label.beside) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
@@ -68,7 +79,7 @@ function waterfall(label) {
 // The same as rows of a drawing: [name, [number], colour].
 function fallRows(label) {
   const rows = fallTexts(label).map(({ cause, text }) => [cause.short, [text], cause.colour]);
-  if (label.beside) rows.push([besideWord(label), [duration(label.beside)]]);
+  if (label.beside) rows.push([besideSum(label), [`(${duration(label.beside)})`]]);
   return [["measured", addends([label.elapsed], label.elapsed)], ...rows];
 }
 
