@@ -509,6 +509,7 @@ groups: intervals of a label that did the same kind of work at the same pace
     bytes        int64  median of the bytes of their copies
     waits        int64  median of synchronisations between the first and the last of them
     main         str    kernel, copy or graph that ran longest of what the typical one issued, '' for none
+    mains        int64  how many different ones ran longest in its intervals
     late         int64  intervals of which over half of the issued work ended after the second reading
     empty        int64  intervals in which nothing was issued and nothing ran
     two_streams  int64  intervals that begin on one stream and end on another

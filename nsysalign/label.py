@@ -78,7 +78,8 @@ class Work:
     label has one kind.  operations: how many were issued, of a graph launch one.  graphs: graph
     launches.  size: bytes of all copies.  waits: synchronisations between its first and its last
     operation.  fewest_operations, most_operations: from how many operations to how many the group's intervals issue (10 % and
-    90 % quantiles).  main: which of them ran longest.
+    90 % quantiles).  main: which of them ran longest.  mains: how many different ones ran longest in the group's
+    intervals.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Work:
     fewest_operations: int
     most_operations: int
     main: str
+    mains: int
 
     @property
     def varies(self) -> bool:
@@ -295,6 +297,7 @@ def _group(
         fewest_operations=row.fewest_operations,
         most_operations=row.most_operations,
         main=row.main,
+        mains=row.mains,
     )
     entries = tuple(
         Entry(e.cause, e.what, e.ns, e.why, e.stream, e.direction, e.memory, e.bytes)

@@ -347,8 +347,9 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
     There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
     intervals or more, or its clock differed between intervals and the kernels' times follow it.
     """
-    same_work = [g.intervals for g in case.label.steady if g.work == case.group.work]
-    numbers = np.sort(np.concatenate(same_work))
+    group = case.group
+    same_work = [g for g in case.label.steady if (g.kind, g.pid) == (group.kind, group.pid)]
+    numbers = np.sort(np.concatenate([g.intervals for g in same_work]))
     kernel_ns = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
     known = clocks.known[numbers] & (kernel_ns > 0)
     numbers = numbers[known]
@@ -356,7 +357,11 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
         return None
     reasons = clocks.reasons[numbers] & SLOWED_BITS
     timings = _Clocked(kernel_ns[known], clocks.sm_mhz[numbers], reasons)
-    return _throttled(case, timings) or _two_clocks(timings)
+    reason = _throttled(case, timings)
+    # another kernel draws other power: its time and its clock differ together, and neither by the other
+    if reason is None and all(g.work.mains == 1 for g in same_work):
+        reason = _two_clocks(timings)
+    return reason
 
 
 def _throttled(case: Case, timings: _Clocked) -> Reason | None:

@@ -307,7 +307,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     kinds_of_work: the kinds, each the positions of its intervals
 
     Another kernel of the same cost counts as the same work, and so does another CUDA graph, if the GPU works for about
-    as long on it: beside the CPU of a host timer its length says nothing.  A series of kinds that grows in small
+    as long on it: where the CPU is late, or beside it, its length says nothing.  A series of kinds that grows in small
     steps becomes one kind as a whole, since no place in it is the right one for a cut.
     """
     medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
@@ -318,7 +318,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
         members = kinds_of_work[number]
         first = members[0]
         busy_ns = float(np.median(m.busy_ns[members]))
-        work = _Cost(medians[number], int(m.operations[first]), int(m.graph[first]), busy_ns)
+        work = _Cost(medians[number], int(m.operations[first]), busy_ns)
         twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
             merged.append(members)
@@ -330,21 +330,18 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
 
 
 class _Cost(NamedTuple):
-    """What one kind of work costs: its median length, its operations, its graphs (`Work.graph`), and for how long the
-    GPU works on it."""
+    """What one kind of work costs: its median length, its operations, and for how long the GPU works on it."""
 
     ns: float
     operations: int
-    graph: int
     busy_ns: float
 
 
 def _alike_work(shorter: _Cost, longer: _Cost) -> bool:
     """Return whether two kinds are about the same work."""
-    if shorter.graph != longer.graph:
-        low_ns, high_ns = sorted((shorter.busy_ns, longer.busy_ns))
-        if high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
-            return False
+    low_ns, high_ns = sorted((shorter.busy_ns, longer.busy_ns))
+    if high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
+        return False
     same_length = longer.ns < max(ALIKE * shorter.ns, shorter.ns + ALIKE_NS)
     counts = shorter.operations, longer.operations
     return same_length and max(counts) - min(counts) <= (ALIKE - 1) * max(counts)
@@ -722,6 +719,7 @@ def group_table(
                 **_lengths(elapsed_ns, members, part.role), **_usual_work(work, members),
                 "late": int(work.late[members].sum()), "empty": int(empty[members].sum()),
                 "two_streams": int(two_streams[members].sum()), "elsewhere_ns": 0, "main": "",
+                "mains": len(np.unique(work.main[members])),
             })  # fmt: skip
     if not rows:
         return of_interval, frames.empty(frames.GROUPS)

@@ -8,7 +8,7 @@ import pytest
 from cases import drawing
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split.groups import Measured, _told_apart, grouped, paces
+from nsysalign.split.groups import Measured, _told_apart, _without_twins, grouped, paces
 
 
 def measured(
@@ -474,3 +474,12 @@ def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
         "5 operations",
     ]
     assert named((0, 3, 64, 0), (0, 3, 128, 0)) == ["64 blocks", "128 blocks"]
+
+
+def test_kinds_of_one_length_are_one_only_if_the_gpu_works_as_long_on_them():
+    """The CPU is late in both: their length is that of its launches, the work is not the same."""
+    at_once = [np.arange(0, 10), np.arange(10, 20)]
+    for second_us, kinds in ((400, 2), (820, 1)):
+        busy = [858] * 10 + [second_us] * 10
+        m = measured([5_390] * 20, content=[1] * 10 + [2] * 10, busy=busy)
+        assert len(_without_twins(m, at_once)) == kinds
