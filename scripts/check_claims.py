@@ -1171,6 +1171,7 @@ def check(
         title = re.sub(re.escape(f.label), "", title, flags=re.IGNORECASE).replace(
             re.sub(r"\S*/", "", f.label), ""
         )
+        title = re.sub(r"(\d+) to (\d+) %", r"\1 % to \2 %", title)
         shares = [value for key, value in f.evidence.items() if key.endswith("share")]
         if any(0 < share < 0.01 for share in shares):
             title = title.replace("<1 %", "")

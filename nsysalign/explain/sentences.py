@@ -698,6 +698,7 @@ def _of_one_cause(
         earlier = all(map(_mostly_earlier, (sums[g.number] for g in shown)))
         text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}{_ON_EARLIER * earlier}"
     names = kind_names(shown, "")
+    numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
     # told apart by their work, then by their length
     alone = {number: f" ({name})" if name else "" for number, name in names.items()}
     timings = [f"{g.count:,} x {duration(g.typical_ns)}{alone[g.number]}" for g in shown]
