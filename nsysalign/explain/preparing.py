@@ -34,6 +34,9 @@ _LONGER, _MORE, _LEAST_WAITS = 5, 3, 10
 CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm|implicit_convolve", re.IGNORECASE)
 _FEWEST_VARIANTS, _READS_TIMES = 4, re.compile(r"^cu(da)?EventElapsedTime")
 
+#: torch's kernel of `zero_` and `fill_`, with which Triton clears the L2 cache before each trial.
+_CLEARS = re.compile(r"FillFunctor")
+
 
 def loads_code(group: Group) -> bool:
     """Whether the timings of a group load code, on average."""
@@ -73,7 +76,22 @@ def searches(label: Label, group: Group) -> bool:
     kernels, usually = ({i.name for i in g.work.of_kind("kernel")} for g in (group, usual))
     alike = bool(usually) and 2 * len(kernels & usually) >= len(usually)
     waits = group.work.waits >= _LEAST_WAITS
-    return longer and larger and alike and waits and not compiled(group)
+    is_longer = longer and larger and alike and waits
+    return is_longer and _has_trials(group, usual) and not compiled(group)
+
+
+def _has_trials(group: Group, usual: Group) -> bool:
+    """Whether a group has operations that only trials make: convolutions of several names that the usual timing does not
+    run, or all that the usual timing runs, one kernel many times as often, with the cache cleared in between, as
+    Triton's autotuning does.  More operations, and others, are none: that may be another program."""
+    counts, usually = ({i.name: i.count for i in g.work.of_kind("kernel")} for g in (group, usual))
+    vanish = counts.keys() - usually.keys()
+    if sum(bool(CONVOLUTIONS.search(name)) for name in vanish) >= _FEWEST_VARIANTS:
+        return True
+    clears = sum(i.count for i in group.work.of_kind("memset"))
+    clears += sum(counts[name] for name in vanish if _CLEARS.search(name))
+    again = any(counts.get(name, 0) >= _MORE * count for name, count in usually.items())
+    return usually.keys() <= counts.keys() and again and clears >= _LEAST_WAITS
 
 
 def compiled(group: Group) -> bool:

@@ -569,3 +569,37 @@ def test_first_calls_that_are_rows_are_not_summed_below_them():
     assert [text.split(":")[0] for text in remarks(usual)] == ["first calls"]
     rows = remarks(usual, [interval("a", *loads)], usual)
     assert [text.split(":")[0] for text in rows] == ["other first calls"]
+
+
+@pytest.mark.parametrize(
+    ("more", "often", "searched"),
+    [
+        ("fprop_{}", 1, True),  # trial kernels, none of which the usual timing runs
+        (
+            "at::native::add_{}",
+            1,
+            False,
+        ),  # h06: int8 steps beside those of float16, twice as many kernels each
+        (
+            "at::native::FillFunctor_{}",
+            4,
+            True,
+        ),  # Triton's autotuning clears the cache between its trials
+        ("at::native::FillFunctor_{}", 1, False),  # what is cleared for the program's own kernels
+    ],
+)
+def test_more_operations_are_no_search(more, often, searched):
+    """h06: 80 steps of int8 with 792 operations each were 'in a search for the fastest way', beside 80 with 96."""
+    calls = [p for _ in range(96) for p in (("host", 15), ("api_launch", 3), ("kernel", 3))]
+    larger = [p for _ in range(792) for p in (("host", 10), ("api_launch", 3), ("kernel", 3))]
+    drawn = analysis(repeat(10, "x", *larger, kind="host"), repeat(12, "x", *calls, kind="host"))
+    long = int(drawn.groups.set_index("group")["operations"].idxmax())
+    usual = [("kernel", "gemm", 48), ("kernel", "relu", 48)]
+    trials = [("kernel", name, count * often) for _, name, count in usual]
+    trials += [("kernel", more.format(n), 100) for n in range(4)]
+    issued = [trials if group == long else usual for group in sorted(drawn.groups["group"])]
+    waits = np.where(drawn.groups["group"] == long, 48, 0)
+    told = answer(diagnose(issuing(drawn, *issued, waits=waits)))
+    assert (told.labels[0].words == "a search") == searched
+    assert ("search" in told.sentence) == searched
+    assert any("configs=" in fix.code or "benchmark" in fix.code for fix in told.fixes) == searched
