@@ -37,6 +37,9 @@ _FEWEST_VARIANTS, _READS_TIMES = 4, re.compile(r"^cu(da)?EventElapsedTime")
 #: torch's kernel of `zero_` and `fill_`, with which Triton clears the L2 cache before each trial.
 _CLEARS = re.compile(r"FillFunctor")
 
+#: Kernels that XLA runs around those that it tries.
+_TRIALS_OF_XLA = re.compile(r"stream_executor::gpu::.*(Redzone|DelayKernel)")
+
 
 def loads_code(group: Group) -> bool:
     """Whether the timings of a group load code, on average."""
@@ -129,6 +132,12 @@ def tries_kernels(group: Group) -> bool:
     variants = sum(bool(CONVOLUTIONS.search(kernel.name)) for kernel in kernels)
     reads_times = any(_READS_TIMES.match(entry.what) for entry in group.of_cause("api"))
     return variants >= _FEWEST_VARIANTS and reads_times and group.work.waits >= _LEAST_WAITS
+
+
+def tries_for_xla(group: Group) -> bool:
+    """Whether XLA tries kernels in its timings, by the names of those that it surrounds them with; what it has tried once it
+    remembers."""
+    return any(_TRIALS_OF_XLA.search(kernel.name) for kernel in group.work.of_kind("kernel"))
 
 
 def loading_share(group: Group) -> float:

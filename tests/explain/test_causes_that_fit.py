@@ -408,10 +408,16 @@ GRAPH_CALL = piece("api", 114, "cuGraphInstantiateWithFlags")
 XLA_PASS = piece("host", 2_000_000, "XlaPass:#name=config-assigner,module=jit_f#")
 
 
-def of_jax(*drawn):
-    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations."""
+TRIAL_OF_XLA = "stream_executor::gpu::(anonymous namespace)::DelayKernel(int volatile*)"
+
+
+def of_jax(*drawn, kernels=("loop_multiply_fusion_3", TRIAL_OF_XLA)):
+    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations.
+
+    kernels: what the timings run that compile
+    """
     told = analysis(*drawn)
-    told = issuing(told, [("kernel", "loop_multiply_fusion_3", 600)])
+    told = issuing(told, [("kernel", name, 600 // len(kernels)) for name in kernels])
     row = dict.fromkeys(frames.KERNELS.names, 0) | {
         "label": "x",
         "kernel": "wrapped_add",
@@ -603,3 +609,47 @@ def test_more_operations_are_no_search(more, often, searched):
     assert (told.labels[0].words == "a search") == searched
     assert ("search" in told.sentence) == searched
     assert any("configs=" in fix.code or "benchmark" in fix.code for fix in told.fixes) == searched
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy_us", "code"),
+    [
+        (
+            ("loop_add_fusion",),
+            20,
+            "jax.jit(f)",
+        ),  # h03: one shape, a new jitted lambda in each step
+        (("loop_add_fusion", TRIAL_OF_XLA), 20, "pad(x, n)"),  # XLA tries a shape's kernels once
+        (("loop_add_fusion",), 40, ""),  # neither is known: nothing is advised
+    ],
+)
+def test_padding_helps_only_where_shapes_differ(kernels, busy_us, code):
+    more = {"kind": "host", "operations": 600}
+    drawn = repeat(8, "x", XLA_PASS, ("api_launch", 600), ("kernel", 20), **more)
+    drawn += repeat(8, "x", XLA_PASS, ("api_launch", 600), ("kernel", busy_us), **more)
+    codes = [fix.code for fix in of_jax(drawn, kernels=kernels).fixes]
+    assert [code in text for text in codes] == ([True] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "often", "code"),
+    [
+        ("void vector_fft<2944u>(int)", 30, "set_size(n)"),
+        ("void gemm<2>(int)", 30, ""),
+        ("void vector_fft<2944u>(int)", 1, "f(x)"),  # a first call warms up
+    ],
+)
+def test_what_never_warms_up_is_not_run_once_before(kernel, often, code):
+    """h10: 24 lengths, each run before, and a cache of 16 plans: 'Run the code once before timing it'."""
+    load = piece("api", 900, "cuModuleLoadData")
+    work = [("host", 150), ("api_launch", 5), ("kernel", 7)]
+    drawn = [interval("x", *([load] if k < often else []), *work) for k in range(40)]
+    drawn = drawn[::-1] if often > 1 else drawn[:1]
+    told = issuing(analysis(drawn), [("kernel", kernel, 1)], [("kernel", kernel, 1)])
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kernel": kernel}
+    table = frames.check(pd.DataFrame([row | {"kind": "kernel"}]), frames.KERNELS)
+    told = answer(diagnose(replace(told, kernels=table)))
+    assert ("Run the code once" in str(told.fixes)) == (often == 1)
+    assert ("loaded again in 30 of 40 timings" in str(told.fixes)) == (often > 1)
+    assert any(code in fix.code for fix in told.fixes)
+    assert any("set_size" in fix.code for fix in told.fixes) == (code == "set_size(n)")
