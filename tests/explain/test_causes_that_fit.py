@@ -653,3 +653,24 @@ def test_what_never_warms_up_is_not_run_once_before(kernel, often, code):
     assert ("loaded again in 30 of 40 timings" in str(told.fixes)) == (often > 1)
     assert any(code in fix.code for fix in told.fixes)
     assert any("set_size" in fix.code for fix in told.fixes) == (code == "set_size(n)")
+
+
+@pytest.mark.parametrize(
+    ("cpu_us", "rule", "words"),
+    [
+        (
+            626_000,
+            "host-gap",
+            "96 % CPU-bound",
+        ),  # h07: 3 of 7 train on the GPU, for most of the time
+        (2_626_000, "no-gpu-work-inside", "mostly no GPU work"),
+    ],
+)
+def test_a_part_without_gpu_work_does_not_stand_for_all(cpu_us, rule, words):
+    """h07: "nothing of the GPU" of 7 timings, 3 of which run 33,843 operations."""
+    trains = [p for _ in range(30) for p in (("host", 42_000), ("kernel", 1_820))]
+    drawn = repeat(3, "x", *trains, kind="host", operations=33_843)
+    told = diagnose(analysis(drawn, repeat(4, "x", ("host", cpu_us), kind="host", operations=0)))
+    (finding,) = told.findings.itertuples()
+    assert (finding.rule, finding.words) == (rule, words)
+    assert ("4 of 7 timings" in finding.title) == (rule != "host-gap")
