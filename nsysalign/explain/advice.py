@@ -297,6 +297,12 @@ def _reads_back(case: Case) -> bool:
     return case.copies_back > 0 and _torch(case)
 
 
+def _launches_too(case: Case) -> dict[str, str]:
+    """What is left to do where the waits are gone."""
+    text = " Then fuse the small operations, or replay them as a CUDA graph: timings that hardly wait leave the GPU idle, too."
+    return {"launches": text if case.launches_without_waits else ""}
+
+
 def _pageable(direction: str) -> Callable[[Case], bool]:
     def fits(case: Case) -> bool:
         entries = case.group.of_cause("memcpy")
@@ -655,8 +661,9 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("sync-inside",),
         lambda case: _reads_back(case) and case.group.work.waits > _FEW_READ,
-        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once. To find the lines",
+        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once.{launches} To find the lines",
         _NAMES_LINES,
+        _launches_too,
     ),
     Row(
         ("sync-inside",),

@@ -40,7 +40,9 @@ from nsysalign.explain.preparing import (
 )
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.verdict import (
+    CPU,
     GPU_SHARE,
+    LAUNCH,
     MIXED,
     Sums,
     sums_of,
@@ -114,6 +116,8 @@ class Numbers:
 LONG_PIECE_NS = 1_000_000
 #: So many operations are launched one by one, whatever the CPU does between two of them.
 VERY_MANY = 100
+#: Timings hardly wait where others wait so many times as often.
+FEWER_WAITS = 10
 #: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
@@ -400,6 +404,22 @@ class Case:
             return 0
         between = self.ns("host") - self.long_pieces_ns
         return between + launching + self.ns("launch_latency")
+
+    @property
+    def launches_without_waits(self) -> bool:
+        """Whether the label has timings of about as much work that hardly wait, and launching very many operations is what
+        makes these long: without the waits that is left."""
+        work = self.group.work
+        for group in self.label.steady:
+            beside = group.work
+            is_alike = 2 * beside.operations >= work.operations >= VERY_MANY
+            own_code = group.ns("host") >= OWN_CODE_NS * beside.operations * group.count
+            if FEWER_WAITS * beside.waits > work.waits or not is_alike or own_code:
+                continue
+            sums = sums_of(group, self.label.kind, self.facts.intervals)
+            if word_of(sums, group.elsewhere) in (CPU, LAUNCH):
+                return True
+        return False
 
     @property
     def of_library(self) -> Issued | None:

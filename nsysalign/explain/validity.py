@@ -110,10 +110,10 @@ def _nothing_inside(case: Case) -> Reason | None:
         empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)
         if empty < count and 2 * empty_ns < case.label.steady_ns:
             return None
-        some = f" in {often} timings" if empty < count else ""
+        place = f" in {often} timings" if empty < count else ""
         words = "mostly no GPU work" if empty < count else "nothing of the GPU"
-        text = f"measures nothing of the GPU{some}: {times} of CPU time"
-        text += "" if some else f", no GPU work in {often} timings"
+        text = f"measures nothing of the GPU{place}: {times} of CPU time"
+        text += "" if place else f", no GPU work in {often} timings"
         return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)

@@ -674,3 +674,24 @@ def test_a_part_without_gpu_work_does_not_stand_for_all(cpu_us, rule, words):
     (finding,) = told.findings.itertuples()
     assert (finding.rule, finding.words) == (rule, words)
     assert ("4 of 7 timings" in finding.title) == (rule != "host-gap")
+
+
+@pytest.mark.parametrize(
+    ("host_us", "kernel_us", "count", "fuse"),
+    [
+        (10, 2, 755, True),
+        (1, 60, 755, False),  # without waits the GPU works
+        (10, 2, 90, False),  # other work
+    ],
+)
+def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fuse):
+    """h11: 1,000 waits cost 53 of 185 ms; the timings with 20 of them are 89 % CPU-bound."""
+    checks = [p for _ in range(1_000) for p in (("host", 11), ("api_launch", 7), ("kernel", 2))]
+    quiet = [("host", host_us), ("api_launch", 3), ("kernel", kernel_us)] * count
+    drawn = analysis(repeat(6, "x", *checks, ("sync", 9)), repeat(6, "x", *quiet))
+    waiting = drawn.groups["operations"] == 1_000
+    same = ("kernel", "at::native::add", count)
+    issued = [[same, ("memcpy", "D2H pinned", 1_000)] if waits else [same] for waits in waiting]
+    told = issuing(drawn, *issued, waits=np.where(waiting, 1_000, 20))
+    (fix,) = [fix for fix in answer(diagnose(told)).fixes if "Decide on the GPU" in fix.sentence]
+    assert ("CUDA graph" in fix.sentence) == fuse
