@@ -65,6 +65,8 @@ _FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+#: Kernels of cuFFT's, by their names.
+_CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
 #: Calls that take memory of the GPU from the driver, and that give it back.
 _TAKES = re.compile(r"^cu(da)?(Malloc|MemAlloc(?!Host)|MemCreate)(?!Host)")
@@ -271,8 +273,18 @@ def _search(case: Case) -> dict[str, str]:
     return {"code": "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"}
 
 
+def _transforms(case: Case) -> bool:
+    """Whether its kernels are cuFFT's."""
+    return any(_CUFFT.search(kernel.name) for kernel in case.group.work.of_kind("kernel"))
+
+
+def _loaded(case: Case) -> dict[str, str]:
+    return {"count": f"{case.loads_in:,}", "timings": f"{case.label.count:,}"}
+
+
 def _long_stretch(case: Case) -> bool:
-    return case.facts.python and case.in_one_piece
+    # what compiles is known by its name
+    return case.facts.python and case.in_one_piece and not case.compiler
 
 
 def _issues_collectives(case: Case) -> bool:
@@ -283,6 +295,12 @@ def _issues_collectives(case: Case) -> bool:
 
 def _reads_back(case: Case) -> bool:
     return case.copies_back > 0 and _torch(case)
+
+
+def _launches_too(case: Case) -> dict[str, str]:
+    """What is left to do where the waits are gone."""
+    text = " Then fuse the small operations, or replay them as a CUDA graph: timings that hardly wait leave the GPU idle, too."
+    return {"launches": text if case.launches_without_waits else ""}
 
 
 def _pageable(direction: str) -> Callable[[Case], bool]:
@@ -512,7 +530,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("module-load",),
-        _torch_events,
+        lambda case: _torch_events(case) and not case.loads_in,
         "Run the code once before timing it",
         f"f(x); {_SYNC}; start.record()",
     ),
@@ -572,9 +590,29 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
-        lambda case: _of("jax")(case) and _recompiles(case),
+        lambda case: _of("jax")(case) and _recompiles(case) and case.compiles_the_same,
+        "XLA compiles the same work again and again: jit it once, outside the loop, and pass what changes as an argument",
+        "step = jax.jit(f)  # once, before;   step(x, dt)  # in the loop",
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: _of("jax")(case) and _recompiles(case) and case.compiles_shapes,
         "XLA compiles for each new shape and static argument: pad to few shapes, and run each once before what is timed",
         "[f(pad(x, n)) for n in lengths]  # once, before",
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.loads_the_same and _transforms(case),
+        "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",
+        "cp.fft.config.get_plan_cache().set_size(n)  # where CuPy transforms; n: how many sizes",
+        _loaded,
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.loads_the_same,
+        "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or to a larger cache",
+        "",
+        _loaded,
     ),
     Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
@@ -623,8 +661,9 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("sync-inside",),
         lambda case: _reads_back(case) and case.group.work.waits > _FEW_READ,
-        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once. To find the lines",
+        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once.{launches} To find the lines",
         _NAMES_LINES,
+        _launches_too,
     ),
     Row(
         ("sync-inside",),
@@ -756,6 +795,7 @@ FASTER: tuple[Row, ...] = (
             case.facts.python
             and GRAPH not in case.prepares
             and loading_share(case.group) >= _MUCH_LOADING
+            and not case.loads_in
         ),
         "Load the code when the program starts, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",

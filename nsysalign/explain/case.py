@@ -26,6 +26,8 @@ from nsysalign.explain.facts import (
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
+    LOAD_NS,
+    LOADS,
     compiler_of,
     earliest,
     loading_share,
@@ -33,11 +35,14 @@ from nsysalign.explain.preparing import (
     searches,
     tells_apart,
     times_compiled,
+    tries_for_xla,
     tries_kernels,
 )
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.verdict import (
+    CPU,
     GPU_SHARE,
+    LAUNCH,
     MIXED,
     Sums,
     sums_of,
@@ -111,6 +116,8 @@ class Numbers:
 LONG_PIECE_NS = 1_000_000
 #: So many operations are launched one by one, whatever the CPU does between two of them.
 VERY_MANY = 100
+#: Timings hardly wait where others wait so many times as often.
+FEWER_WAITS = 10
 #: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
@@ -125,6 +132,11 @@ GOOD_PART = 1 / 3
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
 LOADING_SHARE = 0.05
+#: What loads code in such a part of its timings never warms up; it loads the same again if it does so that many times
+#: for each of its kernels.
+NEVER_WARM, LOADED_AGAIN = 0.2, 3
+#: The same kernels with the same blocks differ by at most this ratio in how long they run.
+SAME_KERNELS = 1.1
 _ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
@@ -394,6 +406,22 @@ class Case:
         return between + launching + self.ns("launch_latency")
 
     @property
+    def launches_without_waits(self) -> bool:
+        """Whether the label has timings of about as much work that hardly wait, and launching very many operations is what
+        makes these long: without the waits that is left."""
+        work = self.group.work
+        for group in self.label.steady:
+            beside = group.work
+            is_alike = 2 * beside.operations >= work.operations >= VERY_MANY
+            own_code = group.ns("host") >= OWN_CODE_NS * beside.operations * group.count
+            if FEWER_WAITS * beside.waits > work.waits or not is_alike or own_code:
+                continue
+            sums = sums_of(group, self.label.kind, self.facts.intervals)
+            if word_of(sums, group.elsewhere) in (CPU, LAUNCH):
+                return True
+        return False
+
+    @property
     def of_library(self) -> Issued | None:
         """The kernel that a library launches most often, where it launches very many itself, one after the other:
         nearly all are of no operator of torch's, and between two of them there is no time for one."""
@@ -451,6 +479,60 @@ class Case:
         if not is_late or has_a_name or loading_share(group) < LOADING_SHARE:
             return 0
         return self.prepares.get(CODE, 0)
+
+    @cached_property
+    def loads_in(self) -> int:
+        """In how many timings of the label code is loaded, where it never warms up: in a fifth and more of them, of which
+        those of this group are not the first ones; else 0."""
+        is_late = self.group.role != FIRST and not self.first_ones
+        if not is_late or self.label.count < FEWEST_REPEATED or not self.group.of_cause("api"):
+            return 0
+        numbers = np.concatenate([group.intervals for group in self.label.groups])
+        rows = self.facts.details(numbers, "api")
+        rows = rows[rows["detail"].astype(str).str.match(LOADS)]
+        count = int((rows.groupby("interval")["ns"].sum() >= LOAD_NS).sum())
+        return count if count >= max(NEVER_WARM * self.label.count, FEWEST_REPEATED) else 0
+
+    @property
+    def loads_the_same(self) -> bool:
+        """Whether it is known that code is loaded again that was loaded before: many times as often as the label has
+        kernels."""
+        table = self.facts.analysis.kernels
+        rows = table[(table["label"] == self.label.name) & (table["kind"] == "kernel")]
+        return 0 < LOADED_AGAIN * rows["kernel"].nunique() <= self.loads_in
+
+    @cached_property
+    def compiling(self) -> list[Group]:
+        """The groups of the label in which the compiler of its group compiles."""
+        alike = self.compiler and [g for g in self.label.groups if compiler_of(g) == self.compiler]
+        return alike or []
+
+    @property
+    def compiles_shapes(self) -> bool:
+        """Whether the work differs between the timings that compile: in kernels or blocks, or XLA tries kernels in each,
+        which it does once for a shape."""
+        kinds = {self._kernels_of(group) for group in self.compiling}
+        known = all(group.work.of_kind("kernel") for group in self.compiling)
+        return (known and len(kinds) > 1) or (
+            bool(kinds) and all(map(tries_for_xla, self.compiling))
+        )
+
+    @property
+    def compiles_the_same(self) -> bool:
+        """Whether the timings that compile run the same kernels, with the same blocks as far as the trace says, for the
+        same time."""
+        kinds = {self._kernels_of(group) for group in self.compiling}
+        known = [i for g in self.compiling for i in g.work.of_kind("kernel") if i.blocks >= 0]
+        if len(kinds) != 1 or not known or self.compiles_shapes:
+            return False
+        numbers = np.concatenate([group.intervals for group in self.compiling])
+        ran_ns = self.facts.column("kernel_only_upper_ns")[numbers]
+        return 0 < int(ran_ns.max()) <= SAME_KERNELS * int(ran_ns.min())
+
+    @staticmethod
+    def _kernels_of(group: Group) -> tuple[tuple[str, int, int], ...]:
+        """What a timing of a group runs: (name, how often, blocks) of its kernels, sorted."""
+        return tuple(sorted((i.name, i.count, i.blocks) for i in group.work.of_kind("kernel")))
 
     @property
     def in_all(self) -> bool:

@@ -34,6 +34,12 @@ _LONGER, _MORE, _LEAST_WAITS = 5, 3, 10
 CONVOLUTIONS = re.compile(r"cudnn|fprop|dgrad|wgrad|implicit_gemm|implicit_convolve", re.IGNORECASE)
 _FEWEST_VARIANTS, _READS_TIMES = 4, re.compile(r"^cu(da)?EventElapsedTime")
 
+#: torch's kernel of `zero_` and `fill_`, with which Triton clears the L2 cache before each trial.
+_CLEARS = re.compile(r"FillFunctor")
+
+#: Kernels that XLA runs around those that it tries.
+_TRIALS_OF_XLA = re.compile(r"stream_executor::gpu::.*(Redzone|DelayKernel)")
+
 
 def loads_code(group: Group) -> bool:
     """Whether the timings of a group load code, on average."""
@@ -73,7 +79,22 @@ def searches(label: Label, group: Group) -> bool:
     kernels, usually = ({i.name for i in g.work.of_kind("kernel")} for g in (group, usual))
     alike = bool(usually) and 2 * len(kernels & usually) >= len(usually)
     waits = group.work.waits >= _LEAST_WAITS
-    return longer and larger and alike and waits and not compiled(group)
+    is_longer = longer and larger and alike and waits
+    return is_longer and _has_trials(group, usual) and not compiled(group)
+
+
+def _has_trials(group: Group, usual: Group) -> bool:
+    """Whether a group has operations that only trials make: convolutions of several names that the usual timing does not
+    run, or all that the usual timing runs, one kernel many times as often, with the cache cleared in between, as
+    Triton's autotuning does.  More operations, and others, are none: that may be another program."""
+    counts, usually = ({i.name: i.count for i in g.work.of_kind("kernel")} for g in (group, usual))
+    vanish = counts.keys() - usually.keys()
+    if sum(bool(CONVOLUTIONS.search(name)) for name in vanish) >= _FEWEST_VARIANTS:
+        return True
+    clears = sum(i.count for i in group.work.of_kind("memset"))
+    clears += sum(counts[name] for name in vanish if _CLEARS.search(name))
+    again = any(counts.get(name, 0) >= _MORE * count for name, count in usually.items())
+    return usually.keys() <= counts.keys() and again and clears >= _LEAST_WAITS
 
 
 def compiled(group: Group) -> bool:
@@ -111,6 +132,12 @@ def tries_kernels(group: Group) -> bool:
     variants = sum(bool(CONVOLUTIONS.search(kernel.name)) for kernel in kernels)
     reads_times = any(_READS_TIMES.match(entry.what) for entry in group.of_cause("api"))
     return variants >= _FEWEST_VARIANTS and reads_times and group.work.waits >= _LEAST_WAITS
+
+
+def tries_for_xla(group: Group) -> bool:
+    """Whether XLA tries kernels in its timings, by the names of those that it surrounds them with; what it has tried once it
+    remembers."""
+    return any(_TRIALS_OF_XLA.search(kernel.name) for kernel in group.work.of_kind("kernel"))
 
 
 def loading_share(group: Group) -> float:

@@ -247,6 +247,8 @@ def of_loading(case: Case, numbers: Numbers) -> str:
     if count < case.group.count:
         often = f"{numbers.count('prepare', count)} of its {timings}"
     share = numbers.share("loading", loading_share(case.group), 1)
+    if case.loads_the_same:
+        return f" In {often} code is loaded ({share} of their time), again and again for the same kernels."
     return f" In {often} code is loaded ({share} of their time): each runs kernels that are new, as for a new shape."
 
 

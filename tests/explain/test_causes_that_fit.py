@@ -408,10 +408,16 @@ GRAPH_CALL = piece("api", 114, "cuGraphInstantiateWithFlags")
 XLA_PASS = piece("host", 2_000_000, "XlaPass:#name=config-assigner,module=jit_f#")
 
 
-def of_jax(*drawn):
-    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations."""
+TRIAL_OF_XLA = "stream_executor::gpu::(anonymous namespace)::DelayKernel(int volatile*)"
+
+
+def of_jax(*drawn, kernels=("loop_multiply_fusion_3", TRIAL_OF_XLA)):
+    """The answer about a program of JAX's, whose first group waits 541 times in 600 operations.
+
+    kernels: what the timings run that compile
+    """
     told = analysis(*drawn)
-    told = issuing(told, [("kernel", "loop_multiply_fusion_3", 600)])
+    told = issuing(told, [("kernel", name, 600 // len(kernels)) for name in kernels])
     row = dict.fromkeys(frames.KERNELS.names, 0) | {
         "label": "x",
         "kernel": "wrapped_add",
@@ -569,3 +575,123 @@ def test_first_calls_that_are_rows_are_not_summed_below_them():
     assert [text.split(":")[0] for text in remarks(usual)] == ["first calls"]
     rows = remarks(usual, [interval("a", *loads)], usual)
     assert [text.split(":")[0] for text in rows] == ["other first calls"]
+
+
+@pytest.mark.parametrize(
+    ("more", "often", "searched"),
+    [
+        ("fprop_{}", 1, True),  # trial kernels, none of which the usual timing runs
+        (
+            "at::native::add_{}",
+            1,
+            False,
+        ),  # h06: int8 steps beside those of float16, twice as many kernels each
+        (
+            "at::native::FillFunctor_{}",
+            4,
+            True,
+        ),  # Triton's autotuning clears the cache between its trials
+        ("at::native::FillFunctor_{}", 1, False),  # what is cleared for the program's own kernels
+    ],
+)
+def test_more_operations_are_no_search(more, often, searched):
+    """h06: 80 steps of int8 with 792 operations each were 'in a search for the fastest way', beside 80 with 96."""
+    calls = [p for _ in range(96) for p in (("host", 15), ("api_launch", 3), ("kernel", 3))]
+    larger = [p for _ in range(792) for p in (("host", 10), ("api_launch", 3), ("kernel", 3))]
+    drawn = analysis(repeat(10, "x", *larger, kind="host"), repeat(12, "x", *calls, kind="host"))
+    long = int(drawn.groups.set_index("group")["operations"].idxmax())
+    usual = [("kernel", "gemm", 48), ("kernel", "relu", 48)]
+    trials = [("kernel", name, count * often) for _, name, count in usual]
+    trials += [("kernel", more.format(n), 100) for n in range(4)]
+    issued = [trials if group == long else usual for group in sorted(drawn.groups["group"])]
+    waits = np.where(drawn.groups["group"] == long, 48, 0)
+    told = answer(diagnose(issuing(drawn, *issued, waits=waits)))
+    assert (told.labels[0].words == "a search") == searched
+    assert ("search" in told.sentence) == searched
+    assert any("configs=" in fix.code or "benchmark" in fix.code for fix in told.fixes) == searched
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy_us", "code"),
+    [
+        (
+            ("loop_add_fusion",),
+            20,
+            "jax.jit(f)",
+        ),  # h03: one shape, a new jitted lambda in each step
+        (("loop_add_fusion", TRIAL_OF_XLA), 20, "pad(x, n)"),  # XLA tries a shape's kernels once
+        (("loop_add_fusion",), 40, ""),  # neither is known: nothing is advised
+    ],
+)
+def test_padding_helps_only_where_shapes_differ(kernels, busy_us, code):
+    more = {"kind": "host", "operations": 600}
+    drawn = repeat(8, "x", XLA_PASS, ("api_launch", 600), ("kernel", 20), **more)
+    drawn += repeat(8, "x", XLA_PASS, ("api_launch", 600), ("kernel", busy_us), **more)
+    codes = [fix.code for fix in of_jax(drawn, kernels=kernels).fixes]
+    assert [code in text for text in codes] == ([True] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "often", "code"),
+    [
+        ("void vector_fft<2944u>(int)", 30, "set_size(n)"),
+        ("void gemm<2>(int)", 30, ""),
+        ("void vector_fft<2944u>(int)", 1, "f(x)"),  # a first call warms up
+    ],
+)
+def test_what_never_warms_up_is_not_run_once_before(kernel, often, code):
+    """h10: 24 lengths, each run before, and a cache of 16 plans: 'Run the code once before timing it'."""
+    load = piece("api", 900, "cuModuleLoadData")
+    work = [("host", 150), ("api_launch", 5), ("kernel", 7)]
+    drawn = [interval("x", *([load] if k < often else []), *work) for k in range(40)]
+    drawn = drawn[::-1] if often > 1 else drawn[:1]
+    told = issuing(analysis(drawn), [("kernel", kernel, 1)], [("kernel", kernel, 1)])
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kernel": kernel}
+    table = frames.check(pd.DataFrame([row | {"kind": "kernel"}]), frames.KERNELS)
+    told = answer(diagnose(replace(told, kernels=table)))
+    assert ("Run the code once" in str(told.fixes)) == (often == 1)
+    assert ("loaded again in 30 of 40 timings" in str(told.fixes)) == (often > 1)
+    assert any(code in fix.code for fix in told.fixes)
+    assert any("set_size" in fix.code for fix in told.fixes) == (code == "set_size(n)")
+
+
+@pytest.mark.parametrize(
+    ("cpu_us", "rule", "words"),
+    [
+        (
+            626_000,
+            "host-gap",
+            "96 % CPU-bound",
+        ),  # h07: 3 of 7 train on the GPU, for most of the time
+        (2_626_000, "no-gpu-work-inside", "mostly no GPU work"),
+    ],
+)
+def test_a_part_without_gpu_work_does_not_stand_for_all(cpu_us, rule, words):
+    """h07: "nothing of the GPU" of 7 timings, 3 of which run 33,843 operations."""
+    trains = [p for _ in range(30) for p in (("host", 42_000), ("kernel", 1_820))]
+    drawn = repeat(3, "x", *trains, kind="host", operations=33_843)
+    told = diagnose(analysis(drawn, repeat(4, "x", ("host", cpu_us), kind="host", operations=0)))
+    (finding,) = told.findings.itertuples()
+    assert (finding.rule, finding.words) == (rule, words)
+    assert ("4 of 7 timings" in finding.title) == (rule != "host-gap")
+
+
+@pytest.mark.parametrize(
+    ("host_us", "kernel_us", "count", "fuse"),
+    [
+        (10, 2, 755, True),
+        (1, 60, 755, False),  # without waits the GPU works
+        (10, 2, 90, False),  # other work
+    ],
+)
+def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fuse):
+    """h11: 1,000 waits cost 53 of 185 ms; the timings with 20 of them are 89 % CPU-bound."""
+    checks = [p for _ in range(1_000) for p in (("host", 11), ("api_launch", 7), ("kernel", 2))]
+    quiet = [("host", host_us), ("api_launch", 3), ("kernel", kernel_us)] * count
+    drawn = analysis(repeat(6, "x", *checks, ("sync", 9)), repeat(6, "x", *quiet))
+    waiting = drawn.groups["operations"] == 1_000
+    same = ("kernel", "at::native::add", count)
+    issued = [[same, ("memcpy", "D2H pinned", 1_000)] if waits else [same] for waits in waiting]
+    told = issuing(drawn, *issued, waits=np.where(waiting, 1_000, 20))
+    (fix,) = [fix for fix in answer(diagnose(told)).fixes if "Decide on the GPU" in fix.sentence]
+    assert ("CUDA graph" in fix.sentence) == fuse

@@ -539,6 +539,11 @@ def test_a_search_for_the_fastest_way_is_told(kernel, waits, code):
     usual = [("host", 80), *[piece("kernel", 30, kernel)] * 38]
     drawn = analysis(repeat(6, "x", *search, kind="host"), repeat(48, "x", *usual, kind="host"))
     rows = [(n, "kernel", kernel, 38, 0, 38) for n in drawn.groups["group"]]
+    searching = int(drawn.groups.set_index("group")["operations"].idxmax())
+    rows = [row for row in rows if row[0] != searching]
+    rows.append((searching, "kernel", kernel, 120, 0, 38))
+    rows.append((searching, "kernel", "at::native::FillFunctor<int>", 40, 0, 38))
+    rows += [(searching, "kernel", f"{kernel}_{n}", 6, 0, 38) for n in range(4)]
     issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
     groups = drawn.groups.assign(waits=[waits * (n > 100) for n in drawn.groups["operations"]])
     told = answer(diagnose(replace(drawn, issued=issued, groups=groups, known=Known(**TORCH))))
