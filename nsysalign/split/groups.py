@@ -340,7 +340,9 @@ class _Cost(NamedTuple):
 def _alike_work(shorter: _Cost, longer: _Cost) -> bool:
     """Return whether two kinds are about the same work."""
     low_ns, high_ns = sorted((shorter.busy_ns, longer.busy_ns))
-    if high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
+    # as long as that is a share of the length that somebody would look for
+    matters = high_ns - low_ns >= SHARE * longer.ns
+    if matters and high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
         return False
     same_length = longer.ns < max(ALIKE * shorter.ns, shorter.ns + ALIKE_NS)
     counts = shorter.operations, longer.operations
