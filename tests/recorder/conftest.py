@@ -95,6 +95,22 @@ def timed(n=20):
 """
 
 
+#: The tables that NVTX's header keeps of a process, handed to the recorder (`library`): `slots` are its functions.
+NVTX = """
+slots = {m: (c_void_p * 16)() for m in (1, 5)}
+tables = {m: (c_void_p * 17)(*[addressof(s) + 8 * i for i in range(16)]) for m, s in slots.items()}
+@CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_uint))
+def table(module, out, size):
+    out[0], size[0] = addressof(tables[module]), 16
+    return 1
+exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
+@CFUNCTYPE(c_void_p, c_uint)
+def export(number):
+    return addressof(exported) if number == 1 else None
+assert library.InitializeInjectionNvtx2(export) == 1
+"""
+
+
 @pytest.fixture
 def program(tmp_path, machine):
     return Program(tmp_path, machine)

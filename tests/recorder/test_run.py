@@ -15,7 +15,7 @@ from nsysalign.model import KIND
 from nsysalign.trace.cupti import Recording
 from nsysalign.trace.read import read_trace
 
-from .conftest import COMPILER, ROOT
+from .conftest import COMPILER, NVTX, ROOT
 
 
 def test_the_whole_answer_without_nsys(program):
@@ -361,21 +361,11 @@ def test_kernels_without_times_are_counted(program):
 
 def test_ranges_of_nvtx(program):
     """By the calls that NVTX's header makes: with the text itself, and with a registered one."""
-    text = """
-import ctypes
+    text = f"""
 from ctypes import *
 library = CDLL(os.environ["NVTX_INJECTION64_PATH"])
-slots = {m: (c_void_p * 16)() for m in (1, 5)}
-tables = {m: (c_void_p * 17)(*[addressof(s) + 8 * i for i in range(16)]) for m, s in slots.items()}
-@CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_uint))
-def table(module, out, size):
-    out[0], size[0] = addressof(tables[module]), 16
-    return 1
-exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
-@CFUNCTYPE(c_void_p, c_uint)
-def export(number):
-    return addressof(exported) if number == 1 else None
-assert library.InitializeInjectionNvtx2(export) == 1
+{NVTX}"""
+    text += """
 start = CFUNCTYPE(c_uint64, c_char_p)(slots[1][5]); end = CFUNCTYPE(None, c_uint64)(slots[1][7])
 push, pop = CFUNCTYPE(c_int, c_char_p)(slots[1][9]), CFUNCTYPE(c_int)(slots[1][11])
 for n in range(3):

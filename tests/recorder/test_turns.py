@@ -11,6 +11,8 @@ from nsysalign.engine import analyze, load
 from nsysalign.trace.cupti import write_export
 from nsysalign.trace.read import read_trace
 
+from .conftest import NVTX
+
 TURNS = {"NSYSALIGN_RECORDER_OPTIONS": "turns"}
 #: `turn(traced)`: what the recorder answers.
 BEGIN = """
@@ -100,20 +102,10 @@ print(turn(0))
 
 
 #: NCCL makes its domain of NVTX when it is first used (nvtxDomainCreateA).
-NCCL = """
+NCCL = f"""
 from ctypes import *
-slots = {m: (c_void_p * 16)() for m in (1, 5)}
-tables = {m: (c_void_p * 17)(*[addressof(s) + 8 * i for i in range(16)]) for m, s in slots.items()}
-@CFUNCTYPE(c_int, c_int, POINTER(c_void_p), POINTER(c_uint))
-def table(module, out, size):
-    out[0], size[0] = addressof(tables[module]), 16
-    return 1
-exported = (c_uint64 * 2)(16, cast(table, c_void_p).value)
-@CFUNCTYPE(c_void_p, c_uint)
-def export(number):
-    return addressof(exported) if number == 1 else None
-assert recorder.InitializeInjectionNvtx2(export) == 1
-CFUNCTYPE(c_void_p, c_char_p)(slots[5][12])(b"NCCL")
+library = recorder
+{NVTX}CFUNCTYPE(c_void_p, c_char_p)(slots[5][12])(b"NCCL")
 """
 
 WHY_NOT = {
