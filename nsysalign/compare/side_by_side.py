@@ -95,8 +95,8 @@ def turns(
     apart: what ran while nothing was traced
     groups: `frames.GROUPS` of what was traced
 
-    A label whose timings do different work (several kinds of its groups take a share of its time) is not
-    compared: a turn may hold more of one kind than the next.  The first turn, in which a program warms up, is
+    A label whose timings do different work (a share of them is of another kind) is not compared: a turn may
+    hold more of one kind than the next.  A few of another kind, however long, do not move the middle half.  The first turn, in which a program warms up, is
     left out for labels of which later ones hold enough.
     """
     later = _is_compared(intervals["label"], windows, apart)
@@ -108,11 +108,11 @@ def turns(
         frames.empty(frames.UNPROFILED),
         apart.timers,
     )
-    # which labels have several kinds of work that each take a share of their time
+    # which labels have several kinds of work that each are a share of their timings
     steady = groups[groups["role"] != FIRST]
-    ns_of_kind = steady.groupby(["label", "kind"])["total_ns"].sum()
-    ns_of_label = ns_of_kind.groupby("label").transform("sum")
-    kinds = ns_of_kind[ns_of_kind >= SHARE * ns_of_label].groupby("label").size()
+    count_of_kind = steady.groupby(["label", "kind"])["count"].sum()
+    count_of_label = count_of_kind.groupby("label").transform("sum")
+    kinds = count_of_kind[count_of_kind >= SHARE * count_of_label].groupby("label").size()
     has_kinds = table["label"].map(kinds).fillna(1).to_numpy() > 1
     traced_count = table["profiled_count"].to_numpy()
     untraced_count = table["baseline_count"].to_numpy()

@@ -96,8 +96,8 @@ static int file = -1;
 static struct stat identity;
 
 /* Turns (option "turns"): CUPTI leaves the process for a while, which gives its calls their own speed back.
-   `over`: no more of them.  `ranges_open`: of the program, and of the probe.  `nccl`: the process uses it. */
-static struct { int wanted, over, resting, session, graphs, nccl, ranges_open, listens; void *subscriber; } turns = {.session = 1};
+   `over`: no more of them.  `ranges_open`: of the program, and of the probe. */
+static struct { int wanted, over, resting, session, graphs, ranges_open, listens; void *subscriber; } turns = {.session = 1};
 
 static uint64_t clock_of(clockid_t id) {
     struct timespec t;
@@ -854,11 +854,6 @@ static int leave(void) {
         no_more_turns("from here on nothing runs untraced: the program makes CUDA graphs, which cannot be replayed once CUPTI has left");
         return -1;
     }
-    if (turns.nccl) {
-        unsubscribe();
-        no_more_turns("from here on nothing runs untraced: the program uses NCCL, and whether CUPTI can leave it is not known");
-        return -1;
-    }
     disable_all();
     cupti.flush(1);
     /* it is in no call, whatever was told */
@@ -911,7 +906,7 @@ EXPORT int nsysalign_turn(int traced) {
         return 0;
     if (dead || process != getpid() || !turns.wanted || (turns.over && !(traced && turns.resting)))
         status = -1;
-    else if (!aside && (turns.nccl || !turns.ranges_open) && traced == turns.resting)
+    else if (!aside && !turns.ranges_open && traced == turns.resting)
         status = traced ? resume() : leave();
     pthread_mutex_unlock(&calls);
     return status;
@@ -1154,10 +1149,7 @@ static void *register_w(void *d, const wchar_t *m) {
     narrow(wide, sizeof wide, m);
     return registered(wide);
 }
-static void *create_a(const char *name) {
-    turns.nccl |= name && !strcmp(name, "NCCL"); /* when it is first used */
-    return registered(name ? name : "");
-}
+static void *create_a(const char *name) { return registered(name ? name : ""); }
 static void *create_w(const wchar_t *name) { return register_w(NULL, name); }
 
 struct callbacks { size_t size; int (*table)(int, void ****, unsigned *); };
@@ -1184,4 +1176,25 @@ EXPORT int InitializeInjectionNvtx2(const void *(*export)(uint32_t)) {
                     *table[i] = ours[i];
     }
     return ready;
+}
+
+/* The payload extension of NVTX: NCCL leaves the range of its initialisation by it. */
+enum { PAYLOAD = 2, PUSH_PAYLOAD = 3, POP_PAYLOAD, START_PAYLOAD, END_PAYLOAD };
+struct segment { size_t id, size; void **slots; };
+struct extension { uint16_t version, size, module, compatible; size_t count; struct segment *segments; };
+
+/* The message of a range that is opened so is within its payload: it has no name here. */
+static int push_payload(void *d, const void *data, size_t count) { (void)data, (void)count; return domain_push(d, NULL); }
+static int pop_payload(void *d, const void *data, size_t count) { (void)data, (void)count; return domain_pop(d); }
+static uint64_t start_payload(void *d, const void *data, size_t count) { (void)data, (void)count; return domain_start(d, NULL); }
+static void end_payload(void *d, uint64_t id, const void *data, size_t count) { (void)data, (void)count; domain_end(d, id); }
+
+EXPORT int InitializeInjectionNvtxExtension(struct extension *asked) {
+    static void *const OURS[] = {[PUSH_PAYLOAD] = push_payload, [POP_PAYLOAD] = pop_payload,
+        [START_PAYLOAD] = start_payload, [END_PAYLOAD] = end_payload};
+    if (!prepared || asked->module != PAYLOAD || !asked->count)
+        return 0;
+    for (size_t i = PUSH_PAYLOAD; i <= END_PAYLOAD && i < asked->segments[0].size; i++)
+        asked->segments[0].slots[i] = OURS[i];
+    return 1;
 }

@@ -212,9 +212,9 @@ def test_a_label_that_nsys_alone_makes_cpu_bound_is_said(tmp_path):
     assert not any("limits" in note for note in notes)
 
 
-def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None, first: int = 0):
-    """The table of a run whose recorder left in turns; `kinds`: of labels with more than one kind of work;
-    `first`: how many intervals the recorder saw before it left for the first time."""
+def in_turns(folder, traced, untraced, kinds: dict[str, list[int]] | None = None, first: int = 0):
+    """The table of a run whose recorder left in turns; `kinds`: how many intervals of labels with more than one
+    kind of work are of each; `first`: how many intervals the recorder saw before it left for the first time."""
     one, two = (
         read_event_logs([log(folder, name, pairs)])
         for name, pairs in (("t", traced), ("u", untraced))
@@ -226,9 +226,9 @@ def in_turns(folder, traced, untraced, kinds: dict[str, int] | None = None, firs
         label=labels, interval=range(len(found))
     )
     groups = [
-        {"label": label, "kind": kind, "role": "", "total_ns": 100}
+        {"label": label, "kind": kind, "role": "", "count": count}
         for label in dict.fromkeys(labels)
-        for kind in range((kinds or {}).get(label, 1))
+        for kind, count in enumerate((kinds or {}).get(label, [1]))
     ]
     left_at_ns = {0: int(windows["open_ns"].iloc[first - 1])} if first else {}
     apart = SetApart(one, two, timed(two), 0, left_at_ns)
@@ -241,7 +241,7 @@ def test_both_times_of_a_run_in_turns(tmp_path):
         tmp_path,
         runs("x", *[30, 31, 32] * 3) + runs("mixed", *[5, 50] * 4) + runs("traced", *[9] * 5),
         runs("x", *[20, 21, 22] * 3) + runs("mixed", *[5, 50] * 4) + runs("rare", *[9] * 2),
-        {"mixed": 2},
+        {"mixed": [4, 4], "x": [199, 2]},  # two of 200 do not move the middle half
     )
     row = table.loc["x"]
     assert not notes and row["remark"] == ""

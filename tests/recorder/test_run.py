@@ -359,6 +359,50 @@ def test_kernels_without_times_are_counted(program):
     assert any(note.startswith("4 operations with impossible times") for note in trace.info.notes)
 
 
+def test_ranges_of_a_domain_that_are_left_with_a_payload(program):
+    """As NCCL leaves ncclCommInitRankConfig: else it would seem to last until the end of the program."""
+    text = f"""
+from ctypes import *
+library = CDLL(os.environ["NVTX_INJECTION64_PATH"])
+{NVTX}"""
+    text += """
+class Segment(Structure):
+    _fields_ = [("id", c_size_t), ("size", c_size_t), ("slots", POINTER(c_void_p))]
+class Extension(Structure):
+    _fields_ = [("version", c_uint16), ("bytes", c_uint16), ("module", c_uint16), ("compatible", c_uint16),
+                ("count", c_size_t), ("segments", POINTER(Segment)), ("export", c_void_p), ("types", c_void_p)]
+functions = (c_void_p * 8)()
+segments = (Segment * 1)(Segment(0, 8, cast(functions, POINTER(c_void_p))))
+def extension(module):
+    return library.InitializeInjectionNvtxExtension(byref(Extension(3, 48, module, 0x103, 1, segments)))
+assert extension(1) == 0 and not any(functions)
+assert extension(2) == 1
+class Text(Structure):
+    _fields_ = [("version", c_uint16), ("size", c_uint16), ("category", c_uint32), ("color_type", c_int32),
+                ("color", c_uint32), ("payload_type", c_int32), ("reserved", c_int32), ("payload", c_uint64),
+                ("type", c_int32), ("message", c_char_p)]
+def named(text):
+    return byref(Text(3, sizeof(Text), 0, 0, 0, 0, 0, 0, 1, text))
+domain = CFUNCTYPE(c_void_p, c_char_p)(slots[5][12])(b"NCCL")
+push = CFUNCTYPE(c_int, c_void_p, c_void_p)(slots[5][4])
+pop = CFUNCTYPE(c_int, c_void_p)(slots[5][5])
+pop_payload = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)(functions[4])
+start = CFUNCTYPE(c_uint64, c_void_p, c_void_p, c_size_t)(functions[5])
+end = CFUNCTYPE(None, c_void_p, c_uint64, c_void_p, c_size_t)(functions[6])
+push(domain, named(b"init")); push(domain, named(b"inside")); pop(domain); pop_payload(domain, None, 0)
+launch(0, 9)
+end(domain, start(domain, None, 0), None, 0)
+"""
+    library = next((program.machine / "python/nsysalign/recorder").glob("*.so"))
+    ran, (path,) = program.alone(text, NVTX_INJECTION64_PATH=str(library))
+    assert ran.returncode == 0, ran.stderr
+    trace = read_trace(path)
+    (launched,) = trace.operations["start_ns"].tolist()
+    ends = dict(zip(trace.ranges["text"], trace.ranges["end_ns"], strict=True))
+    assert ends["inside"] < ends["init"] < launched
+    assert (trace.ranges["end_ns"] > 0).all()
+
+
 def test_ranges_of_nvtx(program):
     """By the calls that NVTX's header makes: with the text itself, and with a registered one."""
     text = f"""

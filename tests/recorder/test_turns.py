@@ -11,8 +11,6 @@ from nsysalign.engine import analyze, load
 from nsysalign.trace.cupti import write_export
 from nsysalign.trace.read import read_trace
 
-from .conftest import NVTX
-
 TURNS = {"NSYSALIGN_RECORDER_OPTIONS": "turns"}
 #: `turn(traced)`: what the recorder answers.
 BEGIN = """
@@ -101,17 +99,9 @@ print(turn(0))
     assert ran.stdout.split() == ["0", "True", "0", "1"], ran.stderr
 
 
-#: NCCL makes its domain of NVTX when it is first used (nvtxDomainCreateA).
-NCCL = f"""
-from ctypes import *
-library = recorder
-{NVTX}CFUNCTYPE(c_void_p, c_char_p)(slots[5][12])(b"NCCL")
-"""
-
 WHY_NOT = {
     "graphs": ("gpu.fake_graph(5000)", {}, "CUDA graphs"),
     "torch.profiler": ("recorder.nsysalign_aside(1); recorder.nsysalign_aside(0)", {}, "torch.profiler"),
-    "NCCL": (NCCL, {}, "uses NCCL"),
     "another listener": ("", {"FAKE_CUPTI_LISTENED": "1"}, "another tool listens"),
     "old": ("", {"FAKE_CUPTI": "11.8"}, "12.6 or newer"),
 }  # fmt: skip
