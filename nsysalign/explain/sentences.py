@@ -200,7 +200,7 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     if case.in_one_piece or case.handed_over or not host_ns:
         return ""
     in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
-    if 2 * case.long_pieces_ns >= host_ns:
+    if case.in_long_pieces:
         pieces = numbers.count("long_pieces", case.long_piece_count)
         longest = numbers.time("longest_piece", case.longest_piece_ns)
         if of_groups:
@@ -222,6 +222,21 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
         return f" That is {each} for each of its {operations}."
     return ""
+
+
+def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
+    """A sentence on waits beside the CPU's own time, which is longer; '' where it waits rarely.
+
+    begins: whether no sentence before it is about a typical timing, though several kinds are told of
+    """
+    if not case.waits_often:
+        return ""
+    waits = case.group.work.waits
+    times = "once" if waits == 1 else f"{numbers.count('waits', waits)} times"
+    if begins:
+        typical = numbers.time("typical", case.group.typical_ns)
+        return f" In one of {typical} the CPU also waits for the GPU {times}."
+    return f" It also waits for the GPU {times}."
 
 
 def of_search(case: Case, numbers: Numbers) -> str:
@@ -896,9 +911,8 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
-        elif end and _BLOCKS.fullmatch(name) and (kernels := group.work.of_kind("kernel")):
-            largest = max(kernels, key=lambda kernel: kernel.blocks)
-            name = f"{middle(kernel_name(largest.name), _KIND_LETTERS)} of {name}"
+        elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
+            name = _main_kernel(group)
         names[group.number] = "" if end and name.startswith("copy ") else name
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
