@@ -26,7 +26,7 @@ from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
 from nsysalign.label import SLOW, Group
-from nsysalign.model import LAUNCH_QUEUE
+from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name
 
 #: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
@@ -676,9 +676,15 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels"),
-        lambda case: case.facts.python and case.handed_over > 0,
+        lambda case: case.facts.python and (case.handed_over > 0 or case.off_cpu == OTHER_THREAD),
         "Move what another thread of the program computes in Python into a process of its own",
         "multiprocessing.Process(target=work).start()  # instead of threading.Thread",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels"),
+        lambda case: case.facts.python and case.off_cpu == NO_THREAD,
+        "Find what the thread waits for outside of CUDA: a lock, a file, the next batch, another process",
+        "nsysalign run --sample-python SCRIPT.py",
     ),
     Row(
         ("host-gap",),

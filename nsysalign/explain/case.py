@@ -44,6 +44,7 @@ from nsysalign.explain.verdict import (
     CPU,
     GPU_SHARE,
     LAUNCH,
+    MANY_LAUNCHES,
     MIXED,
     Sums,
     sums_of,
@@ -52,7 +53,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
-from nsysalign.model import OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
 _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")
@@ -390,6 +391,17 @@ class Case:
         waits = [ns for ns in pieces if low_ns <= ns <= high_ns]
         are_nearly_all = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
         return len(waits) if are_nearly_all and self.facts.python else 0
+
+    @property
+    def off_cpu(self) -> str:
+        """Why the timing thread did not run for most of the CPU's time outside CUDA: OTHER_THREAD or NO_THREAD; '' where it
+        did, where that is not known, and where another thread launched meanwhile, as autograd's does."""
+        entries = self.group.of_cause("host")  # the longest first
+        if not entries or 2 * entries[0].ns < self.group.ns("host"):
+            return ""
+        launched = self.launched_by_others >= MANY_LAUNCHES and not self.in_long_pieces
+        name = entries[0].what
+        return name if name in (OTHER_THREAD, NO_THREAD) and not launched else ""
 
     @property
     def held_by_copy(self) -> bool:

@@ -51,7 +51,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import FIRST, Group, Label
-from nsysalign.model import OPERATION_KINDS, Evidence
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
@@ -187,6 +187,10 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         often = numbers.count("handed_over", count)
         length = numbers.time("switch_interval", SWITCH_NS[0])
         return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
+    if case.off_cpu == OTHER_THREAD:
+        return " Its thread hardly ran meanwhile, and others of the process did: one may hold Python's interpreter."
+    if case.off_cpu == NO_THREAD:
+        return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
     return ""
 
 

@@ -11,7 +11,7 @@ import pytest
 from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
-from nsysalign.model import Known
+from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
 
 from .drawing import analysis, diagnose, facts, interval, piece, repeat
 
@@ -756,3 +756,21 @@ def test_no_graph_where_the_cpu_does_other_things(piece_us, code):
     codes = [fix.code for fix in told.fixes if fix.purpose == "make it faster"]
     assert len(codes) == 1 and code in codes[0]
     assert ("256 pieces" in told.fixes[-1].sentence) == (piece_us == 3_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "code"),
+    [
+        (OTHER_THREAD, "one may hold Python's interpreter", "multiprocessing"),
+        (NO_THREAD, "it waited outside of CUDA", "--sample-python"),
+        ("step", "", "--sample-python"),
+    ],
+)
+def test_a_thread_that_did_not_run(name, sentence, code):
+    """g06: a thread that pickles holds the interpreter, and calls nothing of CUDA."""
+    calls = [("host", 9_000), ("api_launch", 5), ("kernel", 3)] * 3
+    calls = [piece(cause, us, name) if cause == "host" else (cause, us) for cause, us in calls]
+    told = said(repeat(8, "x", *calls), issued=[("kernel", "at::native::add", 3)])
+    (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
+    assert sentence in told.sentence and ("hardly ran" in told.sentence) == bool(sentence)
+    assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
