@@ -375,6 +375,13 @@ def _waits_for(what: str) -> Callable[[Case], bool]:
     return fits
 
 
+def _interpreter_is_held(case: Case) -> bool:
+    """Another thread holds Python's interpreter: the timing one waits again and again, not once for the other's
+    result."""
+    again = case.off_cpu == OTHER_THREAD and not case.in_one_piece
+    return case.facts.python and (case.handed_over > 0 or again)
+
+
 def _collects_garbage(case: Case) -> bool:
     entries = case.group.of_cause("host")
     return bool(entries) and "garbage" in entries[0].what
@@ -676,7 +683,7 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels"),
-        lambda case: case.facts.python and (case.handed_over > 0 or case.off_cpu == OTHER_THREAD),
+        _interpreter_is_held,
         "Move what another thread of the program computes in Python into a process of its own",
         "multiprocessing.Process(target=work).start()  # instead of threading.Thread",
     ),

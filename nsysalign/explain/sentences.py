@@ -188,7 +188,8 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         length = numbers.time("switch_interval", SWITCH_NS[0])
         return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
     if case.off_cpu == OTHER_THREAD:
-        return " Its thread hardly ran meanwhile, and others of the process did: one may hold Python's interpreter."
+        holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
+        return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
     if case.off_cpu == NO_THREAD:
         return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
     return ""

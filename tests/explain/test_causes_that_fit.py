@@ -759,18 +759,19 @@ def test_no_graph_where_the_cpu_does_other_things(piece_us, code):
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence", "code"),
+    ("name", "count", "sentence", "code"),
     [
-        (OTHER_THREAD, "one may hold Python's interpreter", "multiprocessing"),
-        (NO_THREAD, "it waited outside of CUDA", "--sample-python"),
-        ("step", "", "--sample-python"),
+        (OTHER_THREAD, 9, "others of the process did: one may hold Python's", "multiprocessing"),
+        (OTHER_THREAD, 1, "others of the process did.", "--sample-python"),  # it waits for a result
+        (NO_THREAD, 9, "it waited outside of CUDA", "--sample-python"),
+        ("step", 9, "", "--sample-python"),
     ],
 )
-def test_a_thread_that_did_not_run(name, sentence, code):
+def test_a_thread_that_did_not_run(name, count, sentence, code):
     """g06: a thread that pickles holds the interpreter, and calls nothing of CUDA."""
-    calls = [("host", 9_000), ("api_launch", 5), ("kernel", 3)] * 3
+    calls = [("host", 9_000), ("api_launch", 5), ("kernel", 3)] * count
     calls = [piece(cause, us, name) if cause == "host" else (cause, us) for cause, us in calls]
-    told = said(repeat(8, "x", *calls), issued=[("kernel", "at::native::add", 3)])
+    told = said(repeat(8, "x", *calls), issued=[("kernel", "at::native::add", count)])
     (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
     assert sentence in told.sentence and ("hardly ran" in told.sentence) == bool(sentence)
     assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
