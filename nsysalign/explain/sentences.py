@@ -905,6 +905,7 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
     names, counts = {}, {group.work.operations for group in groups}
+    kernel_of_kind = dict[int, str]()
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
     shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
@@ -917,8 +918,11 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
         elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
-            name = _main_kernel(group)
+            name = _main_kernel(group) or _largest_kernel(group)
+            kernel_of_kind[group.kind] = name
         names[group.number] = "" if end and name.startswith("copy ") else name
+    if len(set(kernel_of_kind.values())) < len(kernel_of_kind):  # the name does not tell them apart
+        names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
@@ -929,6 +933,13 @@ def _main_kernel(group: Group) -> str:
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
     return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+
+
+def _largest_kernel(group: Group) -> str:
+    """The kernel of most blocks of what a group issued, in few letters; '' for none."""
+    kernels = group.work.of_kind("kernel")
+    largest = max(kernels, key=lambda kernel: kernel.blocks, default=None)
+    return middle(kernel_name(largest.name), _KIND_LETTERS) if largest else ""
 
 
 def _work(group: Group) -> str:

@@ -240,8 +240,7 @@ def test_kinds_that_differ_in_their_blocks_are_named_by_their_kernel(second):
         repeat(10, "x", ("kernel", 30)), repeat(10, "x", ("kernel", 90), ("kernel", 1))
     )
     issued = [[("kernel", name, 1)] for name in (second, "void gemm_kernel<float>(int)")]
-    main = [name for ((_, name, _),) in issued]
-    told = issuing(drawn, *issued, work=["64 blocks", "132 blocks"], operations=1, main=main)
+    told = issuing(drawn, *issued, work=["64 blocks", "132 blocks"], operations=1)
     told = answer(diagnose(told))
     names = {row.name for row in told.labels[0].groups}
     assert "blocks" not in told.sentence
