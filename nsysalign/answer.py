@@ -538,7 +538,7 @@ class _Rows:
             which would say that they mean something
 
         The name of a row says in what the group differs from the others: "×100: two kernels, slower".  Of timings that
-        do different work none is called slower, whether that has a name or not.  If the label's
+        do different work without a name none is called slower.  If the label's
         intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
         """
         crowded = any(finding.rule == "overlapping" for finding in about)
@@ -546,7 +546,8 @@ class _Rows:
         names = sentences.kind_names(groups, "")
         alike: dict[tuple[str, int, int], list[Group]] = {}
         for group in sorted(groups, key=lambda g: g.typical_ns):
-            alike.setdefault((names[group.number], group.pid, group.kind), []).append(group)
+            name = names[group.number]
+            alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
         paces = {
             group.number: pace
             for same in alike.values()
