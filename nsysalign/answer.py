@@ -81,6 +81,8 @@ LEADS = 0.005
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
+#: What copies cost is a second lever from this share on of what the sentence's cause costs.
+_SECOND = 0.1
 #: Labels of which both times are said, traced and untraced.
 _MOST_TURNS = 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
@@ -315,7 +317,7 @@ def answer(analysis: Analysis) -> Answer:
         verdict=_verdict(analysis, about, lead),
         sentence=sentence,
         proof=_proof(analysis, lead) if lead else None,
-        fixes=_fixes_to_show(about, wrong, rows.short),
+        fixes=_fixes_to_show(about, [*wrong, *_second_lever(about, findings)], rows.short),
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
@@ -378,11 +380,26 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
     return [*by_label.values()]
 
 
+def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the finding about copies, where of all causes but that of the sentence these cost most, and a part of it
+    that matters; else nothing.
+
+    about: the finding that the sentence is about
+    """
+    if about is None or about.verdict == WRONG or not about.loss_ns:
+        return []
+    beside = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
+    second = max(beside, key=lambda f: f.loss_ns, default=None)
+    if second is None or second.rule != "copy-inside" or second.verdict == WRONG:
+        return []
+    return [second] if second.loss_ns >= _SECOND * about.loss_ns else []
+
+
 def _fixes_to_show(
     about: Finding | None, wrong: Sequence[Finding], short: Callable[[str], str]
 ) -> tuple[Fix, ...]:
-    """Return the fixes of the finding that the sentence is about, then those of the wrong timings beside it, each once
-    with the labels that it is for.
+    """Return the fixes of the finding that the sentence is about, then those of the other findings beside it, which are
+    about wrong timings or a second cause, each once with the labels that it is for.
 
     short: label -> its short name
     """
@@ -520,15 +537,17 @@ class _Rows:
         about, verdict: the findings of the label, and its verdict: groups of a wrong one have no sign of their own,
             which would say that they mean something
 
-        The name of a row says in what the group differs from the others: "×100: two kernels, slower".  If the label's
+        The name of a row says in what the group differs from the others: "×100: two kernels, slower".  Of timings that
+        do different work without a name none is called slower.  If the label's
         intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
         """
         crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
         names = sentences.kind_names(groups, "")
-        alike: dict[tuple[str, int], list[Group]] = {}
+        alike: dict[tuple[str, int, int], list[Group]] = {}
         for group in sorted(groups, key=lambda g: g.typical_ns):
-            alike.setdefault((names[group.number], group.pid), []).append(group)
+            name = names[group.number]
+            alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
         paces = {
             group.number: pace
             for same in alike.values()

@@ -84,6 +84,10 @@ MIGRATIONS = (11, 12, 13)
 
 #: `kind` of the rows of ranges that are garbage collections of the log (NVTX's kinds are positive).
 PAUSE = -1
+#: The same of those that are stretches of the log in which a thread hardly ran.
+OFF_CPU = -2
+#: What idle time of such a stretch is called: others of the process ran meanwhile, or none of them did.
+OTHER_THREAD, NO_THREAD = "another thread of the process", "waiting outside CUDA"
 
 #: Kinds of `ranges`: opened and closed on one thread (NVTX push/pop, annotations of torch.profiler), or
 #: anywhere (NVTX start/end).  Operators and Python frames, which only torch.profiler records, name what
@@ -246,6 +250,7 @@ class EventLog:
     clocks: pd.DataFrame
     marked: pd.DataFrame
     collections: pd.DataFrame
+    off_cpu: pd.DataFrame
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 

@@ -50,8 +50,6 @@ from nsysalign.text import duration, percent, plural
 
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
-#: A wait for so many operations holds up all launching, and a result that is read back for so many.
-OFTEN, OFTEN_READ = 10, 50
 #: Fewer timings than this beside its first calls: these lead.
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
@@ -376,8 +374,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    # where nothing could be saved, nothing makes it faster; but these two advise on other things
-    if not loss_ns and rule not in ("module-load", "gpu-bound"):
+    # where nothing could be saved, nothing makes it faster; but these advise on other things
+    if not loss_ns and rule not in ("module-load", "gpu-bound", "several-kinds"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
 
@@ -392,7 +390,8 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
     if rule in ("host-gap", "allocation-inside") and not makes:
-        text += sentences.of_pieces(case, numbers, of_groups=of_groups)
+        pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
+        text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
     if case.loads_again and not of_groups:
@@ -461,12 +460,9 @@ def cause_of(case: Case) -> str:
     if case.sums.share(parts[cause]) < 0.05:
         return ""
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
-    waits = case.group.work.waits
-    operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
-    waits_often = case.operations <= operations_of_wait * waits
-    waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
+    waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
-    waits_hold_up = waits and waits_often and can_be_held_up
+    waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
     # thread launched the work: then the timing thread's code holds up nothing
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)

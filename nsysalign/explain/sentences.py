@@ -51,7 +51,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import FIRST, Group, Label
-from nsysalign.model import OPERATION_KINDS, Evidence
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
@@ -187,6 +187,11 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         often = numbers.count("handed_over", count)
         length = numbers.time("switch_interval", SWITCH_NS[0])
         return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
+    if case.off_cpu == OTHER_THREAD:
+        holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
+        return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
+    if case.off_cpu == NO_THREAD:
+        return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
     return ""
 
 
@@ -200,7 +205,7 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     if case.in_one_piece or case.handed_over or not host_ns:
         return ""
     in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
-    if 2 * case.long_pieces_ns >= host_ns:
+    if case.in_long_pieces:
         pieces = numbers.count("long_pieces", case.long_piece_count)
         longest = numbers.time("longest_piece", case.longest_piece_ns)
         if of_groups:
@@ -222,6 +227,21 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
         return f" That is {each} for each of its {operations}."
     return ""
+
+
+def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
+    """A sentence on waits beside the CPU's own time, which is longer; '' where it waits rarely.
+
+    begins: whether no sentence before it is about a typical timing, though several kinds are told of
+    """
+    if not case.waits_often:
+        return ""
+    waits = case.group.work.waits
+    times = "once" if waits == 1 else f"{numbers.count('waits', waits)} times"
+    if begins:
+        typical = numbers.time("typical", case.group.typical_ns)
+        return f" In one of {typical} the CPU also waits for the GPU {times}."
+    return f" It also waits for the GPU {times}."
 
 
 def of_search(case: Case, numbers: Numbers) -> str:
@@ -885,6 +905,7 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
     names, counts = {}, {group.work.operations for group in groups}
+    kernel_of_kind = dict[int, str]()
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
     shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
@@ -896,10 +917,12 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
-        elif end and _BLOCKS.fullmatch(name) and (kernels := group.work.of_kind("kernel")):
-            largest = max(kernels, key=lambda kernel: kernel.blocks)
-            name = f"{middle(kernel_name(largest.name), _KIND_LETTERS)} of {name}"
+        elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
+            name = _main_kernel(group) or _largest_kernel(group)
+            kernel_of_kind[group.kind] = name
         names[group.number] = "" if end and name.startswith("copy ") else name
+    if len(set(kernel_of_kind.values())) < len(kernel_of_kind):  # the name does not tell them apart
+        names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
@@ -910,6 +933,13 @@ def _main_kernel(group: Group) -> str:
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
     return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+
+
+def _largest_kernel(group: Group) -> str:
+    """The kernel of most blocks of what a group issued, in few letters; '' for none."""
+    kernels = group.work.of_kind("kernel")
+    largest = max(kernels, key=lambda kernel: kernel.blocks, default=None)
+    return middle(kernel_name(largest.name), _KIND_LETTERS) if largest else ""
 
 
 def _work(group: Group) -> str:

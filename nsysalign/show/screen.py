@@ -833,7 +833,9 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
     if is_remark:
         return lines
     for fix in finding.advice:
-        advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
+        first = fix.sentence[:2]  # XLA stays XLA
+        first = first if first.isupper() else first.lower()
+        advice = f"To {fix.purpose}: {first}{fix.sentence[2:]}"
         lines += _hanging_lines(" ", f"{advice}:" if fix.code else advice, width)
         lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:

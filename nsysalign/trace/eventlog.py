@@ -63,6 +63,7 @@ LINES = {
     "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
     "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
     "gc": Line(frames.COLLECTIONS, _CALL),
+    "off_cpu": Line(frames.OFF_CPU, _CALL, ("tid", "thread_ns", "process_ns")),
 }
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
 #: are both.)
