@@ -96,7 +96,7 @@ class _Start:
 
     def __init__(self, path: Path, pid: int, cwd: Path) -> None:
         self.path, self.cwd = path, cwd
-        self.header: dict[str, Any] = {"type": "header", "format": "nsysalign-events", "version": 1}
+        self.header: dict[str, Any] = {"type": "header", "format": "nsysalign-events", "version": 2}
         self.header["pid"] = pid
         self.first_seq = 0
         #: Kind of line -> number -> line (slots.py): what other lines and slots refer to.
