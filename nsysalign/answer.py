@@ -35,6 +35,7 @@ from nsysalign.explain.preparing import (
     times_compiled,
 )
 from nsysalign.explain.proof import Proof, proof_of
+from nsysalign.explain.same_kernel import quicker_elsewhere
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
     CPU,
@@ -437,6 +438,7 @@ class _Rows:
         names = [label for label in analysis.labels["label"]]
         self.file, self._short = shorter(names)
         self._host: Mapping[str, str] = {}
+        self._quicker_elsewhere = quicker_elsewhere(analysis)
 
     def short(self, label: str) -> str:
         return self._short.get(label, sentences.spoken(label))
@@ -539,6 +541,9 @@ class _Rows:
             rank = f"in process {group.pid}" if group.pid >= 0 else ""
             kind = ", ".join(filter(None, (names[group.number], paces[group.number], rank)))
             row = self._of_group(label, group, f"×{group.count:,}: {kind}".removesuffix(": "))
+            quick = self._quicker_elsewhere.get(group.number)
+            if quick and row.verdict == GPU:
+                row = replace(row, verdict=MIXED, words=sentences.slower_words(quick))
             silent = verdict == WRONG or (crowded and row.verdict == GPU)
             rows.append(replace(row, verdict=MIXED) if silent else row)
         return tuple(rows)

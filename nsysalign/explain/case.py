@@ -39,8 +39,10 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.runs.threads import LaunchesOfThreads
+from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
     CPU,
+    GPU,
     GPU_SHARE,
     LAUNCH,
     MIXED,
@@ -619,10 +621,24 @@ class Case:
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these; 0 where the GPU works enough, or where others did meanwhile."""
+        """The largest of these; 0 where the GPU works enough, or where others did meanwhile.  Of a kernel that is far
+        quicker elsewhere its excess."""
         if self.others_worked and not self.sums.gpu:
             return 0
-        return max(self.avoidable().values())
+        return max(*self.avoidable().values(), self.slower_kernel_ns)
+
+    @property
+    def quicker_elsewhere(self) -> Elsewhere | None:
+        """Where the kernel is far quicker that takes most of it; None if that is not so, or not known."""
+        return self.facts.quicker_elsewhere.get(self.group.number) if self.word == GPU else None
+
+    @property
+    def slower_kernel_ns(self) -> int:
+        """How much longer its timings take than with that kernel as quick as elsewhere."""
+        quick = self.quicker_elsewhere
+        if quick is None:
+            return 0
+        return min(self.group.count * quick.excess_ns, self.group.ns("kernel"))
 
     @property
     def late(self) -> bool:

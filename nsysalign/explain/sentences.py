@@ -33,6 +33,7 @@ from nsysalign.explain.preparing import (
     records_graph,
     searches,
 )
+from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -308,9 +309,41 @@ def _works(case: Case, numbers: Numbers) -> str:
     largest = numbers.share("largest_kernel", part, 1)
     if _DELAY in name:  # is as long as it was asked to be
         return f"{text} {safe_text(name)} is {largest} of its kernel time: it delays the GPU on purpose."
+    if case.quicker_elsewhere:  # its code is not the reason
+        return text
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def of_slower_kernel(case: Case, numbers: Numbers) -> str:
+    """Sentences on a kernel that is far quicker elsewhere in the run: how long it takes here and there, and why, as far
+    as the recording knows."""
+    quick = case.quicker_elsewhere
+    assert quick is not None
+    takes = numbers.time("kernel_launch", quick.ns)
+    elsewhere = numbers.time("kernel_elsewhere", quick.elsewhere_ns)
+    numbers.evidence["elsewhere"] = quick.label
+    label = quick.label
+    place = f"in {beside(case.label.site, label)}"
+    if label == case.label.name:
+        place = "in others of its timings"
+    text = f"{safe_text(kernel_name(quick.kernel))} takes {takes} in it; the same kernel with as many blocks takes {elsewhere} {place}."
+    if allocated := case.facts.analysis.known.managed_allocations:
+        calls = numbers.count("managed_allocations", allocated, "call")
+        return f"{text} The run allocates managed memory ({calls}): a kernel that touches pages which are not on the GPU waits while they move."
+    return f"{text} Why is not in the recording."
+
+
+def slower_words(quick: Elsewhere) -> str:
+    """The verdict in words of timings whose kernel is far quicker elsewhere."""
+    return f"kernel {quick.factor:,.0f} x as long"
+
+
+def beside(site: str, label: str) -> str:
+    """Return how a sentence about a label with this call site names another label: without the file's name where both
+    are of one file."""
+    return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
 
 
 def copies_pageable(case: Case) -> bool:

@@ -1078,7 +1078,7 @@ def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataF
 
 def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray) -> pd.DataFrame:
     """Return what windows issued by name: a row per window and name, with how many there are (`count`), their bytes,
-    and the blocks of kernels' grids (0: not known).
+    the blocks of kernels' grids (0: not known), and how long they ran (`ns`).
 
     window, issue: pairs of a window and an issue in it
     """
@@ -1088,6 +1088,7 @@ def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray
     blocks = np.zeros(len(name), np.int64)
     blocks[kernels] = blocks_of(trace, trace.operations["row"].to_numpy()[operation])
     columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+    columns["ns"] = issues.busy_ns[issue].astype(np.int64)
     by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
     count = by_name.size().rename("count")
-    return by_name[["bytes", "blocks"]].sum().join(count).reset_index()
+    return by_name[["bytes", "blocks", "ns"]].sum().join(count).reset_index()

@@ -13,7 +13,7 @@ from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.model import Known
 
-from .drawing import analysis, diagnose, facts, interval, piece, repeat
+from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
 
 
 def said(*drawn, issued=(), waits=0, late=(), **more):
@@ -21,7 +21,7 @@ def said(*drawn, issued=(), waits=0, late=(), **more):
     in the order of the drawing, how many timings ended before their work."""
     told = analysis(*drawn, **more)
     rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     groups = told.groups.assign(waits=waits)
     if late:
         first = groups["group"].map(told.intervals.groupby("group")["interval"].min())
@@ -206,7 +206,7 @@ def issuing(drawn, *issued, **columns):
         for group, operations in enumerate(issued)
         for kind, name, count in operations
     ]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     known = Known(torch="2.11", python="3.12")
     return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
 
@@ -553,7 +553,7 @@ def test_the_kernel_names_what_one_helper_times():
         repeat(20, "x", ("host", 5), ("kernel", 90)),
     )
     rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
-    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table(rows)
 
     def sentence(*main):
         groups = drawn.groups.assign(main=list(main))
