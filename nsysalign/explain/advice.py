@@ -606,6 +606,20 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        (
+            "host-gap",
+            "api-launch",
+            "many-tiny-kernels",
+            "other-calls",
+            "sync-inside",
+            "mixed",
+            "several-kinds",
+        ),
+        lambda case: case.memory_kinds is not None and _torch(case),
+        "Keep the memory: the timings that give it back to the driver or take it again are longer",
+        "torch.cuda.empty_cache()  # not in the loop",
+    ),
+    Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
         lambda case: case.facts.python and case.loads_the_same and _transforms(case),
         "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",

@@ -52,7 +52,19 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
+from nsysalign.label import (
+    ALIKE,
+    FIRST,
+    FREES,
+    KEEPS,
+    SLOW,
+    TAKES,
+    TAKES_NONE,
+    Entry,
+    Group,
+    Issued,
+    Label,
+)
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -344,6 +356,33 @@ class Case:
     def allocating_ns(self) -> int:
         """How long the typical interval allocates and frees."""
         return sum(piece.ns for piece in self._allocating)
+
+    @cached_property
+    def memory_kinds(self) -> tuple[Group, Group] | None:
+        """(timings of the label that give memory back to the driver or take some, those that do not and do about as
+        much); of each the group with most timings.  None where its kinds of timings do not differ in that."""
+        for words in ((FREES, KEEPS), (TAKES, TAKES_NONE)):
+            sides = [
+                [g for g in self.label.steady if word in g.work.name.split(", ")] for word in words
+            ]
+            if not all(sides):
+                continue
+            calling = max(sides[0], key=lambda group: group.count)
+            low, high = calling.work.fewest_operations, calling.work.most_operations
+            alike = [
+                g
+                for g in sides[1]
+                if low <= ALIKE * g.work.operations and g.work.operations <= ALIKE * high
+            ]
+            without = max(alike, key=lambda group: group.count, default=calling)
+            if ALIKE * without.typical_ns <= calling.typical_ns:
+                return calling, without
+        return None
+
+    @staticmethod
+    def memory_calls(group: Group) -> list[str]:
+        """The calls of a group that allocate and free memory, as far as they take time of it, by name."""
+        return sorted({e.what for e in group.of_cause("api") if _ALLOCATES.match(e.what)})
 
     @cached_property
     def allocating_count(self) -> int:

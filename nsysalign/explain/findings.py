@@ -399,6 +399,8 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
         text += sentences.of_pieces(case, numbers, of_groups=of_groups)
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
+    if of_groups:
+        text += sentences.of_memory(case, numbers)
     if case.loads_again and not of_groups:
         return text + sentences.of_loading(case, numbers)
     if not makes or of_groups:

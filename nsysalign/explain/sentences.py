@@ -51,7 +51,7 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import FIRST, Group, Label
+from nsysalign.label import FIRST, FREES, MEMORY, Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
@@ -270,6 +270,25 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     one = sum(case.allocations.values()) == 1
     take, come = ("takes", "comes") if one else ("take", "come")
     return f" {calls} {take} {took} of it, and {come} again in {again}."
+
+
+def of_memory(case: Case, numbers: Numbers) -> str:
+    """A sentence on a label whose kinds of timings differ in whether they give memory back to the driver, or take some:
+    how long both take, and the calls; '' for others."""
+    if case.memory_kinds is None:
+        return ""
+    calling, without = case.memory_kinds
+    calls = ", ".join(map(safe_text, case.memory_calls(calling)))
+    count = numbers.count("memory_timings", calling.count)
+    takes = numbers.time("memory_timings", calling.typical_ns)
+    do = "give memory back to the driver and take it again"
+    keep = "keep it"
+    if FREES not in calling.work.name.split(", "):
+        do, keep = "take memory from the driver", "take none"
+    by = f" ({calls})" if calls else ""
+    others = numbers.count("other_timings", without.count)
+    less = numbers.time("other_timings", without.typical_ns)
+    return f" {count} timings of {takes} {do}{by}; {others} that {keep} take {less}."
 
 
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
@@ -921,8 +940,13 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
     shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
+    of_memory = [
+        ", ".join(w for w in words_of if w in MEMORY and w not in shared) for words_of in words
+    ]
     for group, words_of_group in zip(groups, words, strict=True):
-        name = ", ".join(word for word in words_of_group if word not in shared)
+        name = ", ".join(
+            word for word in words_of_group if word not in shared and word not in MEMORY
+        )
         if not name or "operation" in name or len(counts) == len(groups) > 1:
             name = _work(group)
             if end and kernels_differ and (kernel := _main_kernel(group)):
@@ -935,6 +959,8 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
         names[group.number] = "" if end and name.startswith("copy ") else name
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
+    for group, memory in zip(groups, of_memory, strict=True):
+        names[group.number] = ", ".join(filter(None, (memory, names[group.number])))
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
 
 

@@ -695,3 +695,30 @@ def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fu
     told = issuing(drawn, *issued, waits=np.where(waiting, 1_000, 20))
     (fix,) = [fix for fix in answer(diagnose(told)).fixes if "Decide on the GPU" in fix.sentence]
     assert ("CUDA graph" in fix.sentence) == fuse
+
+
+@pytest.mark.parametrize(
+    ("works", "says", "fix"),
+    [
+        (
+            ["frees memory", "keeps memory"],
+            "give memory back to the driver and take it again",
+            True,
+        ),
+        (["allocates", "allocates nothing"], "take memory from the driver", True),
+        (["10 operations", "11 operations"], "", False),
+    ],
+)
+def test_timings_that_give_memory_back_are_told_beside_those_that_keep_it(works, says, fix):
+    """h08: empty_cache() in each of the first 30 steps; the calls themselves take 2 % of them."""
+    launch = ("api_launch", 6), ("kernel", 9)
+    free = [piece("api", 8, "cudaFree"), piece("api", 9, "cudaMalloc")]
+    with_calls = [*free, *[p for _ in range(10) for p in (("host", 75), *launch)]]
+    without = [p for _ in range(11) for p in (("host", 55), *launch)]
+    drawn = analysis(repeat(30, "x", *with_calls), repeat(30, "x", *without))
+    groups = drawn.groups.sort_values("typical").assign(work=works).sort_index()
+    known = Known(torch="2.11", python="3.12")
+    told = answer(diagnose(replace(drawn, groups=groups, known=known)))
+    assert ("917 us" in told.sentence) and says in told.sentence
+    assert ("(cudaFree, cudaMalloc); 30 that" in told.sentence) == fix
+    assert any("empty_cache" in one.code for one in told.fixes) == fix
