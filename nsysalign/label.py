@@ -29,10 +29,8 @@ _EVEN = 0.25
 ALIKE = 1.1
 #: Roles of a group: first calls, and the slower side of one pace.
 FIRST, SLOW = "first", "slow"
-#: Kinds of work that differ in whether they give memory of the GPU back to the driver, or take some, are called so.
-FREES, KEEPS, TAKES, TAKES_NONE = MEMORY = (
-    "frees memory", "keeps memory", "allocates", "allocates nothing",
-)  # fmt: skip
+#: Kinds of work that differ in whether they give memory of the GPU back to the driver are called so.
+FREES, KEEPS = MEMORY = "frees memory", "keeps memory"
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,6 @@ from nsysalign.label import (
     FREES,
     KEEPS,
     SLOW,
-    TAKES,
-    TAKES_NONE,
     Entry,
     Group,
     Issued,
@@ -359,25 +357,19 @@ class Case:
 
     @cached_property
     def memory_kinds(self) -> tuple[Group, Group] | None:
-        """(timings of the label that give memory back to the driver or take some, those that do not and do about as
-        much); of each the group with most timings.  None where its kinds of timings do not differ in that."""
-        for words in ((FREES, KEEPS), (TAKES, TAKES_NONE)):
-            sides = [
-                [g for g in self.label.steady if word in g.work.name.split(", ")] for word in words
-            ]
-            if not all(sides):
-                continue
-            calling = max(sides[0], key=lambda group: group.count)
-            low, high = calling.work.fewest_operations, calling.work.most_operations
-            alike = [
-                g
-                for g in sides[1]
-                if low <= ALIKE * g.work.operations and g.work.operations <= ALIKE * high
-            ]
-            without = max(alike, key=lambda group: group.count, default=calling)
-            if ALIKE * without.typical_ns <= calling.typical_ns:
-                return calling, without
-        return None
+        """(timings of the label that give memory back to the driver, those that do not and do about as much); of each the
+        group with most timings.  None where its kinds of timings do not differ in that."""
+        freeing, keeping = (
+            [g for g in self.label.steady if word in g.work.name.split(", ")]
+            for word in (FREES, KEEPS)
+        )
+        if not freeing:
+            return None
+        calling = max(freeing, key=lambda group: group.count)
+        low, high = calling.work.fewest_operations, calling.work.most_operations
+        alike = [g for g in keeping if low <= ALIKE * g.work.operations <= ALIKE**2 * high]
+        without = max(alike, key=lambda group: group.count, default=calling)
+        return (calling, without) if ALIKE * without.typical_ns <= calling.typical_ns else None
 
     @staticmethod
     def memory_calls(group: Group) -> list[str]:

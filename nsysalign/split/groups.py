@@ -32,7 +32,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
-from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, TAKES, TAKES_NONE, is_even
+from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
@@ -103,7 +103,6 @@ class Measured(NamedTuple):
     size: np.ndarray
     new: np.ndarray
     frees: np.ndarray
-    takes: np.ndarray
     behind: np.ndarray
 
     def take(self, index: np.ndarray) -> Measured:
@@ -246,8 +245,8 @@ def kinds(m: Measured) -> list[np.ndarray]:
 
 
 def _by_memory(m: Measured) -> list[np.ndarray]:
-    """Return the intervals of a label in two sets if those that give memory back to the driver, or else those that take
-    some, are longer than the others as another kind of work would be; else all in one.
+    """Return the intervals of a label in two sets if those that give memory back to the driver are longer than the others
+    as another kind of work would be; else all in one.
 
     m: the label's intervals
 
@@ -255,15 +254,14 @@ def _by_memory(m: Measured) -> list[np.ndarray]:
     step without it
     """
     count = len(m.elapsed_ns)
-    for calls in (m.frees, m.takes):
-        sides = [np.flatnonzero(calls), np.flatnonzero(~calls)]
-        if min(map(len, sides)) < max(FEW, RARE * count):
-            continue
-        slower_ns, faster_ns = (float(np.median(m.elapsed_ns[side])) for side in sides)
-        excess_ns = m.elapsed_ns[sides[0]].sum() - len(sides[0]) * faster_ns
-        is_enough = excess_ns >= SHARE * m.elapsed_ns.sum()
-        if is_enough and slower_ns >= max(ALIKE * faster_ns, faster_ns + APART_NS):
-            return sides
+    sides = [np.flatnonzero(m.frees), np.flatnonzero(~m.frees)]
+    if min(map(len, sides)) < max(FEW, RARE * count):
+        return [np.arange(count)]
+    slower_ns, faster_ns = (float(np.median(m.elapsed_ns[side])) for side in sides)
+    excess_ns = m.elapsed_ns[sides[0]].sum() - len(sides[0]) * faster_ns
+    is_enough = excess_ns >= SHARE * m.elapsed_ns.sum()
+    if is_enough and slower_ns >= max(ALIKE * faster_ns, faster_ns + APART_NS):
+        return sides
     return [np.arange(count)]
 
 
@@ -716,7 +714,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     work = Work(
         operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
         graph=zero, grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
-        frees=no, takes=no, behind=no,
+        frees=no, behind=no,
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -880,17 +878,22 @@ def _names_of_kinds(
 
 
 def _memory_words(work: Work, kinds_of_work: Sequence[np.ndarray]) -> list[str]:
-    """Return, per kind of work, whether its intervals give memory back to the driver, or take some; '' for all where no
-    such call is in all intervals of some kinds and in hardly any of the others.
+    """Return, per kind of work, whether its intervals give memory back to the driver; '' for all where a kind does both,
+    or where those that do or do not are too few (`_by_memory`).
 
     kinds_of_work: of each kind its intervals
     """
-    for calls, words in ((work.frees, (FREES, KEEPS)), (work.takes, (TAKES, TAKES_NONE))):
-        shares = np.array([calls[members].mean() for members in kinds_of_work])
-        with_calls = shares > 1 - RARE
-        if with_calls.any() and (with_calls | (shares < 0.5)).all() and not with_calls.all():
-            return [words[0] if has_calls else words[1] for has_calls in with_calls.tolist()]
-    return [""] * len(kinds_of_work)
+    frees = [bool(work.frees[members].all()) for members in kinds_of_work]
+    is_clear = all(
+        all_free or not work.frees[members].any()
+        for all_free, members in zip(frees, kinds_of_work, strict=True)
+    )
+    counts = [0, 0]
+    for all_free, members in zip(frees, kinds_of_work, strict=True):
+        counts[all_free] += len(members)
+    if not is_clear or min(counts) < max(FEW, RARE * sum(counts)):
+        return [""] * len(kinds_of_work)
+    return [FREES if all_free else KEEPS for all_free in frees]
 
 
 def _told_apart(

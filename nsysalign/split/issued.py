@@ -38,8 +38,7 @@ _AT_ONCE = 1 << 20
 _MANY, _TIMES = 1 << 23, 16
 #: An odd number that scatters small ones; products wrap around.
 _SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
-#: Calls that take memory of the GPU from the driver, and that give it back; those of a stream's order come from a pool.
-_TAKES = re.compile(r"cu(da)?(Malloc|MemAlloc|MemCreate)(?!\w*(Async|Host))")
+#: Calls that give memory of the GPU back to the driver; those of a stream's order give it to a pool.
 _GIVES_BACK = re.compile(r"cu(da)?(Free|MemFree|MemRelease)(?!\w*(Async|Host))")
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
@@ -106,7 +105,6 @@ class Work(NamedTuple):
     late:       whether over half of its work ended after the window
     new:        whether it launched a kernel that is new to its process
     frees:      whether it gave memory of the GPU back to the driver
-    takes:      whether it took memory of the GPU from the driver
     behind:     whether earlier work still ran when it was opened: on the stream of its start record, of a
                 window without one on any stream of its process
     """
@@ -126,7 +124,6 @@ class Work(NamedTuple):
     late: np.ndarray
     new: np.ndarray
     frees: np.ndarray
-    takes: np.ndarray
     behind: np.ndarray
 
 
@@ -249,7 +246,6 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         busy_ns=sums["busy_ns"],
         waits=_waits(trace, alignment, issues),
         frees=_calls(trace, alignment, issues, _GIVES_BACK),
-        takes=_calls(trace, alignment, issues, _TAKES),
         late=2 * sums["late_ns"] > np.maximum(sums["busy_ns"], 1),
         new=new,
         behind=_behind_earlier_work(alignment, issues),

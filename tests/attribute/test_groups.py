@@ -13,7 +13,7 @@ from nsysalign.split.groups import Measured, _told_apart, _without_twins, groupe
 
 def measured(
     us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, graph=0, busy=0, main=1, count=1, size=0,
-    new=(), frees=0, takes=0, behind=0,
+    new=(), frees=0, behind=0,
 ):  # fmt: skip
     """A label's intervals: microseconds, and what each issued; single values are those of all.
     `new`: which of them launch a kernel that is new; `bits`: of which names."""
@@ -27,7 +27,7 @@ def measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
         column(grids), column(names), column(bits), column(graph), 1000 * column(busy), column(main),
         column(count), column(size),
-        np.isin(np.arange(len(us)), list(new)), *(column(v).astype(bool) for v in (frees, takes, behind)),
+        np.isin(np.arange(len(us)), list(new)), *(column(v).astype(bool) for v in (frees, behind)),
     )  # fmt: skip
 
 
@@ -486,8 +486,7 @@ def test_kinds_of_one_length_are_one_only_if_the_gpu_works_as_long_on_them():
         assert len(_without_twins(m, at_once)) == kinds
 
 
-@pytest.mark.parametrize("calls", ["frees", "takes"])
-def test_what_gives_memory_back_is_another_kind(calls):
+def test_what_gives_memory_back_is_another_kind():
     """h08: with empty_cache() in each step 83 ms, without 71 ms; the lengths of both overlap, as batches vary."""
     with_calls = np.arange(60) < 30
     us = np.tile(np.linspace(55, 90, 30), 2) * np.where(with_calls, 1.18, 1)
@@ -495,10 +494,10 @@ def test_what_gives_memory_back_is_another_kind(calls):
     work = {"content": operations, "names": np.arange(60), "count": operations}
     sides = [(list(range(30)), ""), (list(range(30, 60)), "")]
     assert len(rows(measured(us, **work))) == 1
-    assert rows(measured(us, **work, **{calls: with_calls})) == sides
+    assert rows(measured(us, **work, frees=with_calls)) == sides
     # what is no longer with it, and what does it now and then, is the same work
-    assert len(rows(measured(us[::-1], **work, **{calls: with_calls}))) == 1
-    assert len(rows(measured(us, **work, **{calls: np.arange(60) < 9}))) == 1
+    assert len(rows(measured(us[::-1], **work, frees=with_calls))) == 1
+    assert len(rows(measured(us, **work, frees=np.arange(60) < 9))) == 1
 
 
 def test_calls_of_memory_are_those_of_the_threads_that_work_for_it(tmp_path):

@@ -705,7 +705,6 @@ def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fu
             "give memory back to the driver and take it again",
             True,
         ),
-        (["allocates", "allocates nothing"], "take memory from the driver", True),
         (["10 operations", "11 operations"], "", False),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from nsysalign.answer import answer
 from nsysalign.model import Known
+from nsysalign.show.screen import shortened
 
 from .drawing import analysis, diagnose, interval, issued_table, piece, repeat
 
@@ -82,3 +83,54 @@ def test_one_timing_of_lines_that_are_quick_later_is_a_first_call(later_us, word
     found = told(first, later, issued=[(AXPY, 1, 131_072, 126), (AXPY, 1, 131_072, 126)])
     row = next(row for row in found.labels if row.label.startswith("a.py:24"))
     assert words in row.words
+
+
+@pytest.mark.parametrize(
+    ("sort_us", "copied_us", "says"),
+    [
+        (900, 0, "The 1.00 ms between 1.01 ms and 2.01 ms are mostly sort (900 us)."),
+        (450, 0, "The 1.00 ms between 1.01 ms and 2.01 ms are kernels, of these scan 550 us and sort 450 us."),
+        (0, 0, ""),
+        (200, 700, "The 1.00 ms between 1.01 ms and 2.01 ms are mostly copies (700 us)."),
+    ],
+)  # fmt: skip
+def test_what_makes_the_difference_between_two_kinds_is_named(sort_us, copied_us, says):
+    """h16: top-p takes 1.13 ms more than greedy decoding: the kernels of a sort."""
+    rest_us = 1_000 - sort_us - copied_us
+    kernels = (0, "host") if not sort_us else (rest_us, "kernel")
+    copy = piece("memcpy", copied_us, direction="H2D", memory="pinned", bytes=1 << 24)
+    other = ("kernel", rest_us) if kernels[0] and not copied_us else ("host", rest_us)
+    top_p = [("host", 10), ("kernel", 1_000), ("kernel", sort_us), other, copy]
+    greedy = [("host", 10), ("kernel", 1_000)]
+    issued = [
+        (0, "kernel", "gemm", 1, 0, 132, 1_000_000),
+        (0, "kernel", "sort", 4, 0, 132, 1_000 * sort_us),
+        (0, "kernel", "scan", 1, 0, 132, 1_000 * rest_us * (other[0] == "kernel")),
+        (1, "kernel", "gemm", 1, 0, 132, 1_000_000),
+    ]
+    drawn = analysis(repeat(20, "x", *top_p), repeat(20, "x", *greedy))
+    told = answer(diagnose(replace(drawn, issued=issued_table(issued))))
+    (label,) = told.labels
+    assert (says in label.sentence) if says else ("between" not in label.sentence)
+
+
+def test_rows_say_which_timings_they_hold_where_these_follow_each_other():
+    """h05: one helper times three lengths, each 15 times: one loop of the program calls it."""
+    loop = [repeat(15, "x", ("host", 2), ("kernel", us)) for us in (130, 380, 1_300)]
+    (label,) = answer(diagnose(analysis(*loop))).labels
+    assert [row.name for row in label.groups] == [
+        "×15: no. 31-45, slowest",
+        "×15: no. 16-30, medium",
+        "×15: no. 1-15, fastest",
+    ]
+    turns = [interval("x", ("host", 2), ("kernel", us)) for us in (130, 1_300) * 15]
+    (label,) = answer(diagnose(analysis(turns))).labels
+    assert [row.name for row in label.groups] == ["×15: slower", "×15: faster"]
+
+
+def test_a_short_name_keeps_which_timings_it_holds():
+    name = "  ×15: no. 31-45, 6,582,514 blocks"
+    assert shortened(name, 34) == name
+    assert shortened(name, 29) == "  no. 31-45, 6,582,514 blocks"
+    assert shortened(name, 20) == "  no. 31-45"
+    assert shortened("  ×25: 1,794 to 2,739 operations", 20) == "  1,794 to …erations"
