@@ -31,6 +31,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.explain.findings import diagnose
 from nsysalign.explain.rules import facts_of_runs
 from nsysalign.explain.runs.no_work import CallsWithoutWork
+from nsysalign.explain.runs.pages import ManagedAllocations
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     Alignment,
@@ -488,6 +489,9 @@ def _known(log: EventLog | None, of_runs: Sequence[Any], beside: Beside) -> Know
         in_turns=beside.apart is not None,
         left_out=beside.apart.left_out if beside.apart is not None else 0,
         exit_status=beside.exit_status,
+        managed_allocations=sum(
+            fact.count for fact in of_runs if isinstance(fact, ManagedAllocations)
+        ),
     )
 
 

@@ -539,6 +539,7 @@ issued: what the typical interval of a group issued between its two records
     count   int64  how many
     bytes   int64  bytes of copies and memsets, 0 otherwise
     blocks  int64  blocks of the grids of the kernels, -1 where the trace does not say
+    ns      int64  how long they ran, added up, whenever that was
 
 group_parts: the budget of a group: sums of parts over its intervals
     key: group cause

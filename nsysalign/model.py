@@ -296,7 +296,8 @@ class Known:
     """What is known beside the tables.  `calls_without_work`: CUDA calls of a trace without GPU work,
     `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none.
     `in_turns`: the recorder left the process in turns, and `baseline` is of what ran meanwhile;
-    `left_out`: intervals that hold a switch.  `exit_status`: of the script, 0 where it is not known."""
+    `left_out`: intervals that hold a switch.  `exit_status`: of the script, 0 where it is not known.
+    `managed_allocations`: calls that allocated managed memory."""
 
     calls_without_work: int = 0
     issuing_without_work: int = 0
@@ -305,6 +306,7 @@ class Known:
     in_turns: bool = False
     left_out: int = 0
     exit_status: int = 0
+    managed_allocations: int = 0
 
 
 _Self = TypeVar("_Self", bound="Evidence")

@@ -281,6 +281,11 @@ def _frees(case: Case) -> bool:
     return case.group.count > 1 and both_ways
 
 
+def _managed(case: Case) -> bool:
+    """The run allocates managed memory: its pages may be what a kernel waits for."""
+    return case.facts.analysis.known.managed_allocations > 0
+
+
 def _rate(case: Case) -> dict[str, str]:
     entries = case.group.of_cause("memcpy")
     rate = case.facts.pinned_rate(entries[0].direction) if entries else 0
@@ -643,6 +648,20 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        (
+            "host-gap",
+            "api-launch",
+            "many-tiny-kernels",
+            "other-calls",
+            "sync-inside",
+            "mixed",
+            "several-kinds",
+        ),
+        lambda case: case.memory_kinds is not None and _torch(case),
+        "Keep the memory: the timings that give it back to the driver or take it again are longer",
+        "torch.cuda.empty_cache()  # not in the loop",
+    ),
+    Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
         lambda case: case.facts.python and case.loads_the_same and _transforms(case),
         "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",
@@ -846,6 +865,24 @@ FASTER: tuple[Row, ...] = (
         lambda case: _of("jax")(case) and case.copies_back > 0,
         "Keep the value on the GPU: no float() or print() inside; read all of them back once",
         "losses.append(loss)  # in the loop;   jax.device_get(losses)  # once, after it",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case) and _of("numba")(case),
+        "Copy to the GPU explicitly, before the kernel needs it, instead of letting it fetch managed memory page by page",
+        "d = cuda.to_device(a)  # instead of cuda.managed_array",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case) and _of("cupy")(case),
+        "Move managed memory to the GPU before the kernel touches it, or do not use it",
+        "cp.cuda.runtime.memPrefetchAsync(x.data.ptr, x.nbytes, device, stream)",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case),
+        "Move managed memory to the GPU before the kernel touches it (cudaMemPrefetchAsync), or copy explicitly",
+        "",
     ),
     Row(
         ("launch-blocking",),

@@ -40,8 +40,10 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.runs.threads import LaunchesOfThreads
+from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
     CPU,
+    GPU,
     GPU_SHARE,
     LAUNCH,
     MANY_LAUNCHES,
@@ -52,7 +54,17 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
+from nsysalign.label import (
+    ALIKE,
+    FIRST,
+    FREES,
+    KEEPS,
+    SLOW,
+    Entry,
+    Group,
+    Issued,
+    Label,
+)
 from nsysalign.model import NO_THREAD, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -355,6 +367,27 @@ class Case:
     def allocating_ns(self) -> int:
         """How long the typical interval allocates and frees."""
         return sum(piece.ns for piece in self._allocating)
+
+    @cached_property
+    def memory_kinds(self) -> tuple[Group, Group] | None:
+        """(timings of the label that give memory back to the driver, those that do not and do about as much); of each the
+        group with most timings.  None where its kinds of timings do not differ in that."""
+        freeing, keeping = (
+            [g for g in self.label.steady if word in g.work.name.split(", ")]
+            for word in (FREES, KEEPS)
+        )
+        if not freeing:
+            return None
+        calling = max(freeing, key=lambda group: group.count)
+        low, high = calling.work.fewest_operations, calling.work.most_operations
+        alike = [g for g in keeping if low <= ALIKE * g.work.operations <= ALIKE**2 * high]
+        without = max(alike, key=lambda group: group.count, default=calling)
+        return (calling, without) if ALIKE * without.typical_ns <= calling.typical_ns else None
+
+    @staticmethod
+    def memory_calls(group: Group) -> list[str]:
+        """The calls of a group that allocate and free memory, as far as they take time of it, by name."""
+        return sorted({e.what for e in group.of_cause("api") if _ALLOCATES.match(e.what)})
 
     @cached_property
     def allocating_count(self) -> int:
@@ -668,10 +701,24 @@ class Case:
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these; 0 where the GPU works enough, or where others did meanwhile."""
+        """The largest of these; 0 where the GPU works enough, or where others did meanwhile.  Of a kernel that is far
+        quicker elsewhere its excess."""
         if self.others_worked and not self.sums.gpu:
             return 0
-        return max(self.avoidable().values())
+        return max(*self.avoidable().values(), self.slower_kernel_ns)
+
+    @property
+    def quicker_elsewhere(self) -> Elsewhere | None:
+        """Where the kernel is far quicker that takes most of it; None if that is not so, or not known."""
+        return self.facts.quicker_elsewhere.get(self.group.number) if self.word == GPU else None
+
+    @property
+    def slower_kernel_ns(self) -> int:
+        """How much longer its timings take than with that kernel as quick as elsewhere."""
+        quick = self.quicker_elsewhere
+        if quick is None:
+            return 0
+        return min(self.group.count * quick.excess_ns, self.group.ns("kernel"))
 
     @property
     def late(self) -> bool:

@@ -13,7 +13,7 @@ from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
 
-from .drawing import analysis, diagnose, facts, interval, piece, repeat
+from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
 
 
 def said(*drawn, issued=(), waits=0, late=(), **more):
@@ -21,7 +21,7 @@ def said(*drawn, issued=(), waits=0, late=(), **more):
     in the order of the drawing, how many timings ended before their work."""
     told = analysis(*drawn, **more)
     rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     groups = told.groups.assign(waits=waits)
     if late:
         first = groups["group"].map(told.intervals.groupby("group")["interval"].min())
@@ -206,7 +206,7 @@ def issuing(drawn, *issued, **columns):
         for group, operations in enumerate(issued)
         for kind, name, count in operations
     ]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     known = Known(torch="2.11", python="3.12")
     return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
 
@@ -569,7 +569,7 @@ def test_the_kernel_names_what_one_helper_times():
         repeat(20, "x", ("host", 5), ("kernel", 90)),
     )
     rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
-    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table(rows)
 
     def sentence(*main):
         groups = drawn.groups.assign(main=list(main))
@@ -774,3 +774,29 @@ def test_a_thread_that_did_not_run(name, count, sentence, code):
     (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
     assert sentence in told.sentence and ("hardly ran" in told.sentence) == bool(sentence)
     assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
+
+
+@pytest.mark.parametrize(
+    ("works", "says", "fix"),
+    [
+        (
+            ["frees memory", "keeps memory"],
+            "give memory back to the driver and take it again",
+            True,
+        ),
+        (["10 operations", "11 operations"], "", False),
+    ],
+)
+def test_timings_that_give_memory_back_are_told_beside_those_that_keep_it(works, says, fix):
+    """h08: empty_cache() in each of the first 30 steps; the calls themselves take 2 % of them."""
+    launch = ("api_launch", 6), ("kernel", 9)
+    free = [piece("api", 8, "cudaFree"), piece("api", 9, "cudaMalloc")]
+    with_calls = [*free, *[p for _ in range(10) for p in (("host", 75), *launch)]]
+    without = [p for _ in range(11) for p in (("host", 55), *launch)]
+    drawn = analysis(repeat(30, "x", *with_calls), repeat(30, "x", *without))
+    groups = drawn.groups.sort_values("typical").assign(work=works).sort_index()
+    known = Known(torch="2.11", python="3.12")
+    told = answer(diagnose(replace(drawn, groups=groups, known=known)))
+    assert ("917 us" in told.sentence) and says in told.sentence
+    assert ("(cudaFree, cudaMalloc); 30 that" in told.sentence) == fix
+    assert any("empty_cache" in one.code for one in told.fixes) == fix
