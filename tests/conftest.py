@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -81,6 +82,16 @@ def puzzle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(request.param)
     untar(DATA / "puzzles" / f"{request.param}.tar.xz", folder)
     return request.param, folder, analyze(folder, all_segments=True)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end: looked through for garbage again and again,
+    it took a sixth of the time of the tests."""
+    from nsysalign.memory import look_for_garbage_less_often
+
+    gc.collect()
+    gc.freeze()
+    look_for_garbage_less_often()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
