@@ -20,6 +20,10 @@ settings.load_profile("calm")
 
 HERE = Path(__file__).parent
 
+# numpy starts a thread per core for linear algebra, which hardly anything here does: a tenth of its import
+# in each of the hundreds of commands that tests start
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 def _gpu() -> str | None:
     if not Path("/proc/driver/nvidia").exists() and not shutil.which("nvidia-smi"):
