@@ -28,6 +28,7 @@ def command(folder, *arguments, **environment):
     """The tool in a folder, on a machine without nsys."""
     path = os.pathsep.join([str(ROOT / "tests" / "collect" / "faketorch"), str(ROOT)])
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": path, **environment}
+    env["OPENBLAS_NUM_THREADS"] = "1"  # tests/conftest.py
     return subprocess.run(
         [sys.executable, "-m", "nsysalign", *map(str, arguments)],
         cwd=folder, env=env, capture_output=True, text=True, timeout=60,
