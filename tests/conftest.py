@@ -106,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):
                 item.add_marker(again)
+    # the longest first: begun last, all other workers would wait for it
+    items.sort(key=lambda item: item.get_closest_marker("torch") is None)
     needs = {"gpu": _gpu, "nsys": _nsys, "browser": _browser, "torch": _torch, "nvcc": _nvcc}
     for marker, missing in needs.items():
         marked = [i for i in items if i.get_closest_marker(marker)]
