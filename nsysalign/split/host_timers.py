@@ -335,7 +335,7 @@ class _Waits:
         process = self.windows.process[pieces.window]
         # lane of copies -> the lanes that the legacy default stream's order puts before them
         rivals = {
-            lane: explainer.default_stream_rivals(lane)
+            lane: explainer.default_stream_partners(lane)
             for lane in set(copying[copying >= 0].tolist())
         }
         for number, lane_process in enumerate(lanes["process"].tolist()):

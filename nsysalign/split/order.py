@@ -95,8 +95,8 @@ class StreamOrder:
         for source, (issue, recorded) in self._waits.get(waiting, {}).items():
             last_wait = np.searchsorted(issue, horizon) - 1
             horizons[source] = pick(recorded, last_wait, BEFORE_ALL)
-        for rival in self._explainer.default_stream_rivals(waiting):
-            horizons[rival] = horizon
+        for partner in self._explainer.default_stream_partners(waiting):
+            horizons[partner] = horizon
         return horizons
 
     def _is_behind(
