@@ -256,19 +256,24 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     range:  the innermost NVTX range of this thread, '' for none
 
     A segment is about the thread of the next CUDA call in its interval: whatever follows in a gap,
-    up to the call that issues the next operation, happens on the same thread.  Segments of a host
-    timer are always about the timer's own thread.
+    up to the call that issues the next operation, happens on the same thread.  All calls of a host timer are its own
+    thread's: what follows the last one is about the thread of this call.
 
-    intervals: columns interval and label
+    intervals: columns interval, label and kind
     segments:  `frames.SEGMENTS`, those of an interval sorted by time
     calls:     columns row and thread
     """
     host = segments[segments["cause"] == "host"]
-    # the next call in the interval: `bfill` carries the row of each call back to the segments before it
+    timers = intervals.loc[intervals["kind"] == "host", "interval"]
     call_row = segments["ref_id"].where(segments["ref_kind"] == "api")
-    next_call_row = call_row.groupby(segments["interval"]).bfill()[host.index]
+    call_rows = call_row.groupby(segments["interval"])
+    # the next call in the interval: `bfill` carries the row of each call back to the segments before it
+    next_call_row = call_rows.bfill()
+    # the last call, for the segments of a host timer that no call follows
+    is_behind_all = next_call_row.isna() & segments["interval"].isin(timers)
+    row_of_call = next_call_row.mask(is_behind_all, call_rows.ffill())[host.index]
     thread_of_row = calls.drop_duplicates("row").set_index("row")["thread"]
-    thread = thread_of_row.reindex(next_call_row)
+    thread = thread_of_row.reindex(row_of_call)
     gaps = host[["start_ns", "end_ns"]].assign(
         label=intervals.set_index("interval")["label"].reindex(host["interval"]).to_numpy(),
         ns=host["end_ns"] - host["start_ns"],
