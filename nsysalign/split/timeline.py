@@ -109,10 +109,10 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
     drawn_runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
-    others = np.setdiff1d(intervals, drawn_runs)
-    room = min(MAX_ROWS, _ALL_ROWS // max(len(others), 1))
+    measured = np.setdiff1d(intervals, drawn_runs)
+    room = min(MAX_ROWS, _ALL_ROWS // max(len(measured), 1))
     views, views_of_runs = [], []
-    for number, window in zip(others.tolist(), windows.iloc[others].itertuples(), strict=True):
+    for number, window in zip(measured.tolist(), windows.iloc[measured].itertuples(), strict=True):
         low = min(window.open_ns, window.start_ns) - _MARGIN_NS
         high = max(window.close_end_ns, window.end_ns) + _MARGIN_NS
         views.append(_View(number, window.process, low, high, room))
