@@ -75,9 +75,8 @@ _BLOCKS, _CALLS = 1 << 13, 1 << 17
 _MOST_ROWS_HELD = 1 << 20
 
 
-class WaitedFor(NamedTuple):
-    """What host timers waited for: stretches in which an operation executed while a call of the timer waited for it, as
-    arrays of equal length."""
+class Executed(NamedTuple):
+    """For how long operations executed in windows: arrays of equal length."""
 
     window: np.ndarray
     #: Its position in the trace's operations.
@@ -85,7 +84,7 @@ class WaitedFor(NamedTuple):
     ns: np.ndarray
 
     @classmethod
-    def joined(cls, parts: Sequence[WaitedFor]) -> WaitedFor:
+    def joined(cls, parts: Sequence[Executed]) -> Executed:
         """Return the stretches of all parts."""
         empty = np.empty(0, np.int64)
         columns = zip(cls(empty, empty, empty), *parts, strict=True)
@@ -110,7 +109,8 @@ class SplitTrace:
     details: pd.DataFrame
     #: Per window, how many operations touch it.
     operations: np.ndarray
-    waited_for: WaitedFor
+    #: In host timers: the operations for which calls waited while these executed.
+    waited_for: Executed
 
     def budgets(self, windows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return how long (ns) these windows spent on each cause: int64 (windows, causes)."""
@@ -210,7 +210,7 @@ def split_trace(
         size=partition.size,
         details=partition.details.table(),
         operations=partition.operations,
-        waited_for=WaitedFor.joined(partition.waited_for),
+        waited_for=Executed.joined(partition.waited_for),
     )
 
 
@@ -234,7 +234,7 @@ class _Partition:
         self.details = Details(trace, alignment, explainer.streams.last_on)
         self.size = np.zeros(count, np.int64)
         self.operations = np.zeros(count, np.int64)
-        self.waited_for: list[WaitedFor] = []
+        self.waited_for: list[Executed] = []
 
     def add_shared(self) -> None:
         """Add the shared part of all windows of streams, from start to tail, lane by lane."""
@@ -305,7 +305,7 @@ class _Partition:
         executes &= self.host[pieces.window]
         executing = pieces.take(np.flatnonzero(executes))
         ns = executing.end - executing.start
-        self.waited_for.append(WaitedFor(executing.window, executing.ref, ns))
+        self.waited_for.append(Executed(executing.window, executing.ref, ns))
         inside = executing.take(executing.detail == 0)
         return np.unique(_packed(inside.window, inside.ref))
 
