@@ -62,7 +62,7 @@ class Matched:
                log_process, seq.  The next stage adds record (position in `records`, -1: unknown), and
                inferred (whether that is an inference)
     pairs      the comparisons of the log: start and end are positions in `records`; elapsed_ns
-    asked_ns   per record, when the first elapsed_time on it had returned (FAR: unknown)
+    compared_ns  per record, when the first elapsed_time on it had returned (FAR: unknown)
     unaligned  the comparisons that cannot be a pair, with the reason (-1: the log does not have the record)
     """
 
@@ -71,7 +71,7 @@ class Matched:
     records: pd.DataFrame
     waits: pd.DataFrame
     pairs: pd.DataFrame
-    asked_ns: np.ndarray
+    compared_ns: np.ndarray
     unaligned: pd.DataFrame
     notes: list[str]
 
@@ -99,13 +99,22 @@ def match(trace: Trace, log: EventLog) -> Matched:
     pairs, unaligned = logged_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     # when the first successful elapsed_time on each record had returned
-    asked = np.full(len(records), FAR)
+    compared = np.full(len(records), FAR)
     for number, rows in pairs[pairs["t1_ns"] >= 0].groupby("process"):
         if clock := clocks.get(int(number)):
             returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
             for column in ("start", "end"):
-                np.minimum.at(asked, rows[column].to_numpy(), returned)
-    return Matched(processes, clocks, records, waits, pairs, asked, unaligned, notes + clock_notes)
+                np.minimum.at(compared, rows[column].to_numpy(), returned)
+    return Matched(
+        processes=processes,
+        clocks=clocks,
+        records=records,
+        waits=waits,
+        pairs=pairs,
+        compared_ns=compared,
+        unaligned=unaligned,
+        notes=notes + clock_notes,
+    )
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:

@@ -31,7 +31,7 @@ from nsysalign.place.bounded import (
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
-from nsysalign.place.latency import Likely, assumed, place_pairs
+from nsysalign.place.latency import Likely, assumed, no_later_than, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
 
@@ -345,11 +345,10 @@ def _record_places(
     places: where the event clock places each record
     likely: where the neighbours make each record likely
     """
-    # halfway between the places by what came before and by the kernel that was queued behind, if they cross
-    halfway = likely.place - (likely.place - likely.ahead) // 2
-    by_neighbours = np.where(likely.ahead < likely.place, halfway, likely.place)
     by_neighbours = np.clip(
-        by_neighbours, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()
+        no_later_than(likely.place, likely.by_kernel),
+        records["lower_ns"].to_numpy(),
+        records["upper_ns"].to_numpy(),
     )
     start, end = windows["start"].to_numpy(), windows["end"].to_numpy()
     start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
