@@ -411,10 +411,9 @@ class Surroundings(Columns):
     next_issued: np.ndarray  # when the call ended that issued it
     next_is_kernel: np.ndarray  # bool
     records_after: np.ndarray  # how many records lie between this one and the next operation
-    wait_before: (
-        np.ndarray
-    )  # bool: a stream wait or host function between the previous operation and this record
-    wait_after: np.ndarray  # bool: a stream wait between this record and the next operation
+    # bool: a stream wait or host function lies between the previous operation and this record
+    wait_before: np.ndarray
+    wait_after: np.ndarray  # bool: one lies between this record and the next operation
     stamp: np.ndarray  # CUPTI's time stamp; 0: none
 
 
@@ -437,10 +436,13 @@ def surroundings(
     # when the call began that issued the previous operation
     previous_call = pick(trace.operations["call"].to_numpy(), previous, -1)
     previous_issue = pick(trace.calls["start_ns"].to_numpy(), previous_call, -1)
-    wait_before = _has_wait_between(trace, matched.waits, lane, previous_issue, call_start)
-    wait_before |= _has_host_function_between(
-        trace, records["process"].to_numpy(), previous_issue, call_start
-    )
+
+    def is_wait_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Return, for each record, whether a stream wait or host function was issued between two times (ns)."""
+        by_event = _has_wait_between(trace, matched.waits, lane, low, high)
+        process = records["process"].to_numpy()
+        return by_event | _has_host_function_between(trace, process, low, high)
+
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -454,8 +456,8 @@ def surroundings(
         next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         records_after=records_after,
-        wait_before=wait_before,
-        wait_after=_has_wait_between(trace, matched.waits, lane, call_start, next_issued),
+        wait_before=is_wait_between(previous_issue, call_start),
+        wait_after=is_wait_between(call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
 

@@ -95,9 +95,12 @@ def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
 
 @pytest.mark.parametrize(("issued", "seen"), [(5, True), (15, False), (0, False)])
 def test_a_host_function_holds_a_record_for_as_long_as_it_runs(issued, seen):
-    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells."""
-    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, hosted=[issued])
+    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells.
+    One after the record holds up the kernel behind it as long."""
+    near = {"previous_position": 0, "next_issued_ns": 20}
+    found = evidence([(12, 14, 0, 20)], [OWN], near=near, hosted=[issued])
     assert found.wait_before.tolist() == [seen]
+    assert found.wait_after.tolist() == [issued == 15]
 
 
 BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
