@@ -41,6 +41,8 @@ from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
+#: How far a map by the first calls alone may be off: as far as `refine` searches.
+_BY_FIRST_CALLS_NS = 20_000_000
 #: By how much the host's clock may have been set between the trace's start and the log's.
 _CLOCK_SET_NS = 10_000_000_000
 #: A wait whose event nothing names is for one of so many records of its thread before it.
@@ -310,11 +312,11 @@ def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> l
         records = logged[tid_of_record == tid]
         records = records[np.argsort(begin[records], kind="stable")]
         calls_of_thread = record_calls[positions_on_thread(caller, process, tid)]
-        times = (
-            begin[records],
-            end[records],
-            calls["start_ns"].to_numpy()[calls_of_thread],
-            calls["end_ns"].to_numpy()[calls_of_thread],
+        times = Times(
+            python_start=begin[records],
+            python_end=end[records],
+            record_start=calls["start_ns"].to_numpy()[calls_of_thread],
+            record_end=calls["end_ns"].to_numpy()[calls_of_thread],
         )
         threads.append(_Thread(records, calls_of_thread, times))
     return threads
@@ -332,10 +334,11 @@ def _clock_of(trace: Trace, log: EventLog, number: int) -> ClockMap | None:
 def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
     """Return a rough clock that puts the first record of some thread at the thread's first record call; None
     if no thread has both."""
-    for member in threads:
-        if len(member.records) and len(member.calls):
-            called, _, begun, _ = member.times
-            return ClockMap(called[:1], begun[:1] - called[:1], 20_000_000)
+    for recorder in threads:
+        if len(recorder.records) and len(recorder.calls):
+            at_ns = recorder.times.python_start[:1]
+            offset_ns = recorder.times.record_start[:1] - at_ns
+            return ClockMap(at_ns, offset_ns, _BY_FIRST_CALLS_NS)
     return None
 
 
