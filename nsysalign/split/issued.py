@@ -18,6 +18,7 @@ that was queued before fills a window of any length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,6 +38,8 @@ _AT_ONCE = 1 << 20
 _MANY, _TIMES = 1 << 23, 16
 #: An odd number that scatters small ones; products wrap around.
 _SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
+#: Calls that give memory of the GPU back to the driver; those of a stream's order give it to a pool.
+_GIVES_BACK = re.compile(r"cu(da)?(Free|MemFree|MemRelease)(?!\w*(Async|Host))")
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
 
@@ -101,6 +104,7 @@ class Work(NamedTuple):
     waits:      how many synchronisations lie between its first and its last issue
     late:       whether over half of its work ended after the window
     new:        whether it launched a kernel that is new to its process
+    frees:      whether it gave memory of the GPU back to the driver
     behind:     whether earlier work still ran when it was opened: on the stream of its start record, of a
                 window without one on any stream of its process
     """
@@ -119,6 +123,7 @@ class Work(NamedTuple):
     waits: np.ndarray
     late: np.ndarray
     new: np.ndarray
+    frees: np.ndarray
     behind: np.ndarray
 
 
@@ -240,6 +245,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         main=main,
         busy_ns=sums["busy_ns"],
         waits=_waits(trace, alignment, issues),
+        frees=_calls(trace, alignment, issues, _GIVES_BACK),
         late=2 * sums["late_ns"] > np.maximum(sums["busy_ns"], 1),
         new=new,
         behind=_behind_earlier_work(alignment, issues),
@@ -428,6 +434,29 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
         up_to_last = np.searchsorted(start, at[last[rows]])
         up_to_first = np.searchsorted(start, at[first[rows]], side="right")
         out[windows[rows]] = up_to_last - up_to_first
+    return out
+
+
+def _calls(
+    trace: Trace, alignment: Alignment, issues: Issues, named: re.Pattern[str]
+) -> np.ndarray:
+    """Return, per window, whether a call with such a name began in it: of its thread, or of one that issued work for
+    it; False for runs."""
+    calls = trace.calls
+    names = [name_id for name_id, name in trace.names.items() if named.match(name)]
+    chosen = np.flatnonzero(calls["name_id"].isin(names).to_numpy())
+    table = alignment.windows
+    out = np.zeros(len(table), bool)
+    if not len(chosen):
+        return out
+    call_thread = calls["thread"].to_numpy()[chosen]
+    call_ns = calls["start_ns"].to_numpy()[chosen]
+    window_thread = table["thread"].to_numpy()
+    opened, closed = table["open_ns"].to_numpy(), table["close_ns"].to_numpy()
+    for positions, windows, _, _ in _spans(alignment, issues):
+        threads = np.append(np.unique(issues.thread[positions]), window_thread[windows[0]])
+        at = call_ns[np.isin(call_thread, threads)]
+        out[windows] |= np.searchsorted(at, closed[windows]) > np.searchsorted(at, opened[windows])
     return out
 
 
