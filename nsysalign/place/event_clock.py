@@ -474,12 +474,12 @@ def _queued_spacing(around: Surroundings, frame: np.ndarray, at: np.ndarray) -> 
 
     around, frame, at: as in `fit_line`
     """
-    order = np.lexsort((around.behind, around.previous_end, frame))
+    order = np.lexsort((around.records_before, around.previous_end, frame))
     first, second = order[:-1], order[1:]
     consecutive = frame[first] == frame[second]
     consecutive &= around.previous_end[first] == around.previous_end[second]
-    consecutive &= around.behind[second] == around.behind[first] + 1
-    consecutive &= ~around.waits[first] & ~around.waits[second]
+    consecutive &= around.records_before[second] == around.records_before[first] + 1
+    consecutive &= ~around.wait_before[first] & ~around.wait_before[second]
     consecutive &= around.previous_end[second] > around.call_end[second] + _QUEUED_NS
     apart = (at[second] - at[first])[consecutive]
     return float(np.percentile(apart, _PROMPT)) if len(apart) >= _ENOUGH else 0.0

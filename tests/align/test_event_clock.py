@@ -132,7 +132,7 @@ def met(place, late=0):
     none = np.zeros(len(place), np.int64)
     known = {"call_start": place - 4_000, "call_end": place - 2_500, "stamp": place + late}
     known |= dict.fromkeys(("next_start", "next_issued"), none + FAR)
-    known |= dict.fromkeys(("previous_end", "behind", "ahead"), none)
+    known |= dict.fromkeys(("previous_end", "records_before", "records_after"), none)
     columns = Surroundings.__dataclass_fields__
     return Surroundings(**{c: known.get(c, none.astype(bool)) for c in columns})
 

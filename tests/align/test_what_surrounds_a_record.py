@@ -89,15 +89,18 @@ def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
     """
     near = {"previous_position": 0, "next_issued_ns": 20}
     found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(wait, lane)])
-    assert found.waits.tolist() == [seen]
-    assert found.held.tolist() == [wait == 15], "between the record and the operation after"
+    assert found.wait_before.tolist() == [seen]
+    assert found.wait_after.tolist() == [wait == 15], "between the record and the operation after"
 
 
 @pytest.mark.parametrize(("issued", "seen"), [(5, True), (15, False), (0, False)])
 def test_a_host_function_holds_a_record_for_as_long_as_it_runs(issued, seen):
-    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells."""
-    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, hosted=[issued])
-    assert found.waits.tolist() == [seen]
+    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells.
+    One after the record holds up the kernel behind it as long."""
+    near = {"previous_position": 0, "next_issued_ns": 20}
+    found = evidence([(12, 14, 0, 20)], [OWN], near=near, hosted=[issued])
+    assert found.wait_before.tolist() == [seen]
+    assert found.wait_after.tolist() == [issued == 15]
 
 
 BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
@@ -111,7 +114,7 @@ def queued(gaps, **more):
     none = np.zeros(len(gaps), np.int64)
     known = {"call_start": ends - 900_000, "call_end": ends - 898_000, "previous_end": ends,
              "next_start": ends + gaps, "next_issued": ends - 800_000, "next_is_kernel": none == 0}  # fmt: skip
-    known |= dict.fromkeys(("behind", "ahead", "stamp"), none) | more
+    known |= dict.fromkeys(("records_before", "records_after", "stamp"), none) | more
     columns = Surroundings.__dataclass_fields__
     return Surroundings(**{c: known.get(c, none.astype(bool)) for c in columns})
 
@@ -151,7 +154,7 @@ def test_the_record_that_is_known_better_decides():
     late[21] = 10_000
     held_up = replace(tight, previous_end=tight.previous_end + late)
     assert placed(held_up)[0] > BUSY + 1_000, "of two known alike the later one"
-    assert placed(replace(held_up, waits=last))[0] == pytest.approx(BUSY, abs=30)
+    assert placed(replace(held_up, wait_before=last))[0] == pytest.approx(BUSY, abs=30)
 
 
 def test_a_kernel_queued_behind_limits_how_late_a_record_is():
