@@ -18,7 +18,14 @@ from nsysalign.intervals import FAR
 from nsysalign.model import EventLog
 from nsysalign.place.align import align
 from nsysalign.place.bounded import Surroundings
-from nsysalign.place.event_clock import event_clock, fit_line, place_records, rounding_ns, tick_of
+from nsysalign.place.event_clock import (
+    EventClock,
+    event_clock,
+    fit_line,
+    place_records,
+    rounding_ns,
+    tick_of,
+)
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -162,6 +169,35 @@ def test_nothing_seen_no_line():
     assert seen.line.tolist() == clock.frame.tolist()
     unknown = place_records(clock, s, "off", np.zeros(2, dtype=bool))
     assert unknown.line.tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize("span_ms", [0, 1, 10_000])
+def test_a_line_whose_records_may_all_be_held_up_is_placed_nowhere(span_ms):
+    """Copies with the host run on other streams around every record: any of them may be microseconds late.
+    A program that times nothing by events has one record on the clock, that of the reference."""
+    count = 1 if span_ms == 0 else 5
+    at = np.linspace(0, span_ms * MS, count).astype(np.int64)
+    clock = EventClock(np.zeros(count, np.int64), at, np.array([0]), np.array([np.inf]), 32)
+    unstamped = replace(met(at + 1_000_000), stamp=np.zeros(count, np.int64))
+    held_up = replace(unstamped, copying=np.ones(count, dtype=bool))
+    known = np.ones(count, dtype=bool)
+    assert (place_records(clock, held_up, "off", known).line == -1).all()
+    # one that is certain is enough
+    held_up.copying[0] = False
+    places = place_records(clock, held_up, "off", known)
+    assert (places.line == 0).all() and places.error_ns[0] < 3_000
+
+
+def test_records_of_one_moment_know_as_much_as_those_of_a_millisecond():
+    """The knots of the line may not lie so near to each other that rounding decides."""
+    none = np.zeros(2, np.int64)
+    spread = []
+    for span in (0, 32, 1_000, MS):
+        at = np.array([0, span])
+        unstamped = replace(met(at + 1_000_000), stamp=none)
+        line = fit_line(unstamped, none, at, "off", np.array([0]), np.array([np.inf]))
+        spread.append(line.place(at, none)[1][0])
+    assert spread == pytest.approx([spread[-1]] * 4, rel=0.02)
 
 
 def test_pairs_on_no_reference_are_on_no_clock_however_many():
