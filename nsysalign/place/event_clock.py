@@ -30,6 +30,7 @@ gives the error bars.  GPUs are late, never early: on that side the noise has a 
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, replace
 
@@ -72,19 +73,41 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 class EventClock:
     """The event clocks of a log: where each record lies, and which frames belong together.
 
-    frame            per record of the log: the number of its frame, -1 if it is on no event clock
-    at_ns            per record of the log: its time on the event clock, exact within its frame
-    line             per frame: the number of its line
-    origin_error_ns  per frame: how far it may be off against the frame that it was joined to, infinite
-                     for the first frame of a line
-    tick_ns          the tick of the GPU's timer, 1 if the distances do not show it
+    frame    per record of the log: the number of its frame, -1 if it is on no event clock
+    at_ns    per record of the log: its time on the event clock, exact within its frame
+    frames   all frames, by their numbers
+    tick_ns  the tick of the GPU's timer, 1 if the distances do not show it
     """
 
     frame: np.ndarray
     at_ns: np.ndarray
-    line: np.ndarray
-    origin_error_ns: np.ndarray
+    frames: Frames
     tick_ns: int
+
+
+@dataclass(frozen=True)
+class Frames(Columns):
+    """Frames of an event clock, and how they are joined to lines (arrays with a value per frame).
+
+    number         the number of the frame
+    line           the number of its line, which is that of the line's first (lowest) frame
+    joined_to      the number of the frame that it was joined to; -1 for the first frame of a line
+    error_ns       how far it may be off against the frame that it was joined to; 0 for the first frame
+    from_first_ns  how far it may be off against the first frame: the errors on the way there add up
+    origin_ns      the time of its origin on the event clock; that of the first frame is 0
+
+    Frames 1 and 3 were joined to frame 0, and 2 to 3:
+
+        0 --± 500-- 3 --± 30-- 2        joined_to   -1, 0, 3, 0      error_ns       0, 40, 30, 500
+        0 --± 40--- 1                   line         0, 0, 0, 0      from_first_ns  0, 40, 530, 500
+    """
+
+    number: np.ndarray
+    line: np.ndarray
+    joined_to: np.ndarray
+    error_ns: np.ndarray
+    from_first_ns: np.ndarray
+    origin_ns: np.ndarray
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
@@ -147,13 +170,13 @@ def event_clock(log: EventLog) -> EventClock | None:
     roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
     room = rounding[between] + tick / 2
     joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
-    origin, line, error = _lines_of_frames(joints, frame.max() + 1)  # each per frame
+    frames = _lines_of_frames(joints, frame.max() + 1)
     # a line without any reference is no event clock
-    lines_with_reference = line[frame[:references]]
-    has_reference = np.isin(line, lines_with_reference)  # per frame
-    frame = np.where((frame >= 0) & has_reference[frame], frame, -1)
-    at_ns = np.where(frame >= 0, since_root + origin[np.maximum(frame, 0)], 0)
-    return EventClock(frame[references:], at_ns[references:], line, error, tick)
+    lines_with_reference = frames.line[frame[:references]]
+    has_reference = np.isin(frames.line, lines_with_reference)  # per frame
+    frame = np.where(pick(has_reference, frame, False), frame, -1)
+    at_ns = np.where(frame >= 0, since_root + pick(frames.origin_ns, frame, 0), 0)
+    return EventClock(frame[references:], at_ns[references:], frames, tick)
 
 
 def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
@@ -333,43 +356,48 @@ def _joints(
     return joints
 
 
-def _lines_of_frames(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lines_of_frames(joints: _Joints, count: int) -> Frames:
     """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
-    they are.  Returns (origin, line, error), each an array with a value per frame.
-
-    origin: the time of its origin on the event clock of its line, in ns: that of the line's lowest frame is 0
-    line: the number of its line, which is that of the line's lowest frame
-    error: how many ns the origin may be off against the frame that it was joined to, infinite for the first frame of
-        a line
+    they are.
 
     joints: as `_joints` returns them
     count: how many frames there are
 
-    Each line grows from its lowest frame: joints lead from frame to frame, the most certain first.
-    joints {(0, 2): (100, 110)}, count 3: origin 0, 0, 105; line 0, 1, 0; error infinite, infinite, 5
+    Each line grows from its lowest frame.  Of all joints that lead from the line to a frame outside, the most certain
+    one is next (Prim's algorithm).
+    joints {(0, 2): (100, 110)}, count 3: line 0, 1, 0; joined to -1, -1, 0; error 0, 0, 5; origin 0, 0, 105
     """
-    neighbours: dict[int, list[tuple[float, int, float]]] = {}
+    # frame -> (half-width of the joint, frame at its other end, ns by which that lies behind) of each of its joints
+    joints_of: dict[int, list[tuple[float, int, float]]] = {}
     for (first, second), (low, high) in joints.items():
         half_width = (high - low) / 2
         middle = (high + low) / 2
-        neighbours.setdefault(first, []).append((half_width, second, middle))
-        neighbours.setdefault(second, []).append((half_width, first, -middle))
-    origin = np.zeros(count, np.int64)
+        joints_of.setdefault(first, []).append((half_width, second, middle))
+        joints_of.setdefault(second, []).append((half_width, first, -middle))
     line = np.full(count, -1)
-    error = np.full(count, np.inf)
-    for seed in range(count):
-        if line[seed] >= 0:
+    joined_to = np.full(count, -1)
+    error_ns = np.zeros(count)
+    from_first_ns = np.zeros(count)
+    origin_ns = np.zeros(count, np.int64)
+    for first in range(count):
+        if line[first] >= 0:
             continue
-        line[seed] = seed
-        queue = [seed]
-        for frame in queue:  # grows while it is walked
-            for half_width, neighbour, apart in sorted(neighbours.get(frame, [])):
-                if line[neighbour] < 0:
-                    line[neighbour] = seed
-                    error[neighbour] = half_width
-                    origin[neighbour] = origin[frame] + round(apart)
-                    queue.append(neighbour)
-    return origin, line, error
+        line[first] = first
+        # joints that lead from the line to a frame: (half-width, that frame, the frame of the line, ns between them)
+        leading = [(half, end, first, apart) for half, end, apart in joints_of.get(first, [])]
+        heapq.heapify(leading)
+        while leading:
+            half_width, frame, nearer, apart = heapq.heappop(leading)
+            if line[frame] >= 0:
+                continue  # a more certain joint led there
+            line[frame] = first
+            joined_to[frame] = nearer
+            error_ns[frame] = half_width
+            from_first_ns[frame] = from_first_ns[nearer] + half_width
+            origin_ns[frame] = origin_ns[nearer] + round(apart)
+            for half_width, end, apart in joints_of[frame]:
+                heapq.heappush(leading, (half_width, end, frame, apart))
+    return Frames(np.arange(count), line, joined_to, error_ns, from_first_ns, origin_ns)
 
 
 # --- where the clock lies on the trace's
@@ -410,8 +438,7 @@ def fit_line(
     frame: np.ndarray,
     at: np.ndarray,
     tracing: str,
-    frames: np.ndarray,
-    origin_error_ns: np.ndarray,
+    frames_of_line: Frames,
 ) -> Line | None:
     """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
     to the operations that surround its records.
@@ -420,8 +447,7 @@ def fit_line(
     frame: per record, the number of its frame
     at: per record, its time on the event clock in ns
     tracing: whether CUPTI traced events (`placed.event_tracing`)
-    frames: all frames of the line, sorted; a frame need not have one of the records
-    origin_error_ns: per frame of the log, how many ns it may be off against the frame it was joined to
+    frames_of_line: all frames of the line, by their numbers; a frame need not have one of the records
 
     Each observation (`latency.Observations`) is an equation: a record's place on the trace's clock is a time
     that the trace has, plus a latency.
@@ -439,13 +465,14 @@ def fit_line(
     A program that times nothing by events has one record on the line, the reference's own, and a copy on another stream
     may hold that up.
     """
-    if len(frames) > _MOST_FRAMES:
-        frames = frames[:0]
+    frames = frames_of_line
+    if len(frames.number) > _MOST_FRAMES:
+        frames = frames.take(slice(0))
     knots = _knots(at)
     model = assumed(tracing, around, _queued_spacing(around, frame, at))
     base = _base_ns(model.observe(around), at, model)
-    of_line = _design(at, frame, knots, frames)
-    fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
+    of_line = _design(at, frame, knots, frames.number)
+    fit = _Fit.before(_prior(knots, frames), model)
     for widen in _NARROWING:
         # what holds a record up may look different after each fit
         observations = fit.model.observe(around)
@@ -461,7 +488,7 @@ def fit_line(
     stretch = np.searchsorted(knots, at[observations.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
-    return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
+    return Line(base, knots, frames.number, fit.solution[:size], covariance[:size, :size])
 
 
 def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
@@ -626,20 +653,18 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
     return x
 
 
-def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
+def _prior(knots: np.ndarray, frames: Frames) -> np.ndarray:
     """Return what is assumed of a line (how an event clock converts to the trace's clock) before anything is observed: the
     precision (inverse covariance) of its unknowns, a square matrix over the offsets at the knots (ns), then the shifts of
     the frames (ns).  A combination `row @ unknowns` that is assumed to be 0 ± error adds `outer(row, row) / error**2`.
 
     knots: ns on the event clock, evenly spaced
-    frames: the frames that have a shift, sorted; may be none
-    origin_error: per frame of the log, by how many ns it may be off against the frame it was joined to (infinite:
-        none joins it)
+    frames: the frames that have a shift, by their numbers: all frames of the line, or none
 
-    The two clocks' rates differ by a few ppm and change little.  Each frame lies within the rounding of the edge
-    that joins it to the one before; the first frame is fixed.
+    The two clocks' rates differ by a few ppm and change little.  Each frame lies within its error of the frame that it
+    was joined to; the first frame is fixed.
     """
-    size = len(knots) + len(frames)
+    size = len(knots) + len(frames.number)
     step = float(knots[1] - knots[0])
     # a row per piece between knots: its slope, which is the difference of the clocks' rates there
     slope = np.diff(np.eye(len(knots), size), axis=0) / step
@@ -650,14 +675,17 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
     # small changes add up, the more the farther knots are apart
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
-    # a row per frame: its shift, less that of the frame before
-    for number, frame in enumerate(frames):
-        shift = np.eye(size)[len(knots) + number]
+    # a row per frame: its shift, less that of the frame that it was joined to
+    shift_of_frame = np.eye(size)[len(knots) :]
+    nearer = np.searchsorted(frames.number, frames.joined_to)
+    for position, joined_to in enumerate(frames.joined_to):
+        shift = shift_of_frame[position].copy()
+        # the first frame's shift is 0: the offsets at the knots are its offsets
         shift_error = 1.0
-        if number and np.isfinite(origin_error[frame]):
-            shift[len(knots) + number - 1] = -1.0
+        if joined_to >= 0:
+            shift -= shift_of_frame[nearer[position]]
             # the standard deviation of what lies anywhere within the error
-            shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
+            shift_error = max(frames.error_ns[position] / np.sqrt(3), 1.0)
         precision += np.outer(shift, shift) / shift_error**2
     return precision
 
@@ -700,9 +728,9 @@ def place_records(
     only_in_trace = len(known) - len(clock.at_ns)
     at = np.pad(clock.at_ns, (0, only_in_trace))
     frame = np.pad(clock.frame, (0, only_in_trace), constant_values=-1)
-    line = pick(clock.line, frame, -1)
+    line = pick(clock.frames.line, frame, -1)
     # a line has all its frames, even those whose records have no known surroundings
-    frames_of_line = group(clock.line, np.arange(len(clock.line)))
+    frames_of_line = group(clock.frames.line, clock.frames.number)
     on_line = np.flatnonzero(line >= 0)
     for number, records in group(line[on_line], on_line).items():
         evidence = _every_nth(records[known[records]])
@@ -714,8 +742,7 @@ def place_records(
             frame[evidence],
             at[evidence],
             tracing,
-            frames_of_line[number],
-            clock.origin_error_ns,
+            clock.frames.take(frames_of_line[number]),
         )
         if fitted is None:
             line[records] = -1
@@ -734,10 +761,11 @@ def _error_bar(
     frame: per record, the number of its frame
     """
     if not len(line.frames):
-        # too many frames to fit a shift for each: the error of the frame's origin adds to it.  The first
-        # frame's is infinite; 1 s stands for it, because the result is an integer
-        origin_error = np.minimum(clock.origin_error_ns[frame], 1e9)
-        deviation = np.hypot(deviation, origin_error)
+        # too many frames to fit a shift for each: the frame's error adds to it.  The first frame has no error
+        # that tells how far it may be off against the line, which all frames together make: 1 s stands for it
+        is_first = clock.frames.joined_to < 0
+        frame_error_ns = np.where(is_first, 1e9, clock.frames.from_first_ns)
+        deviation = np.hypot(deviation, frame_error_ns[frame])
     return np.ceil(1.96 * deviation).astype(np.int64) + clock.tick_ns
 
 
