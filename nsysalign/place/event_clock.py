@@ -45,12 +45,12 @@ from nsysalign.place.matched import positions_by_number
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
-#: A distance is exact if its rounding is at most this share of a tick.
-_NAMES_TICK = 0.45
+#: A distance is exact if its rounding is at most this share of a tick, or this many ns: then it names one tick.
+_EXACT_TICKS, _EXACT_NS = 0.45, 0.5
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
-#: The scatter is taken for this many times larger at first, so that a bad first guess does not
-#: decide.
-_NARROWING = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
+#: Rounds of the fit.  In the first ones the scatter is taken to be this many times larger than usual, so that a
+#: bad first guess does not decide.
+_SCATTER_TIMES = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
 #: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight),
 #: on the other they keep it (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
@@ -65,7 +65,8 @@ _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
 _LEAST_KNOT_NS = 1_000_000
 #: With more frames each is placed by its own edge alone (a log that names one reference for hours).
 _MOST_FRAMES = 300
-_MOST_RECORDS = 20_000  # on a line: more add nothing
+#: Records of a line that are evidence: more add nothing.
+_MOST_RECORDS = 20_000
 _AT_ONCE = 1 << 14  # rows of a design matrix
 
 
@@ -152,6 +153,12 @@ def event_clock(log: EventLog) -> EventClock | None:
 
     Records that distances connect with each other, but with no reference, are on no event clock: a
     distance between two records alone does not tell where either lies.
+
+    References and records are the nodes of a graph, and distances its edges (module docstring):
+
+        exact distances    node to node     a connected component is a frame.  Its lowest node is its root, and each
+                                            node has its time since the root
+        rounded distances  frame to frame   a joint: how far apart the two roots are.  Joined frames are a line
     """
     if log.references.empty or log.records.empty:
         return None
@@ -160,30 +167,32 @@ def event_clock(log: EventLog) -> EventClock | None:
     distances = _distances(log)
     tick = tick_of(distances.ms)
     rounding = rounding_ns(distances.ms)
-    # exact distances connect nodes to frames, in which each node has its time since the frame's root
-    is_exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    root, since_root = connected_nodes(nodes, *_in_ticks(distances.take(is_exact), tick))
-    frame = _frames(root, distances, references)  # per node
-    # rounded distances between frames tell how far apart their roots are, and join them to lines
+    is_exact = rounding <= max(_EXACT_TICKS * tick, _EXACT_NS)
+    root, since_root_ns = connected_nodes(nodes, *_in_ticks(distances.take(is_exact), tick))
+    frame = _number_of_frame(root, distances, references)  # per node
+    # the same for the roots: `end` lies behind `start`, and each a known time behind its own root
     between = frame[distances.start] != frame[distances.end]
     edges = distances.take(between)
-    roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
-    room = rounding[between] + tick / 2
-    joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
+    roots_apart_ns = edges.ms * 1e6 + since_root_ns[edges.start] - since_root_ns[edges.end]
+    room_ns = rounding[between] + tick / 2
+    joints = _joints(frame[edges.start], frame[edges.end], roots_apart_ns, room_ns)
     frames = _lines_of_frames(joints, frame.max() + 1)
     # a line without any reference is no event clock
     lines_with_reference = frames.line[frame[:references]]
     has_reference = np.isin(frames.line, lines_with_reference)  # per frame
     frame = np.where(pick(has_reference, frame, False), frame, -1)
-    at_ns = np.where(frame >= 0, since_root + pick(frames.origin_ns, frame, 0), 0)
+    at_ns = np.where(frame >= 0, since_root_ns + pick(frames.origin_ns, frame, 0), 0)
     return EventClock(frame[references:], at_ns[references:], frames, tick)
 
 
-def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
+def _number_of_frame(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
     """Return, for each node, the number of its frame; -1 for a record that no distance reaches.
 
     root: per node, the root that exact distances connect it to
-    references: how many of the nodes are references (the first ones)
+    distances: all distances.  A record that only a rounded one reaches is a frame of its own
+    references: how many of the nodes are references (the first ones).  One that nothing reaches is a frame, too
+
+    root 0, 0, 2, 3, of which no distance reaches record 3:      frame 0, 0, 1, -1
     """
     reached = np.arange(len(root)) < references
     reached[distances.start] = True
@@ -232,8 +241,13 @@ class _Nodes:
 
 def _distances(log: EventLog) -> _Distances:
     """Return every distance (by `elapsed_time`, in ms) between two events that the log states: between references, from
-    references to records, and between the records of compared pairs.  Distances that are not known (a failed call, a
+    references to records, and between records.  Distances that are not known (a failed call, a
     record that the log does not have) are left out.
+
+    A line `elapsed` of the log is a pair that the program compared, a line `distance` what nsysalign itself compared
+    besides.  Both state up to three distances: from `start` to `end`, and from a reference to each of them.
+
+        start 7, end 8, ms 0.5, reference 0, start_ms 20, end_ms 20.5      7 -> 8, reference 0 -> 7, reference 0 -> 8
     """
     nodes = _Nodes(log)
     references = log.references
@@ -242,7 +256,7 @@ def _distances(log: EventLog) -> _Distances:
     record = nodes.records(references, "record")
     parts = [
         _Distances(previous, reference, references["ms"].to_numpy()),
-        # a reference is recorded by a record of its own, at the same time
+        # a reference is an event, and nsysalign's call that recorded it is a record of the log: one moment, two nodes
         _Distances(reference, record, np.zeros(len(references))),
     ]
     succeeded = log.elapsed["error"] == ""
@@ -446,7 +460,7 @@ def fit_line(
     around: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
     at: per record, its time on the event clock in ns
-    tracing: whether CUPTI traced events (`placed.event_tracing`)
+    tracing: whether CUPTI traced events: "on", "off" or "unknown" (`placed.event_tracing`)
     frames_of_line: all frames of the line, by their numbers; a frame need not have one of the records
 
     Each observation (`latency.Observations`) is an equation: a record's place on the trace's clock is a time
@@ -455,8 +469,8 @@ def fit_line(
         at + base + offset at the knots + shift of the frame = known_ns + latency
         5,000 + 900,000 + ?            + ?                  = 904,100 + ?            (ns)
 
-    What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together.  The
-    fit is repeated: outliers count less each time.
+    Each ? is a known coefficient times an unknown, or a sum of such, so that offsets, shifts and latencies are found
+    together.  The fit is repeated: outliers count less each time.
 
     The result has the offset (trace - event clock) at knots (times some seconds apart), a shift for each frame (a group of
     records whose distances are known exactly), and their covariance.  With more than _MOST_FRAMES frames it has no shifts.
@@ -465,35 +479,50 @@ def fit_line(
     A program that times nothing by events has one record on the line, the reference's own, and a copy on another stream
     may hold that up.
     """
-    frames = frames_of_line
-    if len(frames.number) > _MOST_FRAMES:
-        frames = frames.take(slice(0))
+    with_shift = frames_of_line
+    if len(with_shift.number) > _MOST_FRAMES:
+        # a matrix with so many unknowns takes too long; the frames' errors go into the error bars (`_error_bar`)
+        with_shift = with_shift.take(slice(0))
     knots = _knots(at)
     model = assumed(tracing, around, _queued_spacing(around, frame, at))
     base = _base_ns(model.observe(around), at, model)
-    of_line = _design(at, frame, knots, frames.number)
-    fit = _Fit.before(_prior(knots, frames), model)
-    for widen in _NARROWING:
+    of_line = _design(at, frame, knots, with_shift.number)
+    fit = _Fit.before(_prior(knots, with_shift), model)
+    for times in _SCATTER_TIMES:
         # what holds a record up may look different after each fit
         observations = fit.model.observe(around)
         if not observations.certain.any():
             return None
-        equations = _Equations(
-            seen=observations,
-            x=np.concatenate([of_line[observations.record], -observations.x], axis=1),
-            y=(observations.known_ns - at[observations.record] - base).astype(float),
-        )
-        fit = fit.with_equations(equations, widen)
+        equations = _equations(observations, of_line, at + base)
+        fit = fit.with_equations(equations, times)
     # the calls of a stretch between knots are slow together: their errors may not be independent
     stretch = np.searchsorted(knots, at[observations.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
-    return Line(base, knots, frames.number, fit.solution[:size], covariance[:size, :size])
+    return Line(base, knots, with_shift.number, fit.solution[:size], covariance[:size, :size])
+
+
+def _equations(
+    observations: Observations, of_line: np.ndarray, without_offset: np.ndarray
+) -> _Equations:
+    """Return the equation of each observation (`fit_line`), with the unknowns on the left and what is known on the right:
+
+        offset + shift - latency = known_ns - (at + base)
+
+    of_line: per record, the coefficients of offsets and shifts (`_design`)
+    without_offset: per record, at + base in ns
+    """
+    record = observations.record
+    return _Equations(
+        seen=observations,
+        x=np.concatenate([of_line[record], -observations.x], axis=1),
+        y=(observations.known_ns - without_offset[record]).astype(float),
+    )
 
 
 def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
-    """Return the usual offset (trace - event clock) in ns, from which the fit counts: float64 does not hold a time
-    since 1970 in ns.
+    """Return the usual offset (trace - event clock) in ns, from which the fit counts.  The fit has only small numbers
+    then: float64 does not hold a time since 1970 in ns.
 
     seen: the observations of the records
     at: per record, its time on the event clock in ns
@@ -581,14 +610,16 @@ class _Fit:
         """How many of the unknowns describe the line; the others are parameters of the model."""
         return len(self.mean) - len(PARAMETERS)
 
-    def with_equations(self, equations: _Equations, widen: float) -> _Fit:
+    def with_equations(self, equations: _Equations, scatter_times: float) -> _Fit:
         """Return the next fit, a round of iteratively reweighted least squares: over all equations, each with its
         weight by this fit, and over what is assumed beforehand.
 
-        widen: how many times larger than usual the scatter of observations is taken to be
+        scatter_times: how many times larger than usual the scatter of observations is taken to be
+
+        At least one of the observations must be certain: where no equation has a weight, nothing says where the line lies.
         """
         x, y = equations.x, equations.y
-        weight = self._weights(equations, widen)
+        weight = self._weights(equations, scatter_times)
         # the normal equations of least squares
         weighted = (x * weight[:, None]).T
         precision = weighted @ x + self.prior
@@ -598,14 +629,14 @@ class _Fit:
         model = replace(self.model, vector=solution[size:], covariance=covariance[size:, size:])
         return replace(self, model=model, solution=solution, covariance=covariance, weight=weight)
 
-    def _weights(self, equations: _Equations, widen: float) -> np.ndarray:
+    def _weights(self, equations: _Equations, scatter_times: float) -> np.ndarray:
         """Return how much each equation counts: 1 / variance, less the farther its record lies from where this fit
         expects it, and 0 for an observation whose class is not certain.
 
-        widen: as in `with_equations`
+        scatter_times: as in `with_equations`
         """
         seen = equations.seen
-        sigma_ns = seen.scale_ns * widen
+        sigma_ns = seen.scale_ns * scatter_times
         # by how many sigma the record lies behind where this fit expects it
         behind = (equations.x @ self.solution - equations.y) / sigma_ns
         # GPUs are late, never early: an outlier on the late side soon loses its weight
@@ -668,11 +699,13 @@ def _prior(knots: np.ndarray, frames: Frames) -> np.ndarray:
     step = float(knots[1] - knots[0])
     # a row per piece between knots: its slope, which is the difference of the clocks' rates there
     slope = np.diff(np.eye(len(knots), size), axis=0) / step
-    slope_error = _RATE * np.sqrt(len(knots) - 1)
+    pieces = len(knots) - 1
+    # all pieces have the same rate, but for small changes: so many rows together say that it is 0 ± _RATE
+    slope_error = _RATE * np.sqrt(pieces)
     precision = slope.T @ slope / slope_error**2
     # a row per inner knot: how much the slope changes there
     bend = np.diff(slope, axis=0)
-    # small changes add up, the more the farther knots are apart
+    # the change from knot to knot is the sum of many small ones in the time between them
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
     # a row per frame: its shift, less that of the frame that it was joined to
@@ -713,9 +746,9 @@ def place_records(
         references
     around: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
-    tracing: whether CUPTI traced events (`placed.event_tracing`)
-    known: per record, whether its surroundings are known.  One whose surroundings are not known is
-        placed as well, but it is no evidence
+    tracing: whether CUPTI traced events: "on", "off" or "unknown" (`placed.event_tracing`)
+    known: per record, whether the trace has its call and its stream, so that what surrounds it is known.  Other
+        records are placed as well, but they are no evidence
 
     For each line, `fit_line` finds the conversion to the trace's clock from the records whose surroundings
     are known; then it places all records of the line.  A line without such records is placed nowhere, and neither is one
@@ -725,25 +758,21 @@ def place_records(
     error = np.zeros(len(known), np.int64)
     if clock is None:
         return ClockPlaces(place, error, np.full(len(known), -1))
+    # per record of the log and of the trace alone: its time on the event clock, its frame and its line
     only_in_trace = len(known) - len(clock.at_ns)
     at = np.pad(clock.at_ns, (0, only_in_trace))
     frame = np.pad(clock.frame, (0, only_in_trace), constant_values=-1)
     line = pick(clock.frames.line, frame, -1)
+    on_line = np.flatnonzero(line >= 0)
     # a line has all its frames, even those whose records have no known surroundings
     frames_of_line = group(clock.frames.line, clock.frames.number)
-    on_line = np.flatnonzero(line >= 0)
     for number, records in group(line[on_line], on_line).items():
+        fitted = None
+        # the fit takes as long as it has evidence: thousands of records spread over the run are enough
         evidence = _every_nth(records[known[records]])
-        if not len(evidence):
-            line[records] = -1
-            continue
-        fitted = fit_line(
-            around.take(evidence),
-            frame[evidence],
-            at[evidence],
-            tracing,
-            clock.frames.take(frames_of_line[number]),
-        )
+        if len(evidence):
+            frames = clock.frames.take(frames_of_line[number])
+            fitted = fit_line(around.take(evidence), frame[evidence], at[evidence], tracing, frames)
         if fitted is None:
             line[records] = -1
             continue
