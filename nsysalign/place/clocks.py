@@ -160,8 +160,12 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
         expected = _extrapolated(moments, shifts, middle)
         chunk = _times_in_chunk(rough, threads, low, high)
         searches = _REACH[:2] if moments else _REACH  # the widest one for the first chunk alone
+        shift, share = 0, 0.0
         for reach, step in searches:
-            shift, share = _best_shift(chunk, expected, reach, step)
+            farther, share_there = _best_shift(chunk, expected, reach, step)
+            # a loop that repeats fits as well a whole period away: farther off must be better
+            if share_there > share:
+                shift, share = farther, share_there
             if share > 0.8:  # so many calls contain one: no need to search farther
                 break
         if share >= 0.5:
