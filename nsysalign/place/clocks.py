@@ -188,7 +188,7 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
 
 def _searched_shift(chunk: list[Times], expected: int, *, is_first: bool) -> tuple[int, float]:
     """Return (the shift of a chunk in ns, the share of its Python calls that then contain a record call): that of the
-    first search whose share is good, or else that of the last.  Each search reaches farther than the one before and
+    first search whose share is good, or else the one with the highest share.  Each search reaches farther than the one before and
     tries the shifts that it tried as well, in larger steps.
 
     expected: the shift in the middle of each search
@@ -196,8 +196,12 @@ def _searched_shift(chunk: list[Times], expected: int, *, is_first: bool) -> tup
         search is needed
     """
     searches = _REACH if is_first else _REACH[:-1]
+    shift, share = 0, 0.0
     for reach, step in searches:
-        shift, share = _best_shift(chunk, expected, reach, step)
+        farther, share_there = _best_shift(chunk, expected, reach, step)
+        # a loop that repeats fits as well a whole period away: farther off must be better
+        if share_there > share:
+            shift, share = farther, share_there
         if share > _GOOD_SHARE:
             break
     return shift, share

@@ -48,6 +48,14 @@ def test_a_clock_that_was_set(set_by):
     assert (error[np.abs(t0 - 6_500_000_000) > 260_000_000] <= 2_000).all()
 
 
+def test_a_loop_fits_a_period_away_as_well():
+    """A third of the calls have no record call in the trace; those that have one fit 100 us later, too."""
+    t0 = np.arange(20) * 100_300
+    record = t0[4:17] + 3_900
+    clock = refine(rough(0), [(t0, t0 + 11_500, record + START, record + START + 3_000)])
+    assert np.abs(clock.to_trace(t0) - t0 - START).max() <= clock.width_ns == 2_000
+
+
 def test_a_long_run_whose_rate_changes():
     """A rate that changes by 0.2 ppm from minute to minute: 12 us in all."""
 
