@@ -35,6 +35,7 @@ from nsysalign.explain.preparing import (
     times_compiled,
 )
 from nsysalign.explain.proof import Proof, proof_of
+from nsysalign.explain.same_kernel import quicker_elsewhere
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
     CPU,
@@ -81,6 +82,12 @@ LEADS = 0.005
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
+#: What copies cost is a second lever from this share on of what the sentence's cause costs.
+_SECOND = 0.1
+#: Names of groups by which a reader would not find them in the program.
+_OPAQUE = re.compile(r"^$|\b(operation|block)s?\b")
+#: Of so many groups it is said which of their label's timings they hold.
+_MOST_PLACES = 8
 #: Labels of which both times are said, traced and untraced.
 _MOST_TURNS = 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
@@ -315,7 +322,7 @@ def answer(analysis: Analysis) -> Answer:
         verdict=_verdict(analysis, about, lead),
         sentence=sentence,
         proof=_proof(analysis, lead) if lead else None,
-        fixes=_fixes_to_show(about, wrong, rows.short),
+        fixes=_fixes_to_show(about, [*wrong, *_second_lever(about, findings)], rows.short),
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
@@ -378,11 +385,26 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
     return [*by_label.values()]
 
 
+def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the finding about copies, where of all causes but that of the sentence these cost most, and a part of it
+    that matters; else nothing.
+
+    about: the finding that the sentence is about
+    """
+    if about is None or about.verdict == WRONG or not about.loss_ns:
+        return []
+    beside = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
+    second = max(beside, key=lambda f: f.loss_ns, default=None)
+    if second is None or second.rule != "copy-inside" or second.verdict == WRONG:
+        return []
+    return [second] if second.loss_ns >= _SECOND * about.loss_ns else []
+
+
 def _fixes_to_show(
     about: Finding | None, wrong: Sequence[Finding], short: Callable[[str], str]
 ) -> tuple[Fix, ...]:
-    """Return the fixes of the finding that the sentence is about, then those of the wrong timings beside it, each once
-    with the labels that it is for.
+    """Return the fixes of the finding that the sentence is about, then those of the other findings beside it, which are
+    about wrong timings or a second cause, each once with the labels that it is for.
 
     short: label -> its short name
     """
@@ -437,6 +459,7 @@ class _Rows:
         names = [label for label in analysis.labels["label"]]
         self.file, self._short = shorter(names)
         self._host: Mapping[str, str] = {}
+        self._quicker_elsewhere = quicker_elsewhere(analysis)
 
     def short(self, label: str) -> str:
         return self._short.get(label, sentences.spoken(label))
@@ -520,25 +543,35 @@ class _Rows:
         about, verdict: the findings of the label, and its verdict: groups of a wrong one have no sign of their own,
             which would say that they mean something
 
-        The name of a row says in what the group differs from the others: "×100: two kernels, slower".  If the label's
+        The name of a row says in what the group differs from the others, and which of the label's timings it holds if these
+        follow each other: "×100: no. 1-100, two kernels, slower".  Of timings that do different work without a name none
+        is called slower.  If the label's
         intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
         """
         crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
         names = sentences.kind_names(groups, "")
-        alike: dict[tuple[str, int], list[Group]] = {}
+        alike: dict[tuple[str, int, int], list[Group]] = {}
         for group in sorted(groups, key=lambda g: g.typical_ns):
-            alike.setdefault((names[group.number], group.pid), []).append(group)
+            name = names[group.number]
+            alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
         paces = {
             group.number: pace
             for same in alike.values()
             for group, pace in zip(same, pace_words([g.role for g in same]), strict=True)
         }
+        places = _places(label, groups, self._analysis.intervals["start_ns"].to_numpy())
         rows = []
         for group in groups:
             rank = f"in process {group.pid}" if group.pid >= 0 else ""
-            kind = ", ".join(filter(None, (names[group.number], paces[group.number], rank)))
+            is_opaque = paces[group.number] or _OPAQUE.search(names[group.number])
+            place = places.get(group.number, "") if is_opaque else ""
+            words = (place, names[group.number], paces[group.number], rank)
+            kind = ", ".join(filter(None, words))
             row = self._of_group(label, group, f"×{group.count:,}: {kind}".removesuffix(": "))
+            quick = self._quicker_elsewhere.get(group.number)
+            if quick and row.verdict == GPU:
+                row = replace(row, verdict=MIXED, words=sentences.slower_words(quick))
             silent = verdict == WRONG or (crowded and row.verdict == GPU)
             rows.append(replace(row, verdict=MIXED) if silent else row)
         return tuple(rows)
@@ -689,6 +722,31 @@ class _Rows:
             saving_ns=saving_ns,
             saving=min(saving_ns / measured_ns, 1.0),
         )
+
+
+def _places(label: Label, groups: Sequence[Group], start_ns: np.ndarray) -> dict[int, str]:
+    """Return, by the number of a group, which of its label's timings it holds, if each group holds timings that follow
+    each other: {0: "no. 1-15", 1: "no. 16-30"}; {} if one does not.  One helper that times several situations
+    times one after the other: so a reader knows which row is which.
+
+    groups: the groups of the label that have a row each
+    start_ns: of all intervals
+    """
+    if not 2 <= len(groups) <= _MOST_PLACES or any(group.pid >= 0 for group in groups):
+        return {}
+    # first calls have no row, and stand between the others
+    steady = np.concatenate([group.intervals for group in label.steady])
+    in_order = steady[np.argsort(start_ns[steady], kind="stable")]
+    starts = np.sort(start_ns[np.concatenate([group.intervals for group in label.groups])])
+    places = {}
+    for group in groups:
+        position = np.flatnonzero(np.isin(in_order, group.intervals))
+        if position[-1] - position[0] >= group.count:
+            return {}
+        ends = start_ns[in_order[position[[0, -1]]]]
+        first, last = (np.searchsorted(starts, ends) + 1).tolist()
+        places[group.number] = f"no. {first:,}-{last:,}" if last > first else f"no. {first:,}"
+    return places
 
 
 def _no_fault(row: LabelRow, usual: Mapping[str, Any]) -> LabelRow:

@@ -19,12 +19,12 @@ _LABEL = ("label", "verdict", "words", "n", "elapsed_ns", "kernel_ns", "saving_n
 _GROUP = ("n", "what", "elapsed_ns", "words")
 #: Groups of a label.
 _MOST_GROUPS = 4
-_MOST = {"labels": 5, "fixes": 3, "wrong": 5, "findings": 6}
+_MOST = {"labels": 8, "fixes": 3, "wrong": 5, "findings": 6}
 #: What leaves where it does not fit, from its end, down to so many.
 _LEAVES = (
     ("remarks", 0),
-    ("labels", 3),
-    ("findings", 2),
+    ("labels", 6),
+    ("findings", 1),
     ("labels", 1),
     ("findings", 0),
     ("wrong", 0),
@@ -62,8 +62,8 @@ def _fix(fix: Fix) -> dict[str, str]:
 
 
 def _findings(said: Answer) -> list[dict[str, Any]]:
-    """The sentence of each other label whose timing is wrong, or could be shorter, and its first fix, if there is one;
-    wrong timings first."""
+    """The sentence of each other label whose timing is wrong or that has a fix, and its first fix; wrong timings first.
+    What limits a label without a fix is among `labels`."""
     about = said.proof.label if said.proof else ""
     leading = {
         finding.label: finding
@@ -73,6 +73,7 @@ def _findings(said: Answer) -> list[dict[str, Any]]:
     }
     rows = [row for row in said.labels if row.label != about and row.label in leading]
     rows = [row for row in rows if leading[row.label].title == row.sentence]
+    rows = [row for row in rows if row.verdict == WRONG or leading[row.label].advice]
     rows.sort(key=lambda row: row.verdict != WRONG)
     return [
         {

@@ -31,6 +31,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.explain.findings import diagnose
 from nsysalign.explain.rules import facts_of_runs
 from nsysalign.explain.runs.no_work import CallsWithoutWork
+from nsysalign.explain.runs.pages import ManagedAllocations
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     Alignment,
@@ -46,6 +47,7 @@ from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.clocks import place_samples
 from nsysalign.place.host_timers import timed
+from nsysalign.place.off_cpu import with_off_cpu
 from nsysalign.place.pauses import with_pauses
 from nsysalign.place.ranges import without_own_work
 from nsysalign.place.untraced import SetApart, set_apart, traced_windows
@@ -277,6 +279,7 @@ def _place(recorded: Recorded) -> Placed:
         beside = beside._replace(apart=apart._replace(left_out=apart.left_out + left_out))
     alignment = without_crowds(trace, with_runs(trace, alignment))
     trace = with_pauses(trace, log, alignment.clock_maps, alignment.processes)
+    trace = with_off_cpu(trace, log, alignment.clock_maps, alignment.processes)
     idle_at_most_ns = idle_by_the_log(alignment, log)
     # what only placing needs takes as much memory as all the rest
     is_compared = beside.baseline is not None or apart is not None
@@ -486,6 +489,9 @@ def _known(log: EventLog | None, of_runs: Sequence[Any], beside: Beside) -> Know
         in_turns=beside.apart is not None,
         left_out=beside.apart.left_out if beside.apart is not None else 0,
         exit_status=beside.exit_status,
+        managed_allocations=sum(
+            fact.count for fact in of_runs if isinstance(fact, ManagedAllocations)
+        ),
     )
 
 

@@ -294,7 +294,7 @@ os_calls: OS runtime library calls (only with -t osrt)
 
 LOG_SPECS = (
     RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED,
-    COLLECTIONS,
+    COLLECTIONS, OFF_CPU,
 ) = _internal("""
 records: Event.record() calls the probe saw, in file order
     int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
@@ -331,6 +331,9 @@ marked: the probe's clock marks, seen from the process: the mark fell between th
 
 collections: pauses of Python's garbage collector
     int64 process t0_ns t1_ns generation collected
+
+off_cpu: stretches in which a thread hardly ran: its CPU time, and that of all threads of its process
+    int64 process tid t0_ns t1_ns thread_ns process_ns
 """)  # fmt: skip
 
 (SOURCE_LINES,) = specs("""
@@ -536,6 +539,7 @@ issued: what the typical interval of a group issued between its two records
     count   int64  how many
     bytes   int64  bytes of copies and memsets, 0 otherwise
     blocks  int64  blocks of the grids of the kernels, -1 where the trace does not say
+    ns      int64  how long they ran, added up, whenever that was
 
 group_parts: the budget of a group: sums of parts over its intervals
     key: group cause

@@ -14,7 +14,7 @@ nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ _EVEN = 0.25
 ALIKE = 1.1
 #: Roles of a group: first calls, and the slower side of one pace.
 FIRST, SLOW = "first", "slow"
+#: Kinds of work that differ in whether they give memory of the GPU back to the driver are called so.
+FREES, KEEPS = MEMORY = "frees memory", "keeps memory"
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Issued:
     kind: kernel, graph, memcpy or memset.  name: of the kernel; direction and memory of copies.
     count: how many.  size: bytes of copies and memsets, all together.
     blocks: blocks of their grids, all together; -1: the trace does not say.
+    ns: how long they ran, added up, whenever that was: no part of what is the same work.
     """
 
     kind: str
@@ -67,6 +70,7 @@ class Issued:
     count: int
     size: int = 0
     blocks: int = -1
+    ns: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -289,7 +293,7 @@ def _group(
     """
     work = Work(
         name=row.work,
-        issued=tuple(Issued(i.kind, i.name, i.count, i.bytes, i.blocks) for i in issued),
+        issued=tuple(Issued(i.kind, i.name, i.count, i.bytes, i.blocks, i.ns) for i in issued),
         operations=row.operations,
         graphs=row.graphs,
         size=row.bytes,

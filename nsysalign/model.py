@@ -84,6 +84,10 @@ MIGRATIONS = (11, 12, 13)
 
 #: `kind` of the rows of ranges that are garbage collections of the log (NVTX's kinds are positive).
 PAUSE = -1
+#: The same of those that are stretches of the log in which a thread hardly ran.
+OFF_CPU = -2
+#: What idle time of such a stretch is called: others of the process ran meanwhile, or none of them did.
+OTHER_THREAD, NO_THREAD = "another thread of the process", "waiting outside CUDA"
 
 #: Kinds of `ranges`: opened and closed on one thread (NVTX push/pop, annotations of torch.profiler), or
 #: anywhere (NVTX start/end).  Operators and Python frames, which only torch.profiler records, name what
@@ -246,6 +250,7 @@ class EventLog:
     clocks: pd.DataFrame
     marked: pd.DataFrame
     collections: pd.DataFrame
+    off_cpu: pd.DataFrame
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
@@ -291,7 +296,8 @@ class Known:
     """What is known beside the tables.  `calls_without_work`: CUDA calls of a trace without GPU work,
     `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none.
     `in_turns`: the recorder left the process in turns, and `baseline` is of what ran meanwhile;
-    `left_out`: intervals that hold a switch.  `exit_status`: of the script, 0 where it is not known."""
+    `left_out`: intervals that hold a switch.  `exit_status`: of the script, 0 where it is not known.
+    `managed_allocations`: calls that allocated managed memory."""
 
     calls_without_work: int = 0
     issuing_without_work: int = 0
@@ -300,6 +306,7 @@ class Known:
     in_turns: bool = False
     left_out: int = 0
     exit_status: int = 0
+    managed_allocations: int = 0
 
 
 _Self = TypeVar("_Self", bound="Evidence")

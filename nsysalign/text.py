@@ -232,10 +232,14 @@ def demangled(name: str) -> str:
 _DOES = re.compile(r"\w_kernel_(cuda|impl)$")
 
 
+#: Numba writes a kernel's version and signature behind its name: `axpy[abi:v1][abi:cw51cXTLSUwv1s…]`.
+_ABI_TAG = re.compile(r"\[abi:\w*\]")
+
+
 def kernel_name(detail: str, width: int = 48) -> str:
     """A kernel as findings name it: without return type, namespaces, parameters and template
     arguments, but with its functor; whole if its brackets do not match."""
-    name = detail.split("on the way: ", 1)[-1]
+    name = _ABI_TAG.sub("", detail.split("on the way: ", 1)[-1])
     plain = _outside(name) or name
     if "::" in plain or plain.startswith("void "):
         *space, head = plain.split()[-1].split("::")

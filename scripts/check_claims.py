@@ -1019,6 +1019,19 @@ def of_label(e: Evidence, f: Any, key: str, value: Any) -> Any:
         # the lower median of each group
         lengths = [sorted(e.rows[k]["elapsed_ns"] for k in its) for its in steady]
         return (min if least else max)(its[(len(its) - 1) // 2] for its in lengths)
+    if key in ("difference_ns", "part_difference_ns"):
+        typical = [int(e.typical[g]) for g in e.lengths[f.label]]
+        parts = [
+            (e.rows[k]["elapsed_ns"],)
+            if key == "difference_ns"
+            else (e.gpu(k), e.total(k, "memcpy"), e.total(k, "sync"), e.total(k, "queued"))
+            for k in typical
+        ]
+        return {
+            a - b for longer in parts for less in parts for a, b in zip(longer, less, strict=True)
+        }
+    if re.fullmatch(r"kernel_[12]_difference_ns", key):
+        return (0, int(f.evidence["difference_ns"]))
     if re.fullmatch(r"(least|most)_(cause|gpu)_share", key):
         typical = [int(e.typical[g]) for g in e.lengths[f.label]]
         return {share for number in typical for share in e.shares(number).values()}

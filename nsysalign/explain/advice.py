@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsysalign.causes import HIDDEN_BY_DELAY
-from nsysalign.explain.case import LONG_PIECE_NS, Case
+from nsysalign.explain.case import LONG_PIECE_NS, Case, shown_groups
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import (
     CONVOLUTIONS,
@@ -25,8 +25,8 @@ from nsysalign.explain.preparing import (
 from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
-from nsysalign.label import SLOW
-from nsysalign.model import LAUNCH_QUEUE
+from nsysalign.label import SLOW, Group
+from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name
 
 #: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
@@ -173,7 +173,8 @@ def _pageable_copies_in(case: Case) -> int:
 def _compiles(case: Case) -> bool:
     """torch.compile could fuse and capture it: a torch program of many operations, one kind of work,
     nothing that waits inside but copies of pageable memory to the GPU, and not a graph already."""
-    kinds = {group.work.name for group in case.label.steady}
+    kinds = {group.work.name for group in case.label.steady if group.count > 1}
+    kinds.add(case.group.work.name)
     return (
         _torch(case)
         and case.group.role != SLOW
@@ -184,6 +185,26 @@ def _compiles(case: Case) -> bool:
         and not case.graphs
         and not case.of_library
     )
+
+
+def _launches_and_waits(case: Case) -> bool:
+    """It launches many small operations and waits between them, which a CUDA graph cannot hold; the launches are what
+    takes the time."""
+    return (
+        _torch(case)
+        and case.group.role != SLOW
+        and case.operations >= MANY_OPERATIONS
+        and case.small
+        and case.group.work.waits > _pageable_copies_in(case)
+        and not case.own_code
+        and not case.graphs
+        and not case.of_library
+    )
+
+
+def _waits(case: Case) -> dict[str, str]:
+    waits = case.group.work.waits
+    return {"waits": "its wait" if waits == 1 else f"its {waits:,} waits"}
 
 
 def _recompiles(case: Case) -> bool:
@@ -205,12 +226,19 @@ def _converts(case: Case) -> bool:
     return bool(converts_to(name)) and share >= _MUCH
 
 
-def _in_fp32(case: Case) -> bool:
+def _in_fp32(group: Group) -> bool:
     """Most of its kernel time goes into a matrix product of 32-bit floats outside the tensor cores, by its name."""
-    kernels = case.group.of_cause("kernel")  # the longest first
-    largest = bool(kernels) and 2 * kernels[0].ns >= case.group.ns("kernel", "graph")
+    kernels = group.of_cause("kernel")  # the longest first
+    largest = bool(kernels) and 2 * kernels[0].ns >= group.ns("kernel", "graph")
     name = kernels[0].what if largest else ""
     return bool(_FP32_PRODUCT.search(name)) and not CONVOLUTIONS.search(name)
+
+
+def _fp32_timings(case: Case) -> str:
+    """How long those of several kinds of timings take that are products in float32: of such kinds that have a row the
+    longest; '' for none."""
+    times_ns = [g.typical_ns for g in shown_groups(case.label) if _in_fp32(g)]
+    return duration(max(times_ns)) if times_ns else ""
 
 
 def _updates_parameters(case: Case) -> bool:
@@ -251,6 +279,11 @@ def _frees(case: Case) -> bool:
     calls = [entry.what for entry in case.group.of_cause("api")]
     both_ways = all(any(map(way.search, calls)) for way in (_TAKES, _GIVES_BACK))
     return case.group.count > 1 and both_ways
+
+
+def _managed(case: Case) -> bool:
+    """The run allocates managed memory: its pages may be what a kernel waits for."""
+    return case.facts.analysis.known.managed_allocations > 0
 
 
 def _rate(case: Case) -> dict[str, str]:
@@ -345,6 +378,13 @@ def _waits_for(what: str) -> Callable[[Case], bool]:
         return bool(entries) and what in entries[0].why and _torch(case)
 
     return fits
+
+
+def _interpreter_is_held(case: Case) -> bool:
+    """Another thread holds Python's interpreter: the timing one waits again and again, not once for the other's
+    result."""
+    again = case.off_cpu == OTHER_THREAD and not case.in_one_piece
+    return case.facts.python and (case.handed_over > 0 or again)
 
 
 def _collects_garbage(case: Case) -> bool:
@@ -545,9 +585,16 @@ MEASURING: tuple[Row, ...] = (
 FASTER: tuple[Row, ...] = (
     Row(
         ("gpu-bound",),
-        lambda case: _torch(case) and _in_fp32(case),
+        lambda case: _torch(case) and _in_fp32(case.group),
         "Its matrix products run in float32, not on the tensor cores: allow TF32, if that is exact enough",
         'torch.set_float32_matmul_precision("high")  # once, before',
+    ),
+    Row(
+        ("several-kinds",),
+        lambda case: _torch(case) and bool(_fp32_timings(case)),
+        "Those of {time} are matrix products in float32, not on the tensor cores: allow TF32, if that is exact enough",
+        'torch.set_float32_matmul_precision("high")  # once, before',
+        lambda case: {"time": _fp32_timings(case)},
     ),
     Row(
         ("gpu-bound",),
@@ -601,10 +648,24 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        (
+            "host-gap",
+            "api-launch",
+            "many-tiny-kernels",
+            "other-calls",
+            "sync-inside",
+            "mixed",
+            "several-kinds",
+        ),
+        lambda case: case.memory_kinds is not None and _torch(case),
+        "Keep the memory: the timings that give it back to the driver or take it again are longer",
+        "torch.cuda.empty_cache()  # not in the loop",
+    ),
+    Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
         lambda case: case.facts.python and case.loads_the_same and _transforms(case),
         "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",
-        "cp.fft.config.get_plan_cache().set_size(n)  # where CuPy transforms; n: how many sizes",
+        "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n sizes",
         _loaded,
     ),
     Row(
@@ -641,9 +702,15 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels"),
-        lambda case: case.facts.python and case.handed_over > 0,
+        _interpreter_is_held,
         "Move what another thread of the program computes in Python into a process of its own",
         "multiprocessing.Process(target=work).start()  # instead of threading.Thread",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels"),
+        lambda case: case.facts.python and case.off_cpu == NO_THREAD,
+        "Find what the thread waits for outside of CUDA: a lock, a file, the next batch, another process",
+        "nsysalign run --sample-python SCRIPT.py",
     ),
     Row(
         ("host-gap",),
@@ -651,6 +718,14 @@ FASTER: tuple[Row, ...] = (
         "Find the function that the CPU is in {where}, for {time} in one piece",
         "nsysalign run --sample-python SCRIPT.py",
         _stretch,
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels"),
+        lambda case: case.facts.python and case.in_long_pieces and not case.compiler,
+        "Find what the CPU does in {pieces} pieces of a millisecond and more: it computes, or waits for another thread (which "
+        "holds Python's interpreter) or process",
+        "nsysalign run --sample-python SCRIPT.py",
+        lambda case: {"pieces": f"{case.long_piece_count:,}"},
     ),
     Row(
         ("sync-inside",),
@@ -714,6 +789,14 @@ FASTER: tuple[Row, ...] = (
         _compiles,
         "Fuse the small operations, or replay them as a CUDA graph",
         'f = torch.compile(f, mode="reduce-overhead")',
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _launches_and_waits,
+        "Launch less: give each operation more to do (larger batches), or fuse the small ones. A CUDA graph cannot hold "
+        "{waits} for the GPU. To find the lines",
+        _NAMES_LINES,
+        _waits,
     ),
     Row(
         ("allocation-inside", "other-calls", "host-gap"),
@@ -782,6 +865,24 @@ FASTER: tuple[Row, ...] = (
         lambda case: _of("jax")(case) and case.copies_back > 0,
         "Keep the value on the GPU: no float() or print() inside; read all of them back once",
         "losses.append(loss)  # in the loop;   jax.device_get(losses)  # once, after it",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case) and _of("numba")(case),
+        "Copy to the GPU explicitly, before the kernel needs it, instead of letting it fetch managed memory page by page",
+        "d = cuda.to_device(a)  # instead of cuda.managed_array",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case) and _of("cupy")(case),
+        "Move managed memory to the GPU before the kernel touches it, or do not use it",
+        "cp.cuda.runtime.memPrefetchAsync(x.data.ptr, x.nbytes, device, stream)",
+    ),
+    Row(
+        ("slower-kernel",),
+        lambda case: _managed(case),
+        "Move managed memory to the GPU before the kernel touches it (cudaMemPrefetchAsync), or copy explicitly",
+        "",
     ),
     Row(
         ("launch-blocking",),

@@ -7,6 +7,7 @@ each can be checked again.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -39,10 +40,13 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.runs.threads import LaunchesOfThreads
+from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
     CPU,
+    GPU,
     GPU_SHARE,
     LAUNCH,
+    MANY_LAUNCHES,
     MIXED,
     Sums,
     sums_of,
@@ -50,8 +54,18 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
-from nsysalign.model import OTHERS_WORKED
+from nsysalign.label import (
+    ALIKE,
+    FIRST,
+    FREES,
+    KEEPS,
+    SLOW,
+    Entry,
+    Group,
+    Issued,
+    Label,
+)
+from nsysalign.model import NO_THREAD, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
 _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")
@@ -118,6 +132,11 @@ LONG_PIECE_NS = 1_000_000
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
 FEWER_WAITS = 10
+#: Waits are a cause where the CPU's and the GPU's work leave at least this share of the time: without them it is
+#: shorter by no more than that, and by what reading back costs.
+LEFT_FOR_WAITS = 0.1
+#: A wait for so many operations holds up all launching, and a result that is read back for so many.
+OFTEN, OFTEN_READ = 10, 50
 #: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
@@ -312,6 +331,12 @@ class Case:
         return sum(self._long_pieces)
 
     @property
+    def in_long_pieces(self) -> bool:
+        """Whether such pieces are most of the time in which the CPU was outside CUDA, and no one of them is the reason: it
+        computes between its launches, or waits for another thread or process."""
+        return not self.in_one_piece and 2 * self.long_pieces_ns >= self.ns("host") > 0
+
+    @property
     def in_one_piece(self) -> bool:
         """Whether one long piece is a good part of the time in which the GPU had nothing to do: one function may be the
         reason."""
@@ -342,6 +367,27 @@ class Case:
     def allocating_ns(self) -> int:
         """How long the typical interval allocates and frees."""
         return sum(piece.ns for piece in self._allocating)
+
+    @cached_property
+    def memory_kinds(self) -> tuple[Group, Group] | None:
+        """(timings of the label that give memory back to the driver, those that do not and do about as much); of each the
+        group with most timings.  None where its kinds of timings do not differ in that."""
+        freeing, keeping = (
+            [g for g in self.label.steady if word in g.work.name.split(", ")]
+            for word in (FREES, KEEPS)
+        )
+        if not freeing:
+            return None
+        calling = max(freeing, key=lambda group: group.count)
+        low, high = calling.work.fewest_operations, calling.work.most_operations
+        alike = [g for g in keeping if low <= ALIKE * g.work.operations <= ALIKE**2 * high]
+        without = max(alike, key=lambda group: group.count, default=calling)
+        return (calling, without) if ALIKE * without.typical_ns <= calling.typical_ns else None
+
+    @staticmethod
+    def memory_calls(group: Group) -> list[str]:
+        """The calls of a group that allocate and free memory, as far as they take time of it, by name."""
+        return sorted({e.what for e in group.of_cause("api") if _ALLOCATES.match(e.what)})
 
     @cached_property
     def allocating_count(self) -> int:
@@ -380,6 +426,17 @@ class Case:
         return len(waits) if are_nearly_all and self.facts.python else 0
 
     @property
+    def off_cpu(self) -> str:
+        """Why the timing thread did not run for most of the CPU's time outside CUDA: OTHER_THREAD or NO_THREAD; '' where it
+        did, where that is not known, and where another thread launched meanwhile, as autograd's does."""
+        entries = self.group.of_cause("host")  # the longest first
+        if not entries or 2 * entries[0].ns < self.group.ns("host"):
+            return ""
+        launched = self.launched_by_others >= MANY_LAUNCHES and not self.in_long_pieces
+        name = entries[0].what
+        return name if name in (OTHER_THREAD, NO_THREAD) and not launched else ""
+
+    @property
     def held_by_copy(self) -> bool:
         """Whether most of its launch time passes in the call of a copy from or to pageable memory, which returns
         when the copy is done."""
@@ -406,15 +463,40 @@ class Case:
         return between + launching + self.ns("launch_latency")
 
     @property
+    def waits_often(self) -> bool:
+        """Whether the CPU waits for the GPU so often that it hardly ever launches ahead."""
+        operations_of_wait = OFTEN_READ if self.copies_back else OFTEN
+        return 0 < self.operations <= operations_of_wait * self.group.work.waits
+
+    @property
+    def left_for_waits(self) -> bool:
+        """Whether the typical interval would be shorter without its waits: the CPU's own work, and the GPU's, are less than
+        its whole time.
+
+        CPU   [work)wait[work)wait[work)      the waits are the cause
+        CPU   [work---------)wait[work--)     the work is: it takes nearly as long without the wait
+        """
+        working_ns = self.ns("host", "api", "api_launch", "profiler")
+        least_ns = max(working_ns, self.one.worked)
+        # of the same work with hardly a wait it is known how long it takes
+        twins_ns = (group.typical_ns for group in self._without_waits())
+        least_ns = min(least_ns, *twins_ns, self.group.typical_ns)
+        return self.group.typical_ns - least_ns >= LEFT_FOR_WAITS * self.group.typical_ns
+
+    def _without_waits(self) -> Iterator[Group]:
+        """Yield the label's groups of about as much work, of very many operations, that hardly wait."""
+        work = self.group.work
+        for group in self.label.steady:
+            is_alike = 2 * group.work.operations >= work.operations >= VERY_MANY
+            if is_alike and FEWER_WAITS * group.work.waits <= work.waits:
+                yield group
+
+    @property
     def launches_without_waits(self) -> bool:
         """Whether the label has timings of about as much work that hardly wait, and launching very many operations is what
         makes these long: without the waits that is left."""
-        work = self.group.work
-        for group in self.label.steady:
-            beside = group.work
-            is_alike = 2 * beside.operations >= work.operations >= VERY_MANY
-            own_code = group.ns("host") >= OWN_CODE_NS * beside.operations * group.count
-            if FEWER_WAITS * beside.waits > work.waits or not is_alike or own_code:
+        for group in self._without_waits():
+            if group.ns("host") >= OWN_CODE_NS * group.work.operations * group.count:
                 continue
             sums = sums_of(group, self.label.kind, self.facts.intervals)
             if word_of(sums, group.elsewhere) in (CPU, LAUNCH):
@@ -619,10 +701,24 @@ class Case:
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these; 0 where the GPU works enough, or where others did meanwhile."""
+        """The largest of these; 0 where the GPU works enough, or where others did meanwhile.  Of a kernel that is far
+        quicker elsewhere its excess."""
         if self.others_worked and not self.sums.gpu:
             return 0
-        return max(self.avoidable().values())
+        return max(*self.avoidable().values(), self.slower_kernel_ns)
+
+    @property
+    def quicker_elsewhere(self) -> Elsewhere | None:
+        """Where the kernel is far quicker that takes most of it; None if that is not so, or not known."""
+        return self.facts.quicker_elsewhere.get(self.group.number) if self.word == GPU else None
+
+    @property
+    def slower_kernel_ns(self) -> int:
+        """How much longer its timings take than with that kernel as quick as elsewhere."""
+        quick = self.quicker_elsewhere
+        if quick is None:
+            return 0
+        return min(self.group.count * quick.excess_ns, self.group.ns("kernel"))
 
     @property
     def late(self) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.causes import CAUSES
+from nsysalign.explain.same_kernel import Elsewhere, quicker_elsewhere
 from nsysalign.label import Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.split.pieces import Segments
@@ -188,6 +189,11 @@ class Facts:
         """Per interval, the position of its label in `labels`, -1 for one that is not among them."""
         names = pd.Index([label.name for label in self.labels], dtype=object)
         return names.get_indexer(pd.Index(self.column("label").astype(object)))
+
+    @cached_property
+    def quicker_elsewhere(self) -> Mapping[int, Elsewhere]:
+        """As `same_kernel.quicker_elsewhere`."""
+        return quicker_elsewhere(self.analysis)
 
     def details(self, numbers: np.ndarray, cause: str) -> pd.DataFrame:
         """As `details_of`."""

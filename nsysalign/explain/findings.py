@@ -31,6 +31,7 @@ from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
 from nsysalign.explain.runs.run import Run
+from nsysalign.explain.same_kernel import FAR
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
     DOUBTFUL,
@@ -50,8 +51,6 @@ from nsysalign.text import duration, percent, plural
 
 #: From this many operations on, they are many.
 MANY_OPERATIONS = 10
-#: A wait for so many operations holds up all launching, and a result that is read back for so many.
-OFTEN, OFTEN_READ = 10, 50
 #: Fewer timings than this beside its first calls: these lead.
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
@@ -369,15 +368,18 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             rule = "graph-opaque"
             verdict = MIXED
             words = f"{words}, opaque"
+    if quick := case.quicker_elsewhere:
+        rule, verdict, words = "slower-kernel", MIXED, sentences.slower_words(quick)
+        title += f" {sentences.of_slower_kernel(case, numbers)}"
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
-    loss_ns = _saved_ns(case) if cause else 0
+    loss_ns = _saved_ns(case) if cause else case.slower_kernel_ns
     severity = _severity(case, rule, verdict, loss_ns)
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    # where nothing could be saved, nothing makes it faster; but these two advise on other things
-    if not loss_ns and rule not in ("module-load", "gpu-bound"):
+    # where nothing could be saved, nothing makes it faster; but these advise on other things
+    if not loss_ns and rule not in ("module-load", "gpu-bound", "several-kinds"):
         hints = Advice(hints.measuring)
     return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
 
@@ -392,9 +394,12 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
     if rule in ("host-gap", "allocation-inside") and not makes:
-        text += sentences.of_pieces(case, numbers, of_groups=of_groups)
+        pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
+        text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
+    if of_groups:
+        text += sentences.of_memory(case, numbers)
     if case.loads_again and not of_groups:
         return text + sentences.of_loading(case, numbers)
     if not makes or of_groups:
@@ -461,12 +466,9 @@ def cause_of(case: Case) -> str:
     if case.sums.share(parts[cause]) < 0.05:
         return ""
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
-    waits = case.group.work.waits
-    operations_of_wait = OFTEN_READ if case.copies_back else OFTEN
-    waits_often = case.operations <= operations_of_wait * waits
-    waits_often = waits_often or case.one.share(case.one.sync) >= 0.05
+    waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
-    waits_hold_up = waits and waits_often and can_be_held_up
+    waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
     # thread launched the work: then the timing thread's code holds up nothing
     longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
@@ -522,7 +524,22 @@ def _is_first_call(case: Case) -> bool:
     entries = case.group.of_cause("api")
     loading_ns = sum(entry.ns for entry in entries if LOADS.search(entry.what))
     once = case.group.role == FIRST or case.label.count == 1
-    return (once and loading_ns >= LOAD_NS) or _waits_for_first_kernels(case)
+    loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_first_of_its_lines(case))
+    return (once and loads_enough) or _waits_for_first_kernels(case)
+
+
+def _is_first_of_its_lines(case: Case) -> bool:
+    """Return whether other callers measured the same lines later, which issued the same work and took FAR less time."""
+    _, lines = call_site(case.label.name)
+    start_ns = case.facts.column("start_ns")
+    return bool(lines) and any(
+        label.name != case.label.name
+        and call_site(label.name)[1] == lines
+        and label.usual.work.issued == case.group.work.issued
+        and FAR * label.usual.typical_ns <= case.group.typical_ns
+        and start_ns[label.usual.intervals[0]] > start_ns[case.group.typical]
+        for label in case.facts.labels
+    )
 
 
 def _waits_for_first_kernels(case: Case) -> bool:
@@ -601,8 +618,7 @@ def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -
 
 def _spoken_beside(case: Case, label: Label) -> str:
     """Return how a sentence about a case names another label: without the file's name where both are of one file."""
-    file = case.label.site.partition(":")[0]
-    return sentences.spoken(label.name).removeprefix(f"{file}:")
+    return sentences.beside(case.label.site, label.name)
 
 
 def _share_in_both(first: Work, second: Work) -> float:

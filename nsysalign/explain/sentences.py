@@ -33,6 +33,7 @@ from nsysalign.explain.preparing import (
     records_graph,
     searches,
 )
+from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
@@ -50,8 +51,8 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import FIRST, Group, Label
-from nsysalign.model import OPERATION_KINDS, Evidence
+from nsysalign.label import ALIKE, FIRST, MEMORY, Group, Label
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
@@ -61,6 +62,12 @@ _BEGIN = {"event": "start.record()", "host": "the first timer call", "nvtx": "it
 _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
 _NAMED = 0.1
+#: Of a difference between two groups a part from this share on is most of it.
+_MOSTLY = 0.6
+#: Of so many different kernels it is said which of them make the difference.
+_LEAST_TOLD = 2
+#: A part of it that misses all of it by less than this is all of it.
+_ROUNDING = 0.05
 #: A verdict in words has so many letters.
 _WORDS = 24
 #: A label of several groups is told in about so many letters: three lines.
@@ -187,6 +194,11 @@ def of_threads(case: Case, numbers: Numbers) -> str:
         often = numbers.count("handed_over", count)
         length = numbers.time("switch_interval", SWITCH_NS[0])
         return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
+    if case.off_cpu == OTHER_THREAD:
+        holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
+        return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
+    if case.off_cpu == NO_THREAD:
+        return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
     return ""
 
 
@@ -200,7 +212,7 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     if case.in_one_piece or case.handed_over or not host_ns:
         return ""
     in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
-    if 2 * case.long_pieces_ns >= host_ns:
+    if case.in_long_pieces:
         pieces = numbers.count("long_pieces", case.long_piece_count)
         longest = numbers.time("longest_piece", case.longest_piece_ns)
         if of_groups:
@@ -222,6 +234,21 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
             return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
         return f" That is {each} for each of its {operations}."
     return ""
+
+
+def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
+    """A sentence on waits beside the CPU's own time, which is longer; '' where it waits rarely.
+
+    begins: whether no sentence before it is about a typical timing, though several kinds are told of
+    """
+    if not case.waits_often:
+        return ""
+    waits = case.group.work.waits
+    times = "once" if waits == 1 else f"{numbers.count('waits', waits)} times"
+    if begins:
+        typical = numbers.time("typical", case.group.typical_ns)
+        return f" In one of {typical} the CPU also waits for the GPU {times}."
+    return f" It also waits for the GPU {times}."
 
 
 def of_search(case: Case, numbers: Numbers) -> str:
@@ -271,6 +298,20 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
+def of_memory(case: Case, numbers: Numbers) -> str:
+    """A sentence on a label whose kinds of timings differ in whether they give memory back to the driver: how long both take, and the calls; '' for others."""
+    if case.memory_kinds is None:
+        return ""
+    calling, without = case.memory_kinds
+    calls = ", ".join(map(safe_text, case.memory_calls(calling)))
+    count = numbers.count("memory_timings", calling.count)
+    takes = numbers.time("memory_timings", calling.typical_ns)
+    by = f" ({calls})" if calls else ""
+    others = numbers.count("other_timings", without.count)
+    less = numbers.time("other_timings", without.typical_ns)
+    return f" {count} timings of {takes} give memory back to the driver and take it again{by}; {others} that keep it take {less}."
+
+
 def of_typical_that_misleads(case: Case, numbers: Numbers) -> str:
     """A sentence on timings of about one length that are GPU work to different shares: the typical one is, most of
     the others are less."""
@@ -308,9 +349,41 @@ def _works(case: Case, numbers: Numbers) -> str:
     largest = numbers.share("largest_kernel", part, 1)
     if _DELAY in name:  # is as long as it was asked to be
         return f"{text} {safe_text(name)} is {largest} of its kernel time: it delays the GPU on purpose."
+    if case.quicker_elsewhere:  # its code is not the reason
+        return text
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
+
+
+def of_slower_kernel(case: Case, numbers: Numbers) -> str:
+    """Sentences on a kernel that is far quicker elsewhere in the run: how long it takes here and there, and why, as far
+    as the recording knows."""
+    quick = case.quicker_elsewhere
+    assert quick is not None
+    takes = numbers.time("kernel_launch", quick.ns)
+    elsewhere = numbers.time("kernel_elsewhere", quick.elsewhere_ns)
+    numbers.evidence["elsewhere"] = quick.label
+    label = quick.label
+    place = f"in {beside(case.label.site, label)}"
+    if label == case.label.name:
+        place = "in others of its timings"
+    text = f"{safe_text(kernel_name(quick.kernel))} takes {takes} in it; the same kernel with as many blocks takes {elsewhere} {place}."
+    if allocated := case.facts.analysis.known.managed_allocations:
+        calls = numbers.count("managed_allocations", allocated, "call")
+        return f"{text} The run allocates managed memory ({calls}): a kernel that touches pages which are not on the GPU waits while they move."
+    return f"{text} Why is not in the recording."
+
+
+def slower_words(quick: Elsewhere) -> str:
+    """The verdict in words of timings whose kernel is far quicker elsewhere."""
+    return f"kernel {quick.factor:,.0f} x as long"
+
+
+def beside(site: str, label: str) -> str:
+    """Return how a sentence about a label with this call site names another label: without the file's name where both
+    are of one file."""
+    return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
 
 
 def copies_pageable(case: Case) -> bool:
@@ -670,7 +743,78 @@ def _of_others(
     named = [group, *[g for g in beside if g is not group][:fits]]
     left = sum(g.count for g in told if g not in named)
     more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    return f" The others: {', '.join(texts[:fits])}{more}."
+    text = f" The others: {', '.join(texts[:fits])}{more}."
+    by_length = sorted(named, key=lambda g: g.typical_ns)
+    return text + _difference(by_length[-1], by_length[0], sums, numbers)
+
+
+def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers: Numbers) -> str:
+    """Return a sentence on what makes the difference between two groups of a label, with a space before it; '' where
+    neither one kernel nor kernels, copies or waiting as a whole are most of it.
+
+    sums: number of a group -> what its typical interval spent its time on
+
+    2.73 ms, kernels 2.04, of that sort 0.34     1.60 ms, kernels 1.04:      "The 1.13 ms between 1.60 and 2.73 ms are
+    mostly kernels (994 us), of these sort 337 us."
+    """
+    difference_ns = longer.typical_ns - shorter.typical_ns
+    if longer.typical_ns < ALIKE * shorter.typical_ns:
+        return ""
+    parts = {
+        name: ns - shorter_ns
+        for (name, ns), shorter_ns in zip(
+            _differing(sums[longer.number]).items(),
+            _differing(sums[shorter.number]).values(),
+            strict=True,
+        )
+    }
+    what, part_ns = max(parts.items(), key=lambda part: part[1])
+    # with others that are shorter by as much, or that overlap, they would not add up
+    if not _MOSTLY * difference_ns <= part_ns <= (1 + _ROUNDING) * difference_ns:
+        return ""
+    low, high = duration(shorter.typical_ns), duration(longer.typical_ns)
+    kernels = _kernel_differences(longer, shorter) if what == "kernels" else []
+    if what == "kernels" and len(kernels) < _LEAST_TOLD:
+        return ""  # more of the same
+    kernels = [(name, ns) for name, ns in kernels if _NAMED * difference_ns <= ns <= difference_ns][
+        :2
+    ]
+    if what == "kernels" and not kernels:
+        return ""  # other kernels: their names stand beside the lengths
+    text = f" The {numbers.time('difference', difference_ns)} between {low} and {high} are"
+    if kernels and kernels[0][1] >= _MOSTLY * difference_ns:
+        name, ns = kernels[0]
+        return f"{text} mostly {safe_text(name)} ({numbers.time('kernel_1_difference', ns)})."
+    of_these = " and ".join(
+        f"{safe_text(name)} {numbers.time(f'kernel_{number}_difference', ns)}"
+        for number, (name, ns) in enumerate(kernels, 1)
+    )
+    of_these = f", of these {of_these}" if of_these else ""
+    if part_ns >= (1 - _ROUNDING) * difference_ns:
+        return f"{text} {what}{of_these}."
+    return f"{text} mostly {what} ({numbers.time('part_difference', part_ns)}){of_these}."
+
+
+def _differing(sums: Sums) -> dict[str, int]:
+    """Parts of an interval that may make it longer than another one, by their names; what the CPU does is no such
+    part: it is told of each group."""
+    return {
+        "kernels": sums.gpu,
+        "copies": sums.copies + sums.copies_on_device,
+        "synchronising": sums.sync,
+        "waiting": sums.waiting,
+    }
+
+
+def _kernel_differences(longer: Group, shorter: Group) -> list[tuple[str, int]]:
+    """Return (name, ns) of kernels: for how much longer they run in the typical interval of one group than of the other,
+    the largest first; kernels of one name together."""
+    more: dict[str, int] = {}
+    for group, sign in ((longer, 1), (shorter, -1)):
+        for kernel in group.work.of_kind("kernel"):
+            name = kernel_name(kernel.name)
+            more[name] = more.get(name, 0) + sign * kernel.ns
+    return sorted(more.items(), key=lambda item: -item[1])
 
 
 def _of_one_cause(
@@ -885,23 +1029,33 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
     names, counts = {}, {group.work.operations for group in groups}
+    kernel_of_kind = dict[int, str]()
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
     shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
+    of_memory = [
+        ", ".join(w for w in words_of if w in MEMORY and w not in shared) for words_of in words
+    ]
     for group, words_of_group in zip(groups, words, strict=True):
-        name = ", ".join(word for word in words_of_group if word not in shared)
+        name = ", ".join(
+            word for word in words_of_group if word not in shared and word not in MEMORY
+        )
         if not name or "operation" in name or len(counts) == len(groups) > 1:
             name = _work(group)
             if end and kernels_differ and (kernel := _main_kernel(group)):
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
-        elif end and _BLOCKS.fullmatch(name) and (kernels := group.work.of_kind("kernel")):
-            largest = max(kernels, key=lambda kernel: kernel.blocks)
-            name = f"{middle(kernel_name(largest.name), _KIND_LETTERS)} of {name}"
+        elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
+            name = _main_kernel(group) or _largest_kernel(group)
+            kernel_of_kind[group.kind] = name
         names[group.number] = "" if end and name.startswith("copy ") else name
+    if len(set(kernel_of_kind.values())) < len(kernel_of_kind):  # the name does not tell them apart
+        names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
+    for group, memory in zip(groups, of_memory, strict=True):
+        names[group.number] = ", ".join(filter(None, (memory, names[group.number])))
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
 
 
@@ -910,6 +1064,13 @@ def _main_kernel(group: Group) -> str:
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
     return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+
+
+def _largest_kernel(group: Group) -> str:
+    """The kernel of most blocks of what a group issued, in few letters; '' for none."""
+    kernels = group.work.of_kind("kernel")
+    largest = max(kernels, key=lambda kernel: kernel.blocks, default=None)
+    return middle(kernel_name(largest.name), _KIND_LETTERS) if largest else ""
 
 
 def _work(group: Group) -> str:

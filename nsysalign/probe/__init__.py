@@ -17,6 +17,7 @@ What to read for what, in this order:
     reference     every event on one clock of its GPU (calibrate: how long a record takes here)
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
     garbage       pauses of Python's garbage collector
+    offcpu        time in which a thread did not run
     recorder      the recorder of our own, if the run has it, steps aside
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os as _os
 import sys as _sys
-from time import perf_counter_ns, time_ns  # noqa: F401
+from time import perf_counter_ns, process_time_ns, thread_time_ns, time_ns  # noqa: F401
 
 
 class Untraced:

@@ -26,6 +26,7 @@ class Recorder:
         library.nsysalign_problem.restype = ctypes.c_char_p
         library.nsysalign_records.restype = ctypes.c_uint64
         self._library = library
+        self._alone: Any = ctypes.PyDLL(path)  # other threads of Python wait while it works
 
     def start(self, folder: str, candidates: str) -> bool:
         """Record into `folder`, with the libcupti that is loaded or the first of `candidates`."""
@@ -42,7 +43,9 @@ class Recorder:
     def turn(self, traced: bool) -> int:
         """Go on with CUPTI or without it: 1 if so, 0 where that cannot be now, -1 where it never can
         be (again)."""
-        return int(self._library.nsysalign_turn(int(traced)))
+        if not self._library.nsysalign_rest():
+            return 0
+        return int(self._alone.nsysalign_turn(int(traced)))
 
     def stop(self, finalize: bool) -> None:
         """Write everything and stop; `finalize`: take CUPTI out of the process."""

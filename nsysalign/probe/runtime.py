@@ -20,6 +20,7 @@ from .cuda_driver import Driver
 from .ends import Ends
 from .garbage import Garbage
 from .interrupts import Held
+from .offcpu import OffCpu
 from .rawtime import Untraced
 from .recorder import in_turns, of_run
 from .sites import Sites
@@ -49,6 +50,7 @@ class ThreadState:
         # about them, and when
         self.last = self.compared = self.noticed = -1
         self.noticed_ns = 0
+        self.looked_ns = 0  # when its CPU time was asked for (`offcpu`)
 
 
 class Runtime:
@@ -73,6 +75,7 @@ class Runtime:
         self.driver = Driver()
         self.ending = Ends()
         self.garbage = Garbage(self._line)
+        self.off_cpu = OffCpu(self._line)
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         #: Context of a frame that records an event.
         self.context_of = self.sites.context
@@ -274,6 +277,7 @@ class Runtime:
             for ahead in range(1, _CHUNKS_AHEAD + 1):
                 self.store.grow(chunk + ahead)
         self.garbage.write()
+        self.off_cpu.write()
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
 
@@ -284,6 +288,7 @@ class Runtime:
                 self.turns.ends()
             with Untraced():
                 self.garbage.write()
+                self.off_cpu.write()
                 self.sync()
             for text in replaced():
                 self.note(text=text)
@@ -317,6 +322,7 @@ class Runtime:
             self.sites.clear()
             self.garbage.leave()
             self.garbage.clear()
+            self.off_cpu.clear()
             if self.turns is not None:
                 self.turns.clear()
             tables = (self.chunks, self.states, self.foreign, self.calibrated)

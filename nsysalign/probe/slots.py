@@ -7,6 +7,7 @@
                   slots refer to by number, `{"str": 3, "text": ...}`, `{"ctx": 5, "frames": [[file,
                   line], ...], "library": false}`, and why a comparison failed, by its slot's seq:
                   `{"err": 12, "text": ...}`.  A garbage collection: `{"gc": [t0, t1, generation, collected]}`.
+                  A thread that hardly ran: `{"off": [tid, t0, t1, its CPU time, the process's]}`.
                   Where nsys listens, `{"end": ""}`: how the process
                   ends will follow in another such line, and when, unless it is killed.
 

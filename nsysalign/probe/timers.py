@@ -25,6 +25,7 @@ from _thread import RLock, _local, get_native_id
 
 from . import failed, rawtime
 from .blame import pass_on
+from .offcpu import LOOK_NS
 from .recorder import in_turns
 from .sites import END, IGNORED, UNIT, ClockSites
 from .slots import (
@@ -149,6 +150,8 @@ class Timers:
                     return min(node, 0)
                 if turns is not None:
                     turns(node)
+                if now() - tls.looked_ns > LOOK_NS:
+                    self._look()
                 word, place = tls.word + (clock << bits) + node, self._count()
                 if place < self._room:
                     third = wall() if clock > MONOTONIC_CLOCKS else 0
@@ -160,11 +163,22 @@ class Timers:
             if node > 0:
                 if turns is not None:
                     turns(node)
+                self._look()
                 third = wall() if clock > MONOTONIC_CLOCKS else 0
                 self._keep(clock, node, now(), third)
             return node
 
         return read
+
+    def _look(self) -> None:
+        """Before a reading: how long this thread ran."""
+        self._tls.looked_ns = rawtime.perf_counter_ns()
+        try:
+            runtime = self._probe._runtime
+            if runtime is not None and runtime.ready:
+                runtime.off_cpu.look()
+        except Exception as error:
+            self._give_up(error)
 
     def _mark(self, node: int) -> None:
         """Before a reading: the recorder may go or come back."""
@@ -209,6 +223,7 @@ class Timers:
     def _keep(self, clock: int, node: int, t_ns: int, third: int) -> None:
         try:
             self._tls.word = get_native_id() << (CLOCK_BITS + CONTEXT_BITS)
+            self._tls.looked_ns = getattr(self._tls, "looked_ns", 0)
             reading = t_ns, self._tls.word + (clock << CONTEXT_BITS) + node, third
             if self._waiting:
                 self._early.append(reading)

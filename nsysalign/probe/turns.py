@@ -197,7 +197,7 @@ class Turns:
         if self.switches or self._due_ns in (0, _NEVER):
             return
         if self.tries:
-            why = "whenever one was due a range of the program was open, the GPU did not come to rest, or another thread was in a CUDA call"
+            why = "whenever one was due a range of the program was open, the GPU did not come to rest, or another thread called CUDA"
         elif time.perf_counter_ns() < self._due_ns:
             why = f"the program timed for less than {FIRST_NS // 10**9} s"
         else:

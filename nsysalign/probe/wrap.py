@@ -21,6 +21,7 @@ from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
 from .interrupts import Held
+from .offcpu import LOOK_NS
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime, describe, handle_of
 from .slots import (
@@ -192,8 +193,8 @@ def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
             stream_id = ids.get(handle)
             if stream_id is None:
                 stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
-            if rt.references is not None and clock() - rt.last_record_ns > RENEW_NS:
-                rt.references.renew(device, wait=False)
+            if clock() - me.looked_ns > LOOK_NS:
+                _look(rt, device, me)
             if intervene is not None and not flags:
                 flags = intervene(stream, device, context, me)
             seq, t1 = next(rt.count), 0
@@ -226,6 +227,14 @@ def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
         return result
 
     return record
+
+
+def _look(rt: Runtime, device: int, me: Any) -> None:
+    """What is due before a record, no oftener than once in LOOK_NS on a thread."""
+    me.looked_ns = time.perf_counter_ns()
+    if rt.references is not None and me.looked_ns - rt.last_record_ns > RENEW_NS:
+        rt.references.renew(device, wait=False)
+    rt.off_cpu.look()
 
 
 def _current_stream(torch: Any) -> Any:

@@ -96,13 +96,15 @@ class _Start:
 
     def __init__(self, path: Path, pid: int, cwd: Path) -> None:
         self.path, self.cwd = path, cwd
-        self.header: dict[str, Any] = {"type": "header", "format": "nsysalign-events", "version": 1}
+        self.header: dict[str, Any] = {"type": "header", "format": "nsysalign-events", "version": 2}
         self.header["pid"] = pid
         self.first_seq = 0
         #: Kind of line -> number -> line (slots.py): what other lines and slots refer to.
         self.tables: dict[str, dict[int, dict[str, Any]]] = {kind: {} for kind in _TABLES}
         self.places: dict[int, dict[str, Any]] = {}  # of contexts, as they are written
-        self.lines: list[dict[str, Any]] = []  # of types clock, sync, gc and note, in order
+        self.lines: list[
+            dict[str, Any]
+        ] = []  # of types clock, sync, gc, off_cpu and note, in order
         #: How the process ended, if the profiler listened; from when on it collected nothing more.
         self.end: dict[str, Any] | None = None
         self.until_ns = math.inf
@@ -137,6 +139,11 @@ class _Start:
                 times = {"t0_ns": start, "t1_ns": stop}
                 counts = {"generation": generation, "collected": collected}
                 self.lines.append({"type": "gc", **times, **counts})
+            case {"off": [tid, start, end, thread_ns, process_ns]}:
+                ran = {"thread_ns": thread_ns, "process_ns": process_ns}
+                self.lines.append(
+                    {"type": "off_cpu", "tid": tid, "t0_ns": start, "t1_ns": end, **ran}
+                )
             case {"note": note}:
                 self.lines.append({"type": "note", **note})
             case {"end": end}:

@@ -42,6 +42,7 @@ enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, CONTEXT = 9, KERNEL = 10
 static const int KINDS[] = {CONTEXT, STREAM, MEMCPY, MEMSET, MEMCPY2, DRIVER, RUNTIME, SYNC, EVENT, OVERHEAD, GRAPH, KERNEL};
 enum { KINDS_IN_ALL = sizeof KINDS / sizeof *KINDS, MOST_KINDS = 64, MOST_CALLS = 2048 };
 enum { NAME_AT = 104, CBID_AT = 4, THREAD_AT = 28, SPARES = 8 };
+enum { QUIET_US = 20000 /* about as long as cuptiFinalize takes */, AT_REST_NS = 100000000 };
 enum { GRAPHS_FROM = 24 /* CUPTI 12.6: graphs as a whole crash until 12.5 U1 */ };
 
 /* --- CUPTI, as far as it is called; an absent function is NULL */
@@ -623,8 +624,10 @@ static const char *words(int status) {
     return cupti.result && !cupti.result(status, &text) && text ? text : "unknown";
 }
 
-/* Which calls are going on is counted while CUPTI is here: it must not be taken out of a call of another thread. */
+/* Which calls are going on, and how many began, is counted while CUPTI is here: it must not be taken out of a call of
+   another thread. */
 static int going_on;
+static unsigned begun;
 static __thread struct { int session, depth, leaves; } mine;
 
 static int others(void) { return __atomic_load_n(&going_on, __ATOMIC_SEQ_CST) - mine.depth; }
@@ -636,6 +639,7 @@ static void called(void *unused, int domain, uint32_t number, const uint32_t *si
         mine.session = turns.session, mine.depth = 0;
     if (*site == 0) {
         mine.depth++, __atomic_add_fetch(&going_on, 1, __ATOMIC_SEQ_CST);
+        __atomic_add_fetch(&begun, 1, __ATOMIC_SEQ_CST);
         return;
     }
     if (mine.leaves && mine.depth == 1 && !others()) {
@@ -812,8 +816,8 @@ static void *drain(void *context) {
     return NULL;
 }
 
-/* Whether all GPUs came to rest within a second. */
-static int drained(void) {
+/* Whether all GPUs came to rest within so many ns. */
+static int drained(uint64_t limit) {
     void *context = NULL;
     pthread_t thread;
     if (!driver.current)
@@ -827,9 +831,22 @@ static int drained(void) {
         return 0;
     }
     pthread_detach(thread);
-    for (uint64_t until = monotonic() + 1000000000u; __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 1 && monotonic() < until;)
+    for (uint64_t until = monotonic() + limit; __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 1 && monotonic() < until;)
         usleep(20);
     return __atomic_load_n(&draining, __ATOMIC_SEQ_CST) == 2;
+}
+
+/* A call of another thread must not begin while CUPTI is taken out: some kernels come with impossible times then, and
+   once the program ended with a corrupt heap (CUPTI 13.0).  Python's threads wait for the interpreter's lock, which the
+   caller of nsysalign_turn holds, after the call that they are about to make; others are heard beforehand. */
+static int others_are_quiet(void) {
+    for (int n = 0; n < 3; n++) {
+        unsigned before = __atomic_load_n(&begun, __ATOMIC_SEQ_CST);
+        usleep(QUIET_US);
+        if (!others() && __atomic_load_n(&begun, __ATOMIC_SEQ_CST) == before)
+            return 1;
+    }
+    return 0;
 }
 
 static void switched(int traced, uint64_t began) {
@@ -845,7 +862,7 @@ static void switched(int traced, uint64_t began) {
 static int leave(void) {
     uint64_t began = monotonic();
     void *context = NULL;
-    if (!recording || !turns.listens || !drained())
+    if (!recording || !turns.listens || !drained(AT_REST_NS) || !others_are_quiet())
         return 0;
     cupti.flush(1);
     if (turns.graphs) {
@@ -881,7 +898,7 @@ static int leave(void) {
 
 static int resume(void) {
     uint64_t began = monotonic();
-    if (!drained())
+    if (!drained(AT_REST_NS))
         return 0;
     pthread_mutex_lock(&lock); /* what CUPTI still held when it left: it has been away for a turn */
     for (size_t i = 0; i < sizeof held / sizeof *held; i++)
@@ -898,8 +915,11 @@ static int resume(void) {
     return recording ? 1 : -1;
 }
 
+/* Whether all GPUs come to rest within a second: before nsysalign_turn, which other threads wait for. */
+EXPORT int nsysalign_rest(void) { return drained(1000000000u); }
+
 /* Go on without CUPTI (0) or with it (1), of which the calling thread is in no call: 1 if so; 0: not now, because a
-   range is open, the GPU works on, or another thread is in a call; -1: no more turns, and nsysalign_problem says why. */
+   range is open, the GPU works on, or another thread calls CUDA; -1: no more turns, and nsysalign_problem says why. */
 EXPORT int nsysalign_turn(int traced) {
     int status = 0;
     if (!took_calls())

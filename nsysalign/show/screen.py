@@ -758,11 +758,14 @@ def _text_below(row: LabelRow) -> str:
 
 def shortened(label: str, width: int) -> str:
     """Return a label of at most `width` letters.  Of `caller (site)` the site is shortened first, because the
-    caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says."""
+    caller distinguishes labels of the same site; of a group how many timings it has, which the sentence says, then all but
+    which of them these are."""
     if len(label) <= width:
         return label
-    if group := re.fullmatch(r"(  )×[\d,]+: (.+)", label):
-        return group[1] + middle(group[2], width - 2)
+    if group := re.fullmatch(r"(  )×[\d,]+: (no\. [\d,-]*\d(?=,|$))?(.*)", label):
+        place, name = group[2] or "", group[3]
+        whole = len(place) + len(name) <= width - 2
+        return group[1] + (middle(place + name, width - 2) if whole or not place else place)
     if several := re.fullmatch(r"(.+) \((.+)\)", label):
         caller, site = several.groups()
         texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
@@ -833,7 +836,9 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
     if is_remark:
         return lines
     for fix in finding.advice:
-        advice = f"To {fix.purpose}: {fix.sentence[:1].lower()}{fix.sentence[1:]}"
+        first = fix.sentence[:2]  # XLA stays XLA
+        first = first if first.isupper() else first.lower()
+        advice = f"To {fix.purpose}: {first}{fix.sentence[2:]}"
         lines += _hanging_lines(" ", f"{advice}:" if fix.code else advice, width)
         lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:

@@ -30,6 +30,7 @@ from nsysalign.model import (
     FRAME_RANGE,
     ISSUING_CALLS,
     KIND,
+    OFF_CPU,
     OPERATOR_RANGE,
     PAUSE,
     PUSH_POP,
@@ -243,6 +244,9 @@ class Threads:
         #: Process -> positions of its garbage collections, during which none of its threads runs
         #: Python.
         self._pauses = group(trace.ranges["process"].to_numpy()[pauses], pauses)
+        #: Thread -> positions of stretches in which it hardly ran.
+        off = np.flatnonzero(kind == OFF_CPU)
+        self._off_cpu = group(trace.ranges["thread"].to_numpy()[off], off)
         self._built: dict[int, tuple[Blocks, Blocks]] = {}
 
     def calls(self, thread: int, low: int, high: int) -> Blocks:
@@ -278,7 +282,8 @@ class Threads:
     def _ranges_of(self, thread: int) -> Blocks:
         """Return the innermost range of a thread at every time.
 
-        Where a garbage collection and another range are open, it is the garbage collection.
+        Where a garbage collection and another range are open, it is the garbage collection.  That the thread hardly ran
+        counts where no other range is open.
         """
         rows = self._ranges.get(thread, _NONE)
         start = self.trace.ranges["start_ns"].to_numpy()[rows]
@@ -286,9 +291,11 @@ class Threads:
         order = np.lexsort((-end, start))
         ranges = innermost(start[order], end[order], rows[order])
         pauses = self._pauses.get(int(process_of(thread)), _NONE)
-        if not len(pauses):
+        off = self._off_cpu.get(thread, _NONE)
+        if not len(pauses) and not len(off):
             return ranges
-        blocks, _ = first_of([union_of(self.trace.ranges, pauses), ranges])
+        table = self.trace.ranges
+        blocks, _ = first_of([union_of(table, pauses), ranges, union_of(table, off)])
         return blocks
 
 

@@ -32,7 +32,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
-from nsysalign.label import ALIKE, FIRST, SLOW, is_even
+from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
@@ -102,6 +102,7 @@ class Measured(NamedTuple):
     operations: np.ndarray
     size: np.ndarray
     new: np.ndarray
+    frees: np.ndarray
     behind: np.ndarray
 
     def take(self, index: np.ndarray) -> Measured:
@@ -167,8 +168,9 @@ def grouped(m: Measured) -> list[Part]:
     total_ns = m.elapsed_ns.sum()
     kinds_of_work = [
         part
-        for kind in kinds(m)
-        for alike in _by_operations(m, kind)
+        for side in _by_memory(m)
+        for kind in kinds(m.take(side))
+        for alike in _by_operations(m, side[kind])
         for part in _by_backlog(m, alike, total_ns)
     ]
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
@@ -229,7 +231,7 @@ def kinds(m: Measured) -> list[np.ndarray]:
         (m.content,),
         (m.names, m.operations),
         (m.operations,),
-        (np.round(np.log2(m.operations + 1)),),
+        (_without_gaps(m.operations),),
     )
     for description in descriptions:
         alike = _alike(*description)
@@ -240,6 +242,40 @@ def kinds(m: Measured) -> list[np.ndarray]:
             return _without_twins(m, alike)
     has_few_kinds = count >= 5 and len(alike) <= 12
     return _without_twins(m, alike) if has_few_kinds else [np.arange(count)]
+
+
+def _by_memory(m: Measured) -> list[np.ndarray]:
+    """Return the intervals of a label in two sets if those that give memory back to the driver are longer than the others
+    as another kind of work would be; else all in one.
+
+    m: the label's intervals
+
+    step with empty_cache()    cudaMalloc, cudaFree    12 ms longer: another row, though the kernels are the same
+    step without it
+    """
+    count = len(m.elapsed_ns)
+    sides = [np.flatnonzero(m.frees), np.flatnonzero(~m.frees)]
+    if min(map(len, sides)) < max(FEW, RARE * count):
+        return [np.arange(count)]
+    slower_ns, faster_ns = (float(np.median(m.elapsed_ns[side])) for side in sides)
+    excess_ns = m.elapsed_ns[sides[0]].sum() - len(sides[0]) * faster_ns
+    is_enough = excess_ns >= SHARE * m.elapsed_ns.sum()
+    if is_enough and slower_ns >= max(ALIKE * faster_ns, faster_ns + APART_NS):
+        return sides
+    return [np.arange(count)]
+
+
+def _without_gaps(operations: np.ndarray) -> np.ndarray:
+    """Return a number for each interval by about how many operations it has, to a factor of two; those of two such
+    numbers are one if no gap lies between them: no place is the right one for a cut.
+
+    operations 10, 11, 40, 41, 45, 46:      sizes 3, 4, 5, 5, 6, 6 become 0, 0, 1, 1, 1, 1
+    """
+    rising = np.unique(operations)
+    size = np.round(np.log2(rising + 1))
+    begins = (np.diff(size) > 0) & (rising[1:] > ALIKE * rising[:-1])
+    number = np.append(0, np.cumsum(begins))
+    return number[np.searchsorted(rising, operations)]
 
 
 def _by_backlog(m: Measured, at: np.ndarray, total: int) -> list[np.ndarray]:
@@ -678,7 +714,7 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
     work = Work(
         operations=operations, graphs=zero, size=zero, content=operations, names=zero, name_bits=zero,
         graph=zero, grids=zero, blocks=zero, main=zero - 1, busy_ns=zero, waits=zero, late=no, new=no,
-        behind=no,
+        frees=no, behind=no,
     )  # fmt: skip
     of_interval, table = group_table(intervals, parts, work)
     of_groups = _parts(parts, of_interval, len(table))
@@ -833,11 +869,31 @@ def _names_of_kinds(
                 2 * work.behind[of_kind[kind]].sum() > len(of_kind[kind])
                 for kind in kinds_once["kind"]
             ],
+            _memory_words(work, [of_kind[kind] for kind in kinds_once["kind"]]),
         )
         name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
             out[number] = name_of[kind]
     return out
+
+
+def _memory_words(work: Work, kinds_of_work: Sequence[np.ndarray]) -> list[str]:
+    """Return, per kind of work, whether its intervals give memory back to the driver; '' for all where a kind does both,
+    or where those that do or do not are too few (`_by_memory`).
+
+    kinds_of_work: of each kind its intervals
+    """
+    frees = [bool(work.frees[members].all()) for members in kinds_of_work]
+    is_clear = all(
+        all_free or not work.frees[members].any()
+        for all_free, members in zip(frees, kinds_of_work, strict=True)
+    )
+    counts = [0, 0]
+    for all_free, members in zip(frees, kinds_of_work, strict=True):
+        counts[all_free] += len(members)
+    if not is_clear or min(counts) < max(FEW, RARE * sum(counts)):
+        return [""] * len(kinds_of_work)
+    return [FREES if all_free else KEEPS for all_free in frees]
 
 
 def _told_apart(
@@ -848,6 +904,7 @@ def _told_apart(
     main: list[str],
     main_counts: list[int],
     behind: list[bool],
+    memory: Sequence[str] = (),
 ) -> list[str]:
     """Return names for kinds of work: the fewest words by which all of them differ.
 
@@ -860,6 +917,7 @@ def _told_apart(
     main:   the name of the operation that runs longest
     main_counts: how many different operations run longest in the intervals of the kind
     behind: whether it begins while earlier work runs; named where nothing else tells two kinds apart
+    memory: as `_memory_words` returns it; always named where kinds differ in it
 
     Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
@@ -884,6 +942,11 @@ def _told_apart(
         for words, is_behind in zip(work, behind, strict=True)
     ]
     columns = [words for words in (before, *words_of.values()) if len(set(words)) > 1]
+    if any(memory) and len(set(memory)) == len(memory):
+        return list(memory)
+    if any(memory):
+        names = _told_apart(size, count, blocks, graph, main, main_counts, behind)
+        return [f"{words}, {name}" for words, name in zip(memory, names, strict=True)]
     names = [""] * len(main)
     for number in range(1, len(columns) + 1):
         for chosen in combinations(columns, number):
@@ -1078,7 +1141,7 @@ def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataF
 
 def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray) -> pd.DataFrame:
     """Return what windows issued by name: a row per window and name, with how many there are (`count`), their bytes,
-    and the blocks of kernels' grids (0: not known).
+    the blocks of kernels' grids (0: not known), and how long they ran (`ns`).
 
     window, issue: pairs of a window and an issue in it
     """
@@ -1088,6 +1151,7 @@ def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray
     blocks = np.zeros(len(name), np.int64)
     blocks[kernels] = blocks_of(trace, trace.operations["row"].to_numpy()[operation])
     columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+    columns["ns"] = issues.busy_ns[issue].astype(np.int64)
     by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
     count = by_name.size().rename("count")
-    return by_name[["bytes", "blocks"]].sum().join(count).reset_index()
+    return by_name[["bytes", "blocks", "ns"]].sum().join(count).reset_index()

@@ -18,6 +18,7 @@ that was queued before fills a window of any length.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -37,6 +38,8 @@ _AT_ONCE = 1 << 20
 _MANY, _TIMES_AS_MANY = 1 << 23, 16
 #: An odd number that scatters small ones; products wrap around.
 _SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
+#: Calls that give memory of the GPU back to the driver; those of a stream's order give it to a pool.
+_GIVES_BACK = re.compile(r"cu(da)?(Free|MemFree|MemRelease)(?!\w*(Async|Host))")
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
 
@@ -101,6 +104,7 @@ class Work(NamedTuple):
     waits:      how many synchronisations lie between its first and its last issue
     late:       whether over half of its work ended after the window
     new:        whether it launched a kernel that is new to its process
+    frees:      whether it gave memory of the GPU back to the driver
     behind:     whether earlier work still ran when it was opened: on the stream of its start record, of a
                 window without one on any stream of its process
     """
@@ -119,6 +123,7 @@ class Work(NamedTuple):
     waits: np.ndarray
     late: np.ndarray
     new: np.ndarray
+    frees: np.ndarray
     behind: np.ndarray
 
 
@@ -257,6 +262,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         main=main,
         busy_ns=sums["busy_ns"],
         waits=_waits(trace, alignment, issues),
+        frees=_calls(trace, alignment, issues, _GIVES_BACK),
         late=late,
         new=new,
         behind=_behind_earlier_work(alignment, issues),
@@ -447,7 +453,7 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     """Return, per window, how many synchronisations lie between its first and its last issue (int64); 0 for runs.
 
     While the host waits there it issues nothing ahead, and the GPU runs out of work.  The synchronisations of the window's
-    thread count, and those of all threads whose issues may belong to windows of its thread and stream (`_spans`).
+    thread count, and those of all threads whose issues may belong to windows of its thread and stream (`_threads_of`).
     """
     calls = trace.calls
     is_sync = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in SYNC_CALLS])
@@ -460,16 +466,48 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
         rows = np.flatnonzero(spans.count > 1)
         if not len(rows) or not len(syncs):
             continue
-        # all of these windows have the same thread
-        thread = window_thread[spans.windows[0]]
-        threads = np.append(np.unique(issues.thread[spans.issues]), thread)
-        start = sync_start[np.isin(sync_thread, threads)]
+        counts = np.isin(sync_thread, _threads_of(spans, issues, window_thread))
+        start = sync_start[counts]
         issue_ns = issues.at_ns[spans.issues]
         first = spans.first[rows]
         last = first + spans.count[rows] - 1
         up_to_last = np.searchsorted(start, issue_ns[last])  # how many synchronisations
         up_to_first = np.searchsorted(start, issue_ns[first], side="right")
         out[spans.windows[rows]] = up_to_last - up_to_first
+    return out
+
+
+def _threads_of(spans: _Spans, issues: Issues, window_thread: np.ndarray) -> np.ndarray:
+    """Return the threads whose calls count for these windows: the windows' own thread, and those that made any of the issues
+    that may belong to them.
+
+    window_thread: the thread of every window; the same for all of `spans`
+    """
+    of_windows = window_thread[spans.windows[0]]
+    return np.append(np.unique(issues.thread[spans.issues]), of_windows)
+
+
+def _calls(
+    trace: Trace, alignment: Alignment, issues: Issues, named: re.Pattern[str]
+) -> np.ndarray:
+    """Return, per window, whether a call with such a name began in it, on one of the threads that count for it
+    (`_threads_of`); False for runs."""
+    calls = trace.calls
+    names = [name_id for name_id, name in trace.names.items() if named.match(name)]
+    chosen = np.flatnonzero(calls["name_id"].isin(names).to_numpy())
+    table = alignment.windows
+    out = np.zeros(len(table), bool)
+    if not len(chosen):
+        return out
+    call_thread = calls["thread"].to_numpy()[chosen]
+    call_ns = calls["start_ns"].to_numpy()[chosen]
+    window_thread = table["thread"].to_numpy()
+    opened, closed = table["open_ns"].to_numpy(), table["close_ns"].to_numpy()
+    for spans in _spans(alignment, issues):
+        windows = spans.windows
+        counts = np.isin(call_thread, _threads_of(spans, issues, window_thread))
+        at = call_ns[counts]
+        out[windows] |= np.searchsorted(at, closed[windows]) > np.searchsorted(at, opened[windows])
     return out
 
 

@@ -28,7 +28,7 @@ from nsysalign.paths import presentable, short_path, shortened, without_paths
 from nsysalign.rundir import event_logs
 from nsysalign.untrusted import lines_of
 
-FORMAT, VERSION = "nsysalign-events", 1
+FORMAT, VERSION = "nsysalign-events", 2
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # else the value is unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
 _TIME_BITS = 62  # so that the difference of two times fits into int64
@@ -63,6 +63,7 @@ LINES = {
     "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
     "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
     "gc": Line(frames.COLLECTIONS, _CALL),
+    "off_cpu": Line(frames.OFF_CPU, _CALL, ("tid", "thread_ns", "process_ns")),
 }
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
 #: are both.)

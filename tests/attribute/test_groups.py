@@ -13,7 +13,7 @@ from nsysalign.split.groups import Measured, _told_apart, _without_twins, groupe
 
 def measured(
     us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, graph=0, busy=0, main=1, count=1, size=0,
-    new=(), behind=0,
+    new=(), frees=0, behind=0,
 ):  # fmt: skip
     """A label's intervals: microseconds, and what each issued; single values are those of all.
     `new`: which of them launch a kernel that is new; `bits`: of which names."""
@@ -27,7 +27,7 @@ def measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
         column(grids), column(names), column(bits), column(graph), 1000 * column(busy), column(main),
         column(count), column(size),
-        np.isin(np.arange(len(us)), list(new)), column(behind).astype(bool),
+        np.isin(np.arange(len(us)), list(new)), *(column(v).astype(bool) for v in (frees, behind)),
     )  # fmt: skip
 
 
@@ -484,3 +484,48 @@ def test_kinds_of_one_length_are_one_only_if_the_gpu_works_as_long_on_them():
         busy = [first_us] * 10 + [second_us] * 10
         m = measured([5_390] * 20, content=[1] * 10 + [2] * 10, busy=busy)
         assert len(_without_twins(m, at_once)) == kinds
+
+
+def test_what_gives_memory_back_is_another_kind():
+    """h08: with empty_cache() in each step 83 ms, without 71 ms; the lengths of both overlap, as batches vary."""
+    with_calls = np.arange(60) < 30
+    us = np.tile(np.linspace(55, 90, 30), 2) * np.where(with_calls, 1.18, 1)
+    operations = np.tile(1_800 + 40 * np.arange(30), 2)
+    work = {"content": operations, "names": np.arange(60), "count": operations}
+    sides = [(list(range(30)), ""), (list(range(30, 60)), "")]
+    assert len(rows(measured(us, **work))) == 1
+    assert rows(measured(us, **work, frees=with_calls)) == sides
+    # what is no longer with it, and what does it now and then, is the same work
+    assert len(rows(measured(us[::-1], **work, frees=with_calls))) == 1
+    assert len(rows(measured(us, **work, frees=np.arange(60) < 9))) == 1
+
+
+def test_calls_of_memory_are_those_of_the_threads_that_work_for_it(tmp_path):
+    """Every other step frees; another thread does in all of them, and the pool of a stream gives nothing back."""
+
+    def draw(world):
+        for k in range(20):
+            at, odd = 1000 * k, k % 2
+            world.ranges.append(Range("step", at, at + 400, world.pid))
+            world.kernel(at + 20, at + 120 + 40 * odd, world.call("launch", at + 2, at + 8))
+            world.call(
+                "other", at + 10, at + 12, name="cudaFree" if odd else "cudaFreeAsync_v11020"
+            )
+            world.call("other", at + 14, at + 16, thread=world.pid + 1, name="cudaFree")
+
+    (label,) = drawn(tmp_path, draw).grouped
+    assert [(group.work.name, group.count) for group in label.groups] == [
+        ("frees memory", 10),
+        ("keeps memory", 10),
+    ]
+
+
+def test_kinds_of_a_growing_number_of_operations_are_not_cut_at_a_power_of_two():
+    """h08: 1,794 to 2,739 and 2,955 to 3,075 operations were two kinds, without a gap between them."""
+    operations = np.round(1_800 * 1.05 ** np.linspace(0, 12, 40)).astype(int)
+    work = {"content": np.arange(40), "names": np.arange(40), "size": np.arange(40)}
+    assert len(rows(measured(noisy(40), count=operations, **work))) == 1
+    # with one, they are
+    apart = np.where(operations < 2_400, operations, 2 * operations)
+    us = np.where(operations < 2_400, 50, 100)
+    assert len(rows(measured(us, count=apart, **work))) == 2

@@ -195,6 +195,14 @@ def test_pages_that_the_program_asked_for_were_not_touched(tmp_path):
     assert (moved.touched_count, moved.touched_ns) == (1, 3_000) and moved.asked
 
 
+@pytest.mark.parametrize("names", [[], ["cudaMallocManaged"], ["cuMemAllocManaged"]])
+def test_calls_that_allocate_managed_memory_are_counted(tmp_path, names):
+    w = with_pages()
+    for number, name in enumerate(["cudaMalloc", *names]):
+        w.call("other", 30 + number, 31 + number, name=name)
+    assert analysed(w, tmp_path).known.managed_allocations == len(names)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_outside_of_cuda_nothing_held_it_up_and_without_a_call_that_is_not_known(tmp_path, known):
     w = world()

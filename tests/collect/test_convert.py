@@ -41,7 +41,7 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
     (path,) = convert(raw, tmp_path, tmp_path)
     header, first, third, elapsed = map(json.loads, path.read_text().splitlines())
     assert path.name == "events-12.jsonl" and header == {
-        "type": "header", "format": "nsysalign-events", "version": 1, "pid": 12, "nvtx": "none"
+        "type": "header", "format": "nsysalign-events", "version": 2, "pid": 12, "nvtx": "none"
     }  # fmt: skip
     assert first == {
         "type": "record", "seq": 0, "tid": 99, "device": 0, "stream_handle": 0, "stream_id": 7, "t0_ns": 10,

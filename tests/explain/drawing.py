@@ -144,6 +144,11 @@ def _table(rows: list[Any], spec: frames.Spec) -> pd.DataFrame:
     return frames.check(pd.DataFrame(rows, columns=spec.names), spec)
 
 
+def issued_table(rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    """`frames.ISSUED` of (group, kind, name, count, bytes, blocks) and, where it matters, how long these ran (ns)."""
+    return _table([(*row, 0)[:7] for row in rows], frames.ISSUED)
+
+
 def segments_of(drawn: Analysis, numbers: np.ndarray) -> Segments:
     """The drawn segments of some intervals."""
     rows = drawn.segments[drawn.segments["interval"].isin(numbers)]

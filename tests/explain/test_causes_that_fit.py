@@ -11,9 +11,9 @@ import pytest
 from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.threads import LaunchesOfThreads
-from nsysalign.model import Known
+from nsysalign.model import NO_THREAD, OTHER_THREAD, Known
 
-from .drawing import analysis, diagnose, facts, interval, piece, repeat
+from .drawing import analysis, diagnose, facts, interval, issued_table, piece, repeat
 
 
 def said(*drawn, issued=(), waits=0, late=(), **more):
@@ -21,7 +21,7 @@ def said(*drawn, issued=(), waits=0, late=(), **more):
     in the order of the drawing, how many timings ended before their work."""
     told = analysis(*drawn, **more)
     rows = [(0, kind, name, count, 1 << 20, -1) for kind, name, count in issued]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     groups = told.groups.assign(waits=waits)
     if late:
         first = groups["group"].map(told.intervals.groupby("group")["interval"].min())
@@ -206,7 +206,7 @@ def issuing(drawn, *issued, **columns):
         for group, operations in enumerate(issued)
         for kind, name, count in operations
     ]
-    table = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    table = issued_table(rows)
     known = Known(torch="2.11", python="3.12")
     return replace(drawn, issued=table, groups=drawn.groups.assign(**columns), known=known)
 
@@ -233,15 +233,18 @@ def test_what_all_kinds_of_timings_share_is_said_once():
     assert sentence.count("CPU outside CUDA") == 1 and sentence.count("10 x") == 3
 
 
-def test_kinds_that_differ_in_their_blocks_are_named_by_their_kernel():
+@pytest.mark.parametrize("second", ["void gemm_kernel<float>(int)", "void fold_kernel<float>(int)"])
+def test_kinds_that_differ_in_their_blocks_are_named_by_their_kernel(second):
+    """h18: nobody knows how many blocks a library launches, and more of them are not slower."""
     drawn = analysis(
         repeat(10, "x", ("kernel", 30)), repeat(10, "x", ("kernel", 90), ("kernel", 1))
     )
-    kernel = [("kernel", "void gemm_kernel<float>(int)", 1)]
-    (sentence,) = diagnose(
-        issuing(drawn, kernel, kernel, work=["64 blocks", "132 blocks"], operations=1)
-    ).findings["title"]
-    assert "gemm_kernel of 132 blocks" in sentence and "gemm_kernel of 64 blocks" in sentence
+    issued = [[("kernel", name, 1)] for name in (second, "void gemm_kernel<float>(int)")]
+    told = issuing(drawn, *issued, work=["64 blocks", "132 blocks"], operations=1)
+    told = answer(diagnose(told))
+    names = {row.name for row in told.labels[0].groups}
+    assert "blocks" not in told.sentence
+    assert names == ({"×10: gemm_kernel", "×10: fold_kernel"} if "fold" in second else {"×10"})
 
 
 def test_a_timer_that_is_shorter_than_timing_costs():
@@ -277,6 +280,19 @@ def test_products_in_float32_are_known_by_their_names(kernel):
     known = Known(torch="2.11", python="3.12")
     fixes = answer(diagnose(replace(drawn, ledger=ledger, known=known))).fixes
     assert any("matmul_precision" in fix.code for fix in fixes) == PRODUCTS[kernel]
+
+
+@pytest.mark.parametrize("kernel", PRODUCTS)
+def test_a_kind_in_float32_is_advised_on_beside_others(kernel):
+    """h17: six types in one helper, of which one is float32 without TF32."""
+    drawn = [repeat(8, "x", piece("kernel", us), ("event", 3)) for us in (900, 400)]
+    drawn = analysis(*drawn, repeat(8, "x", *[("kernel", 700)] * 3))
+    first = (drawn.ledger["group"] == 0) & (drawn.ledger["cause"] == "kernel")
+    ledger = drawn.ledger.assign(what=drawn.ledger["what"].where(~first, kernel))
+    told = diagnose(replace(drawn, ledger=ledger, known=Known(torch="2.11", python="3.12")))
+    fixes = answer(told).fixes
+    assert any("matmul_precision" in fix.code for fix in fixes) == PRODUCTS[kernel]
+    assert all(fix.sentence.startswith("Those of ") for fix in fixes)
 
 
 LIBRARIES = [
@@ -370,7 +386,7 @@ def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, i
     calls = [p for us in pieces_us for p in (("host", us), ("api_launch", 4), ("kernel", 3))]
     issued = [("kernel", "k", len(pieces_us))]
     told = said(repeat(8, "x", *calls), issued=issued, waits=2)
-    assert any("--sample-python" in fix.code for fix in told.fixes) == in_one
+    assert any("Find the function" in fix.sentence for fix in told.fixes) == in_one
     assert named in told.sentence and ("pieces" in told.sentence) == ("pieces" in named)
 
 
@@ -553,7 +569,7 @@ def test_the_kernel_names_what_one_helper_times():
         repeat(20, "x", ("host", 5), ("kernel", 90)),
     )
     rows = [(0, "kernel", "larft", 40, 0, -1), (1, "kernel", "potrf", 1, 0, -1)]
-    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table(rows)
 
     def sentence(*main):
         groups = drawn.groups.assign(main=list(main))
@@ -695,3 +711,92 @@ def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fu
     told = issuing(drawn, *issued, waits=np.where(waiting, 1_000, 20))
     (fix,) = [fix for fix in answer(diagnose(told)).fixes if "Decide on the GPU" in fix.sentence]
     assert ("CUDA graph" in fix.sentence) == fuse
+
+
+@pytest.mark.parametrize(("sync_us", "rule"), [(0.3, "host-gap"), (4, "sync-inside")])
+def test_waits_are_no_cause_where_the_cpu_works_all_the_time(sync_us, rule):
+    """h06: 48 waits are 2 % of a step of 792 small operations, between which the CPU takes 11 us each."""
+    layer = [("host", 11), ("api_launch", 6), ("sync", sync_us)] * 48
+    drawn = repeat(20, "x", *layer, kind="host", issued=2, operations=400)
+    issued = [("kernel", "at::native::add", 376), ("memcpy", "D2H pageable", 24)]
+    told = said(drawn, issued=issued, waits=48)
+    (fix,) = told.fixes
+    assert told.labels[0].findings == (rule,)
+    assert ("larger batches" in fix.sentence) == (rule == "host-gap")
+    assert ("its 48 waits" in fix.sentence) == (rule == "host-gap")
+    assert "waits for the GPU 48 times" in told.sentence and "reduce-overhead" not in fix.code
+
+
+@pytest.mark.parametrize(
+    ("copied_us", "memory", "second"),
+    [
+        (9_000, "pageable", True),
+        (700, "pageable", False),  # a hundredth of it
+        (9_000, "pinned", False),
+    ],
+)
+def test_copies_of_pageable_memory_are_a_second_lever(copied_us, memory, second):
+    """g05: the step waits for Python first, and then for the batch's copy."""
+    step = repeat(20, "step", *[("host", 25), ("api_launch", 5), ("kernel", 20)] * 60)
+    copy = piece("memcpy", copied_us / 20, direction="H2D", memory=memory, bytes=1 << 20)
+    load = repeat(20, "load", copy, ("event", 3))
+    told = said(step, load, issued=[("kernel", "at::native::add", 60)])
+    assert told.sentence.startswith("step ")
+    assert any(fix.sentence.startswith("load: Pin the memory") for fix in told.fixes) == second
+
+
+@pytest.mark.parametrize(
+    ("piece_us", "code"), [(3_000, "--sample-python"), (20, "reduce-overhead")]
+)
+def test_no_graph_where_the_cpu_does_other_things(piece_us, code):
+    """g06: another thread pickles, and the launching one waits for the interpreter in 558 pieces of a millisecond."""
+    calls = [p for _ in range(256) for p in (("host", piece_us), ("api_launch", 5), ("kernel", 3))]
+    told = said(repeat(2, "x", *calls), issued=[("kernel", "at::native::add", 256)])
+    codes = [fix.code for fix in told.fixes if fix.purpose == "make it faster"]
+    assert len(codes) == 1 and code in codes[0]
+    assert ("256 pieces" in told.fixes[-1].sentence) == (piece_us == 3_000)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "sentence", "code"),
+    [
+        (OTHER_THREAD, 9, "others of the process did: one may hold Python's", "multiprocessing"),
+        (OTHER_THREAD, 1, "others of the process did.", "--sample-python"),  # it waits for a result
+        (NO_THREAD, 9, "it waited outside of CUDA", "--sample-python"),
+        ("step", 9, "", "--sample-python"),
+    ],
+)
+def test_a_thread_that_did_not_run(name, count, sentence, code):
+    """g06: a thread that pickles holds the interpreter, and calls nothing of CUDA."""
+    calls = [("host", 9_000), ("api_launch", 5), ("kernel", 3)] * count
+    calls = [piece(cause, us, name) if cause == "host" else (cause, us) for cause, us in calls]
+    told = said(repeat(8, "x", *calls), issued=[("kernel", "at::native::add", count)])
+    (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
+    assert sentence in told.sentence and ("hardly ran" in told.sentence) == bool(sentence)
+    assert code in fix.code and ("the thread waits" in fix.sentence) == (name == NO_THREAD)
+
+
+@pytest.mark.parametrize(
+    ("works", "says", "fix"),
+    [
+        (
+            ["frees memory", "keeps memory"],
+            "give memory back to the driver and take it again",
+            True,
+        ),
+        (["10 operations", "11 operations"], "", False),
+    ],
+)
+def test_timings_that_give_memory_back_are_told_beside_those_that_keep_it(works, says, fix):
+    """h08: empty_cache() in each of the first 30 steps; the calls themselves take 2 % of them."""
+    launch = ("api_launch", 6), ("kernel", 9)
+    free = [piece("api", 8, "cudaFree"), piece("api", 9, "cudaMalloc")]
+    with_calls = [*free, *[p for _ in range(10) for p in (("host", 75), *launch)]]
+    without = [p for _ in range(11) for p in (("host", 55), *launch)]
+    drawn = analysis(repeat(30, "x", *with_calls), repeat(30, "x", *without))
+    groups = drawn.groups.sort_values("typical").assign(work=works).sort_index()
+    known = Known(torch="2.11", python="3.12")
+    told = answer(diagnose(replace(drawn, groups=groups, known=known)))
+    assert ("917 us" in told.sentence) and says in told.sentence
+    assert ("(cudaFree, cudaMalloc); 30 that" in told.sentence) == fix
+    assert any("empty_cache" in one.code for one in told.fixes) == fix

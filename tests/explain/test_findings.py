@@ -15,7 +15,7 @@ from nsysalign.explain.rules import OF_LABELS
 from nsysalign.model import Known
 from nsysalign.text import kernel_name
 
-from .drawing import analysis, diagnose, found, interval, piece, repeat
+from .drawing import analysis, diagnose, found, interval, issued_table, piece, repeat
 
 LATENCY, EVENT = ("launch_latency", 1.6), ("event", 2.3)
 GOOD = (LATENCY, ("kernel", 200), EVENT)  # the CPU had run ahead
@@ -347,7 +347,7 @@ def test_a_result_that_is_read_back_holds_up_launching():
     told = analysis(drawn)
     told = replace(told, groups=told.groups.assign(waits=1))
     row = (0, "memcpy", "D2H pinned", 1, 8, -1)
-    issued = frames.check(pd.DataFrame([row], columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table([row])
     found = answer(diagnose(replace(told, issued=issued)))
     assert found.labels[0].findings == ("sync-inside",) and "once for a few bytes" in found.sentence
     assert answer(diagnose(told)).labels[0].findings == ("host-gap",), "a wait for 26 operations"
@@ -453,7 +453,7 @@ def test_what_a_library_launches_itself_is_out_of_torchs_reach(kernel, between_u
     pieces = [("host", between_us), ("api_launch", 7), piece("kernel", 1.3, kernel)] * 600
     drawn = analysis(repeat(8, "qr", *pieces))
     issued = [(0, "kernel", kernel, 600, 0, 600)]
-    issued = frames.check(pd.DataFrame(issued, columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table(issued)
     drawn = replace(drawn, issued=issued, known=Known(**TORCH))
     (fix,) = [f for f in answer(diagnose(drawn)).fixes if f.purpose == "make it faster"]
     assert ("torch.compile" in fix.code) == compiles
@@ -470,7 +470,7 @@ def test_a_read_back_with_work_behind_it_cannot_be_taken_out(back, waits, sizes,
     read = piece("memcpy", 2, direction="D2H", memory="pinned", bytes=8)
     drawn = analysis(repeat(8, "x", *pieces, read, *pieces))
     row = (0, "memcpy", "D2H pinned", back, 8 * back, -1)
-    issued = frames.check(pd.DataFrame([row], columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table([row])
     drawn = replace(drawn, groups=drawn.groups.assign(waits=waits), issued=issued)
     told = answer(diagnose(replace(drawn, known=Known(**TORCH))))
     code = " ".join(fix.code for fix in told.fixes)
@@ -544,7 +544,7 @@ def test_a_search_for_the_fastest_way_is_told(kernel, waits, code):
     rows.append((searching, "kernel", kernel, 120, 0, 38))
     rows.append((searching, "kernel", "at::native::FillFunctor<int>", 40, 0, 38))
     rows += [(searching, "kernel", f"{kernel}_{n}", 6, 0, 38) for n in range(4)]
-    issued = frames.check(pd.DataFrame(rows, columns=frames.ISSUED.names), frames.ISSUED)
+    issued = issued_table(rows)
     groups = drawn.groups.assign(waits=[waits * (n > 100) for n in drawn.groups["operations"]])
     told = answer(diagnose(replace(drawn, issued=issued, groups=groups, known=Known(**TORCH))))
     assert code in told.fixes[-1].code

@@ -83,6 +83,44 @@ timed(3)
     assert len(read_trace(path).operations) == 9 * 2
 
 
+def test_cupti_stays_while_another_thread_calls_now_and_then(program):
+    """Its next call would begin while CUPTI is taken out, whatever it does at the moment."""
+    text = (
+        BEGIN
+        + """
+timed(3)
+calling = True
+def other():
+    while calling: gpu.fake_long_call(10_000); time.sleep(0.005)
+thread = threading.Thread(target=other); thread.start()
+print(*[turn(0) for _ in range(5)])
+calling = False; thread.join()
+print(turn(0))
+"""
+    )
+    ran, _ = program.alone(text, **TURNS)
+    assert ran.stdout.split() == ["0"] * 5 + ["1"], ran.stderr
+
+
+def test_threads_of_python_wait_while_cupti_is_taken_out(program):
+    text = (
+        BEGIN
+        + """
+from nsysalign.probe.recorder import Recorder
+timed(3)
+calling = True
+def other():
+    while calling: gpu.fake_long_call(10_000); time.sleep(0.005)
+thread = threading.Thread(target=other); thread.start()
+here = Recorder(os.environ["CUDA_INJECTION64_PATH"])
+print(*[here.turn(traced) for traced in (False, True) * 3])
+calling = False; thread.join()
+"""
+    )
+    ran, _ = program.alone(text, **TURNS)
+    assert ran.stdout.split() == ["1"] * 6, ran.stderr
+
+
 def test_a_gpu_that_waits_for_the_program_is_not_waited_for(program):
     text = (
         BEGIN

@@ -64,7 +64,7 @@ REGISTRY: tuple[Rule, ...] = (
 )
 
 #: What findings of labels have to know of the trace beside its intervals.
-_OF_THREADS = _of_trace(threads.launches_of_threads)
+_OF_LABELS = (_of_trace(threads.launches_of_threads), _of_trace(pages.managed_allocations_of))
 
 #: What the one finding of a label can be: why its number means something else, then what takes most
 #: of the time that need not be.
@@ -73,13 +73,14 @@ OF_LABELS: tuple[str, ...] = (
     "different-streams", "launch-blocking", "fill-inside", "overlapping", "throttled", "clock-changed", "cold-l2", "high-variance",
     "several-kinds", "event-floor", "no-gpu-work-inside",
     "module-load", "host-gap", "many-tiny-kernels", "api-launch", "launch-latency", "allocation-inside", "other-calls",
-    "sync-inside", "copy-inside", "queued", "graph-opaque", "unknown-time", "mixed", "gpu-bound",
+    "sync-inside", "copy-inside", "queued", "slower-kernel", "graph-opaque", "unknown-time", "mixed", "gpu-bound",
 )  # fmt: skip
 
 
 def facts_of_runs(ran: Ran) -> OfRuns:
     """What rules have to know of the trace, all of it."""
-    facts = [rule.facts(ran) for rule in REGISTRY if rule.facts] + [_OF_THREADS(ran)]
+    facts = [rule.facts(ran) for rule in REGISTRY if rule.facts]
+    facts += [facts_of(ran) for facts_of in _OF_LABELS]
     records = [record for fact in facts for record in fact.records]
     return OfRuns(tuple(records), {name: t for fact in facts for name, t in fact.tables.items()})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
 _TO_DEVICE, _TO_HOST, _ = MIGRATIONS
 #: Calls by which a program asks for pages ahead of their use.
 _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
+
+
+#: Calls that allocate managed memory; the driver's one lies in the runtime's.
+_ALLOCATED = ("cudaMallocManaged", "cuMemAllocManaged")
+
+
+class ManagedAllocations(NamedTuple):
+    """How many calls of a trace allocated managed memory."""
+
+    count: int
+
+
+def managed_allocations_of(trace: Trace) -> Iterator[ManagedAllocations]:
+    """Yield one record if a call of the trace allocated managed memory."""
+    allocating = [name_id for name_id, name in trace.names.items() if name.startswith(_ALLOCATED)]
+    if count := int((trace.calls["name_id"].isin(allocating) & trace.outermost).sum()):
+        yield ManagedAllocations(count)
 
 
 class PageMigrations(NamedTuple):
