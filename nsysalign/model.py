@@ -260,9 +260,10 @@ class EventLog:
         return cls((), *(frames.empty(spec) for spec in frames.LOG_SPECS))
 
     @property
-    def untold(self) -> bool:
-        """Whether it does not say what was measured, so that intervals are taken from the trace."""
-        return self.records.empty and bool(self.hosts["implicit"].all())
+    def has_timings(self) -> bool:
+        """Whether the log says what the intervals are: the program recorded events, or wrote a host line.  A region without
+        events (an implicit host line) does not say that; then intervals are taken from the trace."""
+        return len(self.records) > 0 or not self.hosts["implicit"].all()
 
     @property
     def compared(self) -> pd.DataFrame:

@@ -30,11 +30,13 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Return everything that was measured, on the trace's clock: `windows` has a row for each measured interval (a pair
     of events, a host timer, an NVTX range), and `unaligned` what could not be placed, with the reason.
 
-    log: what the probe wrote in the program; None if there is no log.  Then the windows are those of NVTX ranges
-        and of the compared pairs that the trace itself shows
+    log: what the probe wrote in the program; None if there is no log
+
+    Without a log, or with one that does not say what the intervals are (no event was recorded), there are also the windows
+    that the trace itself shows: NVTX ranges, and pairs of events that the program certainly compared.
     """
     known = log or EventLog.empty()
-    logged = not known.untold
+    logged = known.has_timings
     clock = event_clock(known)
     streams = streams_of(trace)
     # the pairs of the log: find its lines in the trace, then their streams, bounds and places
@@ -42,21 +44,27 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     bounded = bound(trace, matched, streams, on_clock=clock is not None, logged=logged)
     trim_memory()  # what the stages so far have freed
     placed = place(trace, known, matched, streams, bounded, clock)
-    # what the log timed on the host's clock
+    # what the log timed on the host's clock: a log without events may have that, too
     timers = host_timers(trace, known, matched)
     windows = [placed.windows, timers.windows]
     notes = [*matched.notes, *placed.notes, *timers.notes]
     lanes = streams.lanes
-    stream_sets: Mapping[int, np.ndarray] = {}
+    stream_sets: Mapping[
+        int, np.ndarray
+    ] = {}  # lane -> the lanes of the streams that it stands for
     if not logged:
         # what the trace itself measured
         of_ranges = nvtx_windows(trace, streams.operation_lane, lanes)
-        lanes, stream_sets = of_ranges.lanes, of_ranges.stream_sets
+        lanes = of_ranges.lanes
+        stream_sets = of_ranges.stream_sets
         pairs, notes_on_pairs = windows_of_pairs(trace, matched.records, bounded, placed)
-        timed_regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
+        # a region of the log is an NVTX range of the trace as well: one window for it is enough
+        timed_regions = set(timers.windows["region"]) - {""}
         is_timed = of_ranges.windows["region"].isin(list(timed_regions))
         windows += [pairs, of_ranges.windows[~is_timed]]
         notes += [*of_ranges.notes, *notes_on_pairs]
+    # each set of streams is one more lane, behind those of streams: no operation runs on the set itself
+    busy = np.append(streams.busy, np.zeros(len(stream_sets), bool))
     refused = bounded.unaligned.assign(origin=ORIGIN["pair"])
     unaligned = _joined([refused, timers.unplaced]).reset_index(drop=True)
     return Alignment(
@@ -70,7 +78,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         clock_maps=matched.clocks,
         processes=matched.processes,
         clock=clock,
-        busy=np.append(streams.busy, [False] * len(stream_sets)).astype(bool),
+        busy=busy,
         stream_sets=stream_sets,
     )
 

@@ -22,6 +22,7 @@ This stage finds which pairs can be placed, and why the others cannot.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,15 +76,23 @@ def bound(
     if not logged:
         per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
-    known_done = np.minimum(matched.asked_ns, known_done_ns_of(trace, streams.lanes, records))
+    # an elapsed_time that succeeded proves that both records were done, as a wait of the host does
+    done_by_wait = known_done_ns_of(trace, streams.lanes, records)
+    known_done = np.minimum(matched.compared_ns, done_by_wait)
     lower, upper = _bounds(records, around, known_done, on_clock=on_clock)
-    stamped = records["timestamp_ns"].to_numpy() > 0
     reason = _reasons(records, pairs, lower, upper)
-    placeable = frames.taken(pairs, reason == "")
+    # pairs of our own calibration are placed like all others, but nobody is told of one that cannot be
     of_program = ~pairs["calibration"].to_numpy(dtype=bool)
     refused = pairs.assign(reason=reason)[(reason != "") & of_program]
     refused = pd.concat([matched.unaligned, refused])
-    return Bounded(around, lower, upper, stamped, placeable, _with_names(refused, records))
+    return Bounded(
+        around=around,
+        lower=lower,
+        upper=upper,
+        stamped=records["timestamp_ns"].to_numpy() > 0,
+        pairs=frames.taken(pairs, reason == ""),
+        unaligned=_with_names_and_sites(refused, records),
+    )
 
 
 def _bounds(
@@ -94,12 +103,14 @@ def _bounds(
 
     around: per record, its `neighbours`
     known_done: per record, when the host knew that it was done (ns)
-    on_clock: whether an event clock places records; then the time stamps of CUPTI, which may be late, are
-        not lower bounds
+    on_clock: whether an event clock places records
 
     A record executes after its call began and after what was issued to its stream before it had ended; and
-    before what was issued after it started, and before the host knew that it was done.  A time stamp of CUPTI's
-    says more than all of these.
+    before what was issued after it started, and before the host knew that it was done.
+
+    CUPTI stamps a record when it executes or later.  So a stamp is always a latest time, and it replaces the
+    others.  Without an event clock nothing places the record better than its stamp: then it is the place itself,
+    to a tick, and the earliest time, too.
     """
     has_call = records["call"].to_numpy() >= 0
     call_start = records["call_start_ns"].to_numpy()
@@ -108,9 +119,10 @@ def _bounds(
     upper = np.minimum(around["safe_next_start_ns"].to_numpy(), known_done)
     upper = np.where(has_call, upper, FAR)
     stamp = records["timestamp_ns"].to_numpy()
+    stamped = stamp > 0
     if not on_clock:
-        lower = np.where(stamp > 0, stamp - TICK_NS, lower)
-    upper = np.where(stamp > 0, stamp + TICK_NS, upper)
+        lower = np.where(stamped, stamp - TICK_NS, lower)
+    upper = np.where(stamped, stamp + TICK_NS, upper)
     return lower, upper
 
 
@@ -135,7 +147,7 @@ def _reasons(
     return reason
 
 
-def _with_names(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
+def _with_names_and_sites(refused: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs that cannot be placed, with a name, and with the site of the start record (of the end
     record if the log does not have the start).
 
@@ -170,7 +182,7 @@ def limits_of_starts(
     if slack is None:
         slack = _usual_slack(elapsed)
     low = np.maximum(lower[start], lower[end] - elapsed - slack)
-    high = np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
+    high = np.minimum(upper[start], upper[end] - elapsed + slack)
     return low, high
 
 
@@ -192,41 +204,51 @@ def known_done_ns_of(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -
     host   [record]   [wait for another stream]   [wait for the record's event]
                                                                               ^ known to be done
 
-    records: a table with columns call, call_end_ns, process, lane and event
+    lanes: frames.LANES
+    records: a table with columns call, call_end_ns, process, lane and event, its rows numbered from 0
+
+    Which records a wait is for: one for the device, for all of its process; one for a stream, for those of the same
+    lane; one for an event, for those of the same event.
     """
     waits = _successful_waits(trace, lanes)
-    call_start = trace.calls["start_ns"].to_numpy()
-    kind = trace.calls["kind"].to_numpy()[waits["call"]]
-    process = trace.calls["process"].to_numpy()[waits["call"]]
-    records_by_time = records[["lane", "event"]].assign(time=records["call_end_ns"])
+    records_by_time = records[["process", "lane", "event"]].assign(time=records["call_end_ns"])
+    # sorted, but each row keeps its number in `records` as its index
     records_by_time = records_by_time[records["call"] >= 0].astype("int64")
     records_by_time = records_by_time.sort_values("time", kind="stable")
+    call_start = trace.calls["start_ns"].to_numpy()
+    call_end = trace.calls["end_ns"].to_numpy()
     done = np.full(len(records), FAR)
     # process by process, because joining by two columns takes much memory
-    for number in distinct(process).tolist():
-        is_of_process = records["process"][records_by_time.index] == number
-        records_of_process = records_by_time[is_of_process]
-        for kinds, key in _COVERS:
-            of_kinds = np.isin(kind, [CALL[name] for name in kinds])
-            covering = waits[(process == number) & of_kinds]
-            first = _first_waits(records_of_process, covering, key, call_start)
-            returned = trace.calls["end_ns"].to_numpy()[first]
-            done[first.index] = np.minimum(done[first.index], returned)
+    for process in distinct(waits["process"].to_numpy()).tolist():
+        records_of_process = records_by_time[records_by_time["process"] == process]
+        for column in (None, "lane", "event"):
+            is_for = _is_for_records_of_same(column, waits) & (waits["process"] == process)
+            call_of_wait = _first_waits(records_of_process, waits[is_for], column, call_start)
+            record = call_of_wait.index
+            done[record] = np.minimum(done[record], call_end[call_of_wait])
     return done
 
 
-#: (kinds of calls, column): these waits cover the records that have the same value in the column; None:
-#: they cover all records of the process.
-_COVERS = (
-    (("sync_device",), None),
-    (("sync_stream",), "lane"),
-    (("sync_event", "query_event"), "event"),
-)
+#: The column in which a wait and the records that it is for agree -> kinds of the call; None: the wait is for all
+#: records of the process.
+_WAITS_FOR_SAME: Mapping[str | None, tuple[str, ...]] = {
+    None: ("sync_device",),
+    "lane": ("sync_stream",),
+    "event": ("sync_event", "query_event"),
+}
+
+
+def _is_for_records_of_same(column: str | None, waits: pd.DataFrame) -> pd.Series:
+    """Return, for each wait, whether it is for the records that have its value in a column ("lane" or "event"); with None,
+    whether it is for all records of its process."""
+    kinds = [CALL[name] for name in _WAITS_FOR_SAME[column]]
+    is_for = waits["kind"].isin(kinds)
+    return is_for if column is None else is_for & (waits[column] >= 0)
 
 
 def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
-    """Return the host's waits that succeeded, in the order of their beginning.  Columns: call, event and lane
-    for which it waits (-1: none), and time, its beginning in ns."""
+    """Return the host's waits that succeeded, in the order of their beginning.  Columns: call (its position in the trace's
+    calls), the kind and process of the call, event and lane for which it waits (-1: none), and time, its beginning in ns."""
     calls = trace.calls
     syncs = trace.syncs
     device_calls = np.flatnonzero(calls["kind"].to_numpy() == CALL["sync_device"])
@@ -234,33 +256,34 @@ def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
     named_waits = syncs[["call", "event"]].assign(lane=stream_lane(lanes, syncs))
     waits = pd.concat([device_waits, named_waits]).astype("int64")
     waits = waits[calls["return_value"].to_numpy()[waits["call"]] == 0]
+    of_call = {name: calls[name].to_numpy()[waits["call"]] for name in ("kind", "process")}
     begun = calls["start_ns"].to_numpy()[waits["call"]]
-    return waits.assign(time=begun).sort_values("time", kind="stable")
+    return waits.assign(**of_call, time=begun).sort_values("time", kind="stable")
 
 
 def _first_waits(
-    asked: pd.DataFrame, waits: pd.DataFrame, key: str | None, begun: np.ndarray
+    records: pd.DataFrame, waits: pd.DataFrame, column: str | None, call_start: np.ndarray
 ) -> pd.Series:
-    """Return the call of the first wait that began after each record's call had returned.  A record without such a
-    wait is left out; the index is that of `asked`.
+    """Return the call of the first wait for each record that began after the record's call had returned.  A record without
+    such a wait is left out; the index is that of `records`.
 
-    asked: records with that time (ns), in the order of time
-    waits: waits with the time of their beginning (ns), in the order of time
-    key: the column in which record and wait must agree, None for no such column
-    begun: per call of the trace, its start in ns
+    records: records of one process, with the `time` (ns) at which their calls returned, sorted by it
+    waits: waits of that process for such records, with the `time` (ns) at which they began, sorted by it
+    column: "lane" or "event": wait and record must agree in it; None: every wait is for every record
+    call_start: per call of the trace, its start in ns
     """
-    columns = ["time", key] if key else ["time"]
-    if key:
-        asked = asked[asked[key] >= 0]
-        waits = waits[waits[key] >= 0]
+    columns = ["time", column] if column else ["time"]
+    if column:
+        records = records[records[column] >= 0]
     waits = waits[[*columns, "call"]]
-    joined = pd.merge_asof(asked[columns], waits, on="time", by=key, direction="forward")
-    first = joined["call"].set_axis(asked.index).dropna().astype("int64")
-    if key == "event":
-        # once the event is recorded again, a wait for it says nothing of this record
-        recorded_again = asked.groupby("event")["time"].shift(-1, fill_value=FAR)
-        first = first[begun[first] < recorded_again[first.index]]
-    return first
+    joined = pd.merge_asof(records[columns], waits, on="time", by=column, direction="forward")
+    call_of_wait = joined["call"].set_axis(records.index).dropna().astype("int64")
+    if column == "event":
+        # a wait that began when the event had been recorded again says nothing of this record
+        recorded_again = records.groupby("event")["time"].shift(-1, fill_value=FAR)
+        began_before = call_start[call_of_wait] < recorded_again[call_of_wait.index]
+        call_of_wait = call_of_wait[began_before]
+    return call_of_wait
 
 
 def neighbours(
@@ -372,24 +395,26 @@ def _earliest_from(times: LaneTimes) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Surroundings(Columns):
-    """What lies around each record (arrays of equal length).  Times are in trace ns; where there is no
-    operation, a previous time is 0 and a next time is FAR."""
+    """What lies around each record on its stream: arrays with a value per record.  The previous operation is the one
+    that ends last of those issued before the record, the next one the first that was issued after it.  Times are in
+    trace ns; where there is no operation, a previous time is 0 and a next time is FAR."""
 
-    call_start: np.ndarray
-    call_end: np.ndarray
-    previous_end: np.ndarray
-    previous_is_copy: np.ndarray
-    previous_is_graph: np.ndarray
-    previous_is_node: np.ndarray  # of a graph that was traced node by node
-    copying: np.ndarray  # a copy to or from the host is under way on another stream
-    behind: np.ndarray  # records of this stream between the previous operation and this one
-    next_start: np.ndarray
-    next_issued: np.ndarray
-    next_is_kernel: np.ndarray
-    ahead: np.ndarray  # records of this stream between this one and the next operation
-    waits: np.ndarray  # a wait or host function lies between the previous operation and the record
-    held: np.ndarray  # a stream wait lies between the record and the next operation
-    stamp: np.ndarray  # CUPTI's timestamp
+    call_start: np.ndarray  # when the record's call began
+    call_end: np.ndarray  # when it ended
+    previous_end: np.ndarray  # when the previous operation ended
+    previous_is_copy: np.ndarray  # bool: it is a copy or memset
+    previous_is_graph: np.ndarray  # bool: it is a CUDA graph, traced as one operation
+    previous_is_node: np.ndarray  # bool: it is a node of a CUDA graph that was traced node by node
+    copying: np.ndarray  # bool: a copy to or from the host is under way on another stream
+    records_before: np.ndarray  # how many records lie between the previous operation and this one
+    next_start: np.ndarray  # when the next operation started
+    next_issued: np.ndarray  # when the call ended that issued it
+    next_is_kernel: np.ndarray  # bool
+    records_after: np.ndarray  # how many records lie between this one and the next operation
+    # bool: a stream wait or host function lies between the previous operation and this record
+    wait_before: np.ndarray
+    wait_after: np.ndarray  # bool: one lies between this record and the next operation
+    stamp: np.ndarray  # CUPTI's time stamp; 0: none
 
 
 def surroundings(
@@ -406,10 +431,18 @@ def surroundings(
     previous = around["previous_position"].to_numpy()
     previous_kind = around["previous_kind"].to_numpy()
     next_issued = around["next_issued_ns"].to_numpy()
-    behind, ahead = _records_beside(lane, around["before"].to_numpy(), call_start)
-    issue = trace.calls["start_ns"].to_numpy()
+    operations_before = around["before"].to_numpy()
+    records_before, records_after = _records_beside(lane, operations_before, call_start)
+    # when the call began that issued the previous operation
     previous_call = pick(trace.operations["call"].to_numpy(), previous, -1)
-    previous_issue = pick(issue, previous_call, -1)
+    previous_issue = pick(trace.calls["start_ns"].to_numpy(), previous_call, -1)
+
+    def is_wait_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Return, for each record, whether a stream wait or host function was issued between two times (ns)."""
+        by_event = _has_wait_between(trace, matched.waits, lane, low, high)
+        process = records["process"].to_numpy()
+        return by_event | _has_host_function_between(trace, process, low, high)
+
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),
@@ -418,16 +451,13 @@ def surroundings(
         previous_is_graph=previous_kind == KIND["graph"],
         previous_is_node=pick(trace.operations["graph_node"].to_numpy(), previous, -1) >= 0,
         copying=_is_copying(trace, streams, lane, call_start),
-        behind=behind,
+        records_before=records_before,
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
-        ahead=ahead,
-        waits=_has_wait_between(trace, matched.waits, lane, previous_issue, call_start)
-        | _has_host_function_between(
-            trace, records["process"].to_numpy(), previous_issue, call_start
-        ),
-        held=_has_wait_between(trace, matched.waits, lane, call_start, next_issued),
+        records_after=records_after,
+        wait_before=is_wait_between(previous_issue, call_start),
+        wait_after=is_wait_between(call_start, next_issued),
         stamp=records["timestamp_ns"].to_numpy(),
     )
 
@@ -461,60 +491,78 @@ def _has_host_function_between(
 
 
 def _records_beside(
-    lane: np.ndarray, before: np.ndarray, call_start: np.ndarray
+    lane: np.ndarray, operations_before: np.ndarray, call_start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (behind, ahead): per record, how many records of its stream lie between the previous operation and
-    it, and how many between it and the next operation; 0 where its stream is not known.
+    """Return, for each record, (how many records of its stream lie between the previous operation and it, how many between
+    it and the next operation); 0 where its stream is not known.
 
-    operation A   R1  R2  R3   operation B        behind 0, 1, 2; ahead 2, 1, 0
+    operation A   R1  R2  R3   operation B        R1: 0 before, 2 after; R2: 1 and 1; R3: 2 and 0
 
-    lane, before, call_start: per record, its lane (-1: not known), how many operations were issued to it before
-        the record, and when the record's call began (ns)
+    lane, operations_before, call_start: per record, its lane (-1: not known), how many operations were issued to it
+        before the record, and when the record's call began (ns)
     """
-    table = pd.DataFrame({"lane": lane, "before": before, "issued": call_start})
-    ordered = table.sort_values(["lane", "before", "issued"], kind="stable")
-    neighbours_of_record = ordered.groupby(["lane", "before"], sort=False)
-    behind = neighbours_of_record.cumcount().reindex(table.index).to_numpy()
-    ahead = neighbours_of_record.cumcount(ascending=False).reindex(table.index).to_numpy()
-    return np.where(lane >= 0, behind, 0), np.where(lane >= 0, ahead, 0)
+    table = pd.DataFrame({"lane": lane, "operations": operations_before, "issued": call_start})
+    in_order = table.sort_values(["lane", "operations", "issued"], kind="stable")
+    # records between the same two operations have the same number of operations before them
+    together = in_order.groupby(["lane", "operations"], sort=False)
+    before = together.cumcount().reindex(table.index).to_numpy()
+    after = together.cumcount(ascending=False).reindex(table.index).to_numpy()
+    return np.where(lane >= 0, before, 0), np.where(lane >= 0, after, 0)
 
 
 def _is_copying(
     trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
-    """Return, for each time, whether a copy to or from the host was under way on another stream of the same
-    device: more copies are under way on the device than on the stream itself.
+    """Return, for each record, whether a copy to or from the host was under way on another stream of the same
+    device when its call began: more copies are under way on the device than on the stream itself.  Records take
+    longer then, by up to 6 us.
 
-    lane: per time, the lane of the stream (-1: not known)
-    time_ns: times on the trace's clock
+    lane: per record, its lane (-1: not known)
+    time_ns: per record, when its call began (ns)
     """
     operations = trace.operations
     call = operations["call"].to_numpy()
     with_host = np.isin(operations["copy_kind"], _HOST_COPIES)
     with_host &= operations["kind"].to_numpy() == KIND["memcpy"]
     copies = np.flatnonzero(with_host & (call >= 0))
-    issue = trace.calls["start_ns"].to_numpy()[call[copies]]
+    # a copy counts from its call on, so that one which waits in its queue counts as well
+    begin = trace.calls["start_ns"].to_numpy()[call[copies]]
     end = operations["end_ns"].to_numpy()[copies]
-    copy_lane = streams.operation_lane[copies]
+    lane_of_copy = streams.operation_lane[copies]
     device = streams.lanes["device"].to_numpy()
-    on_device = _copies_under_way(issue, end, device[copy_lane], pick(device, lane, -2), time_ns)
-    on_stream = _copies_under_way(issue, end, copy_lane, lane, time_ns)
+    on_device = _copies_under_way(
+        begin=begin,
+        end=end,
+        owner_of_copy=device[lane_of_copy],
+        owner=pick(
+            device, lane, -2
+        ),  # no device has this number; -1 is one that the trace does not tell
+        time_ns=time_ns,
+    )
+    on_stream = _copies_under_way(
+        begin=begin, end=end, owner_of_copy=lane_of_copy, owner=lane, time_ns=time_ns
+    )
     return on_device > on_stream
 
 
 def _copies_under_way(
-    issue: np.ndarray, end: np.ndarray, key: np.ndarray, asked: np.ndarray, time_ns: np.ndarray
+    *,
+    begin: np.ndarray,
+    end: np.ndarray,
+    owner_of_copy: np.ndarray,
+    owner: np.ndarray,
+    time_ns: np.ndarray,
 ) -> np.ndarray:
-    """Return, for each time, how many copies of a stream or device were issued before it and had not ended.
+    """Return, for each time, how many copies of one owner (a stream or a device) had begun and not ended.
 
-    issue, end, key: per copy, when it was issued and when it ended (ns), and its stream or device
-    asked, time_ns: per time, the stream or device whose copies count, and the time (ns)
+    begin, end, owner_of_copy: per copy, when it began and ended (ns), and its owner
+    owner, time_ns: per time, the owner whose copies count, and the time (ns)
     """
-    count = np.zeros(len(asked), dtype=np.int64)
-    for number in np.intersect1d(key, asked):
-        copies = key == number
-        rows = np.flatnonzero(asked == number)
-        begun = np.searchsorted(np.sort(issue[copies]), time_ns[rows], side="right")
+    count = np.zeros(len(owner), dtype=np.int64)
+    for number in np.intersect1d(owner_of_copy, owner):
+        copies = owner_of_copy == number
+        rows = np.flatnonzero(owner == number)
+        begun = np.searchsorted(np.sort(begin[copies]), time_ns[rows], side="right")
         ended = np.searchsorted(np.sort(end[copies]), time_ns[rows], side="right")
         count[rows] = begun - ended
     return count

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,15 +25,30 @@ from nsysalign import frames
 #: this.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
+#: How far a map may be off (half-width), by where it comes from: two clocks that were read one after the other; the
+#: start of the session, from a wall clock; and what `refine` makes of any.
+_BY_READINGS_NS, _BY_SESSION_NS, _REFINED_NS = 1_000, 50_000, 2_000
+#: Marks further apart than this are of different bursts.
+_BURST_APART_NS = 1_000_000_000
+#: Limits of a burst that cross by less still count as agreeing: a clock that was set makes them cross by more.
+_MARKS_CROSS_NS = 1_000
+#: A shift is good enough to search no farther if this share of calls then contain a record call, and usable if this.
+_GOOD_SHARE, _USABLE_SHARE = 0.8, 0.5
 #: (range, step) of the searches for a shift: first for clocks that were read together, then for
 #: steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
 #: A stretch of clock samples ends after this much time without one, or when it is this long, so
 #: that a mean over stretches is one over time.
 _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
-#: The times of one thread, sorted: start and end of its Python calls of `record` (monotonic, ns), then
-#: start and end of its record calls in the trace (trace time, ns).
-Times = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class Times(NamedTuple):
+    """When one thread recorded events, as its log and as the trace has it; both sorted."""
+
+    python_start: np.ndarray  # start of its Python calls of `record` (monotonic, ns)
+    python_end: np.ndarray  # their end
+    record_start: np.ndarray  # start of its record calls in the trace (trace time, ns)
+    record_end: np.ndarray  # their end
 
 
 @dataclass(frozen=True)
@@ -91,16 +107,16 @@ def clock_map(
     on_trace = clocks[clocks["trace_ns"] >= 0].sort_values("monotonic_ns")
     if len(on_trace):
         at_ns = on_trace["monotonic_ns"].to_numpy()
-        # readings of both clocks, one after the other: good to 1 us
-        return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, 1_000)
+        return ClockMap(at_ns, on_trace["trace_ns"].to_numpy() - at_ns, _BY_READINGS_NS)
     with_realtime = clocks[clocks["realtime_ns"] >= 0]
     if with_realtime.empty or not session_start_utc_ns:
         return None
+    # the first reading alone: the later one is, the likelier the wall clock was set since the start of the session
     first = with_realtime.iloc[:1]
     at_ns = first["monotonic_ns"].to_numpy()
     realtime_ns = first["realtime_ns"].to_numpy()
     # the wall clock may be off by more: such a map is refined on the record calls (`refine`)
-    return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, 50_000)
+    return ClockMap(at_ns, realtime_ns - at_ns - session_start_utc_ns, _BY_SESSION_NS)
 
 
 def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
@@ -123,18 +139,18 @@ def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
             "high": marks["trace_ns"] - marks["before_ns"],
         }
     )
-    burst = (marks["before_ns"].diff() > 1_000_000_000).cumsum()
+    burst = (marks["before_ns"].diff() > _BURST_APART_NS).cumsum()
     bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
-    bursts = bursts[
-        bursts["low"] <= bursts["high"] + 1_000
-    ]  # limits that cross by less do not contradict
+    agrees = bursts["low"] <= bursts["high"] + _MARKS_CROSS_NS
+    bursts = bursts[agrees]
     if bursts.empty:
         return None
     at_ns = bursts["at"].to_numpy(np.int64)
     low = bursts["low"].to_numpy(np.int64)
     high = bursts["high"].to_numpy(np.int64)
-    width_ns = int((np.abs(high - low) // 2).max()) + 1
-    return ClockMap(at_ns, (low + high) // 2, width_ns)
+    # a map has one half-width: that of the burst which tells the offset least exactly
+    half_width_ns = int((np.abs(high - low) // 2).max()) + 1
+    return ClockMap(at_ns, (low + high) // 2, half_width_ns)
 
 
 def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
@@ -147,7 +163,7 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
     The search begins at the shift that the chunks before it lead one to expect.  If no chunk has a shift at
     which at least half of the calls contain one, the rough map is returned.
     """
-    starts = [times[0] for times in threads]
+    starts = [times.python_start for times in threads]
     call_starts = np.sort(np.concatenate([np.empty(0, np.int64), *starts]))  # of all Python calls
     moments = list[int]()  # the middle of each chunk
     shifts = list[int]()  # its shift
@@ -159,25 +175,38 @@ def refine(rough: ClockMap, threads: list[Times]) -> ClockMap:
         middle = (low + high) // 2
         expected = _extrapolated(moments, shifts, middle)
         chunk = _times_in_chunk(rough, threads, low, high)
-        searches = _REACH[:2] if moments else _REACH  # the widest one for the first chunk alone
-        for reach, step in searches:
-            shift, share = _best_shift(chunk, expected, reach, step)
-            if share > 0.8:  # so many calls contain one: no need to search farther
-                break
-        if share >= 0.5:
+        shift, share = _searched_shift(chunk, expected, is_first=not moments)
+        if share >= _USABLE_SHARE:
             moments.append(middle)
             shifts.append(shift)
     if not moments:
         return rough
     at_ns = np.array(moments, dtype=np.int64)
     offsets = rough.to_trace(at_ns) - at_ns + np.array(shifts, dtype=np.int64)
-    return ClockMap(at_ns, offsets, 2_000)
+    return ClockMap(at_ns, offsets, _REFINED_NS)
+
+
+def _searched_shift(chunk: list[Times], expected: int, *, is_first: bool) -> tuple[int, float]:
+    """Return (the shift of a chunk in ns, the share of its Python calls that then contain a record call): that of the
+    first search whose share is good, or else that of the last.  Each search reaches farther than the one before and
+    tries the shifts that it tried as well, in larger steps.
+
+    expected: the shift in the middle of each search
+    is_first: whether no chunk before this one had a shift; only then the clock may be off by so much that the widest
+        search is needed
+    """
+    searches = _REACH if is_first else _REACH[:-1]
+    for reach, step in searches:
+        shift, share = _best_shift(chunk, expected, reach, step)
+        if share > _GOOD_SHARE:
+            break
+    return shift, share
 
 
 def _extrapolated(moments: list[int], shifts: list[int], at_ns: int) -> int:
-    """Return the shift (ns) to expect at a time, as the last four chunks lead there; 0 without chunks.
+    """Return the shift (ns) to expect at a time: on the line through the last chunk and the fourth last; 0 without chunks.
 
-    moments, shifts: the middle of each chunk so far, and its shift (ns)
+    moments, shifts: the middle of each chunk so far, and its shift (ns); both empty before the first chunk
     """
     if len(moments) < 2:
         return shifts[-1] if shifts else 0
@@ -190,9 +219,14 @@ def _times_in_chunk(rough: ClockMap, threads: list[Times], low: int, high: int) 
     """Return the times of each thread with only the Python calls that began between `low` and `high`
     (monotonic, ns), in trace time by the rough map, and with all its record calls."""
     chunk = []
-    for t0, t1, start, end in threads:
-        calls = np.flatnonzero((t0 >= low) & (t0 <= high))[:_CHUNK_RECORDS]
-        chunk.append((rough.to_trace(t0[calls]), rough.to_trace(t1[calls]), start, end))
+    for times in threads:
+        start = times.python_start
+        calls = np.flatnonzero((start >= low) & (start <= high))[:_CHUNK_RECORDS]
+        converted = times._replace(
+            python_start=rough.to_trace(start[calls]),
+            python_end=rough.to_trace(times.python_end[calls]),
+        )
+        chunk.append(converted)
     return chunk
 
 
@@ -243,7 +277,7 @@ def place_samples(
     shared: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return how fast the GPU's clocks ran when, in trace time: (stretches, notes).  Stretches are the clock samples
-    joined where no clock changed (frames.GPU_CLOCKS).
+    joined where neither a clock changed nor the reasons why the GPU slows it (frames.GPU_CLOCKS).
 
     samples   .  .  .  .  .  .  .  .          1980 1980 1980 1755 1755 1740 1980 1980
     stretches [------]  [---]  .  [---]       between two stretches the clock changed, at an unknown time
@@ -268,6 +302,7 @@ def place_samples(
         start_ns=("t_ns", "first"),
         end_ns=("t_ns", "last"),
         samples=("t_ns", "size"),
+        # all samples of a stretch agree in these (`_stretch_of_sample`)
         sm_min_mhz=("sm_mhz", "min"),
         sm_max_mhz=("sm_mhz", "max"),
         mem_mhz=("mem_mhz", "max"),
@@ -299,7 +334,8 @@ def _stretch_of_sample(placed: pd.DataFrame) -> pd.Series:
 
     placed: the samples, sorted by device, then by time `t_ns`
 
-    A stretch ends where a clock changes, where no sample comes for _GAP_NS, and after _LONGEST_NS.
+    A stretch ends where a clock or the reasons why it is slowed change, where no sample comes for _GAP_NS, and
+    after _LONGEST_NS.
     """
     begins = placed[["device", "sm_mhz", "mem_mhz", "reasons"]].diff().ne(0).any(axis=1)
     begins |= placed["t_ns"].diff() > _GAP_NS

@@ -62,24 +62,40 @@ _BURST_NS, _REFERENCE_NS = 2_000_000, 20_000
 _OWN_SHARE = 0.02
 #: If wall clock and monotonic clock differ by more than this, the wall clock was set in between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
+#: A log that has a time so long before the trace began is of an earlier run: a wall clock is off by less.
+_EARLIER_RUN_NS = 1_000_000
 
 
 class Site(NamedTuple):
-    """What the log says about a clock site (frames.CLOCK_SITES)."""
+    """What the log says about a clock site (frames.CLOCK_SITES): a line that reads a clock, as one chain of callers
+    reaches it.  A line in `Timer.__enter__` is a site of its own for each `with Timer()` of the program."""
 
-    site: str = ""
-    callers: tuple[str, ...] = ()
-    function: str = ""
-    position: int = -1
-    use: str = ""
-    stores: tuple[str, ...] = ()
-    subtracts: tuple[str, ...] = ()
-    interleaved: bool = False
+    site: str = ""  # file and line
+    callers: tuple[str, ...] = ()  # file and line of each caller, the nearest first
+    function: str = ""  # the function with that line
+    position: int = -1  # the instruction in it
+    use: str = ""  # what happens to the reading: "difference", "kept", "compared"; "": the source does not tell
+    stores: tuple[str, ...] = ()  # the variables in which the reading is stored
+    subtracts: tuple[str, ...] = ()  # the variables that are subtracted from the reading
+    interleaved: bool = (
+        False  # a coroutine: its activations may take turns, so that no order pairs readings
+    )
 
     @property
-    def file(self) -> str:
-        """The source file in which the clock is read, "" if it is not known."""
+    def calling_file(self) -> str:
+        """The source file of the nearest caller, "" if it is not known."""
         return self.callers[0].rpartition(":")[0] if self.callers else ""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The instruction that reads the clock, whoever calls it."""
+        return self.function, self.position
+
+    @property
+    def may_end_timer(self) -> bool:
+        """Whether something may be subtracted from the reading: something is, the reading goes to a list or into a
+        call, or it is not known what happens to it.  A reading that is only compared (a deadline) ends no timer."""
+        return self.use in ("difference", "kept", "")
 
 
 @dataclass(frozen=True)
@@ -98,18 +114,21 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
 
     matched: the processes of the log in the trace, and their clocks
     """
-    matched_processes = _with_processes_without_cuda(trace, log, matched)
-    has_clock = log.clock_readings["process"].isin([*matched_processes.clocks])
+    matched = _with_processes_without_cuda(trace, log, matched)
+    has_clock = log.clock_readings["process"].isin([*matched.clocks])
     readings = log.clock_readings[has_clock].reset_index(drop=True)
-    readings = _on_trace(readings, "t_ns", matched_processes)
+    readings = _on_trace(readings, "t_ns", matched)
     readers = readings["thread"].unique()
     timers, unpaired = _timers(log, readings)
-    # everything that may become a window, in trace time; whether it holds CUDA work, and why it cannot be one
-    candidates = _on_trace(_candidates(log, timers), "t0_ns", matched_processes)
+    # everything that may become a window, in trace time (`start`, `width` and `thread` are added)
+    candidates = _on_trace(_candidates(log, timers), "t0_ns", matched)
+    # whether each holds CUDA work: a difference of readings of a wall clock that was set is no length, so that
+    # what lasted on CLOCK_MONOTONIC counts
     ends = candidates["start"] + candidates["lasted_ns"]
     with_work = _holds_work(trace, readers, candidates["thread"], candidates["start"], ends)
-    reason = _reasons(log, matched_processes, candidates)
-    is_interval = _is_interval(matched_processes, candidates, with_work, reason)
+    reason = _reasons(log, matched, candidates)  # why it cannot be a window, "" if it can
+    # a region without work of its own is nobody's interval: it is not told as unplaced either
+    is_interval = _is_interval(matched, candidates, with_work, reason)
     with_place = candidates[is_interval & (reason == "")].reset_index(drop=True)
     unplaced = candidates.assign(reason=reason)[is_interval & (reason != "")]
     names = [row.region or row.site or "host timer" for row in unplaced.itertuples()]
@@ -212,6 +231,7 @@ def _is_interval(
     """
     untied = ~rows["process"].isin([*matched.clocks])
     origin = rows["origin"]
+    # a timer that cannot be a window takes no region's place
     timed_work = (origin == ORIGIN["timer"]) & with_work & (reason == "")
     has_timer = rows["region"].isin(rows.loc[timed_work, "region"])
     # of a process without a clock it is not known whether a region holds work: it is reported as unplaced
@@ -229,6 +249,9 @@ def _windows(rows: pd.DataFrame) -> pd.DataFrame:
     width = rows["width"].to_numpy()
     end = begin + rows["elapsed_ns"].to_numpy()
     names_of_log = ("site", "end_site", "region", "origin", "source", "callers")
+    # the program reads the clock at these two moments: nothing lies between a call and its effect, as it does for events,
+    # so that all times of the start are one, and all of the end.  The length is exact; the place is as good as the
+    # map of the clocks (`width`)
     windows = {name: rows[name].to_numpy() for name in names_of_log} | {
         "kind": "host",
         "log_process": rows["process"].to_numpy(),
@@ -268,10 +291,12 @@ def _with_processes_without_cuda(trace: Trace, log: EventLog, matched: Matched) 
         clock = clock_map(lines, marked, session)
         if not isinstance(pid, int) or clock is None:
             continue
-        is_of_earlier_run = clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_STEP_NS
+        # that a process went on after the trace's end says nothing: it may have been started before
+        is_of_earlier_run = clock.to_trace(lines["monotonic_ns"].to_numpy()) < -_EARLIER_RUN_NS
         if is_of_earlier_run.any():
             continue
         clocks[number] = clock
+        # a process without a row in the trace has no globalPid there: it gets one with its pid
         processes[number] = process_of_pid.get(pid, pid << PID_SHIFT)
     return replace(matched, processes=processes, clocks=clocks)
 
@@ -333,20 +358,20 @@ def timed(log: EventLog) -> pd.DataFrame:
 
 
 def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
-    """Return everything that the log timed on the host's clock and that may become a window, a row each: host lines
-    (regions among them), then timers.  `elapsed_ns` is their length, `origin` what they are, and `source` their
-    number among the host lines or timers.
+    """Return everything that the log timed on the host's clock and that may become a window, a row each, in the order of
+    `ORIGIN`: host lines, timers, regions (which the log has as implicit host lines).  `elapsed_ns` is their length,
+    `origin` what they are, and `source` their number among the host lines or timers.
 
     timers: as `_timers` returns them
     """
-    implicit = log.hosts["implicit"].to_numpy(dtype=bool)
+    is_region = log.hosts["implicit"].to_numpy(dtype=bool)
     length_ns = log.hosts["t1_ns"] - log.hosts["t0_ns"]
     lines = log.hosts.drop(columns=["t1_ns", "implicit"]).assign(
         end_site=log.hosts["site"],
         callers=pd.Series([()] * len(length_ns), log.hosts.index, dtype=object),
         elapsed_ns=length_ns,
         lasted_ns=length_ns,
-        origin=np.where(implicit, ORIGIN["region"], ORIGIN["host"]),
+        origin=np.where(is_region, ORIGIN["region"], ORIGIN["host"]),
         source=log.hosts.index,
     )
     timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
@@ -361,16 +386,16 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
 
     timers: a row per difference of two readings; `elapsed_ns` is the difference that the program computed,
         `lasted_ns` the same on CLOCK_MONOTONIC, `t0_ns` its start there
-    unpaired: per reading, the site ("" if unknown) if the reading belongs to no timer although it may have
-        ended one; None otherwise
+    unpaired: per reading, the site ("" if unknown) if the reading may have ended a timer, but belongs to none;
+        None otherwise
 
     readings: rows of log.clock_readings, numbered from 0
 
     Readings of 1,000 and 1,450 ns at `t0 = clock()` and `clock() - t0` become a timer with elapsed_ns 450.
     """
     sites = _sites_of(log, readings)
-    thread = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
-    pairs = differences(thread, sites)
+    owner = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
+    pairs = differences(owner, sites)
     starts, ends = pairs.T
     first = readings.iloc[starts].reset_index(drop=True)
     last = readings.iloc[ends].reset_index(drop=True)
@@ -387,10 +412,9 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
         "elapsed_ns": last["value_ns"] - first["value_ns"],
         "lasted_ns": last["t_ns"] - first["t_ns"],
     }
-    # a reading that is neither stored nor subtracted for certain may have ended a timer
-    may_end = [site.site if site.use in ("", "kept", "difference") else None for site in sites]
+    may_end = [site.site if site.may_end_timer else None for site in sites]
     unpaired = pd.Series(may_end, dtype=object)
-    unpaired[np.unique(pairs)] = None
+    unpaired[np.unique(pairs)] = None  # a reading that starts or ends a timer belongs to one
     return pd.DataFrame(columns), unpaired
 
 
@@ -404,40 +428,48 @@ def _sites_of(log: EventLog, readings: pd.DataFrame) -> list[Site]:
     return [site_of_key.get(key, Site()) for key in keys_of_readings]
 
 
-def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
+def differences(owner: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
     """Return which clock readings the program subtracts from which: an array (timers, 2) with the positions of the
     start's and the end's reading, sorted.  Only the source and the order of the readings decide, not the trace.
 
-    thread: per reading, a number for its thread and clock
+    owner: per reading, a number for its thread and clock: only readings of one thread and clock are subtracted
     sites: per reading, the site that made it: in which variables the source stores the reading there, and which
         variables it subtracts from it
 
-    A reading may be the start of several timers (a lap and a total), once at each place that subtracts it.
+    A reading may be the start of several timers (a lap and a total), once at each place that subtracts it.  Where a
+    coroutine reads the clock (an interleaved site), nothing is paired.
 
     t0 = clock()                reading 0 is stored as t0
     lap = clock() - t0          reading 1 subtracts t0
     total = clock() - t0        reading 2 subtracts t0, at another place:      result [0, 1], [0, 2]
     """
     pairs: set[tuple[int, int]] = set()  # two variables may hold the same reading: one timer
-    # (thread, variable) -> the readings that it holds, the latest last
-    readings_in: dict[tuple, list[int]] = defaultdict(list)
-    # (thread, place that subtracts, variable) -> the readings that were already subtracted there
-    subtracted: dict[tuple, set[int]] = defaultdict(set)
-    for reading, (owner, site) in enumerate(zip(thread.tolist(), sites, strict=True)):
+    # (owner, variable) -> the readings that it holds, the latest last
+    readings_in: dict[tuple[int, str], list[int]] = defaultdict(list)
+    # (owner, place that subtracts, variable) -> the readings that were already subtracted there
+    subtracted: dict[tuple[int, tuple[str, int], str], set[int]] = defaultdict(set)
+    for reading, (number, site) in enumerate(zip(owner.tolist(), sites, strict=True)):
         if site.interleaved:
             continue
         for variable in site.subtracts:
-            subtracted_here = subtracted[owner, site.function, site.position, variable]
-            start = _start_of(site, readings_in[owner, variable], subtracted_here, sites)
+            subtracted_here = subtracted[number, site.place, variable]
+            start = _start_of(site, readings_in[number, variable], subtracted_here, sites)
             if start is not None:
                 subtracted_here.add(start)
                 pairs.add((start, reading))
         for variable in site.stores:
-            is_attribute = variable.rpartition(":")[2].startswith(".")
-            # an attribute may belong to several objects: with the new reading it holds at most _DEEP
-            older = readings_in[owner, variable][1 - _DEEP :] if is_attribute else []
-            readings_in[owner, variable] = [*older, reading]
+            held = readings_in[number, variable]
+            if not _is_attribute(variable):
+                held.clear()  # a plain variable holds the latest reading alone
+            held.append(reading)
+            del held[:-_DEEP]  # an attribute may belong to several objects, but hardly to more
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+
+
+def _is_attribute(variable: str) -> bool:
+    """Return whether a variable of a `Site` is an attribute: "run.py:.start", not "run.py:8:start" (of the function at
+    line 8)."""
+    return variable.rpartition(":")[2].startswith(".")
 
 
 def _start_of(
@@ -446,22 +478,28 @@ def _start_of(
     """Return the reading that a site subtracts when it subtracts a variable; None if that is not certain.
 
     held: the readings that the variable holds, the latest last
-    subtracted_here: the readings of the variable that this site subtracted before
+    subtracted_here: the readings of the variable that this place subtracted before
     sites: per reading, the site that made it
 
-    Normally that is the latest reading in the variable.  An attribute, however, may belong to several objects: if its
-    latest reading was already subtracted here, it is the next older one, if another site of the same file stored that,
-    since `with Timer(): ... with Timer(): ...` ends from the inside out.
+    Normally that is the latest reading in the variable.  An attribute, however, may belong to several objects, of which
+    the inner one ends first:
 
-    held 3, 5; 5 was subtracted here before:      3, if another place stored it than 5
+    10  with Timer():          __enter__ stores reading 0 as self.start
+    11      with Timer():      __enter__ stores reading 1 as self.start
+    12          ...            __exit__ of line 11 subtracts 1, then that of line 10 subtracts self.start again: 0
+
+    So if the latest reading was already subtracted here, it is the next older one; but only if another site stored that
+    (line 10, not 11 again: a start that was stored twice by one line may have been given up), and if the same file calls
+    there and here (both ends of a `with` are in one file).
     """
-    newer = None  # the reading of the variable that follows `start`
+    newer = None  # the reading that the variable got next after `start`
     for start in reversed(held):
         if start in subtracted_here:
             newer = start
             continue
         if newer is None:
             return start
-        is_of_another_place = sites[start] is not sites[newer]
-        return start if is_of_another_place and sites[start].file == site.file else None
+        is_of_another_site = sites[start] is not sites[newer]
+        is_of_same_file = sites[start].calling_file == site.calling_file
+        return start if is_of_another_site and is_of_same_file else None
     return None

@@ -49,8 +49,11 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
 
     clock: the event clocks of the log, None if it has no references
 
-    The start's call began at 0 us and the end's call returned at 50 us; at the start the GPU was 30 us behind.  All work
-    was issued when 20 us of the pair had passed: the CPU cannot have kept the GPU waiting for longer.
+    CPU   [start's call ...............  end's call]           0 to 50 us: then all work of the pair is issued
+    GPU                     start ........................ end     the start is executed at 30 us: the lag is 30 us
+
+    Of what the GPU did between start and end, only the first 20 us (50 - 30) ran while the CPU was still issuing: so long
+    at most can the CPU have kept the GPU waiting.
     """
     elapsed, start, end = _uncaptured_comparisons(log)
     first, last = log.records.iloc[start], log.records.iloc[end]
@@ -60,6 +63,7 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     issuing_ns = last["t1_ns"].to_numpy() - first["t0_ns"].to_numpy()
     idle_ns = np.clip(np.ceil(issuing_ns - lag_ns[start]), 0, np.maximum(elapsed_ns, 0))
     pid = np.array([header.get("pid", -1) for header in log.headers])
+    # the region in which the pair was recorded; elapsed_time may be called much later, anywhere
     regions = zip(first["region"], elapsed["region"], strict=True)
     columns = {
         name: first[name].to_numpy() for name in ("tid", "device", "site", "callers", "library")
@@ -110,7 +114,7 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         one frame, a part of a line, lie there exactly, and frames may be off against each other
 
     Records called at 0, 100 and 200 us were executed at 7, 147 and 207 us of the event clock: 7, 47 and 7 us later.  The
-    least of that is the distance between the two clocks: the lags are 0, 40 and 0 us.
+    least of that is the distance between the two clocks around that time: the lags are 0, 40 and 0 us.
     """
     records = log.records
     lag_ns = np.full(len(records), np.nan)
@@ -119,28 +123,23 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         return lag_ns, caught_up
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
-    frame_error_ns = _frame_errors(clock)
     is_placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
-    line = np.where(is_placed, clock.line[clock.frame], -1)
+    line = np.where(is_placed, clock.frames.line[clock.frame], -1)  # frame -1 is placed nowhere
     for members in group(line[is_placed], np.flatnonzero(is_placed)).values():
         # CPU time and GPU time since the line's first record, and the difference between them
         since_ns = called_ns[members] - called_ns[members[0]]
         gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]
         apart_ns = gpu_since_ns - since_ns
-        error_ns = frame_error_ns[clock.frame[members]] + clock.tick_ns
-        # a lag at least: from the highest that the least difference may be, to the lowest that the record's may be
+        error_ns = clock.frames.from_first_ns[clock.frame[members]] + clock.tick_ns
+        # The least difference around each record (the lower hull, because the clocks drift apart), from above: a lag may
+        # be too short, never too long.  So the record's difference counts from below.
         least_ns = local_hull(since_ns, apart_ns + error_ns)
         lag_ns[members] = np.maximum(apart_ns - error_ns - least_ns, 0)
+        # a short lag alone does not show that the GPU had caught up: where it never does, the least difference holds
+        # a lag, too.  The probe's own records show how early a record can be
         like_probe = _is_like_probe(since_ns, apart_ns, by_probe[members])
         caught_up[members] = (lag_ns[members] <= CAUGHT_UP_NS) & like_probe
     return lag_ns, caught_up
-
-
-def _frame_errors(clock: EventClock) -> np.ndarray:
-    """Return, per frame, how far (ns) it may be off against the first frame of its line: the errors of the joints
-    up to it add up."""
-    of_joint = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
-    return pd.Series(of_joint).groupby(clock.line).cumsum().to_numpy()
 
 
 def _is_like_probe(since_ns: np.ndarray, apart_ns: np.ndarray, by_probe: np.ndarray) -> np.ndarray:

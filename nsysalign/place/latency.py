@@ -24,22 +24,37 @@ import pandas as pd
 from nsysalign.intervals import FAR, Columns
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
-#: Parameters, in the order of the regression's columns: mean and standard deviation (ns).  The deviation is
-#: wide where a trace usually determines the value, and narrow where it cannot.
+
+class _Usual(NamedTuple):
+    """A parameter's usual value, and how far it is from that in a trace (standard deviation)."""
+
+    mean: float
+    deviation: float
+
+
+#: Parameters (ns, but for the two per ns), in the order of the regression's columns.  The deviation is wide where a trace
+#: usually determines the value, and narrow where it cannot.  The means of idle_ns and busy_ns follow from the
+#: spacing (`assumed`): the 0 here is never used.
 _TABLE = {
-    "idle_ns": (0.0, 800.0),  # call's start to the record, for a call of 1.5 us: by the spacing
-    "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
-    "idle_long": (0.7, 0.25),  # per ns of call duration beyond
-    "busy_ns": (0.0, 600.0),  # end of the previous kernel to the record: by the spacing
-    "copy_ns": (445.0, 60.0),  # more after a copy or memset
-    "graph_ns": (400.0, 200.0),  # more after a CUDA graph
-    "node_ns": (0.0, 1_500.0),  # more after a graph traced node by node: it may end with events
-    "spacing_ns": (1_295.0, 600.0),  # consecutive records behind busy streams
-    "ahead_ns": (1_540.0, 60.0),  # record to the start of a queued kernel
+    "idle_ns": _Usual(0.0, 800.0),  # call's start to the record, for a call of 1.5 us
+    "idle_short": _Usual(0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
+    "idle_long": _Usual(0.7, 0.25),  # per ns of call duration beyond
+    "busy_ns": _Usual(0.0, 600.0),  # end of the previous kernel to the record
+    "copy_ns": _Usual(445.0, 60.0),  # more after a copy or memset
+    "graph_ns": _Usual(400.0, 200.0),  # more after a CUDA graph
+    "node_ns": _Usual(
+        0.0, 1_500.0
+    ),  # more after a graph traced node by node: it may end with events
+    "spacing_ns": _Usual(1_295.0, 600.0),  # consecutive records behind busy streams
+    "ahead_ns": _Usual(1_540.0, 60.0),  # record to the start of a queued kernel
 }
 PARAMETERS = tuple(_TABLE)
 #: The same with CUPTI's event tracing, under which records take longer.
-_TRACED = {"idle_long": (0.37, 0.1), "busy_ns": (0.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
+_TRACED = {
+    "idle_long": _Usual(0.37, 0.1),
+    "busy_ns": _Usual(0.0, 1_800.0),
+    "spacing_ns": _Usual(2_545.0, 1_800.0),
+}
 #: idle_ns and busy_ns follow from the spacing: idle = 2.3 us + 0.7 spacing, busy = spacing - 0.38
 #: us.
 _IDLE_NS, _IDLE_PER_SPACING, _BUSY_LESS_NS, _TIED_NS = 2_300.0, 0.7, 380.0, 60.0
@@ -93,7 +108,20 @@ class Likely(NamedTuple):
 
     place: np.ndarray  # by what came before it
     bar: np.ndarray  # the half-width around that place that holds the true one
-    ahead: np.ndarray  # by the kernel that was queued behind it; FAR if none was
+    by_kernel: np.ndarray  # by the kernel that was queued behind it; FAR if none was
+
+
+def no_later_than(place: np.ndarray, latest: np.ndarray) -> np.ndarray:
+    """Return places (ns) moved halfway to the latest possible ones where they lie behind these.
+
+    place: by what came before a record
+    latest: by the kernel that was queued behind it: a kernel starts late rather than early, so the record cannot be later
+
+    Both follow from usual latencies, and where they contradict each other it is not known which of them is wrong.
+    Place 1,000 and latest 600: 800.  Place 1,000 and latest 1,400: 1,000.
+    """
+    halfway = place - (place - latest) // 2
+    return np.where(latest < place, halfway, place)
 
 
 @dataclass(frozen=True)
@@ -117,7 +145,7 @@ class LatencyModel:
         return Likely(
             place=np.concatenate([batch.place for batch in batches]),
             bar=np.concatenate([batch.bar for batch in batches]),
-            ahead=np.concatenate([batch.ahead for batch in batches]),
+            by_kernel=np.concatenate([batch.by_kernel for batch in batches]),
         )
 
     def _likely_at_once(self, around: Surroundings) -> Likely:
@@ -125,21 +153,27 @@ class LatencyModel:
         count = len(around.call_start)
         seen = self.observe(around)  # the first `count` of them are by what came before each record
         place = seen.known_ns + np.rint(seen.x @ self.vector).astype(np.int64)
-        by_kernel_behind = seen.class_ == AHEAD
-        ahead = np.full(count, FAR)
-        ahead[seen.record[by_kernel_behind]] = place[by_kernel_behind]
-        return Likely(place[:count], self._error_bar(around, seen.class_[:count]), ahead)
+        by_kernel = np.full(count, FAR)
+        has_kernel_behind = seen.class_ == AHEAD
+        by_kernel[seen.record[has_kernel_behind]] = place[has_kernel_behind]
+        return Likely(
+            place=place[:count],
+            bar=self._error_bar(around, seen.class_[:count]),
+            by_kernel=by_kernel,
+        )
 
     def _error_bar(self, around: Surroundings, class_: np.ndarray) -> np.ndarray:
         """Return, for each record, the half-width (ns) around its likeliest place that holds the true one.
 
         class_: per record, BUSY or IDLE
         """
+        # by how much the call is slower than calls usually are
         slow = np.clip(around.call_end - around.call_start - _KNEE_NS, 0, _SLOW_NS)
         bar = BAR_NS + (class_ == IDLE) * _SLOW_BAR * slow + around.copying * _COPYING_BAR_NS
         bar += (class_ == BUSY) * around.previous_is_node * _NODE_BAR_NS
         bar += self.unshown * _UNSHOWN_BAR_NS
-        return np.where(around.waits, float(FAR), bar)
+        # how long a wait or host function before the record holds it up is not known: the record may be anywhere
+        return np.where(around.wait_before, float(FAR), bar)
 
     def observe(self, around: Surroundings) -> Observations:
         """Return what the surroundings of records (calls of `event.record()`) say about where they lie on the trace's clock:
@@ -160,7 +194,7 @@ class LatencyModel:
         is_busy = (around.previous_end > 0) & (by_work > by_call)
         # whether it is IDLE or BUSY is certain if the other explanation puts the record far from there
         is_clear = (around.previous_end == 0) | (np.abs(by_work - by_call) > _APART_NS)
-        certain = is_clear & ~around.copying & ~around.waits
+        certain = is_clear & ~around.copying & ~around.wait_before
         likely = np.where(is_busy, by_work, by_call)
         observations = [
             _by_what_came_before(around, is_busy, certain),
@@ -178,39 +212,44 @@ class LatencyModel:
 def _by_what_came_before(
     around: Surroundings, is_busy: np.ndarray, certain: np.ndarray
 ) -> Observations:
-    """Return an observation of every record: BUSY or IDLE.
+    """Return an observation of every record: BUSY (it lies a latency behind the end of the operation before it) or IDLE
+    (a latency behind the start of its own call).
 
-    is_busy: per record, whether it waited behind the operation before it, and not only for its own call
+    is_busy: per record, whether it is BUSY
     certain: per record, whether that is certain
     """
     count = len(around.call_start)
-    slow_ns = np.maximum(around.call_end - around.call_start - _KNEE_NS, 0)
+    # a row per record, a column per parameter: how often each parameter is in the record's latency
     x_busy = _coefficients(count, _after_work(around))
     x_idle = _coefficients(count, _after_call(around))
     class_ = np.where(is_busy, BUSY, IDLE)
+    # in a slow call it is not known when the record was submitted; behind an operation that does not matter
+    slow_ns = np.maximum(around.call_end - around.call_start - _KNEE_NS, 0)
+    by_slow_call_ns = np.where(is_busy, 0.0, _SLOW_SPREAD * slow_ns)
     return Observations(
         record=np.arange(count),
         class_=class_,
         known_ns=np.where(is_busy, around.previous_end, around.call_start),
         x=np.where(is_busy[:, None], x_busy, x_idle),
-        scale_ns=SCATTER_NS[class_] + _SLOW_SPREAD * ~is_busy * slow_ns,
+        scale_ns=SCATTER_NS[class_] + by_slow_call_ns,
         certain=certain,
     )
 
 
 def _by_kernel_behind(around: Surroundings, likely: np.ndarray) -> Observations:
-    """Return an observation of each record behind which a kernel was queued for certain: AHEAD.
+    """Return an observation of each record behind which a kernel was queued for certain: AHEAD.  The kernel then starts
+    right after the record, a known time later.
 
     likely: per record, where it lies by what came before it (ns)
     """
-    is_queued = (
-        around.next_is_kernel
-        & (around.next_start < FAR)
-        & (around.next_issued + _MARGIN_NS < likely)
-    )
-    record = np.flatnonzero(is_queued & ~around.copying & ~around.held)
+    has_kernel_next = around.next_is_kernel & (around.next_start < FAR)
+    # the kernel was issued clearly before the record executed: it waited for nothing but the record
+    was_queued = around.next_issued + _MARGIN_NS < likely
+    # a wait in between, or a copy of another stream, may have held up the kernel
+    is_held_up = around.copying | around.wait_after
+    record = np.flatnonzero(has_kernel_next & was_queued & ~is_held_up)
     # it lies before the kernel's start by `ahead_ns`, and by a spacing for each record in between
-    latency = {"ahead_ns": -1.0, "spacing_ns": -around.ahead[record]}
+    latency = {"ahead_ns": -1.0, "spacing_ns": -around.records_after[record]}
     return Observations(
         record=record,
         class_=np.full(len(record), AHEAD),
@@ -262,33 +301,37 @@ def _after_work(around: Surroundings) -> dict[str, Any]:
         "copy_ns": around.previous_is_copy,
         "graph_ns": around.previous_is_graph,
         "node_ns": around.previous_is_node,
-        "spacing_ns": around.behind,
+        "spacing_ns": around.records_before,
     }
 
 
 def spacing_of(around: Surroundings) -> float:
     """Return the spacing (ns) of consecutive records on busy streams; 0 if it does not show.
 
-    It follows from gaps between two queued kernels with a single record between them.  If the shortest of
-    these gaps are nearly equal, nothing but the record makes them.
+    It follows from gaps between two queued kernels with a single record between them, because latencies depend on the
+    spacing (`_TABLE`).  If the shortest of these gaps are nearly equal, nothing but the record makes them.
+
+    kernel AAAA|-- busy_ns --R-- ahead_ns --|BBBB    gap = busy_ns + ahead_ns, and busy_ns = spacing - 380 ns
     """
     # the record and the kernel behind it were queued before the operation in front of them ended
     was_queued = around.previous_end > around.call_end + 2 * _MARGIN_NS
     next_was_queued = around.next_is_kernel & (
         around.next_issued + _MARGIN_NS < around.previous_end
     )
-    is_single = (around.behind == 0) & (around.ahead == 0)
-    is_held_up = around.waits | around.held | around.previous_is_copy
-    only_record = was_queued & next_was_queued & (around.next_start < FAR) & is_single & ~is_held_up
-    gaps = (around.next_start - around.previous_end)[only_record]
+    has_next = around.next_start < FAR
+    is_single = (around.records_before == 0) & (around.records_after == 0)
+    is_held_up = around.wait_before | around.wait_after | around.previous_is_copy
+    by_record_alone = was_queued & next_was_queued & has_next & is_single & ~is_held_up
+    gaps = (around.next_start - around.previous_end)[by_record_alone]
     if len(gaps) < _ENOUGH:
         return 0.0
     shortest, less_short = np.percentile(gaps, _SHORTEST)
-    # such a gap is the time to the record, `busy_ns` (spacing - _BUSY_LESS_NS), and from there to the kernel, `ahead_ns`
-    spacing = float(shortest) - _TABLE["ahead_ns"][0] + _BUSY_LESS_NS
-    plausible = _SPACINGS_NS[0] <= spacing <= _SPACINGS_NS[1]
+    busy_ns = float(shortest) - _TABLE["ahead_ns"].mean
+    spacing = busy_ns + _BUSY_LESS_NS
+    least, greatest = _SPACINGS_NS
+    is_plausible = least <= spacing <= greatest
     are_alike = less_short - shortest <= _CROWD_NS
-    return spacing if are_alike and plausible else 0.0
+    return spacing if are_alike and is_plausible else 0.0
 
 
 def assumed(tracing: str, around: Surroundings, spacing: float = 0.0) -> LatencyModel:
@@ -299,21 +342,23 @@ def assumed(tracing: str, around: Surroundings, spacing: float = 0.0) -> Latency
     around: the surroundings of the records
     spacing: the spacing of consecutive records (ns) if an event clock tells it; 0: it does not
 
-    The values are those of `_TABLE`; but if the spacing shows in the trace, that is taken, and what follows
-    from it.
+    The values are those of `_TABLE`; but if the spacing shows in the trace, that is taken.  What follows from the
+    spacing, busy_ns and idle_ns, is computed from it.
     """
     spacing_error = _TIED_NS
     if not spacing:
         spacing = spacing_of(around)  # 0: it does not show
         spacing_error = _SHOWN_NS
-    looks_traced = not 0 < spacing <= _TRACED_FROM_NS
+    # a spacing that does not show may be the long one of traced events, whose deviations are wider
+    looks_traced = not spacing or spacing > _TRACED_FROM_NS
     traced = tracing == "on" or (tracing == "unknown" and looks_traced)
     table = _TABLE | (_TRACED if traced else {})
-    mean = {parameter: value for parameter, (value, _) in table.items()}
-    deviation = {parameter: error for parameter, (_, error) in table.items()}
+    mean = {parameter: usual.mean for parameter, usual in table.items()}
+    deviation = {parameter: usual.deviation for parameter, usual in table.items()}
     if spacing:
         mean["spacing_ns"] = spacing
         deviation["spacing_ns"] = spacing_error
+        # it differs from the spacing by a constant; idle_ns follows more loosely and keeps its deviation
         deviation["busy_ns"] = spacing_error
     mean["busy_ns"] = mean["spacing_ns"] - _BUSY_LESS_NS
     mean["idle_ns"] = _IDLE_NS + _IDLE_PER_SPACING * mean["spacing_ns"]
@@ -348,7 +393,7 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
 
     The record with the smaller error bar decides.  If the bars are equal, the record decides that puts the
     pair later, because GPUs are late, never early.  If a kernel that was queued behind a record began too early
-    for that, the start lies halfway between this place and the latest that the kernel allows.
+    for that, the start lies halfway between this place and the latest that the kernel allows (`no_later_than`).
     """
     start = pairs["start"].to_numpy()
     end = pairs["end"].to_numpy()
@@ -361,8 +406,7 @@ def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.nda
         [by_start, by_end],
         np.maximum(by_start, by_end),
     )
-    by_kernel_behind_end = np.minimum(likely.ahead[end], FAR) - elapsed
-    latest = np.minimum(likely.ahead[start], by_kernel_behind_end)
-    halfway = begin - (begin - latest) // 2
-    begin = np.where(latest < begin, halfway, begin)
-    return begin, np.ceil(np.minimum(start_bar, end_bar) + CLOCK_RATE * elapsed)
+    latest = np.minimum(likely.by_kernel[start], likely.by_kernel[end] - elapsed)
+    # a start that was moved keeps its bar: with it 99.9 % of all pairs lie within theirs
+    error_bar = np.minimum(start_bar, end_bar) + CLOCK_RATE * elapsed
+    return no_later_than(begin, latest), np.ceil(error_bar)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,12 @@ from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
+#: A map by which fewer records than this share contain a call is wrong.
+_FEW_HITS = 0.9
+#: A length in ms beyond this is none; within it, nanoseconds fit into 64 bits.
+_LONGEST_MS = 1e12
+#: How far a map by the first calls alone may be off: as far as `refine` searches.
+_BY_FIRST_CALLS_NS = 20_000_000
 #: By how much the host's clock may have been set between the trace's start and the log's.
 _CLOCK_SET_NS = 10_000_000_000
 #: A wait whose event nothing names is for one of so many records of its thread before it.
@@ -62,7 +69,7 @@ class Matched:
                log_process, seq.  The next stage adds record (position in `records`, -1: unknown), and
                inferred (whether that is an inference)
     pairs      the comparisons of the log: start and end are positions in `records`; elapsed_ns
-    asked_ns   per record, when the first elapsed_time on it had returned (FAR: unknown)
+    compared_ns  per record, when the first elapsed_time on it had returned (FAR: unknown)
     unaligned  the comparisons that cannot be a pair, with the reason (-1: the log does not have the record)
     """
 
@@ -71,7 +78,7 @@ class Matched:
     records: pd.DataFrame
     waits: pd.DataFrame
     pairs: pd.DataFrame
-    asked_ns: np.ndarray
+    compared_ns: np.ndarray
     unaligned: pd.DataFrame
     notes: list[str]
 
@@ -94,18 +101,28 @@ def match(trace: Trace, log: EventLog) -> Matched:
     """Return the log's lines with what the trace has of each.  Raises EventLogError if the log belongs to
     another run."""
     processes, notes = match_processes(trace, log)
-    call, thread, clocks, clock_notes = match_records(trace, log, processes)
-    records = _all_records(trace, log, processes, call, thread)
+    of_log = match_records(trace, log, processes)
+    clocks = of_log.clocks
+    records = _all_records(trace, log, processes, of_log.call, of_log.thread)
     pairs, unaligned = logged_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     # when the first successful elapsed_time on each record had returned
-    asked = np.full(len(records), FAR)
+    compared = np.full(len(records), FAR)
     for number, rows in pairs[pairs["t1_ns"] >= 0].groupby("process"):
         if clock := clocks.get(int(number)):
             returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
             for column in ("start", "end"):
-                np.minimum.at(asked, rows[column].to_numpy(), returned)
-    return Matched(processes, clocks, records, waits, pairs, asked, unaligned, notes + clock_notes)
+                np.minimum.at(compared, rows[column].to_numpy(), returned)
+    return Matched(
+        processes=processes,
+        clocks=clocks,
+        records=records,
+        waits=waits,
+        pairs=pairs,
+        compared_ns=compared,
+        unaligned=unaligned,
+        notes=notes + of_log.notes,
+    )
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
@@ -117,6 +134,7 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     """
     columns = (trace.calls["process"], trace.operations["process"])
     processes = np.unique(np.concatenate([distinct(column.to_numpy()) for column in columns]))
+    # the lower bits of a pid -> globalPid, which holds only these of it
     process_of_pid = {int(pid_of(process)): process for process in processes.tolist()}
     timed = pd.concat([table[["process", "tid", "t0_ns"]] for table in (log.records, log.hosts)])
     strangers = other_runs(trace, log, timed)
@@ -126,8 +144,8 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
         pid = header.get("pid")
         if number in strangers:
             notes.append(strangers[number])
-        elif isinstance(pid, int) and tid_of(pid) in process_of_pid:
-            matched[number] = process_of_pid[tid_of(pid)]  # a globalPid has the lower bits of a pid
+        elif isinstance(pid, int) and _pid_bits(pid) in process_of_pid:
+            matched[number] = process_of_pid[_pid_bits(pid)]
         elif pid is None and len(process_of_pid) == 1:
             matched[number] = next(iter(process_of_pid.values()))
         elif (timed["process"] == number).any():
@@ -139,6 +157,11 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     if log.headers:  # without any log there is nothing to miss
         notes += _notes_on_missing_logs(trace, set(matched.values()))
     return matched, notes
+
+
+def _pid_bits(pid: int) -> int:
+    """Return the bits of a pid that a globalPid holds: as many as a globalTid holds of a tid."""
+    return tid_of(pid)
 
 
 def _notes_on_missing_logs(trace: Trace, with_log: set[int]) -> list[str]:
@@ -215,15 +238,18 @@ class _Thread:
     times: Times  # the times of both
 
 
-def match_records(
-    trace: Trace, log: EventLog, processes: Mapping[int, int]
-) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
-    """Find the call in the trace of each record of the log (a Python call of `event.record()`), and the clock of each
-    process.  Returns (call, thread, clocks, notes).
+class _MatchedRecords(NamedTuple):
+    """The records of the log in the trace."""
 
-    call: per record of the log, the position of its call in the trace; -1: not found
-    thread: per record of the log, its globalTid; -1: not known
-    clocks: log process -> its clock
+    call: np.ndarray  # per record of the log, the position of its call in the trace; -1: not found
+    thread: np.ndarray  # per record of the log, its globalTid; -1: not known
+    clocks: dict[int, ClockMap]  # log process -> its clock
+    notes: list[str]
+
+
+def match_records(trace: Trace, log: EventLog, processes: Mapping[int, int]) -> _MatchedRecords:
+    """Find the call in the trace of each record of the log (a Python call of `event.record()`), and the clock of each
+    process.  In a process without a clock nothing is found.
 
     processes: log process -> globalPid
 
@@ -243,25 +269,25 @@ def match_records(
         threads = _threads(trace, log, logged, process)
         clock = _clock_of(trace, log, number)
         if clock is None:  # line up the first record calls and refine that
-            clock = _first_calls(threads)
+            clock = _clock_by_first_calls(threads)
             if clock is None:
                 continue
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
             )
-        clock, calls = _refined_if_needed(clock, threads)
+        clock, calls_of_threads = _refined_if_inaccurate(clock, threads)
         clocks[number] = clock
-        for recorder, call_of_record in zip(threads, calls, strict=True):
+        for recorder, call_of_record in zip(threads, calls_of_threads, strict=True):
             rows = recorder.records
             call[rows] = call_of_record
             by_tid = thread_of(process, tid[rows])
             by_call = pick(trace.calls["thread"].to_numpy(), call_of_record, -1)
             thread[rows] = np.where(tid[rows] >= 0, by_tid, by_call)
-    return call, thread, clocks, notes
+    return _MatchedRecords(call, thread, clocks, notes)
 
 
-def _refined_if_needed(
+def _refined_if_inaccurate(
     clock: ClockMap, threads: Sequence[_Thread]
 ) -> tuple[ClockMap, list[np.ndarray]]:
     """Return (the clock of a process, for each thread the calls of its records: positions in the trace, -1 for none).
@@ -271,7 +297,7 @@ def _refined_if_needed(
     calls = _calls_inside(clock, threads)
     hits = sum(np.count_nonzero(calls_of_records >= 0) for calls_of_records in calls)
     records = sum(len(recorder.records) for recorder in threads)
-    if clock.width_ns > _SHARP_NS or hits < 0.9 * records:
+    if clock.width_ns > _SHARP_NS or hits < _FEW_HITS * records:
         clock = refine(clock, [recorder.times for recorder in threads])
         calls = _calls_inside(clock, threads)
     return clock, calls
@@ -301,11 +327,11 @@ def _threads(trace: Trace, log: EventLog, logged: np.ndarray, process: int) -> l
         records = logged[tid_of_record == tid]
         records = records[np.argsort(begin[records], kind="stable")]
         calls_of_thread = record_calls[positions_on_thread(caller, process, tid)]
-        times = (
-            begin[records],
-            end[records],
-            calls["start_ns"].to_numpy()[calls_of_thread],
-            calls["end_ns"].to_numpy()[calls_of_thread],
+        times = Times(
+            python_start=begin[records],
+            python_end=end[records],
+            record_start=calls["start_ns"].to_numpy()[calls_of_thread],
+            record_end=calls["end_ns"].to_numpy()[calls_of_thread],
         )
         threads.append(_Thread(records, calls_of_thread, times))
     return threads
@@ -320,13 +346,14 @@ def _clock_of(trace: Trace, log: EventLog, number: int) -> ClockMap | None:
     return clock_map(clocks, marks, trace.info.session_start_utc_ns)
 
 
-def _first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
+def _clock_by_first_calls(threads: Sequence[_Thread]) -> ClockMap | None:
     """Return a rough clock that puts the first record of some thread at the thread's first record call; None
     if no thread has both."""
-    for member in threads:
-        if len(member.records) and len(member.calls):
-            called, _, begun, _ = member.times
-            return ClockMap(called[:1], begun[:1] - called[:1], 20_000_000)
+    for recorder in threads:
+        if len(recorder.records) and len(recorder.calls):
+            at_ns = recorder.times.python_start[:1]
+            offset_ns = recorder.times.record_start[:1] - at_ns
+            return ClockMap(at_ns, offset_ns, _BY_FIRST_CALLS_NS)
     return None
 
 
@@ -363,18 +390,18 @@ def _all_records(
     calls = trace.calls
     is_record = (calls["kind"].to_numpy() == CALL["record"]) & trace.outermost
     only_in_trace = np.setdiff1d(np.flatnonzero(is_record), call)  # positions of calls
-    columns = _columns_of_log(log, len(only_in_trace))
-    columns["log_process"] = columns["process"]
-    process_of_log = np.full(len(call), -1)
+    process_of_logged = np.full(len(call), -1)
     for number, process in processes.items():
-        process_of_log[columns["log_process"][: len(call)] == number] = process
-    columns["process"] = np.concatenate(
-        [process_of_log, calls["process"].to_numpy()[only_in_trace]]
-    )
-    columns["thread"] = np.concatenate([thread, calls["thread"].to_numpy()[only_in_trace]])
-    columns["call"] = np.concatenate([call, only_in_trace])
-    columns["problem"] = _problems(log, columns)
-    columns |= _columns_of_trace(trace, columns["call"])
+        process_of_logged[log.records["process"].to_numpy() == number] = process
+    process_of_others = calls["process"].to_numpy()[only_in_trace]
+    thread_of_others = calls["thread"].to_numpy()[only_in_trace]
+    columns = _columns_of_log(log, len(only_in_trace)) | {
+        "process": np.concatenate([process_of_logged, process_of_others]),
+        "thread": np.concatenate([thread, thread_of_others]),
+        "call": np.concatenate([call, only_in_trace]),
+    }
+    columns |= {"problem": _problems(log, columns)} | _columns_of_trace(trace, columns["call"])
+    # there may be millions: numbers take the fewest bytes that hold them
     lean = {
         name: column if column.dtype == object else frames.narrow(column, name)
         for name, column in columns.items()
@@ -400,11 +427,11 @@ def _columns_of_trace(trace: Trace, call: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _columns_of_log(log: EventLog, padding: int) -> dict[str, np.ndarray]:
-    """Return what the log says of each of its records, as columns by name, which go on for `padding` further
-    records of which it says nothing: with -1, False or ""."""
-    logged = log.records
+    """Return what the log says of each of its records, as columns of `Matched.records` by name, which go on for `padding`
+    further records of which it says nothing: with -1, False or ""."""
+    logged = log.records.rename(columns={"process": "log_process"})
     columns: dict[str, np.ndarray] = {}
-    for name in ("process", "seq", "tid", "device", "stream_handle", "stream_id"):
+    for name in ("log_process", "seq", "tid", "device", "stream_handle", "stream_id"):
         columns[name] = np.concatenate([logged[name].to_numpy(), np.full(padding, -1)])
     columns["captured"] = np.concatenate([logged["captured"].to_numpy(), np.zeros(padding, bool)])
     for name in ("region", "site"):
@@ -414,10 +441,10 @@ def _columns_of_log(log: EventLog, padding: int) -> dict[str, np.ndarray]:
 
 
 def _problems(log: EventLog, records: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return, for each record, why it has no place: a text, "" if it may have one.  Of several reasons the most telling
-    one stays.
+    """Return, for each record, why it has no place: a text, "" if it may have one.  Of several reasons the last one
+    stays: that its process was killed explains why its call is not in the trace.
 
-    records: columns of `Matched.records` by name
+    records: columns of `Matched.records` by name: captured, process, call, log_process and tid
     """
     captured = records["captured"]
     without_process = (records["process"] < 0) & ~captured
@@ -452,7 +479,8 @@ def match_waits(
     call         the position of the call in the trace's calls
     sync         the position of its row in trace.syncs
     process      its process (globalPid)
-    event, event_sync  the event that it waits for, as that row has it
+    event        the event that it waits for, as that row has it: an event is recorded again and again
+    event_sync   the record of the event that it waits for, as that row has it
     stream_id    the stream that waits, as the log has it
     log_process, seq   the record that it waits for, as the log has it: its process there and its number
 
@@ -525,7 +553,7 @@ def awaited_records(
     the latest record of the same event before the wait (DDP's reducer records many events and then waits
     for each), or else the latest record of the same thread that the wait can be for.
     """
-    record = _records_by_number(waits, records)
+    record = _named_records(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
     # those still without a record: by the records of the same thread
@@ -534,13 +562,11 @@ def awaited_records(
     call_start = trace.calls["start_ns"].to_numpy()[calls]
     for number, rows in group(thread, np.arange(len(waits))).items():
         without_record = rows[record[rows] < 0]
-        on_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
-        record[without_record] = _latest_possible_record(
-            waits.iloc[without_record],
-            call_start[without_record],
-            records.iloc[on_thread],
-            on_thread,
+        of_thread = np.flatnonzero((records["thread"] == number) & (records["call"] >= 0))
+        latest = _latest_possible_record(
+            waits.iloc[without_record], call_start[without_record], records.iloc[of_thread]
         )
+        record[without_record] = pick(of_thread, latest, -1)
     return record, unnamed & (record >= 0)
 
 
@@ -562,7 +588,7 @@ def _latest_of_event(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -
     return record
 
 
-def _records_by_number(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+def _named_records(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
     """Return, for each wait, the position of the record that it waits for: by eventSyncId, or else by the log;
     -1 if neither tells it."""
     record = np.full(len(waits), -1)
@@ -582,17 +608,16 @@ def _records_by_number(waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray
 
 
 def _latest_possible_record(
-    waits: pd.DataFrame, call_start: np.ndarray, records: pd.DataFrame, position: np.ndarray
+    waits: pd.DataFrame, call_start: np.ndarray, records: pd.DataFrame
 ) -> np.ndarray:
-    """Return, for each wait, the latest record before it that it can be for; -1 if there is none among the
-    last `_LOOK_BACK`.  It can be neither for a record of another event, nor for a record on the stream that
+    """Return, for each wait, the position in `records` of the latest record before it that it can be for; -1 if there is
+    none among the last `_LOOK_BACK`.  It can be neither for a record of another event, nor for a record on the stream that
     waits: then nothing would have to wait.
 
     records   A (lane 1)   B (lane 2)   wait of lane 2      B lies on lane 2 itself: the wait is for A
 
     waits, records: the waits and records of one thread
     call_start: per wait, when its call began (ns)
-    position: per record, the number that is returned for it
     """
     order = np.argsort(records["call_start_ns"].to_numpy(), kind="stable")
     time = records["call_start_ns"].to_numpy()[order]
@@ -600,19 +625,24 @@ def _latest_possible_record(
     lane = records["lane"].to_numpy()[order]
     wait_event = waits["event"].to_numpy()
     wait_lane = waits["lane"].to_numpy()
-    # all waits look at once at a record, first at the latest before each, then step back where it cannot be
-    candidate = np.searchsorted(time, call_start, side="right") - 1  # in the order of time
-    impossible = np.ones(len(candidate), dtype=bool)
-    for _ in range(_LOOK_BACK):
+
+    def cannot_be(candidate: np.ndarray) -> np.ndarray:
+        """Return, for each wait, whether it cannot be for a record (-1: there is none, which is no contradiction)."""
         record_event = pick(event, candidate, -1)
         record_lane = pick(lane, candidate, -1)
         is_another_event = (record_event >= 0) & (wait_event >= 0) & (record_event != wait_event)
         is_on_waiting_lane = (record_lane >= 0) & (record_lane == wait_lane)
-        impossible = is_another_event | is_on_waiting_lane
+        return is_another_event | is_on_waiting_lane
+
+    # each wait looks at the latest record before it, and steps back from one that it cannot be for
+    candidate = np.searchsorted(time, call_start, side="right") - 1  # in the order of time
+    for _ in range(_LOOK_BACK - 1):
+        impossible = cannot_be(candidate)
         if not impossible.any():
             break
         candidate = np.where(impossible, candidate - 1, candidate)
-    return pick(position[order], np.where(impossible, -1, candidate), -1)
+    candidate = np.where(cannot_be(candidate), -1, candidate)
+    return pick(order, candidate, -1)
 
 
 def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -624,12 +654,14 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     """
     compared = log.elapsed
     # the records of the log come first, so that a position among them is a position in `records`
-    logged = records.iloc[: (records["log_process"].to_numpy() >= 0).sum()]
+    logged_count = int((records["log_process"].to_numpy() >= 0).sum())
+    logged = records.iloc[:logged_count]
     logged_process, logged_seq = logged["log_process"].to_numpy(), logged["seq"].to_numpy()
     process = compared["process"].to_numpy()
     start = positions_by_number(process, compared["start"].to_numpy(), logged_process, logged_seq)
     end = positions_by_number(process, compared["end"].to_numpy(), logged_process, logged_seq)
-    elapsed_ms = compared["ms"].fillna(0.0).clip(-1e12, 1e12)
+    # without a length elapsed_time failed: such a comparison is refused below
+    elapsed_ms = compared["ms"].fillna(0.0).clip(-_LONGEST_MS, _LONGEST_MS)
     elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64).to_numpy()
     pairs = compared[["process", "region", "site", "t1_ns", "calibration"]].assign(
         elapsed_ns=elapsed_ns,
@@ -637,7 +669,7 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
         end=frames.narrow(end),
         source=frames.narrow(np.arange(len(compared))),
     )
-    # of several reasons the last one stays
+    # of several reasons the last one stays: what CUDA itself says about it
     reason = np.full(len(pairs), "", dtype=object)
     reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
     reason[elapsed_ns < 0] = "negative elapsed_time: the end was recorded before the start"

@@ -37,7 +37,7 @@ from nsysalign.place.placed import Placed, columns_of_records
 from nsysalign.text import duration, plural
 
 #: What a call does to events: its role.
-_CREATE, _DESTROY, _RECORD, _WAIT, _WAIT_ALL, _ORDER = range(1, 7)
+_NOTHING, _CREATE, _DESTROY, _RECORD, _WAIT, _WAIT_ALL, _ORDER = range(7)
 _BY_KIND = {"record": _RECORD, "query_event": _WAIT, "sync_event": _WAIT, "sync_stream": _WAIT,
             "sync_device": _WAIT_ALL, "wait_event": _ORDER}  # fmt: skip
 #: cudaEventElapsedTime fails for an event that is not done, so that it counts as a wait.
@@ -45,6 +45,8 @@ _BY_NAME = {"EventCreate": _CREATE, "EventDestroy": _DESTROY, "EventElapsedTime"
 _OF_TORCH = {"operations": "at::native", "calls": "cudaEventRecordWithFlags"}
 _STREAM = ["process", "context", "stream"]
 _OF_CALL = ["process", "thread", "start_ns", "end_ns", "name_id"]
+#: So many repetitions of a pair are looked at to tell two orders of events apart; more would say the same.
+_ENOUGH_REPETITIONS = 100
 #: A wait of the host for an event ends 2 to 6 us after it (99 of 100 of 4,135 waits; once 41 us).
 _WAKES_NS = 50_000
 EventCall = Any  # a row of _event_calls
@@ -54,7 +56,7 @@ class KnownPair(NamedTuple):
     """A record of the start event, the record of the end event that follows it, and the call that waited for
     the end."""
 
-    start: EventCall
+    start: EventCall  # `start.Index` and so on: the position of the call in the trace's calls
     end: EventCall
     wait: EventCall
 
@@ -76,19 +78,23 @@ def windows_of_pairs(
     # per pair, the positions of its records, and of the call that waited for its end
     start, end, wait = pairs.T
     time = placed.records["t_ns"].to_numpy().copy()
-    time[end] = np.maximum(time[end], time[start])  # between the same operations the order is known
+    # Where nothing ran between the two records, their likeliest places may have the wrong order.  (No record is the end
+    # of one pair and the start of another.)
+    time[end] = np.maximum(time[end], time[start])
     error = _error_bars(bounded, placed, time)
+    # by how much later an end may be, because something ran of which the trace has no row
     unseen = _unseen_work_ns(trace, wait, time[end])
     columns = columns_of_records(records, start, end)
     threads = columns["thread"].tolist()
     earliest = placed.records["lower_ns"].to_numpy()[start]
-    latest = placed.records["upper_ns"].to_numpy()[start]
+    # a start is no later than its end, and no earlier than where it was placed
+    latest = np.minimum(placed.records["upper_ns"].to_numpy()[start], time[end])
     columns |= {
         "elapsed_ns": time[end] - time[start],
         "start_ns": time[start],
         "end_ns": time[end],
         "start_lower_ns": np.minimum(earliest, time[start]),
-        "start_upper_ns": np.maximum(np.minimum(latest, time[end]), time[start]),
+        "start_upper_ns": np.maximum(latest, time[start]),
         "error_ns": np.maximum(np.maximum(error[start], error[end]), unseen),
         "method": "inferred",
         "origin": ORIGIN["records"],
@@ -188,8 +194,8 @@ def read_pairs(trace: Trace, records: pd.DataFrame) -> tuple[np.ndarray, list[st
             "for); elapsed_time itself is not in it, the length is estimated from what lies around"
         )
     notes += [
-        f"{count:,} {events}: whether the program compared them is not known"
-        for events, count in unclear.items()
+        f"{count:,} {events_in_words}: whether the program compared them is not known"
+        for events_in_words, count in unclear.items()
         if count
     ]
     return np.array(rows, np.int64).reshape(-1, 3), notes
@@ -201,8 +207,8 @@ _MARKS = "pairs of events recorded in a row with other work between"
 
 
 def _known_pairs(trace: Trace) -> tuple[list[KnownPair], Counter[str]]:
-    """Return (the pairs of which it is certain that the program compared them, how many waits or pairs there are beside
-    these of which it is not, by the reason)."""
+    """Return (the pairs of which it is certain that the program compared them, how many waits or pairs are left of which
+    it is not: by what they are, in words: _IN_TORCH, _NOT_NAMED or _MARKS)."""
     known = list[KnownPair]()
     unclear = Counter[str]()
     torch_processes = _torch_processes(trace)
@@ -235,7 +241,7 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
     """Return the outermost calls that concern events, in the order of time; waits and queries only if they
     succeeded.  The index is the position of the call in the trace's calls.  Columns are those of _OF_CALL and:
 
-    role     what the call does to events (_CREATE to _ORDER)
+    role     what the call does to events (_CREATE to _ORDER; a call that does _NOTHING is left out)
     event    the number of the event that it records or waits for, -1 if it is not known
     stream   a number for its stream, -1 if it is not known
     rank     how many outermost calls its thread made before it
@@ -243,32 +249,39 @@ def _event_calls(trace: Trace) -> pd.DataFrame:
     Columns have the smallest integer types possible, because there may be millions of rows.
     """
     role = _roles(trace)
-    rows = np.flatnonzero(role)
+    rows = np.flatnonzero(role != _NOTHING)
     columns = {name: trace.calls[name].to_numpy()[rows] for name in _OF_CALL}
     columns |= {"role": role[rows], "rank": _ranks(trace)[rows]}
-    # what CUPTI's rows say of a call's event and stream counts for the outermost call around it
-    named_columns = ["call", "event", *_STREAM]
-    rows_on_calls = pd.concat([trace.syncs[named_columns], trace.event_rows[named_columns]])
-    rows_on_calls = rows_on_calls[rows_on_calls["call"] >= 0]
-    rows_on_calls["call"] -= trace.calls["nested"].to_numpy()[rows_on_calls["call"]]
-    rows_on_calls["stream"] = rows_on_calls.groupby(_STREAM).ngroup()
-    rows_on_calls = rows_on_calls[np.isin(rows_on_calls["call"], rows)].drop_duplicates(
-        "call", keep="last"
-    )
-    place = np.searchsorted(rows, rows_on_calls["call"])
+    rows_on_calls = _rows_on_outermost_calls(trace)
+    rows_on_calls = rows_on_calls[np.isin(rows_on_calls["call"], rows)]
+    # a call that has both rows: that of the record itself (an event row) counts, which comes last
+    rows_on_calls = rows_on_calls.drop_duplicates("call", keep="last")
+    position = np.searchsorted(rows, rows_on_calls["call"])  # of the row's call among `rows`
     for name in ("event", "stream"):
         numbers = np.full(len(rows), -1, np.int64)
-        numbers[place] = rows_on_calls[name]
+        numbers[position] = rows_on_calls[name]
         columns[name] = frames.narrow(numbers)
     return pd.DataFrame(columns, index=rows, copy=False)
 
 
+def _rows_on_outermost_calls(trace: Trace) -> pd.DataFrame:
+    """Return what CUPTI's rows say of the events and streams of calls: columns call, event and stream (a number for it).
+    What a row says of a nested call counts for the outermost call around it."""
+    columns = ["call", "event", *_STREAM]
+    rows = pd.concat([trace.syncs[columns], trace.event_rows[columns]])
+    rows = rows[rows["call"] >= 0]
+    # `nested`: how many rows before it the outermost call around a call stands
+    rows["call"] -= trace.calls["nested"].to_numpy()[rows["call"]]
+    rows["stream"] = rows.groupby(_STREAM).ngroup()
+    return rows
+
+
 def _roles(trace: Trace) -> np.ndarray:
-    """Return, for each call of the trace, its role: what it does to events.  The role is 0 if it does
+    """Return, for each call of the trace, its role: what it does to events.  The role is _NOTHING if it does
     nothing to them, lies inside another call, or is a wait that failed."""
     calls = trace.calls
     name_id = calls["name_id"].to_numpy()
-    role_of_kind = np.array([_BY_KIND.get(kind, 0) for kind in CALL_KINDS], np.int8)
+    role_of_kind = np.array([_BY_KIND.get(kind, _NOTHING) for kind in CALL_KINDS], np.int8)
     role = role_of_kind[calls["kind"].to_numpy()]
     for number in distinct(name_id).tolist():
         name = trace.names.get(number, "")
@@ -278,8 +291,8 @@ def _roles(trace: Trace) -> np.ndarray:
         elif "cudaMemcpy" in name and "Async" not in name:
             role[name_id == number] = _WAIT_ALL
     failed = calls["return_value"].to_numpy() != 0
-    role[failed & np.isin(role, (_WAIT, _WAIT_ALL))] = 0
-    role[~trace.outermost] = 0
+    role[failed & np.isin(role, (_WAIT, _WAIT_ALL))] = _NOTHING
+    role[~trace.outermost] = _NOTHING
     return role
 
 
@@ -336,7 +349,7 @@ class _NumberedEvents:
                 if may_be_marks:
                     marks += len(pairs)
                 else:
-                    known += [pair for repetitions in pairs for pair in repetitions]
+                    known += [pair for repetitions_of_pair in pairs for pair in repetitions_of_pair]
             if known or marks:
                 break
         return known, marks
@@ -350,21 +363,28 @@ class _NumberedEvents:
 
         The events of a run are either s, e, s, e, ... or s, s, ..., e, e, ...  That order is taken which
         makes more pairs; if that is equal, more pairs on a single stream; then, fewer records between start
-        and end.
+        and end.  Only pairs of the first order may be marks: of marks, which are recorded in the order of their
+        creation, that order has fewer records within its pairs.
         """
         half = len(run) // 2
         alternating = self._pairs_of(run[0::2], run[1::2])
         in_halves = self._pairs_of(run[:half], run[half : 2 * half])
         record_times = sorted(call.start_ns for number in run for call in self.records[number])
 
+        def records_within(pair: KnownPair) -> int:
+            """Return how many other records of the run lie between the two of a pair."""
+            before_end = bisect_right(record_times, pair.end.start_ns - 1)
+            return before_end - bisect_right(record_times, pair.start.start_ns)
+
         def plausibility(pairs: list[list[KnownPair]]) -> tuple[int, int, int]:
             """Return what decides between the two orders, the more important number first."""
-            on_one_stream = sum(known[0].start.stream == known[0].end.stream for known in pairs)
+            # all repetitions of a pair are made by the same code: the first one tells its streams
+            firsts = [repetitions[0] for repetitions in pairs]
+            on_one_stream = sum(pair.start.stream == pair.end.stream for pair in firsts)
             records_between = sum(
-                bisect_right(record_times, pair.end.start_ns - 1)
-                - bisect_right(record_times, pair.start.start_ns)
-                for known in pairs
-                for pair in known[:100]
+                records_within(pair)
+                for repetitions in pairs
+                for pair in repetitions[:_ENOUGH_REPETITIONS]
             )
             return len(pairs), on_one_stream, -records_between
 
@@ -378,8 +398,8 @@ class _NumberedEvents:
 
         starts, ends: numbers of events
         """
-        repetitions = map(self.pair, starts, ends)
-        return [known for known in repetitions if known]
+        pairs = map(self.pair, starts, ends)
+        return [repetitions for repetitions in pairs if repetitions]
 
     def pair(self, start: int, end: int) -> list[KnownPair]:
         """Return every repetition of a pair of events for which the host waited before the next repetition

@@ -31,13 +31,16 @@ from nsysalign.place.bounded import (
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
-from nsysalign.place.latency import Likely, assumed, place_pairs
+from nsysalign.place.latency import Likely, assumed, no_later_than, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
 
 #: Bounds may cross by this for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
-#: The half-width of a start that follows from its end's stamp.
+#: Two records on the event clock are as far apart as elapsed_time says to within this share of their distance: several
+#: times the usual difference of the clocks' rates, because a pair that is refused here loses its best place.
+_RATE_ROOM = 5 * CLOCK_RATE
+#: The half-width of a start that follows from its end's stamp: wider than a tick, as nothing stamped the start itself.
 _BY_END_NS = 500
 
 
@@ -69,14 +72,17 @@ def place(
     has_surroundings = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, has_surroundings)
     likely = assumed(tracing, around).likely(around)
-    del around
+    del around  # 15 columns of all records: as much memory as the records themselves
     on_clock, notes = _is_placed_by_clock(places, bounded)
-    # the clock's error bounds the records of pairs that the event clock places
+    # Records of pairs that the event clock places lie within its error.  For all others the clock's place was not
+    # compared with elapsed_time and with their neighbours, so that the neighbours' bounds stay.
     records_of_pairs = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
     lower[records_of_pairs] = places.at_ns[records_of_pairs] - places.error_ns[records_of_pairs]
     upper[records_of_pairs] = places.at_ns[records_of_pairs] + places.error_ns[records_of_pairs]
     records = records.assign(
+        # bounds of neighbours may cross, by the disagreement of the two clocks: a table of records has them in order,
+        # `limits_of_starts` needs them as they are
         lower_ns=np.minimum(lower, upper),
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
@@ -118,11 +124,13 @@ def _is_placed_by_clock(places: ClockPlaces, bounded: Bounded) -> tuple[np.ndarr
     end = pairs["end"].to_numpy()
     elapsed = pairs["elapsed_ns"].to_numpy()
     on_line = (places.line[start] >= 0) & (places.line[start] == places.line[end])
-    # the same distance as elapsed_time says, within the clocks' rates and errors
+    # The same distance as elapsed_time says, within the clocks' rates and the error of one record: both errors are
+    # mostly that of the clock's offset, which two records of one line share.
     room = _CLOCK_ROOM_NS + places.error_ns  # per record
     off_ns = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
-    as_elapsed = off_ns <= CLOCK_RATE * 5 * elapsed + room[start]
-    # each record between its neighbours; CUPTI's stamp may be late: it bounds nothing
+    as_elapsed = off_ns <= _RATE_ROOM * elapsed + room[start]
+    # Each record between its neighbours.  The bounds of a stamped record are those of its stamp, which may be late: they
+    # refuse nothing.
     within = (places.at_ns >= bounded.lower - room) & (places.at_ns <= bounded.upper + room)
     within |= bounded.stamped
     agree = as_elapsed & within[start] & within[end]
@@ -344,12 +352,14 @@ def _record_places(
     windows: the windows of pairs; start and end are positions in `records`
     places: where the event clock places each record
     likely: where the neighbours make each record likely
+
+    A record may be in several windows: its place is then the last start that it is, or else the last end.  (Edges
+    written later overwrite those before.)
     """
-    # halfway between the places by what came before and by the kernel that was queued behind, if they cross
-    halfway = likely.place - (likely.place - likely.ahead) // 2
-    by_neighbours = np.where(likely.ahead < likely.place, halfway, likely.place)
     by_neighbours = np.clip(
-        by_neighbours, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()
+        no_later_than(likely.place, likely.by_kernel),
+        records["lower_ns"].to_numpy(),
+        records["upper_ns"].to_numpy(),
     )
     start, end = windows["start"].to_numpy(), windows["end"].to_numpy()
     start_ns, end_ns = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()

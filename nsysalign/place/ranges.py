@@ -162,9 +162,12 @@ def _joined_over_streams(
     if not len(spread):
         return joined, lanes, {}
     lane = joined["lane"].to_numpy().copy()
-    set_number, members = _sets_of_streams(spans, lanes, joined_of_span, spread, lane[spread])
-    lane[spread] = len(lanes) + set_number
-    stream_sets = {len(lanes) + set_n: np.sort(streams) for set_n, streams in enumerate(members)}
+    set_of_spread, members = _sets_of_streams(spans, lanes, joined_of_span, spread, lane[spread])
+    # the lanes of sets follow those of streams
+    lane[spread] = len(lanes) + set_of_spread
+    stream_sets = {
+        len(lanes) + set_number: np.sort(streams) for set_number, streams in enumerate(members)
+    }
     return joined.assign(lane=lane), _with_lanes(lanes, members), stream_sets
 
 
@@ -189,13 +192,11 @@ def _sets_of_streams(
     stands the set of all streams there on which ranges had work.
     """
     lane_of_span = spans["lane"].to_numpy()
-    # equal sets of streams are found by a number: the sum of a random weight for each stream
-    weight = np.random.default_rng(1).integers(1 << 48, size=len(lanes))
-    code = np.zeros(joined_of_span.max() + 1, np.int64)
-    np.add.at(code, joined_of_span, weight[lane_of_span])
-    set_number, examples = _most_frequent(code[spread])  # -1 for a rare set
+    code = _code_of_sets(lane_of_span, joined_of_span, len(lanes))
+    # per joined span the number of its set, -1 for a rare one; per set, which of `spread` is an example of it
+    set_number, examples = _most_frequent(code[spread])
     members = [lane_of_span[joined_of_span == joined] for joined in spread[examples]]
-    # all rare sets of a process and device are one
+    # all rare sets of a process and device are one more set: that of all streams on which ranges had work
     device, process = lanes["device"].to_numpy(), lanes["process"].to_numpy()
     worked_on = spans["lane"].unique()
     owners = pd.DataFrame({"process": process[first_lane], "device": device[first_lane]})
@@ -203,6 +204,23 @@ def _sets_of_streams(
         set_number[rows.index] = len(members)
         members.append(worked_on[(process[worked_on] == owner) & (device[worked_on] == gpu)])
     return set_number, members
+
+
+def _code_of_sets(
+    lane_of_span: np.ndarray, joined_of_span: np.ndarray, lane_count: int
+) -> np.ndarray:
+    """Return, for each joined span, a number for the set of its lanes; equal sets have equal numbers.
+
+    lane_of_span, joined_of_span: per span, its lane and the joined span that it is a part of
+
+    The number is the sum of a random weight for each lane.  There may be millions of spans, which are too many to compare
+    sets one by one; that two sets of a thousand have the same sum by accident has a chance of 1 in 500 million.  The weights
+    are the same in each run.
+    """
+    weight = np.random.default_rng(1).integers(1 << 48, size=lane_count)
+    code = np.zeros(joined_of_span.max() + 1, np.int64)
+    np.add.at(code, joined_of_span, weight[lane_of_span])
+    return code
 
 
 def _with_lanes(lanes: pd.DataFrame, members: list[np.ndarray]) -> pd.DataFrame:

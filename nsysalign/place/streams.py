@@ -31,6 +31,8 @@ from nsysalign.place.matched import Matched, awaited_records
 LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
+#: What waits tell may be an offset that was not seen so far, but hardly a larger one.
+_LARGEST_OFFSET = 2
 _KEYS = ["process", "context", "stream"]
 
 
@@ -166,7 +168,7 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
     to blocking streams before, and blocking streams wait for its work.
 
     Lane 0 is the default stream, 1 and 2 are blocking streams of its context: lane 0 has the operations of all three;
-    lane 1 those of 0 and 1.
+    lane 1 those of 0 and 1.  A stream of another kind (non-blocking, or of unknown flag) has its own alone.
 
     lanes: numbers of lanes
     """
@@ -174,15 +176,21 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
     context = streams.lanes["context"].to_numpy()
     flag = streams.lanes["flag"].to_numpy()
     of_lane = dict(streams.per_lane)
-    partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}
+    ordered_with = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}
     for number in lanes.tolist():
+        if int(flag[number]) not in ordered_with:
+            continue
         in_context = (process == process[number]) & (context == context[number])
-        partner_flag = partner.get(int(flag[number]))
-        partners = np.flatnonzero(in_context & (flag == partner_flag))
-        if len(np.intersect1d(partners, list(streams.per_lane))):
-            together = np.isin(streams.operation_lane, [number, *partners.tolist()])
-            of_lane[number] = lane_operations(trace, np.where(together, number, -1))[number]
+        partners = np.flatnonzero(in_context & (flag == ordered_with[int(flag[number])]))
+        if any(partner in streams.per_lane for partner in partners.tolist()):
+            of_lane[number] = _as_one_lane(trace, streams, [number, *partners.tolist()])
     return of_lane
+
+
+def _as_one_lane(trace: Trace, streams: Streams, lanes: list[int]) -> LaneOperations:
+    """Return the operations of several lanes in one order of issue."""
+    is_of_these = np.isin(streams.operation_lane, lanes)
+    return lane_operations(trace, np.where(is_of_these, 0, -1))[0]
 
 
 def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> Matched:
@@ -234,10 +242,8 @@ def _lanes_by_log(
     """
     lane = np.full(len(records), -1)
     notes: list[str] = []
-    # the default stream has the handle 0; a log without handles (-1) shows it by the number of the stream
-    handle = records["stream_handle"]
-    by_number = (handle < 0) & (records["stream_id"] == DEFAULT_STREAM)
-    is_default = (handle == 0) | by_number
+    is_default = _is_default_stream(records)
+    # a default stream has this number in the trace, whichever the log gives it
     stream_id = records["stream_id"].where(~is_default, DEFAULT_STREAM)
     logged = records.assign(is_default=is_default, stream_id=stream_id)
     # records that the log has, of processes that the trace has
@@ -253,12 +259,21 @@ def _lanes_by_log(
             candidates = _lanes_with_id(streams, lanes, of_default, logged_id, offset)
             candidates = _likeliest_lanes(streams, candidates, of_default, device)
             if len(candidates) == 1:
-                lane[positions] = candidates.index[0]
+                lane[positions] = candidates.index[0]  # a lane is a row of `lanes`
+            # notes on what concerns whole streams; each record without a lane is refused with its own reason as well
             elif of_default and not has_event_row[positions].all():
                 notes.append(_SEVERAL_DEFAULTS)
             elif logged_id >= 0 and offset is None:
                 notes.append(_NOT_TOLD_APART)
     return lane, list(dict.fromkeys(notes))  # each note once
+
+
+def _is_default_stream(records: pd.DataFrame) -> pd.Series:
+    """Return, for each record, whether the log says that it is on a default stream: that has the handle 0.  A log without
+    handles (-1) shows it by the number of the stream."""
+    handle = records["stream_handle"]
+    without_handle = handle < 0
+    return (handle == 0) | (without_handle & (records["stream_id"] == DEFAULT_STREAM))
 
 
 _SEVERAL_DEFAULTS = (
@@ -315,19 +330,22 @@ def _stream_offset(lanes: pd.DataFrame, logged_ids: np.ndarray, waits: pd.DataFr
     logged_ids: all answers of cuStreamGetId in its log, without those for default streams
     waits: its waits, with the columns lane and stream_id (the answer in the log)
     """
+    # waits of which both tell the stream: the trace by its lane, the log by its number
     has_both = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
     certain = waits[has_both & (waits["stream_id"] != DEFAULT_STREAM)]
-    difference = lanes["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
+    stream_in_trace = lanes["stream"].reindex(certain["lane"]).to_numpy()
+    difference = stream_in_trace - certain["stream_id"]
     usual = difference.mode()
-    # real offsets are STREAM_OFFSETS: a much larger difference is none
-    if len(usual) and abs(usual[0]) <= 2:
+    # a much larger difference than STREAM_OFFSETS is no offset: these waits were matched wrongly
+    if len(usual) and abs(usual[0]) <= _LARGEST_OFFSET:
         return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
     hits = {
         offset: int(np.isin(logged_ids + offset, lanes["stream"]).sum())
         for offset in STREAM_OFFSETS
     }
-    best = max(STREAM_OFFSETS, key=lambda offset: hits[offset])  # if equal, as under a profiler
+    # of equal ones the first of STREAM_OFFSETS: the offset under a profiler, and a trace was recorded by one
+    best = max(STREAM_OFFSETS, key=lambda offset: hits[offset])
     return best if hits[best] else None
 
 
@@ -348,17 +366,20 @@ def _lane_before(
     the log does not have (a library made them), and for which a wait was inferred to wait.  If the lane were the one
     that waits, nothing would have to wait: then it is -1, too.  The result is an inference, as that wait's record is.
     """
-    record_of_wait = waits["record"].to_numpy()
-    without_lane = pick(records["lane"].to_numpy(), record_of_wait, -1) < 0
-    of_library = pick(records["log_process"].to_numpy(), record_of_wait, 0) < 0
-    is_asked = waits["inferred"].to_numpy() & (record_of_wait >= 0) & without_lane & of_library
-    records_without_lane = record_of_wait[is_asked]
-    waiting_lane = waits["lane"].to_numpy()[is_asked]
-    thread = records["thread"].to_numpy()[records_without_lane]
-    call_start = records["call_start_ns"].to_numpy()[records_without_lane]
+    inferred = waits[waits["inferred"] & (waits["record"] >= 0)]
+    # the records that these wait for, those that a library made without a known lane
+    record_of_wait = inferred["record"].to_numpy()
+    without_lane = records["lane"].to_numpy()[record_of_wait] < 0
+    of_library = records["log_process"].to_numpy()[record_of_wait] < 0
+    is_wanted = without_lane & of_library
+    record = record_of_wait[is_wanted]
+    waiting_lane = inferred["lane"].to_numpy()[is_wanted]
+    thread = records["thread"].to_numpy()[record]
+    call_start = records["call_start_ns"].to_numpy()[record]
     lane = _last_issued(trace, operation_lane, thread, call_start)
     lane_of_record = np.full(len(records), -1)
-    lane_of_record[records_without_lane] = np.where(lane == waiting_lane, -1, lane)
+    # of several waits for a record the last one decides
+    lane_of_record[record] = np.where(lane == waiting_lane, -1, lane)
     return lane_of_record
 
 
@@ -384,7 +405,7 @@ def _last_issued(
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
     """Return, for each record, the lane (stream) of the operations that its thread issued just before and just after
-    it, if both are on one lane; -1 otherwise.  This is an inference and is reported as one.
+    it, if both are on one lane; -1 otherwise.  This is an inference, for traces without a log.
 
     thread   [launch on lane 3] [record] [launch on lane 3] [record] [launch on lane 5]      lanes 3 and -1
 
@@ -398,19 +419,20 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
             "thread": trace.calls["thread"].to_numpy()[call[issued]],
             "lane": operation_lane[issued],
         },
-        dtype="int64",  # merge_asof needs the types of `asked`; the trace keeps small ids in fewer bits
+        dtype="int64",  # merge_asof joins equal types only; the trace keeps small numbers in fewer bits
     )
     work = work.sort_values("time", kind="stable")
-    records_by_time = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
-    records_by_time = records_by_time.sort_values("time", kind="stable")[["time", "thread"]].astype(
-        "int64"
-    )
-    before = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="backward")[
-        "lane"
-    ]
-    after = pd.merge_asof(records_by_time, work, on="time", by="thread", direction="forward")[
-        "lane"
-    ]
+    # sorted, but each row keeps the record's position in `records` as its index
+    with_call = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    with_call = with_call[["time", "thread"]].astype("int64").sort_values("time", kind="stable")
+
+    def lane_issued(direction: str) -> pd.Series:
+        """Return the lane of the thread's nearest operation in one direction of time, missing if there is none."""
+        nearest = pd.merge_asof(with_call, work, on="time", by="thread", direction=direction)
+        return nearest["lane"]
+
+    before = lane_issued("backward")
+    after = lane_issued("forward")
     lane = np.full(len(records), -1, dtype=np.int64)
-    lane[records_by_time.index] = before.where(before == after, -1)
+    lane[with_call.index] = before.where(before == after, -1)  # a missing one equals nothing
     return lane

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import FAR, pick
 from nsysalign.model import Alignment, EventLog, Trace, pid_of
 from nsysalign.place.host_timers import timed
 from nsysalign.place.matched import positions_by_number
@@ -63,13 +64,14 @@ def set_apart(trace: Trace, log: EventLog | None) -> SetApart | None:
     hosts = when_called(log.hosts)
     pairs = when(log.elapsed, *_spans(log))
     timer_rows = timed(log)
-    begin = timer_rows["order"].to_numpy(np.int64)
-    end = begin + timer_rows["lasted_ns"].to_numpy(np.int64)
-    timers = when(timer_rows, begin, end)
+    timer_start = timer_rows["order"].to_numpy(np.int64)  # `order`: the reading at the start, in ns
+    timer_end = timer_start + timer_rows["lasted_ns"].to_numpy(np.int64)
+    timers = when(timer_rows, timer_start, timer_end)
     of_program = ~log.elapsed["calibration"].to_numpy(bool)
     pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
     left_at = trace.untraced["start_ns"].groupby(pid_of_row).min()
     return SetApart(
+        # its host lines and clock readings stay whole: `traced_windows` takes their windows out when they are placed
         log=replace(
             log,
             records=frames.taken(log.records, records == TRACED),
@@ -106,8 +108,8 @@ def _spans(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
     call_end = np.append(records["t1_ns"].to_numpy(np.int64), 0)
     complete = (start >= 0) & (end >= 0)
     begin = np.minimum(call_start[start], call_start[end])
-    over = np.maximum(call_end[start], call_end[end])
-    return np.where(complete, begin, 0), np.where(complete, over, 0)
+    finish = np.maximum(call_end[start], call_end[end])
+    return np.where(complete, begin, 0), np.where(complete, finish, 0)
 
 
 def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -117,25 +119,27 @@ def when_of(trace: Trace, pid: np.ndarray, start: np.ndarray, end: np.ndarray) -
     pid, start, end: per stretch, its process, and when it begins and ends (ns)
 
     untraced from 100 to 200 ns; stretches 0 to 90, 120 to 180, 150 to 250:      TRACED, UNTRACED, SWITCHED
+
+    In some untraced times (not `plain`) the recorder was there and cost time, but what it saw is of no use.  A stretch that
+    touches one is SWITCHED, also where it lies wholly inside: it was neither traced nor left alone.
     """
-    out = np.full(len(start), TRACED)
-    never = np.iinfo(np.int64).max
+    when = np.full(len(start), TRACED)
     pid_of_row = pid_of(trace.untraced["process"].to_numpy(np.int64))
     for process in np.unique(pid_of_row).tolist():
-        # the untraced times of the process, and a last one that begins never, for stretches behind all others
         untraced = trace.untraced[pid_of_row == process]
-        untraced_start = np.append(untraced["start_ns"].to_numpy(np.int64), never)
-        untraced_end = np.append(untraced["end_ns"].to_numpy(np.int64), 0)
-        # in others (not plain) the recorder was there, but what it saw is of no use
-        is_plain = np.append(untraced["plain"].to_numpy(np.int64) > 0, False)
         stretches = np.flatnonzero(pid == process)
-        begin, over = start[stretches], end[stretches]
-        # the first untraced time that ends after the stretch begins: no other can hold it
-        row = np.searchsorted(untraced_end[:-1], begin, side="right")
-        inside = (untraced_start[row] <= begin) & (over <= untraced_end[row]) & is_plain[row]
-        touched = untraced_start[row] < over
-        out[stretches] = np.select([inside, touched], [UNTRACED, SWITCHED], TRACED)
-    return out
+        begin = start[stretches]
+        finish = end[stretches]
+        # the first untraced time that ends after the stretch begins: no other can hold it.  -1: all end before
+        row = np.searchsorted(untraced["end_ns"].to_numpy(np.int64), begin, side="right")
+        row = np.where(row < len(untraced), row, -1)
+        untraced_start = pick(untraced["start_ns"].to_numpy(np.int64), row, FAR)
+        untraced_end = pick(untraced["end_ns"].to_numpy(np.int64), row, FAR)
+        is_plain = pick(untraced["plain"].to_numpy(np.int64), row, 0) > 0
+        is_inside = (untraced_start <= begin) & (finish <= untraced_end) & is_plain
+        is_touched = untraced_start < finish
+        when[stretches] = np.select([is_inside, is_touched], [UNTRACED, SWITCHED], TRACED)
+    return when
 
 
 def traced_windows(trace: Trace, alignment: Alignment) -> tuple[Alignment, int]:

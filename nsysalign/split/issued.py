@@ -506,8 +506,10 @@ def _calls(
     for spans in _spans(alignment, issues):
         windows = spans.windows
         counts = np.isin(call_thread, _threads_of(spans, issues, window_thread))
-        at = call_ns[counts]
-        out[windows] |= np.searchsorted(at, closed[windows]) > np.searchsorted(at, opened[windows])
+        begun_ns = call_ns[counts]
+        before_end = np.searchsorted(begun_ns, closed[windows])  # how many calls
+        before_start = np.searchsorted(begun_ns, opened[windows])
+        out[windows] |= before_end > before_start
     return out
 
 

@@ -13,7 +13,7 @@ import pytest
 from nsysalign.intervals import FAR
 from nsysalign.model import CALL, KIND
 from nsysalign.place.bounded import Surroundings, surroundings
-from nsysalign.place.event_clock import fit_line
+from nsysalign.place.event_clock import Frames, fit_line
 from nsysalign.place.latency import PARAMETERS, assumed, place_pairs
 
 NEAR = ("before", "previous_end_ns", "previous_kind", "previous_position", "next_start_ns",
@@ -89,15 +89,18 @@ def test_a_wait_between_the_operation_before_and_the_record(wait, lane, seen):
     """
     near = {"previous_position": 0, "next_issued_ns": 20}
     found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(wait, lane)])
-    assert found.waits.tolist() == [seen]
-    assert found.held.tolist() == [wait == 15], "between the record and the operation after"
+    assert found.wait_before.tolist() == [seen]
+    assert found.wait_after.tolist() == [wait == 15], "between the record and the operation after"
 
 
 @pytest.mark.parametrize(("issued", "seen"), [(5, True), (15, False), (0, False)])
 def test_a_host_function_holds_a_record_for_as_long_as_it_runs(issued, seen):
-    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells."""
-    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, hosted=[issued])
-    assert found.waits.tolist() == [seen]
+    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells.
+    One after the record holds up the kernel behind it as long."""
+    near = {"previous_position": 0, "next_issued_ns": 20}
+    found = evidence([(12, 14, 0, 20)], [OWN], near=near, hosted=[issued])
+    assert found.wait_before.tolist() == [seen]
+    assert found.wait_after.tolist() == [issued == 15]
 
 
 BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
@@ -111,7 +114,7 @@ def queued(gaps, **more):
     none = np.zeros(len(gaps), np.int64)
     known = {"call_start": ends - 900_000, "call_end": ends - 898_000, "previous_end": ends,
              "next_start": ends + gaps, "next_issued": ends - 800_000, "next_is_kernel": none == 0}  # fmt: skip
-    known |= dict.fromkeys(("behind", "ahead", "stamp"), none) | more
+    known |= dict.fromkeys(("records_before", "records_after", "stamp"), none) | more
     columns = Surroundings.__dataclass_fields__
     return Surroundings(**{c: known.get(c, none.astype(bool)) for c in columns})
 
@@ -151,7 +154,7 @@ def test_the_record_that_is_known_better_decides():
     late[21] = 10_000
     held_up = replace(tight, previous_end=tight.previous_end + late)
     assert placed(held_up)[0] > BUSY + 1_000, "of two known alike the later one"
-    assert placed(replace(held_up, waits=last))[0] == pytest.approx(BUSY, abs=30)
+    assert placed(replace(held_up, wait_before=last))[0] == pytest.approx(BUSY, abs=30)
 
 
 def test_a_kernel_queued_behind_limits_how_late_a_record_is():
@@ -166,5 +169,6 @@ def test_calls_on_idle_streams_may_be_slow_together():
     slow = np.random.default_rng(5).exponential(500, 400).astype(np.int64)
     far, calls = none + FAR, {"call_start": at - 4_000 - slow, "call_end": at - 2_500}
     s = queued(far, **calls, next_start=far, next_issued=far, previous_end=none)
-    spread = fit_line(s, none, at, "off", np.array([0]), np.array([np.inf])).place(at, none)[1]
+    alone = Frames(*np.array([[0], [0], [-1], [0], [0], [0]]))
+    spread = fit_line(s, none, at, "off", alone).place(at, none)[1]
     assert spread.min() > 200

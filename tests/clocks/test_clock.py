@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.place.clocks import ClockMap, refine
+from nsysalign.place.clocks import ClockMap, Times, refine
 
 START = 1_700_000_000_000_000_000
 
@@ -32,7 +32,7 @@ def test_record_calls_sharpen_the_clock(ppm):
         return START + np.rint(ppm * 1e-6 * (t - 5_000_000_000)).astype(np.int64)
 
     t0, t1, c0, c1 = calls(np.random.default_rng(2), 3.0, offset)
-    clock = refine(rough(7_300), [(t0, t1, c0, c1)])
+    clock = refine(rough(7_300), [Times(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
     assert error.max() <= clock.width_ns == 2_000
 
@@ -43,7 +43,7 @@ def test_a_clock_that_was_set(set_by):
         return START + np.where(t > 6_500_000_000, set_by, 0)
 
     t0, t1, c0, c1 = calls(np.random.default_rng(3), 3.0, offset)
-    clock = refine(rough(0), [(t0, t1, c0, c1)])
+    clock = refine(rough(0), [Times(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
     assert (error[np.abs(t0 - 6_500_000_000) > 260_000_000] <= 2_000).all()
 
@@ -57,6 +57,6 @@ def test_a_long_run_whose_rate_changes():
         )
 
     t0, t1, c0, c1 = calls(np.random.default_rng(5), 80.0, offset, 4_000)
-    clock = refine(rough(0), [(t0, t1, c0, c1)])
+    clock = refine(rough(0), [Times(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
     assert error.max() <= clock.width_ns == 2_000
