@@ -745,14 +745,16 @@ class _Issue(NamedTuple):
 def _issue_of_next(
     explainer: Explainer, windows: Windows, window: np.ndarray, next_operation: np.ndarray
 ) -> _Issue:
-    """Return when, by which thread and by which call N is issued, what comes after each of some gaps:
+    """Return how N was issued, what comes after a gap (an operation or the window's end record), for each of some gaps:
 
-    N                                   start and end        thread                known
-    an operation of a known call        of its call          of its call           yes
-    a page of managed memory, moved     FAR                  that touched it       yes; what this thread does explains all of
-    without a call                                                                 the gap, as no call begins at any time
-    another operation without a call    of no meaning                              no: rule 16 gives all of the gap to `unknown`
-    the end record                      of the record's call                       if the trace has this call
+    N                              start, end             thread                 known
+    operation with a call          of this call           of this call           yes
+    moved page of managed memory   FAR                    that touched it        yes
+    operation without a call       mean nothing           means nothing          no
+    end record                     of the record's call   of the record's call   if the trace has this call
+
+    A page is moved when a thread touches it, without a call.  At FAR the whole gap lies before the issue, so that what
+    this thread did explains all of it.  Where N's issue is not known, rule 16 gives the whole gap to `unknown`.
 
     window:         per gap, the number of its window
     next_operation: per gap, N; -1 where it is the end record

@@ -23,6 +23,7 @@ part      how long an interval spent on one cause
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -34,7 +35,7 @@ from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS, Trace
-from nsysalign.split.budget import SplitTrace
+from nsysalign.split.budget import Executed, SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
 from nsysalign.split.labels import Ran
@@ -44,13 +45,13 @@ from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 #: Two paces differ by at least this ratio of their medians, and so do two ranks that are reported
 #: apart, and a first call and the slowest of the others.
 RATIO = 1.3
-#: The same for a first call that runs no new kernel.
+#: The same for a first call that runs no new kernel: nothing but its length says so, and it has to say it louder.
 RATIO_NOTHING_NEW = 2.0
 #: Between two paces there is a gap: the slower side's 10 % quantile is at least this many times the
 #: faster side's 90 % quantile.
 GAP = 1.15
 #: The gap is also wider than the ratio by which the two sides spread where they face each other,
-#: raised to the power WIDER + WIDER_FEW / repetitions.
+#: raised to the power WIDER + WIDER_FEW / repetitions: the fewer they are, the wider gaps come by chance.
 WIDER, WIDER_FEW = 1.5, 12
 #: What deviates makes up at least SHARE of the label's time, and up to twice that share if fewer
 #: than RARE of the repetitions deviate; it does so even with one of these repetitions less.  One or
@@ -58,15 +59,22 @@ WIDER, WIDER_FEW = 1.5, 12
 SHARE, RARE, ALONE = 0.05, 0.2, 0.25
 #: The medians of two paces differ by at least this.
 APART_NS = 1_000
-#: A kind that counts has at least FEW repetitions, and at most FEW of the earliest ones of a kind
-#: are first calls; paces are told apart from FEWEST_PACED repetitions on.
+#: A kind that counts has at least FEW repetitions; paces are told apart from FEWEST_PACED repetitions on.
 FEW, FEWEST_PACED = 3, 6
+#: Of the earliest repetitions of a kind at most this many are first calls.
+MOST_FIRST_CALLS = 3
 #: If the kinds of a description cover less than this share of the time, a coarser one is tried.
 COVERED = 0.8
+#: If no description does, the coarsest one counts where it makes at most MOST_KINDS of FEWEST_DIVIDED repetitions or
+#: more: as many rows can be read.
+FEWEST_DIVIDED, MOST_KINDS = 5, 12
+#: Kinds are weighed by time, in which a repetition counts with at most this many times the median: no single one is to
+#: outweigh all others.
+MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
-#: A sweep has at most this many repetitions.
+#: A sweep has at most this many repetitions, each of which is a row.
 LONGEST_SWEEP = 64
 #: Pairs of a window and a block in it that are held at once.
 _AT_ONCE = 1 << 20
@@ -104,6 +112,14 @@ class Measured(NamedTuple):
     new: np.ndarray
     frees: np.ndarray
     behind: np.ndarray
+
+    @classmethod
+    def of_work(
+        cls, elapsed_ns: np.ndarray, idle_ns: np.ndarray, pid: np.ndarray, work: Work
+    ) -> Measured:
+        """Return intervals with what they issued.  All arrays have a value per interval."""
+        columns = {name: getattr(work, name) for name in cls._fields if name in Work._fields}
+        return cls(elapsed_ns=elapsed_ns, idle_ns=idle_ns, pid=pid, **columns)
 
     def take(self, index: np.ndarray) -> Measured:
         """Return the intervals at these positions."""
@@ -160,19 +176,11 @@ def grouped(m: Measured) -> list[Part]:
     if len(ranks) > 1:
         of_ranks = [np.flatnonzero(m.pid == pid) for pid in ranks]
         if _ranks_differ(m.elapsed_ns, of_ranks):
-            return [
-                part._replace(at=at[part.at], pid=pid)
-                for at, pid in zip(of_ranks, ranks, strict=True)
-                for part in grouped(m.take(at))
-            ]
+            return _grouped_by_rank(m, dict(zip(ranks, of_ranks, strict=True)))
+    # shares of the label's time: of all of it for what makes a kind or a first call; of what first calls leave for paces,
+    # as a first call of 900 us would outweigh that 20 us became 60 us
     total_ns = m.elapsed_ns.sum()
-    kinds_of_work = [
-        part
-        for side in _by_memory(m)
-        for kind in kinds(m.take(side))
-        for alike in _by_operations(m, side[kind])
-        for part in _by_backlog(m, alike, total_ns)
-    ]
+    kinds_of_work = _kinds_of_work(m, total_ns)
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
     out = list[Part]()
@@ -185,6 +193,36 @@ def grouped(m: Measured) -> list[Part]:
         for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns)):
             is_slow = pace > 0 and len(at_pace) < RARE * len(later)
             out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+    return out
+
+
+def _grouped_by_rank(m: Measured, of_ranks: dict[int, np.ndarray]) -> list[Part]:
+    """Return the groups of each rank by itself.  Each rank numbers its kinds from 0: `pid` tells them apart.
+
+    of_ranks: pid -> the positions of the rank's intervals
+    """
+    out = list[Part]()
+    for pid, at in of_ranks.items():
+        for part in grouped(m.take(at)):
+            # a position among the rank's intervals becomes one among the label's
+            out.append(part._replace(at=at[part.at], pid=pid))
+    return out
+
+
+def _kinds_of_work(m: Measured, total_ns: int) -> list[np.ndarray]:
+    """Return the intervals of a label by the kind of work that they did: for each kind their positions.
+
+    total_ns: the time of the label
+    """
+    out = list[np.ndarray]()
+    # those that give memory back to the driver, where that takes time
+    for side in _by_memory(m):
+        # what they issued
+        for kind in kinds(m.take(side)):
+            # how much they issued, where few of a kind are far from alike
+            for alike in _by_operations(m, side[kind]):
+                # whether earlier work still ran at their start, where that changes their length
+                out += _by_backlog(m, alike, total_ns)
     return out
 
 
@@ -207,31 +245,31 @@ def kinds(m: Measured) -> list[np.ndarray]:
 
     m: the label's intervals, sorted by start
 
-    Several descriptions of the work are tried, the finest first, until the kinds that have FEW
+    Several descriptions of the work are tried, the finest first, until the kinds that have at least FEW
     intervals and SHARE of the time cover most of the time.  If none does, the coarsest one counts
     if it has few kinds, or else all intervals are one kind.
 
     A label is a sweep if most of its time goes to intervals whose main kernel is the main kernel of
-    no other interval: then each main kernel is a kind.
+    no other interval: then each main kernel is a kind.  (No kind has FEW intervals then, and all would be one.)
     """
     count = len(m.elapsed_ns)
     if count == 1 or all(
         (column[0] == column).all() for column in (m.content, m.grids, m.size, m.graph)
     ):
         return [np.arange(count)]
-    # no single interval may outweigh all others
-    capped_ns = np.minimum(m.elapsed_ns, 3 * np.median(m.elapsed_ns))
+    capped_ns = np.minimum(m.elapsed_ns, MOST_MEDIANS * np.median(m.elapsed_ns))
     total_ns = capped_ns.sum()
     if count <= LONGEST_SWEEP and capped_ns[_is_only_one(m.main)].sum() > COVERED * total_ns:
         return _without_twins(m, _alike(m.main))
+    # which intervals are alike: each description leaves out something that the one before it tells apart
     descriptions: Sequence[tuple[np.ndarray, ...]] = (
-        (m.content, m.size, m.grids, m.graph),
-        (m.content, m.size, m.grids),
-        (m.content, m.size),
-        (m.content,),
-        (m.names, m.operations),
-        (m.operations,),
-        (_without_gaps(m.operations),),
+        (m.content, m.size, m.grids, m.graph),  # alike in all
+        (m.content, m.size, m.grids),  # but for the graph that launches it
+        (m.content, m.size),  # but for the grids of kernels
+        (m.content,),  # but for the sizes of copies
+        (m.names, m.operations),  # but for how often each name occurs
+        (m.operations,),  # but for the names
+        (_without_gaps(m.operations),),  # but for some operations more or less
     )
     for description in descriptions:
         alike = _alike(*description)
@@ -240,8 +278,9 @@ def kinds(m: Measured) -> list[np.ndarray]:
         covered_ns = sum(ns for ns in ns_of_kinds if ns >= SHARE * total_ns)
         if covered_ns >= COVERED * total_ns:
             return _without_twins(m, alike)
-    has_few_kinds = count >= 5 and len(alike) <= 12
-    return _without_twins(m, alike) if has_few_kinds else [np.arange(count)]
+    coarsest = _alike(*descriptions[-1])
+    has_few_kinds = count >= FEWEST_DIVIDED and len(coarsest) <= MOST_KINDS
+    return _without_twins(m, coarsest) if has_few_kinds else [np.arange(count)]
 
 
 def _by_memory(m: Measured) -> list[np.ndarray]:
@@ -279,8 +318,9 @@ def _without_gaps(operations: np.ndarray) -> np.ndarray:
 
 
 def _by_backlog(m: Measured, at: np.ndarray, total: int) -> list[np.ndarray]:
-    """Return a kind of work as two if its intervals that began behind earlier work differ from those that began on an
-    idle GPU as two paces would, and their lengths alone do not show it; else as one.
+    """Return a kind of work as two, or whole: the intervals that began behind earlier work, and those that began on an
+    idle GPU.  It is divided if the two differ in length as two paces do.  Where the lengths alone show two paces, it
+    stays whole, as `paces` divides it later.
 
     at:    the positions of the kind's intervals
     total: the time (ns) of the label
@@ -292,15 +332,20 @@ def _by_backlog(m: Measured, at: np.ndarray, total: int) -> list[np.ndarray]:
     if min(map(len, sides)) < max(FEW, RARE * len(at)):
         return [at]
     faster, slower = sorted(sides, key=lambda side: float(np.median(m.elapsed_ns[side])))
+    # the gap lies between nearly the longest of the faster side and nearly the shortest of the slower one
     faster_ns, gap_begin_ns = np.quantile(m.elapsed_ns[faster], [0.5, 0.9])
     gap_end_ns, slower_ns = np.quantile(m.elapsed_ns[slower], [0.1, 0.5])
     apart = slower_ns >= max(RATIO * faster_ns, faster_ns + APART_NS)
-    # what began in which way is known, and need not be read off the lengths: the gap may be as wide as noise
+    # the gap need not be wider than noise, as that of paces (`_best_cut`): which interval is on which side is known, and
+    # not read off the lengths
     if not apart or gap_end_ns < GAP * gap_begin_ns:
         return [at]
     excess_ns = m.elapsed_ns[slower].sum() - len(slower) * faster_ns
-    is_enough = excess_ns >= SHARE * total
-    return sides if is_enough and len(paces(m.elapsed_ns, at, total)) == 1 else [at]
+    if excess_ns < SHARE * total:
+        return [at]
+    # first calls are not known yet: they are among these intervals, and in the total
+    has_one_pace = len(paces(m.elapsed_ns, at, total)) == 1
+    return sides if has_one_pace else [at]
 
 
 def _by_operations(m: Measured, at: np.ndarray) -> list[np.ndarray]:
@@ -342,9 +387,9 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     m: the label's intervals
     kinds_of_work: the kinds, each the positions of its intervals
 
-    Another kernel of the same cost counts as the same work, and so does another CUDA graph, if the GPU works for about
-    as long on it: where the CPU is late, or beside it, its length says nothing.  A series of kinds that grows in small
-    steps becomes one kind as a whole, since no place in it is the right one for a cut.
+    Another kernel of the same cost counts as the same work, and so does another CUDA graph; but only if the GPU works for
+    about as long on it.  The length of the intervals does not say that: where the GPU waits for the CPU, or for another
+    stream, work of very different cost takes equally long.
     """
     medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
     merged = list[np.ndarray]()
@@ -354,6 +399,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
         members = kinds_of_work[number]
         first = members[0]
         busy_ns = float(np.median(m.busy_ns[members]))
+        # all of a kind issue as many operations, but for the coarsest description
         work = _Cost(medians[number], int(m.operations[first]), busy_ns)
         twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
@@ -361,6 +407,8 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
             longest.append(work)
         else:
             merged[twin] = np.concatenate([merged[twin], members])
+            # the next kind is compared with this one: a series of kinds that grows in small steps becomes one as a
+            # whole, as no place in it is the right one for a cut
             longest[twin] = work
     return [np.sort(members) for members in merged]
 
@@ -427,14 +475,14 @@ def _runs_what_they_run(m: Measured, number: int, remaining: np.ndarray) -> bool
 def first_calls(m: Measured, at: np.ndarray, total: int) -> np.ndarray:
     """Return the positions of the first calls of a kind.
 
-    These are the earliest intervals of the kind, up to one that is no first call, and later ones
+    These are the earliest intervals of the kind, up to one that is no first call and runs nothing new, and later ones
     that run a kernel that is new to their process; `_is_first` decides for each.
 
     at:    the positions of the kind's intervals, rising
     total: the time (ns) of the label
     """
-    # at most a tenth of them, and 19 are treated as 20
-    earliest = min(max(1, (len(at) + 5) // 10), FEW)
+    tenth = (len(at) + 5) // 10  # to the nearest: 2 of 15 to 24
+    earliest = min(max(1, tenth), MOST_FIRST_CALLS)
     first = list[int]()
     for number in at[:earliest].tolist():
         if _is_first(m, at, number, first, total):
@@ -455,8 +503,8 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
 
     It is slower than the others by RATIO, or by RATIO_NOTHING_NEW if no kernel is new to its
     process; one of the others may be slower still, if there are more than two.  Its excess over
-    their median is at least SHARE of the label's time, and at least half of this excess passes
-    without a kernel.
+    their median is at least SHARE of the label's time without the first calls that are known, which may be most of it,
+    and at least half of this excess passes without a kernel.  It launched what all others did (`_runs_what_they_run`).
 
     at:     the positions of the kind's intervals
     number: the position of the interval
@@ -489,7 +537,8 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     total:      the time (ns) of the label without first calls
 
     The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
-    way, unless it is rare.
+    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are one pace if they are
+    alike, and else are cut wherever one is much longer than the next (`_listed`).
 
     lengths 20, 60, 21, 20, 61, 20, 20 us at 0 to 6:      [0, 3, 5, 6, 2] and [1, 4]
     """
@@ -531,7 +580,8 @@ def _best_cut(times: np.ndarray, total: int) -> int:
     medians_apart = cuts.slower_ns - cuts.faster_ns >= APART_NS
     medians_apart &= cuts.slower_ns / cuts.faster_ns >= RATIO
     gap = cuts.gap_end_ns / cuts.gap_begin_ns
-    wide = (gap >= GAP) & (gap > cuts.spread ** (WIDER + WIDER_FEW / count))
+    noise = cuts.spread ** (WIDER + WIDER_FEW / count)  # ratios that noise may reach
+    wide = (gap >= GAP) & (gap > noise)
     enough = deviating_ns >= _least_share(smaller_side, count) * total
     good = medians_apart & wide & enough
     if not good.any():
@@ -564,29 +614,42 @@ class _Cuts(NamedTuple):
 
 
 def _sides_of_cuts(times: np.ndarray, before: np.ndarray) -> _Cuts:
-    """Return what lies on the two sides of each cut.
+    """Return what lies on the two sides of each cut: medians, the gap between the sides, and how far they spread.
 
     times:  lengths (ns), rising
     before: per cut, how many lengths lie before it
+
+    A side spreads from its inner quantile to the gap.  Both sides are measured alike, from the cut outwards:
+
+    lengths   x x x x x x x x x x | x x x x x x x x x x
+              inner <-----------|-cut-|-----------> inner       40 % of a side, at least three lengths
+                              gap     gap                       10 % of a side
     """
     count = len(times)
     behind = count - before
     last_before = before - 1  # positions of the two lengths beside the cut
     first_behind = before
 
+    def to_gap(size: np.ndarray) -> np.ndarray:
+        """Return how many lengths further than the one beside the cut a tenth of a side of this size ends.
+
+        The first tenth of 20 lengths ends between the second and the third: 1.5 further than the first."""
+        return np.maximum(size / 10 - 0.5, 0)
+
+    def to_inner(size: np.ndarray) -> np.ndarray:
+        """Return how many lengths further than the one beside the cut the inner quantile lies."""
+        return np.maximum(0.4 * (size - 1) + 0.5, 3)
+
     def length_at(position: np.ndarray) -> np.ndarray:
         """Return the lengths at positions in the sorted order; at 2.5 the mean of those at 2 and 3, so
         that one interval more or less changes little."""
         return np.interp(position, np.arange(count), times)
 
-    gap_begin = length_at(last_before - np.maximum(before / 10 - 0.5, 0))
-    gap_end = length_at(first_behind + np.maximum(behind / 10 - 0.5, 0))
-    # a side spreads from its inner quantile (60 % of the faster side, 40 % of the slower one), which
-    # is at least three lengths away from the cut, to the gap; a rare side is too small to tell
-    inner_before = np.minimum(0.6 * last_before - 0.5, last_before - 3)
-    inner_behind = np.maximum(first_behind + 0.4 * (behind - 1) + 0.5, first_behind + 3)
-    spread_before = gap_begin / length_at(np.maximum(inner_before, 0))
-    spread_behind = length_at(np.minimum(inner_behind, count - 1)) / gap_end
+    gap_begin = length_at(last_before - to_gap(before))
+    gap_end = length_at(first_behind + to_gap(behind))
+    spread_before = gap_begin / length_at(np.maximum(last_before - to_inner(before), 0))
+    spread_behind = length_at(np.minimum(first_behind + to_inner(behind), count - 1)) / gap_end
+    # a rare side is too small to tell: as if it did not spread
     spread_before[before < RARE * count] = 1
     spread_behind[behind < RARE * count] = 1
     return _Cuts(
@@ -679,11 +742,13 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
 
     intervals: `frames.INTERVALS`, a row per window in the order of the windows
     """
-    if (intervals["kind"] == "run").all():
+    is_run = intervals["kind"] == "run"  # a run is all of a program on a device: nobody measured it
+    if is_run.all():  # also where there is no interval
         specs = (frames.GROUPS, frames.LEDGER, frames.ISSUED, frames.GROUP_PARTS)
         return Groups(np.full(len(intervals), -1), *map(frames.empty, specs))
     issues = issues_of(ran, split.alignment)
     work = work_of(split.trace, split.alignment, issues)
+    # grids are costly to read: only where they can tell kinds apart, as the same names do not take equally long
     varied = np.flatnonzero(_work_varies(intervals, work.busy_ns))
     grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
     work = work._replace(grids=grids, blocks=blocks)
@@ -694,8 +759,10 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
         elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
     )
     parts = _parts(split.parts, of_interval, len(table))
-    with_names = [_details(split.details, of_interval), _kernels(split, ran, of_interval)]
-    ledger = _ledger(pd.concat(with_names, ignore_index=True), parts)
+    named_time = pd.concat(
+        [_details(split.details, of_interval), _kernels(split, ran, of_interval)], ignore_index=True
+    )
+    ledger = _ledger(named_time, parts)
     return Groups(of_interval, table, ledger, _issued(split, issues, table), parts)
 
 
@@ -725,31 +792,32 @@ def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.Data
 def group_table(
     intervals: pd.DataFrame, parts: pd.DataFrame, work: Work
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """Return (the group of each interval, -1 for runs; `frames.GROUPS`).
+    """Return (the group of each interval, -1 for runs; `frames.GROUPS`, a row per group).
+
+    The columns `work`, `main` and `elsewhere_ns` need the trace: they are empty here, and `groups_of` fills them.
 
     intervals: `frames.INTERVALS`
     parts:     `frames.PARTS`
     work:      what each interval issued
-
-    A label of a million intervals is fine: it costs a few slices of arrays.
     """
     elapsed_ns = intervals["elapsed_ns"].to_numpy()
     idle_ns = elapsed_ns - _kernel_ns(parts, len(intervals))
     start = intervals["start_ns"].to_numpy()
     pid = intervals["pid"].to_numpy()
+    # it issued nothing, and nothing ran in it
     empty = (work.operations == 0) & (intervals["operations"].to_numpy() == 0)
     two_streams = (intervals["start_stream"] != intervals["end_stream"]).to_numpy()
     of_interval = np.full(len(intervals), -1, np.int64)
     rows = list[dict[str, Any]]()
-    for label, unordered in _of_labels(intervals).items():
-        numbers = unordered[np.argsort(start[unordered], kind="stable")]
-        issued = {name: getattr(work, name)[numbers] for name in Measured._fields[3:]}
-        measured = Measured(elapsed_ns[numbers], idle_ns[numbers], pid[numbers], **issued)
-        parts_of_label = [(part, numbers[part.at]) for part in grouped(measured)]
+    of_all = Measured.of_work(elapsed_ns, idle_ns, pid, work)
+    for label, of_label in _of_labels(intervals).items():
+        by_start = of_label[np.argsort(start[of_label], kind="stable")]
+        groups_of_label = [
+            (part, np.sort(by_start[part.at])) for part in grouped(of_all.take(by_start))
+        ]
         # the group that took most time comes first
-        parts_of_label.sort(key=lambda part: -elapsed_ns[part[1]].sum())
-        for part, unsorted in parts_of_label:
-            members = np.sort(unsorted)
+        groups_of_label.sort(key=lambda pair: -elapsed_ns[pair[1]].sum())
+        for part, members in groups_of_label:
             of_interval[members] = len(rows)
             rows.append({
                 "group": len(rows), "label": label, "kind": part.kind, "pace": part.pace,
@@ -832,6 +900,27 @@ def _main_names(typical: np.ndarray, work: Work, names: Sequence[str]) -> list[s
     return [str(names[number]) if number >= 0 else "" for number in work.main[typical].tolist()]
 
 
+class _Kind(NamedTuple):
+    """What tells a kind of work from the others of its label: what its typical interval issues, and what is so in most of
+    its intervals."""
+
+    #: Bytes that are copied or set.
+    size: int
+    operations: int
+    #: Blocks of all kernels' grids, 0 if they are not known.
+    blocks: int
+    #: Which graph of the label it launches, from 1 on, 0 for none or an unknown one.
+    graph: int
+    #: The name of the operation that runs longest.
+    main: str
+    #: How many different operations run longest in the intervals of the kind.
+    main_count: int
+    #: Whether most begin while earlier work runs.
+    is_behind: bool
+    #: As `_memory_words` returns it.
+    memory: str = ""
+
+
 def _names_of_kinds(
     table: pd.DataFrame, of_interval: np.ndarray, work: Work, names: Sequence[str]
 ) -> list[str]:
@@ -842,39 +931,50 @@ def _names_of_kinds(
     work:  what each interval issued
     names: the names of operations, by number
     """
+    members_of = group(of_interval, np.arange(len(of_interval)))
     out = [""] * len(table)
-    # the operations that run longest in the intervals of each group
-    mains = pd.DataFrame({"group": of_interval, "main": work.main}).drop_duplicates()
     for _, rows in table.groupby(["label", "pid"], sort=False):
-        kinds_once = rows.drop_duplicates("kind")
-        if len(kinds_once) == 1:
+        if rows["kind"].nunique() == 1:
             continue
-        typical = kinds_once["typical"].to_numpy()
-        main = _main_names(typical, work, names)
-        mains_of_kind = rows[["group", "kind"]].merge(mains).groupby("kind")["main"].nunique()
-        kind_of_group = dict(zip(rows["group"], rows["kind"], strict=True))
-        of_label = np.flatnonzero(np.isin(of_interval, rows["group"]))
-        kind_of_interval = [kind_of_group[number] for number in of_interval[of_label].tolist()]
-        of_kind = group(np.array(kind_of_interval), of_label)
-        main_counts = mains_of_kind[kinds_once["kind"]].tolist()
-        earliest = rows.groupby("kind")["typical"].min()[kinds_once["kind"]].to_numpy()
-        columns = (
-            work.size[typical],
-            work.operations[typical],
-            work.blocks[typical],
-            _numbered(work.graph[typical], earliest),
-            main,
-            main_counts,
-            [
-                2 * work.behind[of_kind[kind]].sum() > len(of_kind[kind])
-                for kind in kinds_once["kind"]
-            ],
-            _memory_words(work, [of_kind[kind] for kind in kinds_once["kind"]]),
-        )
-        name_of = dict(zip(kinds_once["kind"], _told_apart(*columns), strict=True))
+        kinds_of_label = _kinds_by_number(rows, members_of, work, names)
+        differing = _names_that_differ(list(kinds_of_label.values()))
+        name_of = dict(zip(kinds_of_label, differing, strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
             out[number] = name_of[kind]
     return out
+
+
+def _kinds_by_number(
+    rows: pd.DataFrame, members_of: dict[int, np.ndarray], work: Work, names: Sequence[str]
+) -> dict[int, _Kind]:
+    """Return the number of each kind of a label -> the kind.
+
+    rows:       the label's rows of `frames.GROUPS`, the group with most time first; its typical interval is the kind's
+    members_of: group -> its intervals
+    """
+    groups_of_kind = {int(kind): of_kind for kind, of_kind in rows.groupby("kind", sort=False)}
+    members = [
+        np.concatenate([members_of[number] for number in of_kind["group"].tolist()])
+        for of_kind in groups_of_kind.values()
+    ]
+    typical = np.array([of_kind["typical"].iloc[0] for of_kind in groups_of_kind.values()])
+    earliest = np.array([of_kind["typical"].min() for of_kind in groups_of_kind.values()])
+    graph = _numbered(work.graph[typical], earliest)
+    main = _main_names(typical, work, names)
+    memory = _memory_words(work, members)
+    return {
+        number: _Kind(
+            size=int(work.size[typical[n]]),
+            operations=int(work.operations[typical[n]]),
+            blocks=int(work.blocks[typical[n]]),
+            graph=int(graph[n]),
+            main=main[n],
+            main_count=len(np.unique(work.main[members[n]])),
+            is_behind=bool(2 * work.behind[members[n]].sum() > len(members[n])),
+            memory=memory[n],
+        )
+        for n, number in enumerate(groups_of_kind)
+    }
 
 
 def _memory_words(work: Work, kinds_of_work: Sequence[np.ndarray]) -> list[str]:
@@ -896,58 +996,22 @@ def _memory_words(work: Work, kinds_of_work: Sequence[np.ndarray]) -> list[str]:
     return [FREES if all_free else KEEPS for all_free in frees]
 
 
-def _told_apart(
-    size: np.ndarray,
-    count: np.ndarray,
-    blocks: np.ndarray,
-    graph: np.ndarray,
-    main: list[str],
-    main_counts: list[int],
-    behind: list[bool],
-    memory: Sequence[str] = (),
-) -> list[str]:
-    """Return names for kinds of work: the fewest words by which all of them differ.
+def _names_that_differ(kinds_of_work: Sequence[_Kind]) -> list[str]:
+    """Return names for the kinds of work of a label: the fewest words by which all of them differ.
 
-    What a kind issues, by one of its intervals (arrays of equal length):
-
-    size:   bytes
-    count:  operations
-    blocks: blocks of all kernels' grids, 0 if they are not known
-    graph:  which graph of the label it launches, from 1 on, 0 for none or an unknown one
-    main:   the name of the operation that runs longest
-    main_counts: how many different operations run longest in the intervals of the kind
-    behind: whether it begins while earlier work runs; named where nothing else tells two kinds apart
-    memory: as `_memory_words` returns it; always named where kinds differ in it
+    What kinds do with the driver's memory is always named where they differ in it; whether they begin behind earlier
+    work is named where nothing else tells two kinds apart.
 
     Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
     """
-    short = {name: middle(short_name(name), _LONGEST) for name in main}
-    short = told_apart(short, _LONGEST)
-    # what a reader knows of his program first: its graphs, and how much it launches
-    words_of = {
-        "launched": [
-            f"graph {n}" if n else plural(operations, "operation")
-            for n, operations in zip(graph.tolist(), count.tolist(), strict=True)
-        ],
-        "size": [bytes_text(n) if n else _NO_COPIES for n in size.tolist()],
-        "blocks": [plural(n, "block") if n > 0 else "" for n in blocks.tolist()],
-        "main": [
-            f"{short[name]} and {count - 1} more" if count > 1 else short[name]
-            for name, count in zip(main, main_counts, strict=True)
-        ],
-    }
-    work = list(zip(*words_of.values(), strict=True))
-    before = [
-        (_BUSY_BEFORE if is_behind else _IDLE_BEFORE) if work.count(words) > 1 else ""
-        for words, is_behind in zip(work, behind, strict=True)
-    ]
-    columns = [words for words in (before, *words_of.values()) if len(set(words)) > 1]
-    if any(memory) and len(set(memory)) == len(memory):
-        return list(memory)
+    memory = [kind.memory for kind in kinds_of_work]
     if any(memory):
-        names = _told_apart(size, count, blocks, graph, main, main_counts, behind)
-        return [f"{words}, {name}" for words, name in zip(memory, names, strict=True)]
-    names = [""] * len(main)
+        if len(set(memory)) == len(memory):
+            return memory
+        without = _names_that_differ([kind._replace(memory="") for kind in kinds_of_work])
+        return [f"{words}, {name}" for words, name in zip(memory, without, strict=True)]
+    names = [""] * len(kinds_of_work)
+    columns = _columns_of_words(kinds_of_work)
     for number in range(1, len(columns) + 1):
         for chosen in combinations(columns, number):
             names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
@@ -957,14 +1021,53 @@ def _told_apart(
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
 
 
+def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
+    """Return what can be said of these kinds, a text per kind in each column; without columns that say the same of all.
+
+    The columns come in the order in which their words stand in a name, and are tried: what a reader knows of his program
+    first, its graphs and how much it launches.
+    """
+    short = {kind.main: middle(short_name(kind.main), _LONGEST) for kind in kinds_of_work}
+    short = told_apart(short, _LONGEST)
+    launched = [
+        f"graph {kind.graph}" if kind.graph else plural(kind.operations, "operation")
+        for kind in kinds_of_work
+    ]
+    size = [bytes_text(kind.size) if kind.size else _NO_COPIES for kind in kinds_of_work]
+    blocks = [plural(kind.blocks, "block") if kind.blocks > 0 else "" for kind in kinds_of_work]
+    main = [
+        f"{short[kind.main]} and {kind.main_count - 1} more"
+        if kind.main_count > 1
+        else short[kind.main]
+        for kind in kinds_of_work
+    ]
+    # the last resort, for kinds that are alike in all of these; it comes first, as it is then all that differs
+    words_of_kinds = list(zip(launched, size, blocks, main, strict=True))
+    count_of_words = Counter(words_of_kinds)
+    backlog = [
+        (_BUSY_BEFORE if kind.is_behind else _IDLE_BEFORE) if count_of_words[words] > 1 else ""
+        for kind, words in zip(kinds_of_work, words_of_kinds, strict=True)
+    ]
+    columns = [backlog, launched, size, blocks, main]
+    return [words for words in columns if len(set(words)) > 1]
+
+
 def _without_no_copies(names: list[str]) -> list[str]:
-    """Return these names without their words that nothing is copied, where they differ all the same."""
+    """Return these names without `, no copies` at their ends, which says little, where they differ all the same.
+
+    "3 operations, no copies" and "5 operations, no copies":      "3 operations" and "5 operations"
+    """
     shorter = [name.removesuffix(f", {_NO_COPIES}") for name in names]
     return shorter if len(set(shorter)) == len(names) else names
 
 
 def _numbered(graph: np.ndarray, interval: np.ndarray) -> np.ndarray:
-    """Return 1, 2, 3, ... for graphs that differ (`Work.graph`), in the order of these intervals, and 0 for none."""
+    """Return the number by which each kind's graph is called: 1, 2, 3, ... in the order in which they first occur, 0 for
+    none.
+
+    graph:    per kind, a number that is equal for equal graphs (`Work.graph`)
+    interval: per kind, its first typical interval
+    """
     launching = np.flatnonzero(graph)
     in_order = launching[np.argsort(interval[launching], kind="stable")]
     out = np.zeros(len(graph), np.int64)
@@ -1080,14 +1183,11 @@ def _kernels(split: SplitTrace, ran: Ran, of_interval: np.ndarray) -> pd.DataFra
     return by_name.assign(why="", direction="", memory="", stream=-1, bytes=0)
 
 
-def _executed_in(
-    split: SplitTrace, of_interval: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (window, operation, ns) in batches: for how long operations executed in windows that
-    belong to a group.
+def _executed_in(split: SplitTrace, of_interval: np.ndarray) -> Iterator[Executed]:
+    """Yield, in batches, for how long operations executed in windows that belong to a group.
 
-    In windows on streams an operation is the one that names a block; last come the operations that
-    host timers waited for.
+    Where operations of a stream overlap, they are one block, and the operation that names it has all of its time.  Last
+    come the operations that host timers waited for.
 
     of_interval: the group of each interval, -1 for none
 
@@ -1106,13 +1206,13 @@ def _executed_in(
         stop = np.searchsorted(blocks.start, end[on_lane])
         count = np.maximum(stop - first, 0)
         for rows in batches(count, _AT_ONCE):
+            # a row for each window and each block that touches it
             owner, block = ragged(first[rows], count[rows])
             window = on_lane[rows[owner]]
             begin = np.maximum(blocks.start[block], start[window])
             over = np.minimum(blocks.end[block], end[window])
-            yield window, blocks.ref[block], over - begin
-    waited_for = split.waited_for
-    yield waited_for[0], waited_for[1], waited_for[2]
+            yield Executed(window, blocks.ref[block], over - begin)
+    yield split.waited_for
 
 
 def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataFrame:

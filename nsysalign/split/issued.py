@@ -453,7 +453,7 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     """Return, per window, how many synchronisations lie between its first and its last issue (int64); 0 for runs.
 
     While the host waits there it issues nothing ahead, and the GPU runs out of work.  The synchronisations of the window's
-    thread count, and those of all threads whose issues may belong to windows of its thread and stream (`_spans`).
+    thread count, and those of all threads whose issues may belong to windows of its thread and stream (`_threads_of`).
     """
     calls = trace.calls
     is_sync = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in SYNC_CALLS])
@@ -466,10 +466,8 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
         rows = np.flatnonzero(spans.count > 1)
         if not len(rows) or not len(syncs):
             continue
-        # all of these windows have the same thread
-        thread = window_thread[spans.windows[0]]
-        threads = np.append(np.unique(issues.thread[spans.issues]), thread)
-        start = sync_start[np.isin(sync_thread, threads)]
+        counts = np.isin(sync_thread, _threads_of(spans, issues, window_thread))
+        start = sync_start[counts]
         issue_ns = issues.at_ns[spans.issues]
         first = spans.first[rows]
         last = first + spans.count[rows] - 1
@@ -479,11 +477,21 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     return out
 
 
+def _threads_of(spans: _Spans, issues: Issues, window_thread: np.ndarray) -> np.ndarray:
+    """Return the threads whose calls count for these windows: the windows' own thread, and those that made any of the issues
+    that may belong to them.
+
+    window_thread: the thread of every window; the same for all of `spans`
+    """
+    of_windows = window_thread[spans.windows[0]]
+    return np.append(np.unique(issues.thread[spans.issues]), of_windows)
+
+
 def _calls(
     trace: Trace, alignment: Alignment, issues: Issues, named: re.Pattern[str]
 ) -> np.ndarray:
-    """Return, per window, whether a call with such a name began in it: of its thread, or of one that issued work for
-    it; False for runs."""
+    """Return, per window, whether a call with such a name began in it, on one of the threads that count for it
+    (`_threads_of`); False for runs."""
     calls = trace.calls
     names = [name_id for name_id, name in trace.names.items() if named.match(name)]
     chosen = np.flatnonzero(calls["name_id"].isin(names).to_numpy())
@@ -497,10 +505,8 @@ def _calls(
     opened, closed = table["open_ns"].to_numpy(), table["close_ns"].to_numpy()
     for spans in _spans(alignment, issues):
         windows = spans.windows
-        # all of these windows have the same thread
-        thread = window_thread[windows[0]]
-        threads = np.append(np.unique(issues.thread[spans.issues]), thread)
-        begun_ns = call_ns[np.isin(call_thread, threads)]
+        counts = np.isin(call_thread, _threads_of(spans, issues, window_thread))
+        begun_ns = call_ns[counts]
         before_end = np.searchsorted(begun_ns, closed[windows])  # how many calls
         before_start = np.searchsorted(begun_ns, opened[windows])
         out[windows] |= before_end > before_start

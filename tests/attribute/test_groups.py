@@ -8,7 +8,14 @@ import pytest
 from cases import drawing
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split.groups import Measured, _told_apart, _without_twins, grouped, paces
+from nsysalign.split.groups import (
+    Measured,
+    _Kind,
+    _names_that_differ,
+    _without_twins,
+    grouped,
+    paces,
+)
 
 
 def measured(
@@ -458,10 +465,9 @@ def test_few_that_are_far_from_alike_are_listed():
 
 
 def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
-    def named(*columns):
-        size, count, blocks, graph = np.array(columns).T
-        return _told_apart(
-            size, count, blocks, graph, [""] * len(count), [1] * len(count), [False] * len(count)
+    def named(*kinds):
+        return _names_that_differ(
+            [_Kind(*kind, main="", main_count=1, is_behind=False) for kind in kinds]
         )
 
     # eager, its graph, and the same of another size: one of them copies 64 bytes as well
