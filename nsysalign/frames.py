@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign.causes import CAUSES
@@ -57,6 +57,8 @@ class Spec:
 
 #: Texts of which most rows have one of their own.
 _NAMES = ("name", "label")
+#: So many are put into order once: one word for all rows, the causes of a label.
+_FEW = 16
 #: What a column holds where there is nothing to say.
 _NONE = {"int8": -1, "int64": -1, "Int64": None, "bool": False, "str": "", "object": ()}
 _NARROWER = {"int64": ("int8", "int16", "int32"), "str": ("category",)}
@@ -70,17 +72,26 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     """
     import pandas as pd
 
-    if missing := [c for c in spec.names if c not in frame.columns]:
+    frame_columns = dict(frame.items())
+    if missing := [c for c in spec.names if c not in frame_columns]:
         raise KeyError(f"{spec.name}: missing columns {missing}")
     columns = {}
     for name, declared, _ in spec.columns:
-        column = frame[name]
-        held = str(column.dtype)
-        small = narrow and len(frame) and held in _NARROWER.get(declared, ())
-        if held != declared and not (small and not name.endswith("_ns")):
-            column = column.astype(declared)
+        column = frame_columns[name]
+        if column.dtype != _dtype(declared):
+            small = narrow and len(frame) and str(column.dtype) in _NARROWER.get(declared, ())
+            if not small or name.endswith("_ns"):
+                column = column.astype(_dtype(declared))
         columns[name] = column
     return pd.DataFrame(columns, index=frame.index, copy=False)
+
+
+@cache
+def _dtype(declared: str) -> Any:
+    """pandas looks through all its types for a name."""
+    import pandas as pd
+
+    return pd.api.types.pandas_dtype(declared)
 
 
 def narrow(values: np.ndarray, name: str = "") -> np.ndarray:
@@ -154,8 +165,15 @@ def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
     """A column of few texts, given by their positions in `words`; it sorts as texts do."""
     import pandas as pd
 
-    ordered = pd.Categorical(pd.Series(list(words), dtype="str"))
-    return pd.Categorical.from_codes(ordered.codes[codes], ordered.categories)
+    ordered = _ordered(tuple(words)) if len(words) <= _FEW else _ordered.__wrapped__(tuple(words))
+    return pd.Categorical.from_codes(ordered.codes[codes], dtype=ordered.dtype)
+
+
+@lru_cache(maxsize=256)
+def _ordered(words: tuple[str, ...]) -> pd.Categorical:
+    import pandas as pd
+
+    return pd.Categorical(pd.Series(list(words), dtype="str"))
 
 
 def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:

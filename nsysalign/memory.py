@@ -8,6 +8,8 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from typing import Any
 
 
 def trim_memory() -> None:
@@ -17,7 +19,12 @@ def trim_memory() -> None:
         arrow.default_memory_pool().release_unused()
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # another C library
-            ctypes.CDLL(None).malloc_trim(0)
+            _libc().malloc_trim(0)
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None)
 
 
 @contextmanager

@@ -34,6 +34,7 @@ _LOCK_TIMEOUT_S = 2.0
 _HEADER, _WAL_MODE = b"SQLite format 3\0", b"\2\2"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
+_READING = frozenset({sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_TRANSACTION})
 _PRAGMAS = ("query_only = on", "trusted_schema = off", "cell_size_check = on", "mmap_size = 0")
 _LIMITS = {"LENGTH": _LONGEST_VALUE, "SQL_LENGTH": 1_000_000, "EXPR_DEPTH": 100, "ATTACHED": 0, "TRIGGER_DEPTH": 1}  # fmt: skip
 #: No line of ours comes near this many characters; a longer one is passed over, up to a length that
@@ -205,7 +206,7 @@ def _authorize(
     action: int, first: str | None, second: str | None, _: str | None, view: str | None
 ) -> int:
     allowed = (
-        action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION)
+        action in _READING
         or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in _FUNCTIONS)
         or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -18,6 +19,10 @@ settings.load_profile("calm")
 
 
 HERE = Path(__file__).parent
+
+# numpy starts a thread per core for linear algebra, which hardly anything here does: a tenth of its import
+# in each of the hundreds of commands that tests start
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _gpu() -> str | None:
@@ -83,6 +88,16 @@ def puzzle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return request.param, folder, analyze(folder, all_segments=True)
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end: looked through for garbage again and again,
+    it took a sixth of the time of the tests."""
+    from nsysalign.memory import look_for_garbage_less_often
+
+    gc.collect()
+    gc.freeze()
+    look_for_garbage_less_often()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("rerunfailures"):
         again = pytest.mark.flaky(
@@ -91,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):
                 item.add_marker(again)
+    # the longest first: begun last, all other workers would wait for it
+    items.sort(key=lambda item: item.get_closest_marker("torch") is None)
     needs = {"gpu": _gpu, "nsys": _nsys, "browser": _browser, "torch": _torch, "nvcc": _nvcc}
     for marker, missing in needs.items():
         marked = [i for i in items if i.get_closest_marker(marker)]

@@ -122,6 +122,8 @@ def test_a_command_that_a_page_shows_runs(place, tmp_path, monkeypatch, capfd, l
             monkeypatch.delenv(name, raising=False)
         for name, value in surroundings(place).items():
             monkeypatch.setenv(name, value)
+        # several traces one after the other: tests/ranks has them analysed in processes of their own
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
         with pytest.raises(SystemExit) as ended:
             cli.main(words)
         status, text, allowed = ended.value.code, "".join(capfd.readouterr()), READ

@@ -30,6 +30,7 @@ gives the error bars.  GPUs are late, never early: on that side the noise has a 
 
 from __future__ import annotations
 
+import heapq
 import math
 from dataclasses import dataclass, replace
 
@@ -44,12 +45,12 @@ from nsysalign.place.matched import positions_by_number
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
-#: A distance is exact if its rounding is at most this share of a tick.
-_NAMES_TICK = 0.45
+#: A distance is exact if its rounding is at most this share of a tick, or this many ns: then it names one tick.
+_EXACT_TICKS, _EXACT_NS = 0.45, 0.5
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
-#: The scatter is taken for this many times larger at first, so that a bad first guess does not
-#: decide.
-_NARROWING = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
+#: Rounds of the fit.  In the first ones the scatter is taken to be this many times larger than usual, so that a
+#: bad first guess does not decide.
+_SCATTER_TIMES = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
 #: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight),
 #: on the other they keep it (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
@@ -59,9 +60,13 @@ _QUEUED_NS, _PROMPT, _ENOUGH = 500, 25, 3
 #: How far the rates of the two clocks differ from 1, and how much they change from knot to knot.
 _RATE, _BEND = 12e-6, 0.1e-6
 _KNOT_NS, _MOST_KNOTS = 2_000_000_000, 60
+#: Knots lie at least this far apart.  A slope over less weighs so much in the fit that float64 loses the
+#: observations beside it: at 1 ns a deviation of 810 ns became 782.
+_LEAST_KNOT_NS = 1_000_000
 #: With more frames each is placed by its own edge alone (a log that names one reference for hours).
 _MOST_FRAMES = 300
-_MOST_RECORDS = 20_000  # on a line: more add nothing
+#: Records of a line that are evidence: more add nothing.
+_MOST_RECORDS = 20_000
 _AT_ONCE = 1 << 14  # rows of a design matrix
 
 
@@ -69,19 +74,41 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 class EventClock:
     """The event clocks of a log: where each record lies, and which frames belong together.
 
-    frame            per record of the log: the number of its frame, -1 if it is on no event clock
-    at_ns            per record of the log: its time on the event clock, exact within its frame
-    line             per frame: the number of its line
-    origin_error_ns  per frame: how far it may be off against the frame that it was joined to, infinite
-                     for the first frame of a line
-    tick_ns          the tick of the GPU's timer, 1 if the distances do not show it
+    frame    per record of the log: the number of its frame, -1 if it is on no event clock
+    at_ns    per record of the log: its time on the event clock, exact within its frame
+    frames   all frames, by their numbers
+    tick_ns  the tick of the GPU's timer, 1 if the distances do not show it
     """
 
     frame: np.ndarray
     at_ns: np.ndarray
-    line: np.ndarray
-    origin_error_ns: np.ndarray
+    frames: Frames
     tick_ns: int
+
+
+@dataclass(frozen=True)
+class Frames(Columns):
+    """Frames of an event clock, and how they are joined to lines (arrays with a value per frame).
+
+    number         the number of the frame
+    line           the number of its line, which is that of the line's first (lowest) frame
+    joined_to      the number of the frame that it was joined to; -1 for the first frame of a line
+    error_ns       how far it may be off against the frame that it was joined to; 0 for the first frame
+    from_first_ns  how far it may be off against the first frame: the errors on the way there add up
+    origin_ns      the time of its origin on the event clock; that of the first frame is 0
+
+    Frames 1 and 3 were joined to frame 0, and 2 to 3:
+
+        0 --± 500-- 3 --± 30-- 2        joined_to   -1, 0, 3, 0      error_ns       0, 40, 30, 500
+        0 --± 40--- 1                   line         0, 0, 0, 0      from_first_ns  0, 40, 530, 500
+    """
+
+    number: np.ndarray
+    line: np.ndarray
+    joined_to: np.ndarray
+    error_ns: np.ndarray
+    from_first_ns: np.ndarray
+    origin_ns: np.ndarray
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
@@ -126,6 +153,12 @@ def event_clock(log: EventLog) -> EventClock | None:
 
     Records that distances connect with each other, but with no reference, are on no event clock: a
     distance between two records alone does not tell where either lies.
+
+    References and records are the nodes of a graph, and distances its edges (module docstring):
+
+        exact distances    node to node     a connected component is a frame.  Its lowest node is its root, and each
+                                            node has its time since the root
+        rounded distances  frame to frame   a joint: how far apart the two roots are.  Joined frames are a line
     """
     if log.references.empty or log.records.empty:
         return None
@@ -134,30 +167,32 @@ def event_clock(log: EventLog) -> EventClock | None:
     distances = _distances(log)
     tick = tick_of(distances.ms)
     rounding = rounding_ns(distances.ms)
-    # exact distances connect nodes to frames, in which each node has its time since the frame's root
-    is_exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    root, since_root = connected_nodes(nodes, *_in_ticks(distances.take(is_exact), tick))
-    frame = _frames(root, distances, references)  # per node
-    # rounded distances between frames tell how far apart their roots are, and join them to lines
+    is_exact = rounding <= max(_EXACT_TICKS * tick, _EXACT_NS)
+    root, since_root_ns = connected_nodes(nodes, *_in_ticks(distances.take(is_exact), tick))
+    frame = _number_of_frame(root, distances, references)  # per node
+    # the same for the roots: `end` lies behind `start`, and each a known time behind its own root
     between = frame[distances.start] != frame[distances.end]
     edges = distances.take(between)
-    roots_apart = edges.ms * 1e6 + since_root[edges.start] - since_root[edges.end]
-    room = rounding[between] + tick / 2
-    joints = _joints(frame[edges.start], frame[edges.end], roots_apart, room)
-    origin, line, error = _lines_of_frames(joints, frame.max() + 1)  # each per frame
+    roots_apart_ns = edges.ms * 1e6 + since_root_ns[edges.start] - since_root_ns[edges.end]
+    room_ns = rounding[between] + tick / 2
+    joints = _joints(frame[edges.start], frame[edges.end], roots_apart_ns, room_ns)
+    frames = _lines_of_frames(joints, frame.max() + 1)
     # a line without any reference is no event clock
-    lines_with_reference = line[frame[:references]]
-    has_reference = np.isin(line, lines_with_reference)  # per frame
-    frame = np.where((frame >= 0) & has_reference[frame], frame, -1)
-    at_ns = np.where(frame >= 0, since_root + origin[np.maximum(frame, 0)], 0)
-    return EventClock(frame[references:], at_ns[references:], line, error, tick)
+    lines_with_reference = frames.line[frame[:references]]
+    has_reference = np.isin(frames.line, lines_with_reference)  # per frame
+    frame = np.where(pick(has_reference, frame, False), frame, -1)
+    at_ns = np.where(frame >= 0, since_root_ns + pick(frames.origin_ns, frame, 0), 0)
+    return EventClock(frame[references:], at_ns[references:], frames, tick)
 
 
-def _frames(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
+def _number_of_frame(root: np.ndarray, distances: _Distances, references: int) -> np.ndarray:
     """Return, for each node, the number of its frame; -1 for a record that no distance reaches.
 
     root: per node, the root that exact distances connect it to
-    references: how many of the nodes are references (the first ones)
+    distances: all distances.  A record that only a rounded one reaches is a frame of its own
+    references: how many of the nodes are references (the first ones).  One that nothing reaches is a frame, too
+
+    root 0, 0, 2, 3, of which no distance reaches record 3:      frame 0, 0, 1, -1
     """
     reached = np.arange(len(root)) < references
     reached[distances.start] = True
@@ -206,8 +241,13 @@ class _Nodes:
 
 def _distances(log: EventLog) -> _Distances:
     """Return every distance (by `elapsed_time`, in ms) between two events that the log states: between references, from
-    references to records, and between the records of compared pairs.  Distances that are not known (a failed call, a
+    references to records, and between records.  Distances that are not known (a failed call, a
     record that the log does not have) are left out.
+
+    A line `elapsed` of the log is a pair that the program compared, a line `distance` what nsysalign itself compared
+    besides.  Both state up to three distances: from `start` to `end`, and from a reference to each of them.
+
+        start 7, end 8, ms 0.5, reference 0, start_ms 20, end_ms 20.5      7 -> 8, reference 0 -> 7, reference 0 -> 8
     """
     nodes = _Nodes(log)
     references = log.references
@@ -216,7 +256,7 @@ def _distances(log: EventLog) -> _Distances:
     record = nodes.records(references, "record")
     parts = [
         _Distances(previous, reference, references["ms"].to_numpy()),
-        # a reference is recorded by a record of its own, at the same time
+        # a reference is an event, and nsysalign's call that recorded it is a record of the log: one moment, two nodes
         _Distances(reference, record, np.zeros(len(references))),
     ]
     succeeded = log.elapsed["error"] == ""
@@ -330,43 +370,48 @@ def _joints(
     return joints
 
 
-def _lines_of_frames(joints: _Joints, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _lines_of_frames(joints: _Joints, count: int) -> Frames:
     """Join frames (groups of events whose distances are known exactly) to lines, by what is roughly known of how far apart
-    they are.  Returns (origin, line, error), each an array with a value per frame.
-
-    origin: the time of its origin on the event clock of its line, in ns: that of the line's lowest frame is 0
-    line: the number of its line, which is that of the line's lowest frame
-    error: how many ns the origin may be off against the frame that it was joined to, infinite for the first frame of
-        a line
+    they are.
 
     joints: as `_joints` returns them
     count: how many frames there are
 
-    Each line grows from its lowest frame: joints lead from frame to frame, the most certain first.
-    joints {(0, 2): (100, 110)}, count 3: origin 0, 0, 105; line 0, 1, 0; error infinite, infinite, 5
+    Each line grows from its lowest frame.  Of all joints that lead from the line to a frame outside, the most certain
+    one is next (Prim's algorithm).
+    joints {(0, 2): (100, 110)}, count 3: line 0, 1, 0; joined to -1, -1, 0; error 0, 0, 5; origin 0, 0, 105
     """
-    neighbours: dict[int, list[tuple[float, int, float]]] = {}
+    # frame -> (half-width of the joint, frame at its other end, ns by which that lies behind) of each of its joints
+    joints_of: dict[int, list[tuple[float, int, float]]] = {}
     for (first, second), (low, high) in joints.items():
         half_width = (high - low) / 2
         middle = (high + low) / 2
-        neighbours.setdefault(first, []).append((half_width, second, middle))
-        neighbours.setdefault(second, []).append((half_width, first, -middle))
-    origin = np.zeros(count, np.int64)
+        joints_of.setdefault(first, []).append((half_width, second, middle))
+        joints_of.setdefault(second, []).append((half_width, first, -middle))
     line = np.full(count, -1)
-    error = np.full(count, np.inf)
-    for seed in range(count):
-        if line[seed] >= 0:
+    joined_to = np.full(count, -1)
+    error_ns = np.zeros(count)
+    from_first_ns = np.zeros(count)
+    origin_ns = np.zeros(count, np.int64)
+    for first in range(count):
+        if line[first] >= 0:
             continue
-        line[seed] = seed
-        queue = [seed]
-        for frame in queue:  # grows while it is walked
-            for half_width, neighbour, apart in sorted(neighbours.get(frame, [])):
-                if line[neighbour] < 0:
-                    line[neighbour] = seed
-                    error[neighbour] = half_width
-                    origin[neighbour] = origin[frame] + round(apart)
-                    queue.append(neighbour)
-    return origin, line, error
+        line[first] = first
+        # joints that lead from the line to a frame: (half-width, that frame, the frame of the line, ns between them)
+        leading = [(half, end, first, apart) for half, end, apart in joints_of.get(first, [])]
+        heapq.heapify(leading)
+        while leading:
+            half_width, frame, nearer, apart = heapq.heappop(leading)
+            if line[frame] >= 0:
+                continue  # a more certain joint led there
+            line[frame] = first
+            joined_to[frame] = nearer
+            error_ns[frame] = half_width
+            from_first_ns[frame] = from_first_ns[nearer] + half_width
+            origin_ns[frame] = origin_ns[nearer] + round(apart)
+            for half_width, end, apart in joints_of[frame]:
+                heapq.heappush(leading, (half_width, end, frame, apart))
+    return Frames(np.arange(count), line, joined_to, error_ns, from_first_ns, origin_ns)
 
 
 # --- where the clock lies on the trace's
@@ -407,18 +452,16 @@ def fit_line(
     frame: np.ndarray,
     at: np.ndarray,
     tracing: str,
-    frames: np.ndarray,
-    origin_error_ns: np.ndarray,
-) -> Line:
+    frames_of_line: Frames,
+) -> Line | None:
     """Return how one event clock (time as `elapsed_time` counts it) converts to the trace's clock, fitted by least squares
     to the operations that surround its records.
 
     around: the surroundings of the records that are the evidence
     frame: per record, the number of its frame
     at: per record, its time on the event clock in ns
-    tracing: whether CUPTI traced events (`placed.event_tracing`)
-    frames: all frames of the line, sorted; a frame need not have one of the records
-    origin_error_ns: per frame of the log, how many ns it may be off against the frame it was joined to
+    tracing: whether CUPTI traced events: "on", "off" or "unknown" (`placed.event_tracing`)
+    frames_of_line: all frames of the line, by their numbers; a frame need not have one of the records
 
     Each observation (`latency.Observations`) is an equation: a record's place on the trace's clock is a time
     that the trace has, plus a latency.
@@ -426,38 +469,60 @@ def fit_line(
         at + base + offset at the knots + shift of the frame = known_ns + latency
         5,000 + 900,000 + ?            + ?                  = 904,100 + ?            (ns)
 
-    What is unknown (?) is linear in the unknowns, so that offsets, shifts and latencies are found together.  The
-    fit is repeated: outliers count less each time.
+    Each ? is a known coefficient times an unknown, or a sum of such, so that offsets, shifts and latencies are found
+    together.  The fit is repeated: outliers count less each time.
 
     The result has the offset (trace - event clock) at knots (times some seconds apart), a shift for each frame (a group of
     records whose distances are known exactly), and their covariance.  With more than _MOST_FRAMES frames it has no shifts.
+
+    The result is None if no observation is certain: distances alone do not tell where a line lies on the trace's clock.
+    A program that times nothing by events has one record on the line, the reference's own, and a copy on another stream
+    may hold that up.
     """
-    if len(frames) > _MOST_FRAMES:
-        frames = frames[:0]
+    with_shift = frames_of_line
+    if len(with_shift.number) > _MOST_FRAMES:
+        # a matrix with so many unknowns takes too long; the frames' errors go into the error bars (`_error_bar`)
+        with_shift = with_shift.take(slice(0))
     knots = _knots(at)
     model = assumed(tracing, around, _queued_spacing(around, frame, at))
     base = _base_ns(model.observe(around), at, model)
-    of_line = _design(at, frame, knots, frames)
-    fit = _Fit.before(_prior(knots, frames, origin_error_ns), model)
-    for widen in _NARROWING:
+    of_line = _design(at, frame, knots, with_shift.number)
+    fit = _Fit.before(_prior(knots, with_shift), model)
+    for times in _SCATTER_TIMES:
         # what holds a record up may look different after each fit
         observations = fit.model.observe(around)
-        equations = _Equations(
-            seen=observations,
-            x=np.concatenate([of_line[observations.record], -observations.x], axis=1),
-            y=(observations.known_ns - at[observations.record] - base).astype(float),
-        )
-        fit = fit.with_equations(equations, widen)
+        if not observations.certain.any():
+            return None
+        equations = _equations(observations, of_line, at + base)
+        fit = fit.with_equations(equations, times)
     # the calls of a stretch between knots are slow together: their errors may not be independent
     stretch = np.searchsorted(knots, at[observations.record], side="right")
     covariance = fit.covariance + fit.common_scatter(equations, stretch)
     size = fit.size  # the unknowns of the line come first
-    return Line(base, knots, frames, fit.solution[:size], covariance[:size, :size])
+    return Line(base, knots, with_shift.number, fit.solution[:size], covariance[:size, :size])
+
+
+def _equations(
+    observations: Observations, of_line: np.ndarray, without_offset: np.ndarray
+) -> _Equations:
+    """Return the equation of each observation (`fit_line`), with the unknowns on the left and what is known on the right:
+
+        offset + shift - latency = known_ns - (at + base)
+
+    of_line: per record, the coefficients of offsets and shifts (`_design`)
+    without_offset: per record, at + base in ns
+    """
+    record = observations.record
+    return _Equations(
+        seen=observations,
+        x=np.concatenate([of_line[record], -observations.x], axis=1),
+        y=(observations.known_ns - without_offset[record]).astype(float),
+    )
 
 
 def _base_ns(seen: Observations, at: np.ndarray, model: LatencyModel) -> int:
-    """Return the usual offset (trace - event clock) in ns, from which the fit counts: float64 does not hold a time
-    since 1970 in ns.
+    """Return the usual offset (trace - event clock) in ns, from which the fit counts.  The fit has only small numbers
+    then: float64 does not hold a time since 1970 in ns.
 
     seen: the observations of the records
     at: per record, its time on the event clock in ns
@@ -486,14 +551,14 @@ def _queued_spacing(around: Surroundings, frame: np.ndarray, at: np.ndarray) -> 
 
 
 def _knots(at: np.ndarray) -> np.ndarray:
-    """Return at least two knots, evenly spaced from the first record to the last, in ns on the event
-    clock.
+    """Return at least two knots, evenly spaced from the first record to the last (or beyond it, if that is near), in
+    ns on the event clock.
 
     at: per record, its time on the event clock in ns
     """
     first, last = int(at.min()), int(at.max())
     count = int(np.clip((last - first) // _KNOT_NS, 1, _MOST_KNOTS)) + 1
-    return np.linspace(first, max(last, first + 1), count).astype(np.int64)
+    return np.linspace(first, max(last, first + _LEAST_KNOT_NS), count).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -545,14 +610,16 @@ class _Fit:
         """How many of the unknowns describe the line; the others are parameters of the model."""
         return len(self.mean) - len(PARAMETERS)
 
-    def with_equations(self, equations: _Equations, widen: float) -> _Fit:
+    def with_equations(self, equations: _Equations, scatter_times: float) -> _Fit:
         """Return the next fit, a round of iteratively reweighted least squares: over all equations, each with its
         weight by this fit, and over what is assumed beforehand.
 
-        widen: how many times larger than usual the scatter of observations is taken to be
+        scatter_times: how many times larger than usual the scatter of observations is taken to be
+
+        At least one of the observations must be certain: where no equation has a weight, nothing says where the line lies.
         """
         x, y = equations.x, equations.y
-        weight = self._weights(equations, widen)
+        weight = self._weights(equations, scatter_times)
         # the normal equations of least squares
         weighted = (x * weight[:, None]).T
         precision = weighted @ x + self.prior
@@ -562,14 +629,14 @@ class _Fit:
         model = replace(self.model, vector=solution[size:], covariance=covariance[size:, size:])
         return replace(self, model=model, solution=solution, covariance=covariance, weight=weight)
 
-    def _weights(self, equations: _Equations, widen: float) -> np.ndarray:
+    def _weights(self, equations: _Equations, scatter_times: float) -> np.ndarray:
         """Return how much each equation counts: 1 / variance, less the farther its record lies from where this fit
         expects it, and 0 for an observation whose class is not certain.
 
-        widen: as in `with_equations`
+        scatter_times: as in `with_equations`
         """
         seen = equations.seen
-        sigma_ns = seen.scale_ns * widen
+        sigma_ns = seen.scale_ns * scatter_times
         # by how many sigma the record lies behind where this fit expects it
         behind = (equations.x @ self.solution - equations.y) / sigma_ns
         # GPUs are late, never early: an outlier on the late side soon loses its weight
@@ -617,38 +684,41 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
     return x
 
 
-def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
+def _prior(knots: np.ndarray, frames: Frames) -> np.ndarray:
     """Return what is assumed of a line (how an event clock converts to the trace's clock) before anything is observed: the
     precision (inverse covariance) of its unknowns, a square matrix over the offsets at the knots (ns), then the shifts of
     the frames (ns).  A combination `row @ unknowns` that is assumed to be 0 ± error adds `outer(row, row) / error**2`.
 
     knots: ns on the event clock, evenly spaced
-    frames: the frames that have a shift, sorted; may be none
-    origin_error: per frame of the log, by how many ns it may be off against the frame it was joined to (infinite:
-        none joins it)
+    frames: the frames that have a shift, by their numbers: all frames of the line, or none
 
-    The two clocks' rates differ by a few ppm and change little.  Each frame lies within the rounding of the edge
-    that joins it to the one before; the first frame is fixed.
+    The two clocks' rates differ by a few ppm and change little.  Each frame lies within its error of the frame that it
+    was joined to; the first frame is fixed.
     """
-    size = len(knots) + len(frames)
+    size = len(knots) + len(frames.number)
     step = float(knots[1] - knots[0])
     # a row per piece between knots: its slope, which is the difference of the clocks' rates there
     slope = np.diff(np.eye(len(knots), size), axis=0) / step
-    slope_error = _RATE * np.sqrt(len(knots) - 1)
+    pieces = len(knots) - 1
+    # all pieces have the same rate, but for small changes: so many rows together say that it is 0 ± _RATE
+    slope_error = _RATE * np.sqrt(pieces)
     precision = slope.T @ slope / slope_error**2
     # a row per inner knot: how much the slope changes there
     bend = np.diff(slope, axis=0)
-    # small changes add up, the more the farther knots are apart
+    # the change from knot to knot is the sum of many small ones in the time between them
     bend_error = _BEND * np.sqrt(step / _KNOT_NS)
     precision += bend.T @ bend / bend_error**2
-    # a row per frame: its shift, less that of the frame before
-    for number, frame in enumerate(frames):
-        shift = np.eye(size)[len(knots) + number]
+    # a row per frame: its shift, less that of the frame that it was joined to
+    shift_of_frame = np.eye(size)[len(knots) :]
+    nearer = np.searchsorted(frames.number, frames.joined_to)
+    for position, joined_to in enumerate(frames.joined_to):
+        shift = shift_of_frame[position].copy()
+        # the first frame's shift is 0: the offsets at the knots are its offsets
         shift_error = 1.0
-        if number and np.isfinite(origin_error[frame]):
-            shift[len(knots) + number - 1] = -1.0
+        if joined_to >= 0:
+            shift -= shift_of_frame[nearer[position]]
             # the standard deviation of what lies anywhere within the error
-            shift_error = max(origin_error[frame] / np.sqrt(3), 1.0)
+            shift_error = max(frames.error_ns[position] / np.sqrt(3), 1.0)
         precision += np.outer(shift, shift) / shift_error**2
     return precision
 
@@ -676,37 +746,36 @@ def place_records(
         references
     around: the surroundings of all records.  The first ones are the records of the log, in its order; records
         that only the trace shows come after them and are on no event clock
-    tracing: whether CUPTI traced events (`placed.event_tracing`)
-    known: per record, whether its surroundings are known.  One whose surroundings are not known is
-        placed as well, but it is no evidence
+    tracing: whether CUPTI traced events: "on", "off" or "unknown" (`placed.event_tracing`)
+    known: per record, whether the trace has its call and its stream, so that what surrounds it is known.  Other
+        records are placed as well, but they are no evidence
 
     For each line, `fit_line` finds the conversion to the trace's clock from the records whose surroundings
-    are known; then it places all records of the line.  A line without such records is placed nowhere.
+    are known; then it places all records of the line.  A line without such records is placed nowhere, and neither is one
+    whose records may all have been held up.
     """
     place = np.zeros(len(known), np.int64)
     error = np.zeros(len(known), np.int64)
     if clock is None:
         return ClockPlaces(place, error, np.full(len(known), -1))
+    # per record of the log and of the trace alone: its time on the event clock, its frame and its line
     only_in_trace = len(known) - len(clock.at_ns)
     at = np.pad(clock.at_ns, (0, only_in_trace))
     frame = np.pad(clock.frame, (0, only_in_trace), constant_values=-1)
-    line = pick(clock.line, frame, -1)
-    # a line has all its frames, even those whose records have no known surroundings
-    frames_of_line = group(clock.line, np.arange(len(clock.line)))
+    line = pick(clock.frames.line, frame, -1)
     on_line = np.flatnonzero(line >= 0)
+    # a line has all its frames, even those whose records have no known surroundings
+    frames_of_line = group(clock.frames.line, clock.frames.number)
     for number, records in group(line[on_line], on_line).items():
+        fitted = None
+        # the fit takes as long as it has evidence: thousands of records spread over the run are enough
         evidence = _every_nth(records[known[records]])
-        if not len(evidence):
+        if len(evidence):
+            frames = clock.frames.take(frames_of_line[number])
+            fitted = fit_line(around.take(evidence), frame[evidence], at[evidence], tracing, frames)
+        if fitted is None:
             line[records] = -1
             continue
-        fitted = fit_line(
-            around.take(evidence),
-            frame[evidence],
-            at[evidence],
-            tracing,
-            frames_of_line[number],
-            clock.origin_error_ns,
-        )
         place[records], deviation = fitted.place(at[records], frame[records])
         error[records] = _error_bar(clock, fitted, deviation, frame[records])
     return ClockPlaces(place, error, line)
@@ -721,10 +790,11 @@ def _error_bar(
     frame: per record, the number of its frame
     """
     if not len(line.frames):
-        # too many frames to fit a shift for each: the error of the frame's origin adds to it.  The first
-        # frame's is infinite; 1 s stands for it, because the result is an integer
-        origin_error = np.minimum(clock.origin_error_ns[frame], 1e9)
-        deviation = np.hypot(deviation, origin_error)
+        # too many frames to fit a shift for each: the frame's error adds to it.  The first frame has no error
+        # that tells how far it may be off against the line, which all frames together make: 1 s stands for it
+        is_first = clock.frames.joined_to < 0
+        frame_error_ns = np.where(is_first, 1e9, clock.frames.from_first_ns)
+        deviation = np.hypot(deviation, frame_error_ns[frame])
     return np.ceil(1.96 * deviation).astype(np.int64) + clock.tick_ns
 
 

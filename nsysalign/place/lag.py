@@ -123,15 +123,14 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         return lag_ns, caught_up
     called_ns = records["t0_ns"].to_numpy()
     by_probe = records["calibration"].to_numpy(dtype=bool)
-    frame_error_ns = _frame_errors(clock)
     is_placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
-    line = np.where(is_placed, clock.line[clock.frame], -1)  # frame -1 is placed nowhere
+    line = np.where(is_placed, clock.frames.line[clock.frame], -1)  # frame -1 is placed nowhere
     for members in group(line[is_placed], np.flatnonzero(is_placed)).values():
         # CPU time and GPU time since the line's first record, and the difference between them
         since_ns = called_ns[members] - called_ns[members[0]]
         gpu_since_ns = clock.at_ns[members] - clock.at_ns[members[0]]
         apart_ns = gpu_since_ns - since_ns
-        error_ns = frame_error_ns[clock.frame[members]] + clock.tick_ns
+        error_ns = clock.frames.from_first_ns[clock.frame[members]] + clock.tick_ns
         # The least difference around each record (the lower hull, because the clocks drift apart), from above: a lag may
         # be too short, never too long.  So the record's difference counts from below.
         least_ns = local_hull(since_ns, apart_ns + error_ns)
@@ -141,13 +140,6 @@ def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarra
         like_probe = _is_like_probe(since_ns, apart_ns, by_probe[members])
         caught_up[members] = (lag_ns[members] <= CAUGHT_UP_NS) & like_probe
     return lag_ns, caught_up
-
-
-def _frame_errors(clock: EventClock) -> np.ndarray:
-    """Return, per frame, how far (ns) it may be off against the first frame of its line: the errors of the joints
-    up to it add up."""
-    of_joint = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
-    return pd.Series(of_joint).groupby(clock.line).cumsum().to_numpy()
 
 
 def _is_like_probe(since_ns: np.ndarray, apart_ns: np.ndarray, by_probe: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -71,7 +72,23 @@ DISTURBED = "profiler-disturbed"
 #: Blocks of a stream, and calls of threads, that are explained at once: they bound the memory.
 _BLOCKS, _CALLS = 1 << 13, 1 << 17
 #: Rows of other streams that are held at once, beyond what is kept.
-_ROWS = 1 << 20
+_MOST_ROWS_HELD = 1 << 20
+
+
+class Executed(NamedTuple):
+    """For how long operations executed in windows: arrays of equal length."""
+
+    window: np.ndarray
+    #: Its position in the trace's operations.
+    operation: np.ndarray
+    ns: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[Executed]) -> Executed:
+        """Return the stretches of all parts."""
+        empty = np.empty(0, np.int64)
+        columns = zip(cls(empty, empty, empty), *parts, strict=True)
+        return cls(*map(np.concatenate, columns))
 
 
 @dataclass(frozen=True)
@@ -92,9 +109,8 @@ class SplitTrace:
     details: pd.DataFrame
     #: Per window, how many operations touch it.
     operations: np.ndarray
-    #: The operations that host timers waited for while these executed: int64 (3, n), with the rows
-    #: window, operation and nanoseconds.
-    waited_for: np.ndarray
+    #: In host timers: the operations for which calls waited while these executed.
+    waited_for: Executed
 
     def budgets(self, windows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return how long (ns) these windows spent on each cause: int64 (windows, causes)."""
@@ -169,8 +185,8 @@ def split_trace(
     """Return the trace with every window (measured interval) of the alignment split by cause: how long it spent on kernels,
     copies, launches, waiting, and so on, and what these were.  The rules are in docs/design.md.
 
-    latency: the usual launch latencies (int64 ns, by the code of a kind of operation) where they were measured on
-             more than this trace; None measures them in this trace (`launch_latency`)
+    latency: the usual launch latencies (int64 ns, by the code of a kind of operation): those of several traces
+             together, or None to measure them in this one (`launch_latency`)
 
     The parts of a window add up to its elapsed_ns exactly.  An AssertionError says that they do
     not: a bug here, never the trace's fault.
@@ -179,6 +195,8 @@ def split_trace(
     explainer = Explainer(trace, alignment, usual)
     trim_memory()  # what making the explainer has freed
     partition = _Partition(explainer)
+    # what a lane did is explained once for all its windows; only the last part of each window, which ends with a
+    # record and not with an operation, is explained for this window alone
     partition.add_shared()
     partition.add_tails()
     partition.check()
@@ -192,7 +210,7 @@ def split_trace(
         size=partition.size,
         details=partition.details.table(),
         operations=partition.operations,
-        waited_for=np.concatenate(partition.waited_for, axis=1),
+        waited_for=Executed.joined(partition.waited_for),
     )
 
 
@@ -216,7 +234,7 @@ class _Partition:
         self.details = Details(trace, alignment, explainer.streams.last_on)
         self.size = np.zeros(count, np.int64)
         self.operations = np.zeros(count, np.int64)
-        self.waited_for = [np.empty((3, 0), np.int64)]
+        self.waited_for: list[Executed] = []
 
     def add_shared(self) -> None:
         """Add the shared part of all windows of streams, from start to tail, lane by lane."""
@@ -253,29 +271,32 @@ class _Partition:
         self.details.add_moved_during(positions, spans)
 
     def add_tails(self) -> None:
-        """Add the tail of every window, which is the whole of a host timer."""
+        """Add the tail of every window, which is the whole of a host timer.
+
+        Host timers are explained only where they were measured: the error of reading a host clock is too small to
+        matter.  At the other places they have no tail, and the totals of where they were measured.
+        """
         executed = [np.empty(0, np.int64)]
         for number, place in enumerate(self.places):
+            is_measured = number == 0  # else moved to an end of the error bars
             tail, total = self.tails[number], self.totals[number]
-            # a host reading's error bar is too small to matter: the same at every place
-            tail[self.host] = place.end[self.host] if number else place.start[self.host]
+            tail[self.host] = place.start[self.host] if is_measured else place.end[self.host]
             for pieces in _tail_pieces(self.explainer, place, tail):
                 slot = pieces.window * len(CAUSES) + pieces.cause
                 np.add.at(total.reshape(-1), slot, pieces.end - pieces.start)
-                if number == 0:
+                if is_measured:
                     self.size += np.bincount(pieces.window, minlength=len(self.size))
                     self.details.add(pieces)
                     executed.append(self._executed(pieces))
-            total[self.host] = self.totals[0][self.host]  # at the other places as measured
-        # pairs of a timer and an operation, packed as `_executed` does
-        pairs = np.unique(np.concatenate(executed))
-        window = pairs >> 32
-        self.details.add_moved(pairs & 0xFFFFFFFF, window)
+            if not is_measured:
+                total[self.host] = self.totals[0][self.host]
+        window, operation = _unpacked(np.unique(np.concatenate(executed)))
+        self.details.add_moved(operation, window)
         self.operations += np.bincount(window, minlength=len(self.operations))
 
     def _executed(self, pieces: Pieces) -> np.ndarray:
         """Return the pairs of a host timer and an operation that executed while the timer waited
-        for it, each pair once and as one number: window << 32 | operation.
+        for it, each pair once and packed (`_packed`).
 
         Work that was queued before the window is left out of the pairs, but not of `waited_for`,
         to which all pieces that execute are added.
@@ -284,9 +305,9 @@ class _Partition:
         executes &= self.host[pieces.window]
         executing = pieces.take(np.flatnonzero(executes))
         ns = executing.end - executing.start
-        self.waited_for.append(np.stack([executing.window, executing.ref, ns]))
+        self.waited_for.append(Executed(executing.window, executing.ref, ns))
         inside = executing.take(executing.detail == 0)
-        return np.unique(inside.window << 32 | inside.ref)
+        return np.unique(_packed(inside.window, inside.ref))
 
     def check(self) -> None:
         """Raise an AssertionError if the parts of any window do not add up to its length."""
@@ -302,6 +323,16 @@ class _Partition:
         totals = self.totals
         self.totals, self.places, self.tails = [], [], []
         return totals
+
+
+def _packed(window: np.ndarray, operation: np.ndarray) -> np.ndarray:
+    """Return each pair of a window and an operation as one number, by which pairs can be sorted and found equal."""
+    return window << 32 | operation
+
+
+def _unpacked(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (window, operation) of pairs that `_packed` made."""
+    return pairs >> 32, pairs & 0xFFFFFFFF
 
 
 class RunningSums:
@@ -423,18 +454,22 @@ def _tail_start(explainer: Explainer, lane: int, windows: Windows) -> np.ndarray
     for all windows.  A block is a stretch in which the lane executes something.
 
     The tail begins at the end of the last block up to which all were issued before the window's
-    end record.  A window has no tail (its own end is returned) where the first block behind the
-    window was issued before the end record too: then its last gap ends with that block, as the
-    gap does for every other window.
+    end record.  If the first block behind the window was issued before the end record too, the window's last
+    gap waits for that block, and has the same explanation for every window: it needs no tail, and its own end
+    is returned.
 
     window   [---------------------------)
     lane       AAAA   BBBB                  CCC        C issued before the end record: no tail
                           ^ the tail begins            C issued after it: a tail from B's end on
+
+    A window's `close_ns` is a time of the host, at which it began to issue the end record; `end` is a time of the
+    GPU, at which the lane reached the record.
     """
     blocks = explainer.streams.blocks(lane)
-    call = explainer.call[blocks.ref]
-    issue = pick(explainer.call_start, call, BEFORE_ALL)
-    # how many blocks, from the first one on, were issued before the end record
+    # per block, when the host issued it, by the operation `ref` that names it; BEFORE_ALL without a call in the trace
+    issue = pick(explainer.call_start, explainer.call[blocks.ref], BEFORE_ALL)
+    # how many blocks, from the first one on, were issued before the end record; by the latest issue so far, as a
+    # lane that stands for several streams does not run its blocks in the order of issue
     latest_issue = np.maximum.accumulate(issue)
     issued = np.searchsorted(latest_issue, windows.close_ns) if len(issue) else 0
     # how many begin before the window's end
@@ -527,7 +562,8 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
     """Return `frames.OTHER_STREAMS`: for each interval, how long (ns) other streams than its own executed work that
     was issued inside it, and whether the interval's end record is ordered behind that work.
 
-    Each interval has rows for the MOST_STREAMS streams that worked longest.
+    Each interval has rows for the MOST_STREAMS lanes that worked longest.  Lanes of different contexts may be called by
+    the same number of a stream: these share a row.
     """
     tables = [pd.DataFrame({"interval": [], "lane": [], "ns": []}, dtype=np.int64)]
     rows_held = 0
@@ -535,13 +571,12 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
         worked = _work_issued_inside(split, lane)
         tables.append(worked[worked["ns"] > 0])
         rows_held += len(tables[-1])
-        if rows_held > _ROWS:  # to bound the memory, only the busiest streams so far are kept
+        if rows_held > _MOST_ROWS_HELD:  # then only the busiest streams so far are kept
             tables = [_busiest(pd.concat(tables))]
             rows_held = 0
     table = _busiest(pd.concat(tables, ignore_index=True))
     stream = split.alignment.lanes["stream"].to_numpy()[table["lane"].to_numpy()]
     table = table.assign(stream=stream, ordered=_ordered_behind(split, table))
-    # contexts can number their streams alike: such streams share a row
     by_stream = table.groupby(["interval", "stream"], sort=True, as_index=False)
     table = by_stream.agg(ns=("ns", "sum"), ordered=("ordered", "all"))
     return frames.check(table, frames.OTHER_STREAMS)
@@ -566,10 +601,11 @@ def _work_issued_inside(split: SplitTrace, lane: int) -> pd.DataFrame:
     closed = windows["close_ns"].to_numpy()
     near = (closed > issue[0]) & (opened <= issue[-1])
     interval = np.flatnonzero(near & _ends_on_another_lane(split, lane))
-    # of the blocks in the order of issue, those inside the interval: `first` and those behind it, before `stop`
+    # blocks first, first + 1, ... stop - 1, in the order of issue, were issued inside the interval
     first = np.searchsorted(issue, opened[interval])
     stop = np.searchsorted(issue, closed[interval])
     stop = np.maximum(stop, first)  # a window that closes before it opens holds nothing
+    # `stop` may be the number of all blocks: the running sum has one value more than there are blocks
     ns = executed_before[stop] - executed_before[first]
     return pd.DataFrame({"interval": interval, "lane": lane, "ns": ns})
 
@@ -642,6 +678,8 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
     seq = np.append(split.alignment.records["seq"].to_numpy(), -1)
     start_lane = windows["start_lane"].to_numpy()
     end_lane = windows["end_lane"].to_numpy()
+    start_record = windows["start"].to_numpy()
+    end_record = windows["end"].to_numpy()
     names, labels = name_intervals(windows)
     table = windows.drop(columns=["start", "end", "start_lane", "end_lane"]).assign(
         interval=np.arange(len(windows)),
@@ -649,8 +687,8 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
         label=labels,
         pid=pid_of(windows["process"].to_numpy()),
         tid=tid_of(windows["thread"].to_numpy()),
-        start_record=seq[windows["start"].to_numpy()],
-        end_record=seq[windows["end"].to_numpy()],
+        start_record=seq[start_record],
+        end_record=seq[end_record],
         device=device[end_lane],
         start_stream=stream[start_lane],
         end_stream=stream[end_lane],
@@ -660,7 +698,9 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
         findings=pd.Series([()] * len(windows), dtype=object),
         **_work_inside(split, total),
     )
-    columns = {name: table[name].array for name in table}
+    columns = {
+        name: table[name].array for name in table
+    }  # not Series: these keep their row numbers
     return frames.lean(columns, frames.INTERVALS, len(table))
 
 
@@ -675,9 +715,9 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
 
     total: ns by cause, int64 (windows, causes)
 
-    For a window on a stream these are sums of its budget, and none lies outside; for a host timer, the first three are
-    about the work that was issued inside it, wherever that ran.  What is issued before another window runs on its stream
-    is part of its budget: 0.
+    For a window on a stream these are sums of its budget, which holds what its stream executed from its start to its
+    end: nothing lies outside, and none of it counts as earlier work, whenever it was issued; both are 0.
+    For a host timer, the first three are about the work that was issued inside it, wherever that ran.
     """
     windows = split.alignment.windows
     kernel = total[:, CAUSE["kernel"]].copy()
@@ -692,6 +732,7 @@ def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:
         start = timers["start_ns"].to_numpy()
         end = timers["end_ns"].to_numpy()
         kernel[is_timer], _ = kernels_issued_inside(split.trace, process, start, end)
+        # what lies outside is of kernels and graphs, too
         with_graphs[is_timer], outside[is_timer] = kernels_issued_inside(
             split.trace, process, start, end, kinds=("kernel", "graph")
         )
@@ -768,7 +809,7 @@ def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
     """Return, per window, how long (ns) other streams of its device executed while the window's own
     stream was idle: the time in which the device was busy minus that of the window's own work.
 
-    0 for host timers and runs.
+    0 for windows of kind host or run.
 
     total: ns by cause, int64 (windows, causes)
 
@@ -785,14 +826,8 @@ def _others_worked(split: SplitTrace, total: np.ndarray) -> np.ndarray:
     on_stream = (kind == "event") | (kind == "nvtx")
     has_idle = on_stream & (_idle_ns(total) > 0)
     worked = np.zeros(len(windows), np.int64)
-    for device, members in streams.devices.items():
-        # lanes that stand for several streams, all of this device
-        sets = [
-            number
-            for number, lanes in streams.members.items()
-            if number not in streams.devices and np.isin(lanes, members).all()
-        ]
-        rows = np.flatnonzero(has_idle & np.isin(lane, [*members, *sets]))
+    for device in streams.devices:  # each is a lane that stands for a process's whole device
+        rows = np.flatnonzero(has_idle & np.isin(lane, streams.lanes_on(device)))
         blocks = streams.blocks(device)
         busy_before_end = covered(blocks.start, blocks.end, end[rows])
         busy_before_start = covered(blocks.start, blocks.end, start[rows])

@@ -165,6 +165,19 @@ class Streams:
             self._blocks[lane], _ = first_of(layers)
         return self._blocks[lane]
 
+    def lanes_on(self, device: int) -> list[int]:
+        """Return the lanes of a device's streams, and those that stand for a set of these streams.
+
+        device: the lane that stands for the whole device, which is not among them
+        """
+        streams = self.devices[device]
+        sets = [
+            lane
+            for lane, members in self.members.items()
+            if lane not in self.devices and np.isin(members, streams).all()
+        ]
+        return [*streams.tolist(), *sets]
+
     def last_on(self, lanes: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Return, for each lane and time, the operation of the last block that had ended by then.
 
@@ -290,8 +303,9 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     """Return which of several nested intervals is the innermost one at every time: sorted, disjoint blocks, each with the
     name of the open interval that began last.
 
-    outer  [--------------)          [outer)[inner)[outer)
-    inner         [----)        ->
+    outer    [--------------------)
+    inner           [------)
+    result   [outer)[inner )[outer)
 
     start, end: ns, sorted by start, of equal starts the longest first
     name:       what each interval is (the `ref` of its blocks)
@@ -300,17 +314,19 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     start = start[lasting]
     end = end[lasting]
     name = name[lasting]
-    end = _nested_ends(start, end)
+    end = _nested_ends(start, end)  # one of another domain may outlast the one around it
+    around = _smallest_around(start, end)
     # changes: at its start an interval becomes the innermost one, at its end the one around it (-1: none) does.
-    # Of several ends at one time the outermost interval's comes last, and then come the starts
+    # Several may come at one time: ends first, then starts, and of the ends the outermost interval's last.  The
+    # sort below is stable, and inner intervals start later, so the ends are put in reversed order
     time = np.concatenate([end[::-1], start])
-    becomes_innermost = np.concatenate([_smallest_around(start, end)[::-1], np.arange(len(start))])
+    new_innermost = np.concatenate([around[::-1], np.arange(len(start))])
     order = np.argsort(time, kind="stable")
-    time, becomes_innermost = time[order], becomes_innermost[order]
+    time, new_innermost = time[order], new_innermost[order]
     # a block lasts from one change to the next
     lasts = time[1:] > time[:-1]
-    blocks = np.flatnonzero((becomes_innermost[:-1] >= 0) & lasts)
-    return Blocks(time[blocks], time[blocks + 1], name[becomes_innermost[blocks]])
+    blocks = np.flatnonzero((new_innermost[:-1] >= 0) & lasts)
+    return Blocks(time[blocks], time[blocks + 1], name[new_innermost[blocks]])
 
 
 def _smallest_around(start: np.ndarray, end: np.ndarray) -> np.ndarray:

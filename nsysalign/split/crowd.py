@@ -25,6 +25,7 @@ def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
     Each process keeps, for each GPU, the runs of the MOST_STREAMS streams that worked longest.  A
     note says how many streams there were.
     """
+    # a crowd: the rows, in `alignment.windows`, of the runs of all streams of one process and device
     crowds = list(_crowds(alignment))
     if not crowds:
         return alignment
@@ -40,7 +41,9 @@ def without_crowds(trace: Trace, alignment: Alignment) -> Alignment:
             "the run of their GPU holds all of them"
         )
     windows = windows[is_kept]
-    columns = {name: windows[name].array for name in windows}
+    columns = {
+        name: windows[name].array for name in windows
+    }  # not Series: these keep their row numbers
     windows = frames.lean(columns, frames.WINDOWS, len(windows))
     return replace(alignment, windows=windows, notes=tuple(notes))
 

@@ -33,18 +33,19 @@ from nsysalign.split.pieces import (
     DIRECTION,
     MEMORY,
     REF,
-    WORK,
     Pieces,
     Spans,
     host_side,
     operation_codes,
     operation_names,
+    points_to_operations,
 )
 
 _WITH_A_NAME = [CAUSE[name] for name in WITH_A_NAME]
 _MOVING = [CAUSE["memcpy"], CAUSE["memset"]]
 _QUEUED, _UNKNOWN = CAUSE["queued"], CAUSE["unknown"]
-#: The number of no text, and what stands for it where a piece is no row of `details`.
+#: Instead of a text's number: _NO_TEXT for a row of `frames.DETAILS` that has no text, _NO_ROW for a piece that is
+#: in no row of it.
 _NO_TEXT, _NO_ROW = 0, -1
 #: Lanes and times, arrays of equal length -> positions of operations, -1 for none.
 LastOn = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -235,10 +236,11 @@ class Details:
 
     def _texts_of(self, pieces: Pieces) -> np.ndarray:
         """Return, per piece (a stretch of time with one cause), the number of the text by which it goes in the table of
-        details, an index of `_Texts.texts`; _NO_ROW if it is not in that table.
+        details, an index of `_Texts.texts`.
 
         Calls, ranges and the profiler's work go by their names, copies by what they copy, waiting by the
-        operation that was waited for.  Unknown time has no text, but a row.
+        operation that was waited for.  Unknown time is in the table without a text (_NO_TEXT); pieces of all other causes
+        are not in it (_NO_ROW).
         """
         text = np.full(len(pieces.cause), _NO_ROW, np.int64)
         points_somewhere = pieces.ref >= 0
@@ -250,7 +252,7 @@ class Details:
         ):
             rows = np.flatnonzero(has_name & (pieces.ref_kind == REF[ref_kind]))
             text[rows] = text_of_row[pieces.ref[rows]]
-        points_to_operation = points_somewhere & (pieces.ref_kind < WORK)
+        points_to_operation = points_somewhere & points_to_operations(pieces)
         moving = np.flatnonzero(points_to_operation & np.isin(pieces.cause, _MOVING))
         text[moving] = self._texts.of_copies[pieces.ref[moving]]
         waiting = np.flatnonzero(pieces.cause == _QUEUED)
@@ -267,7 +269,7 @@ class Details:
         """
         if not len(self._operations):
             return np.full(len(pieces.ref), _NO_TEXT)
-        operation = np.where(pieces.ref_kind < WORK, pieces.ref, -1)
+        operation = np.where(points_to_operations(pieces), pieces.ref, -1)
         records = np.flatnonzero((pieces.ref_kind == REF["event"]) & (pieces.lane >= 0))
         if len(records):
             operation[records] = self._last_on(pieces.lane[records], pieces.end[records])
@@ -288,12 +290,13 @@ class Details:
 
     def add_moved_during(self, operation: np.ndarray, spans: Spans) -> None:
         """Add, to the window of each span (stretch of its time), the bytes moved by copies and memsets that touch the span,
-        and how long (ns) they took.
+        and how long (ns) they took: all bytes of each, also of one that lies in the span only in part.
 
         operation: positions, sorted by start; operations that move nothing are left out
         spans: stretches of windows
         """
         moving = operation[self._moves[operation]]
+        # the key of a copy says what is copied: the bytes of all copies with one key are added up
         keys = self._moving_keys(moving)
         for key in distinct(keys).tolist():
             size, took_ns = self._moved_during(moving[keys == key], spans)
@@ -377,19 +380,21 @@ class Details:
 
     def table(self) -> pd.DataFrame:
         """Return `frames.DETAILS` of everything that was added: a row for each window and what it spent time on, with the
-        sums of nanoseconds and bytes.  This can be done once."""
+        sums of nanoseconds and bytes.  This can be done once.
+
+        A copy that ran only while kernels did has bytes, but no time, as kernels count before copies: it has no row.
+        """
         by_key = self._of_few_streams(_Sums.joined(self._sums))
         self._sums = []
         keys = distinct(by_key.key)
-        words_of_key = self._words(keys)
-        # several keys may have the same words: these are added up, by the number of the words
-        words = sorted(set(words_of_key))
-        number_of_words = {words_of_row: number for number, words_of_row in enumerate(words)}
-        number_of_key = np.array([number_of_words[of_key] for of_key in words_of_key], np.int64)
-        number = number_of_key[np.searchsorted(keys, by_key.key)]
+        words_of_keys = self._words(keys)
+        # several keys may have the same words: these are added up, by the position of the words in `words`
+        words = sorted(set(words_of_keys))
+        position = {row: place for place, row in enumerate(words)}
+        position_of_key = np.array([position[row] for row in words_of_keys], np.int64)
         by_words = _added_up(
             by_key.window,
-            number,
+            position_of_key[np.searchsorted(keys, by_key.key)],
             sort=True,
             ns=by_key.ns,
             bytes=by_key.bytes,

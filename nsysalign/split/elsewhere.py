@@ -23,8 +23,8 @@ from nsysalign.trace.nccl import NCCL_KERNEL
 
 def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
     """Return, per interval, for how long (int64 ns) the GPU worked for it on other streams while its own
-    ran nothing; 0 for those that are no pairs of events.  Work counts that the interval issued itself and that its
-    end record waits for.
+    ran nothing; 0 for those that are no pairs of events.  Kernels and graphs count that the interval issued itself and
+    that its end record waits for; copies do not, nor do NCCL's kernels, which also wait for other ranks.
 
     intervals: their numbers
 
@@ -37,14 +37,15 @@ def elsewhere_ns(split: SplitTrace, intervals: np.ndarray) -> np.ndarray:
     if issued.empty:
         return out
     windows = split.alignment.windows
-    number = intervals[issued["place"]]
-    end_lane = windows["end_lane"].to_numpy()[number]
-    closed = windows["close_ns"].to_numpy()[number]
+    interval_of_row = intervals[issued["position"]]
+    end_lane = windows["end_lane"].to_numpy()[interval_of_row]
+    closed = windows["close_ns"].to_numpy()[interval_of_row]
     order = StreamOrder(split.explainer)
     is_waited_for = order.ordered(end_lane, closed, issued["lane"].to_numpy())
-    for place, rows in issued[is_waited_for].groupby("place"):
+    for position, rows in issued[is_waited_for].groupby("position"):
         operations = np.concatenate(rows["operations"].tolist())
-        out[place] = _worked_ns(split, intervals[place], _computing(split, operations))
+        kernels = _kernels_and_graphs(split, operations)
+        out[position] = _worked_ns(split, intervals[position], kernels)
     return out
 
 
@@ -69,7 +70,7 @@ def _worked_ns(split: SplitTrace, interval: int, operations: np.ndarray) -> int:
 
 def _issued_elsewhere(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
     """Return the work that pairs of events issued on other lanes than their own: a row for each interval and such lane,
-    with the columns place (the position of the interval in `intervals`), lane, and operations (the positions of those
+    with the columns position (where the interval stands in `intervals`), lane, and operations (the positions of those
     that were issued to the lane between the calls of the interval's records).
 
     An operation whose call is not known was issued in none.
@@ -85,21 +86,21 @@ def _issued_elsewhere(split: SplitTrace, intervals: np.ndarray) -> pd.DataFrame:
     for lane, operations in explainer.per_lane.items():
         elsewhere = is_pair & (windows["process"].to_numpy() == process[lane])
         elsewhere &= windows["end_lane"].to_numpy() != lane
-        places = np.flatnonzero(elsewhere)
-        if not len(places):
+        positions = np.flatnonzero(elsewhere)
+        if not len(positions):
             continue
         issue = operations.times.call_start_ns
-        first = np.searchsorted(issue, opened[places])
-        stop = np.searchsorted(issue, closed[places])
+        first = np.searchsorted(issue, opened[positions])
+        stop = np.searchsorted(issue, closed[positions])
         rows += [
-            (place, lane, operations.position[low:high])
-            for place, low, high in zip(places, first, stop, strict=True)
+            (position, lane, operations.position[low:high])
+            for position, low, high in zip(positions, first, stop, strict=True)
             if high > low
         ]
-    return pd.DataFrame(rows, columns=["place", "lane", "operations"])
+    return pd.DataFrame(rows, columns=["position", "lane", "operations"])
 
 
-def _computing(split: SplitTrace, operations: np.ndarray) -> np.ndarray:
+def _kernels_and_graphs(split: SplitTrace, operations: np.ndarray) -> np.ndarray:
     """Return those of these operations that are kernels or graphs, but not NCCL's kernels.
 
     operations: their positions; so is the result

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ import pandas as pd
 from nsysalign.causes import CAUSE
 from nsysalign.intervals import FAR, Columns, distinct, group, pick, ragged, tile
 from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
-from nsysalign.place.streams import lane_operations
+from nsysalign.place.streams import LaneOperations, lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Blocks, Streams, Threads
 from nsysalign.split.pieces import DETAIL, REF, Pieces, Spans, host_side, join, make
 
@@ -79,8 +79,9 @@ class Windows(Columns):
         """Return all windows (measured intervals) of an alignment where they were placed, as arrays with a value per window:
         when each begins and ends, on which lane (stream), and which call and record close it.
 
-        Only a window of kind event is closed by a record; the work of a range ends with its own
-        last operation.
+        Only a window of kind event is closed by a record.  The others get FAR as the time of the call, so that
+        all their work counts as issued before their end: the work of a range ends with its own last operation,
+        and a host timer is split by what its thread did.
         """
         windows = alignment.windows
         kind = windows["kind"].to_numpy()
@@ -88,7 +89,9 @@ class Windows(Columns):
         close_end_ns = windows["close_end_ns"].to_numpy()
         record = windows["end"].to_numpy()
         closed = kind == "event"
-        if not closed.all():
+        if (
+            not closed.all()
+        ):  # else there is nothing to replace, and no copy of a million windows to make
             close_ns = np.where(closed, close_ns, FAR)
             close_end_ns = np.where(closed, close_end_ns, FAR)
             record = np.where(closed, record, -1)
@@ -150,9 +153,9 @@ class Gaps(Columns):
     start, end:    ns
     lane:          the lane that is idle
     next:          N, a position in operations; -1 where it is the end record
-    previous:      P, a position in operations; -1 for none
-    stream:        the lane on which N was issued; `lane` itself, unless that stands for several
-    before:        the operation before the gap on `stream`; -1 for none
+    stream_of_next: the lane to which N was issued; `lane` itself, unless that stands for several
+    previous_on_lane: P, the operation before the gap on `lane`; -1 for none
+    previous_on_stream: the operation before the gap on `stream_of_next`; -1 for none
     issue_start, issue_end: when the call began and ended that issues N (ns)
     issue_thread:  its thread (globalTid)
     issue_call:    its position in calls; -1 for none
@@ -166,9 +169,9 @@ class Gaps(Columns):
     end: np.ndarray
     lane: np.ndarray
     next: np.ndarray
-    previous: np.ndarray
-    stream: np.ndarray
-    before: np.ndarray
+    stream_of_next: np.ndarray
+    previous_on_lane: np.ndarray
+    previous_on_stream: np.ndarray
     issue_start: np.ndarray
     issue_end: np.ndarray
     issue_thread: np.ndarray
@@ -221,6 +224,10 @@ class _Tiling:
         columns = {name: per_piece(values) for name, values in reference.items()}
         spans = replace(of_gaps, window=self.gaps.window[gap])
         self.pieces.append(make(spans, per_piece(cause), **columns))
+
+    def give_all(self, wanted: np.ndarray, cause: int, **reference: Any) -> None:
+        """Make a piece of all that has no piece yet, in the gaps that are wanted (bool, per gap)."""
+        self.give(np.where(wanted, FAR, BEFORE_ALL), cause, **reference)
 
 
 @dataclass(frozen=True)
@@ -275,6 +282,7 @@ class Explainer:
         self.launch_latency = latency
         self.streams = Streams(trace, alignment)
         self.threads = Threads(trace)
+        #: Lane -> its operations in the order of issue.
         self.per_lane = lane_operations(trace, alignment.operation_lane)
         operations, calls = trace.operations, trace.calls
         self.kind = operations["kind"].to_numpy()
@@ -286,15 +294,17 @@ class Explainer:
         self.call_end = calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()
         self.call_kind = calls["kind"].to_numpy()
+        #: Per operation, whether it copies between a device and pageable host memory.
         self.pageable = self._copies_of_pageable_memory()
+        #: Per operation, the thread (globalTid) that moved it by touching a page of managed memory, -1 for none.
         self.faulting = faulting_threads(trace)
         waits = alignment.wait_calls
         known = waits[(waits["record"] >= 0) & (waits["lane"] >= 0)]
         #: Lane -> (when its waits were issued, behind what each of them puts it).
         self._waits = {int(lane): self._waits_of(rows) for lane, rows in known.groupby("lane")}
         hidden = np.isin(calls["kind"], [CALL["host_function"], CALL["stream_memory_op"]])
-        #: Thread -> when its calls began that put something between the operations of a stream which
-        #: the trace does not show.
+        #: Thread -> the starts of its calls that issue work which the trace does not show: host functions and
+        #: stream memory operations.  Such work may hold up the operations behind it on its stream.
         self._hidden_work = group(self.call_thread[hidden], self.call_start[hidden])
 
     def _copies_of_pageable_memory(self) -> np.ndarray:
@@ -352,59 +362,70 @@ class Explainer:
             if ops is None:
                 continue
             recorded = pick(self.call_start, call[rows], BEFORE_ALL)
-            issued = np.searchsorted(ops.times.call_start_ns, recorded)  # how many before it
-            all_ended = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have
-            ends_last = np.searchsorted(ops.times.reach_ns, all_ended)
-            ends_last = np.minimum(ends_last, len(ops.position) - 1)
-            right_behind = time[rows] - all_ended <= _RIGHT_BEHIND_NS
-            operation[rows] = np.where(right_behind, ops.position[ends_last], -1)
+            ends_last, end = _last_to_end(ops, recorded)
+            right_behind = (
+                time[rows] - end <= _RIGHT_BEHIND_NS
+            )  # False for no operation: BEFORE_ALL
+            operation[rows] = np.where(right_behind, ends_last, -1)
         return operation
 
     def explain(self, gaps: Gaps) -> list[Pieces]:
         """Return why streams were idle in these gaps: pieces of time, each with a cause, that tile every gap exactly, in no
         order.
 
-        P is the operation before a gap, N the one after it, or the record that ends the window.  The rules follow each
-        other.  Each gives what lies before a certain time, and has no piece yet, to one cause:
+        P is the operation before a gap, N the one after it, or the record that ends the window.  The rules are those of
+        docs/lab/attribution.md.  They come in the order in which things happen in a gap: P's copy call returns, the host
+        does something else, it issues N, N waits for other work, N is on its way, N is late.  Each gives what lies before a
+        certain time, and has no piece yet (`tiling.since`), to one cause; so none has to ask what an earlier one gave.
 
         gap      |--------------------------------------|N
         pieces   [staging of P)[host      )[call)[queued)[launch latency)      rules 5, 10 to 15, 9, 6, 8
         """
         tiling = _Tiling(gaps)
-        self._give_staging_of_previous(tiling)  # rule 5, P's side
-        # rule 16: it is not known when N was issued, and so nothing about its gap is
         next_kind = pick(self.kind, gaps.next, REF["event"])
         points_to_next = {"ref_kind": next_kind, "ref": gaps.ref}
-        # FAR: all of the gap, BEFORE_ALL: nothing
-        if_unknown = np.where(gaps.known, BEFORE_ALL, FAR)
-        tiling.give(if_unknown, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"])
-        self._give_host(tiling)  # rules 10 to 15
+        # rule 5, staging: P's copy call has not returned
+        self._give_staging_of_previous(tiling)
+        # rule 16, unknown: when N was issued is not known, and so nothing about the gap is
+        tiling.give_all(
+            ~gaps.known, CAUSE["unknown"], **points_to_next, detail=DETAIL["no-api-row"]
+        )
+        # rules 10 to 15, host: N has not been issued
+        self._give_host(tiling)
+        # rule 9, the call that issues N; for a copy of pageable memory rules 6 and 5 (N's side)
         behind = self._dependency(gaps)
-        self._give_call(tiling, behind, next_kind)  # rules 9, 6 and 5 (N's side)
-        # N has been issued, and waits for something that the trace does not show
-        if_hidden = np.where(self._behind_host_function(gaps), FAR, BEFORE_ALL)
-        tiling.give(if_hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"])
-        # rule 6: N has been issued, and waits for other work
+        self._give_call(tiling, behind, next_kind)
+        # rule 6, queued: N has been issued, and waits for other work; first for what the trace does not show,
+        # of which nobody knows when it ended
+        is_hidden = self._behind_host_function(gaps)
+        tiling.give_all(
+            is_hidden, CAUSE["unknown"], **points_to_next, detail=DETAIL["host-function"]
+        )
         tiling.give(behind.until, CAUSE["queued"], **behind.reference())
-        in_graph = self.in_one_graph(gaps.previous, gaps.next)
-        in_graph |= self.in_one_graph(gaps.before, gaps.next)
-        self._give_underway(tiling, points_to_next, in_graph)  # rule 8
-        return tiling.pieces + self._contended(gaps, tiling.since, in_graph)  # rule 7
+        # rule 8, launch latency: N is on its way
+        in_graph = self.in_one_graph(gaps.previous_on_lane, gaps.next)
+        in_graph |= self.in_one_graph(gaps.previous_on_stream, gaps.next)
+        self._give_underway(tiling, points_to_next, in_graph)
+        # rule 7, contention: N is late
+        return tiling.pieces + self._contended(gaps, tiling.since, in_graph)
 
     def _give_call(self, tiling: _Tiling, behind: _Behind, next_kind: np.ndarray) -> None:
-        """Explain the time inside the call that issues N, the operation after a gap: it is launching (rule 9), or if N is a
-        copy of pageable memory, staging (rule 5); but while N's stream waits for other work, such a copy stages nothing
-        (rule 6).  Each gap's time up to the end of that call becomes a piece.
+        """Explain each gap's time up to the end of the call that issues N, the operation after the gap or the record that
+        ends the window.
+
+        N is a copy of pageable memory: while its stream waits for other work the copy is held up (rule 6, `queued`), and
+                                        then the call stages memory (rule 5, `memcpy`)
+        N is another operation:         its launch call (rule 9, `api_launch`)
+        N is the end record:            the record's call (rule 9, `event`)
 
         behind:    per gap, behind which other work N is ordered
         next_kind: per gap, the code of N's kind
         """
         gaps = tiling.gaps
         is_staging = pick(self.pageable, gaps.next, False)
-        held_up = np.where(is_staging, np.minimum(behind.until, gaps.issue_end), BEFORE_ALL)
-        tiling.give(held_up, CAUSE["queued"], **behind.reference())
-        is_operation = gaps.next >= 0
-        launching = np.where(is_operation, CAUSE["api_launch"], CAUSE["event"])
+        held_up_until = np.where(is_staging, np.minimum(behind.until, gaps.issue_end), BEFORE_ALL)
+        tiling.give(held_up_until, CAUSE["queued"], **behind.reference())
+        launching = np.where(gaps.next >= 0, CAUSE["api_launch"], CAUSE["event"])
         tiling.give(
             gaps.issue_end,
             np.where(is_staging, CAUSE["memcpy"], launching),
@@ -418,7 +439,7 @@ class Explainer:
     ) -> None:
         """Apply rule 8: N, the operation after a gap, is on its way to the GPU for the usual latency after its call has
         returned, or after P, the operation before the gap, has ended.  What lies before that time and has no piece yet
-        becomes a piece.
+        becomes a piece; all of it where N is the record that ends the window, for which nothing else can be said.
 
         host     [call that issues N)
         gap      [ has pieces       )[on its way   )[ left for rule 7  )N
@@ -429,20 +450,22 @@ class Explainer:
                         is on its way for at least NODE_GAP_NS
         """
         gaps = tiling.gaps
-        is_operation = gaps.next >= 0
-        behind_previous = pick(self.op_end, gaps.previous, BEFORE_ALL)
-        ready = np.maximum(gaps.issue_end, behind_previous)
-        kind = pick(self.kind, gaps.next, -1)
-        usual_start = ready + pick(self.launch_latency, kind, 0)
-        # a gap that is looked at in parts begins where P ended, not where the part does
-        gap_start = np.where(gaps.previous >= 0, behind_previous, gaps.start)
+        is_record = gaps.next < 0
+        tiling.give_all(is_record, CAUSE["event"], **points_to_next)
+        previous_end = pick(self.op_end, gaps.previous_on_lane, BEFORE_ALL)
+        ready = np.maximum(gaps.issue_end, previous_end)
+        next_kind = pick(self.kind, gaps.next, -1)
+        usual_start = ready + pick(self.launch_latency, next_kind, 0)
+        # between nodes of a graph; what is looked at may be a part of a gap (a window may begin inside one), and
+        # the whole gap begins where P ended
+        gap_start = np.where(gaps.previous_on_lane >= 0, previous_end, gaps.start)
         node_start = np.maximum(usual_start, gap_start + NODE_GAP_NS)
-        start = np.where(in_graph, node_start, usual_start)
-        until = np.where(is_operation, start, FAR)
-        outside_graphs = np.where(is_operation, CAUSE["launch_latency"], CAUSE["event"])
-        cause = np.where(in_graph, CAUSE["graph"], outside_graphs)
-        detail = np.where(in_graph, DETAIL["between-nodes"], 0)
-        tiling.give(until, cause, **points_to_next, detail=detail)
+        until_node = np.where(in_graph, node_start, BEFORE_ALL)
+        detail = DETAIL["between-nodes"]
+        tiling.give(until_node, CAUSE["graph"], **points_to_next, detail=detail)
+        # all others
+        until_start = np.where(in_graph, BEFORE_ALL, usual_start)
+        tiling.give(until_start, CAUSE["launch_latency"], **points_to_next)
 
     def in_one_graph(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Return, per pair of operations, whether both are nodes of one launch of a CUDA graph.
@@ -455,7 +478,7 @@ class Explainer:
 
     def _give_staging_of_previous(self, tiling: _Tiling) -> None:
         """Apply rule 5 to P: a pageable copy has finished on the stream, but its call has not."""
-        previous = tiling.gaps.previous
+        previous = tiling.gaps.previous_on_lane
         call = pick(self.call, previous, -1)
         staged = pick(self.pageable, previous, False)
         staged &= pick(self.call_start, call, FAR) <= tiling.since
@@ -491,8 +514,8 @@ class Explainer:
         late_gaps = np.flatnonzero(since < gaps.end)
         rival_kind = self._rival_kind(gaps.next)
         for lane, on_lane in group(gaps.lane[late_gaps], late_gaps).items():
-            for rivals, rows in group(rival_kind[on_lane], on_lane).items():
-                blocks = self.streams.rivals(lane, rivals)
+            for kind, rows in group(rival_kind[on_lane], on_lane).items():
+                blocks = self.streams.rivals(lane, kind)
                 tiles = tile(since[rows], gaps.end[rows], blocks.start, blocks.end)
                 rival = pick(blocks.ref, tiles.block, -1)
                 gap = rows[tiles.span]
@@ -545,24 +568,24 @@ class Explainer:
         out = np.zeros(len(gaps.window), dtype=bool)
         for number, hidden_work in self._hidden_work.items():
             rows = np.flatnonzero(gaps.issue_thread == number)
-            before = gaps.before[rows]
-            call_before = pick(self.call, before, -1)
-            by_same_thread = pick(self.call_thread, call_before, -1) == number
-            issued_before = pick(self.call_start, call_before, BEFORE_ALL)
-            first = np.searchsorted(hidden_work, issued_before)
+            previous = gaps.previous_on_stream[rows]
+            previous_call = pick(self.call, previous, -1)
+            by_same_thread = pick(self.call_thread, previous_call, -1) == number
+            previous_issue = pick(self.call_start, previous_call, BEFORE_ALL)
+            first = np.searchsorted(hidden_work, previous_issue)
             stop = np.searchsorted(hidden_work, gaps.issue_start[rows])
-            out[rows] = (stop > first) & (by_same_thread | (before < 0))
+            out[rows] = (stop > first) & (by_same_thread | (previous < 0))
         return out
 
     def _dependency(self, gaps: Gaps) -> _Behind:
         """Return, per gap, behind what N is ordered (rule 6): of all that, what ends last."""
         latest = _Behind.nobody(len(gaps.window))
-        for stream in distinct(gaps.stream).tolist():
-            rows = np.flatnonzero(gaps.stream == stream)
+        for stream in distinct(gaps.stream_of_next).tolist():
+            rows = np.flatnonzero(gaps.stream_of_next == stream)
             if stream in self._waits:
                 self._put_waits(latest, gaps, stream, rows)
-            for rival in self.default_stream_rivals(stream):
-                self._put_default_stream(latest, gaps, rival, rows)
+            for other_lane in self.default_stream_partners(stream):
+                self._put_default_stream(latest, gaps, other_lane, rows)
         return latest
 
     def _put_waits(self, latest: _Behind, gaps: Gaps, stream: int, rows: np.ndarray) -> None:
@@ -573,7 +596,7 @@ class Explainer:
         rows:   positions of the gaps whose N is on this lane
         """
         issue, behind = self._waits[stream]
-        previous_call = pick(self.call, gaps.before[rows], -1)
+        previous_call = pick(self.call, gaps.previous_on_stream[rows], -1)
         previous_issue = pick(self.call_start, previous_call, BEFORE_ALL)
         first = np.searchsorted(issue, previous_issue, side="right")
         stop = np.searchsorted(issue, gaps.issue_start[rows], side="left")
@@ -584,10 +607,10 @@ class Explainer:
         latest.put(gap, behind.take(wait[order]))
 
     def _put_default_stream(
-        self, latest: _Behind, gaps: Gaps, rival: int, rows: np.ndarray
+        self, latest: _Behind, gaps: Gaps, other_lane: int, rows: np.ndarray
     ) -> None:
         """Write into `latest` what gaps wait for by the order of the legacy default stream: the operation of another lane
-        that ends last, of those that were issued before the operation after the gap (N).
+        (stream) that ends last, of those that were issued before the operation after the gap (N).
 
         Only what ends later than what `latest` holds already is written.
 
@@ -595,27 +618,22 @@ class Explainer:
         default stream      DDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDD
         N's stream      PPP|  gap                               |NNN       the gap waits for D
 
-        rival: the other lane
-        rows:  positions of the gaps
+        other_lane: the default stream's; or where N is on the default stream itself, that of a blocking stream
+        rows:       positions of the gaps
         """
-        ops = self.per_lane[rival]
-        # how many operations of the other lane were issued before N
-        issued = np.searchsorted(ops.times.call_start_ns, gaps.issue_start[rows])
-        all_ended = pick(ops.times.reach_ns, issued - 1, BEFORE_ALL)  # when all of these have
-        later = all_ended > latest.until[rows]
-        until = all_ended[later]
-        ends_last = np.searchsorted(ops.times.reach_ns, until)
-        operation = ops.position[ends_last]
+        ends_last, end = _last_to_end(self.per_lane[other_lane], gaps.issue_start[rows])
+        later = np.flatnonzero(end > latest.until[rows])
+        operation = ends_last[later]
         behind = _Behind(
-            until=until,
+            until=end[later],
             ref_kind=self.kind[operation],
             ref=operation,
-            detail=np.full(len(until), DETAIL["default-stream-order"]),
-            lane=np.full(len(until), rival),
+            detail=np.full(len(later), DETAIL["default-stream-order"]),
+            lane=np.full(len(later), other_lane),
         )
         latest.put(rows[later], behind)
 
-    def default_stream_rivals(self, lane: int) -> list[int]:
+    def default_stream_partners(self, lane: int) -> list[int]:
         """Return the lanes that the legacy default stream's implicit order puts behind or before this
         lane: all blocking streams of its context for the default stream, and the reverse."""
         lanes = self.alignment.lanes
@@ -624,8 +642,26 @@ class Explainer:
         flag = lanes["flag"].to_numpy()
         partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(flag[lane])
         in_context = (process == process[lane]) & (context == context[lane])
-        rivals = np.flatnonzero(in_context & (flag == partner))
-        return [number for number in rivals.tolist() if number in self.per_lane]
+        partners = np.flatnonzero(in_context & (flag == partner))
+        return [number for number in partners.tolist() if number in self.per_lane]
+
+
+def _last_to_end(
+    operations: LaneOperations, before_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return, per time, (the operation that ends last of those of a lane that were issued before this time, when it ends).
+    Where none was issued before, these are -1 and BEFORE_ALL.
+
+    operations   A    B    C
+    issued at   10   20   30
+    ends at     45   40   60         before 25: A, at 45
+    reach_ns    45   45   60         the latest end so far: the first operation that has 45 is the one that ends then
+    """
+    times = operations.times
+    issued = np.searchsorted(times.call_start_ns, before_ns)  # how many
+    end = pick(times.reach_ns, issued - 1, BEFORE_ALL)
+    ends_last = operations.position[np.searchsorted(times.reach_ns, end)]
+    return np.where(issued > 0, ends_last, -1), end
 
 
 def stream_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> Pieces:
@@ -668,36 +704,79 @@ def _gaps_of_lane(explainer: Explainer, windows: Windows, lane: int, idle: Spans
     """
     window = idle.window
     blocks = explainer.streams.blocks(lane)
+    # nothing runs in a stretch: what precedes and follows its start precedes and follows all of it
     previous = _block_before(blocks, idle.start)
     following = _block_after(blocks, idle.start)
     is_next = _is_issued_inside(explainer, windows, window, following)
     next_operation = np.where(is_next, following, -1)
-    # N is issued by a call; or by a host thread that touched a page; or it is the record
-    call = pick(explainer.call, next_operation, -1)
-    faulting = pick(explainer.faulting, next_operation, -1)
-    by_call = call >= 0
-    is_known = by_call | (faulting >= 0)
-    close_call = windows.close_call[window]
-    issue_start = pick(explainer.call_start, call, FAR)
-    issue_end = pick(explainer.call_end, call, FAR)
-    thread_without_call = np.where(faulting >= 0, faulting, windows.close_thread[window])
-    stream, before = _stream_of_next(explainer, lane, idle, next_operation, previous)
+    stream_of_next, previous_on_stream = _stream_of_next(
+        explainer, lane, idle, next_operation, previous
+    )
+    issue = _issue_of_next(explainer, windows, window, next_operation)
     return Gaps(
         window=window,
         start=idle.start,
         end=idle.end,
         lane=np.full(len(window), lane),
         next=next_operation,
-        previous=previous,
-        stream=stream,
-        before=before,
-        issue_start=np.where(is_known, issue_start, windows.close_ns[window]),
-        issue_end=np.where(is_known, issue_end, windows.close_end_ns[window]),
-        issue_thread=np.where(by_call, pick(explainer.call_thread, call, 0), thread_without_call),
-        issue_call=np.where(by_call, call, close_call),
-        known=is_known | (~is_next & (close_call >= 0)),
+        stream_of_next=stream_of_next,
+        previous_on_lane=previous,
+        previous_on_stream=previous_on_stream,
+        issue_start=issue.start,
+        issue_end=issue.end,
+        issue_thread=issue.thread,
+        issue_call=issue.call,
+        known=issue.known,
         ref=np.where(is_next, following, windows.record[window]),
     )
+
+
+class _Issue(NamedTuple):
+    """How what ends each gap was issued: the columns `issue_start`, `issue_end`, `issue_thread`, `issue_call` and
+    `known` of `Gaps`."""
+
+    start: np.ndarray
+    end: np.ndarray
+    thread: np.ndarray
+    call: np.ndarray
+    known: np.ndarray
+
+
+def _issue_of_next(
+    explainer: Explainer, windows: Windows, window: np.ndarray, next_operation: np.ndarray
+) -> _Issue:
+    """Return when, by which thread and by which call N is issued, what comes after each of some gaps:
+
+    N                                   start and end        thread                known
+    an operation of a known call        of its call          of its call           yes
+    a page of managed memory, moved     FAR                  that touched it       yes; what this thread does explains all of
+    without a call                                                                 the gap, as no call begins at any time
+    another operation without a call    of no meaning                              no: rule 16 gives all of the gap to `unknown`
+    the end record                      of the record's call                       if the trace has this call
+
+    window:         per gap, the number of its window
+    next_operation: per gap, N; -1 where it is the end record
+    """
+    # as if N were the end record; then the rows are replaced in which it is an operation
+    call = windows.close_call[window].astype(np.int64)
+    start = windows.close_ns[window].astype(np.int64)
+    end = windows.close_end_ns[window].astype(np.int64)
+    thread = windows.close_thread[window].astype(np.int64)
+    known = (next_operation < 0) & (call >= 0)
+    next_call = pick(explainer.call, next_operation, -1)
+    with_call = np.flatnonzero(next_call >= 0)
+    call[with_call] = next_call[with_call]
+    start[with_call] = explainer.call_start[call[with_call]]
+    end[with_call] = explainer.call_end[call[with_call]]
+    thread[with_call] = explainer.call_thread[call[with_call]]
+    known[with_call] = True
+    faulting = pick(explainer.faulting, next_operation, -1)  # -1 also for all that has a call
+    by_touch = np.flatnonzero(faulting >= 0)
+    start[by_touch] = FAR
+    end[by_touch] = FAR
+    thread[by_touch] = faulting[by_touch]
+    known[by_touch] = True
+    return _Issue(start, end, thread, call, known)
 
 
 def _stream_of_next(
@@ -707,19 +786,20 @@ def _stream_of_next(
     next_operation: np.ndarray,
     previous: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each idle stretch of one lane, (the lane on which the operation after it was issued, the operation
+    """Return, for each idle stretch of one lane, (the lane to which the operation after it was issued, the operation
     before it there).  That differs from the lane itself where this stands for several streams: waits apply to one.
 
     next_operation, previous: per stretch, the operation after it and the one before it on `lane`, -1 for none
     """
     stream = np.full(len(previous), lane)
-    before = previous.copy()
+    previous_on_stream = previous.copy()
     if lane in explainer.streams.members:
         with_next = np.flatnonzero(next_operation >= 0)
         stream[with_next] = explainer.alignment.operation_lane[next_operation[with_next]]
         for number, rows in group(stream[with_next], with_next).items():
-            before[rows] = _block_before(explainer.streams.blocks(number), idle.start[rows])
-    return stream, before
+            on_stream = _block_before(explainer.streams.blocks(number), idle.start[rows])
+            previous_on_stream[rows] = on_stream
+    return stream, previous_on_stream
 
 
 def _is_issued_inside(

@@ -31,7 +31,7 @@ from nsysalign.model import (
     process_of,
     tid_of,
 )
-from nsysalign.split.labels import grouped, plain_region
+from nsysalign.split.labels import common_names, plain_region
 from nsysalign.text import REPETITION, plural
 from nsysalign.trace.samples import Stacks
 
@@ -58,21 +58,23 @@ class OnHost(NamedTuple):
 
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     """Return how long the host spent in the NVTX ranges of the program (`frames.HOST_RANGES`): a row for each label, with
-    the number of its ranges, their time on the host, on the GPU and in calls (ns), those that took longest first; and
-    notes on work that is in no interval of a range.
+    the number of its ranges, their time on the host (ns), on the GPU, in calls by kind (launch_ns, copy_ns, sync_ns,
+    other_ns) and outside of calls, those that took longest first; and notes on work that is in no interval of a range.
 
-    The table is empty if an event log says what was measured.
+    The table is empty if an event log says what was measured: then ranges are no intervals.
     """
-    trace = replace(trace, ranges=trace.ranges[trace.program_ranges])
-    ranges, windows = trace.ranges, alignment.windows
+    windows = alignment.windows
     if (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
-    # from the first start to the last end of each range's work, on whichever streams that ran
+    ranges = trace.ranges[trace.program_ranges]
+    of_program = replace(trace, ranges=ranges)  # without operators and Python frames
+    # from the first start to the last end of each range's work, on whichever streams that ran; `source` of a range's
+    # window is the range's `row`
     range_windows = windows[windows["origin"] == ORIGIN["range"]]
     spans = range_windows.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())  # a row per range, NaN for one without work
     with_work = spans["start"].notna().to_numpy(np.int64)
-    notes = _note_on_left_out(trace, int(with_work.sum()))
+    notes = _note_on_left_out(of_program, int(with_work.sum()))
     if ranges.empty:
         return OnHost(frames.empty(frames.HOST_RANGES), notes)
     columns = {
@@ -82,14 +84,14 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
         "gpu_ns": (spans["end"] - spans["start"]).fillna(0).to_numpy(np.int64),
         "with_work": with_work,
     }
-    by_label = pd.DataFrame(columns | _ns_in_calls(trace)).groupby("label", sort=False)
+    by_label = pd.DataFrame(columns | _ns_in_calls(of_program)).groupby("label", sort=False)
     table = by_label[["count", "with_work", "gpu_ns", "host_ns", *_CALL_COLUMNS]].sum()
     table["outside_ns"] = table["host_ns"] - table[list(_CALL_COLUMNS)].sum(axis=1)
     # the lower median: a time that was measured
     table["median_ns"] = by_label["host_ns"].quantile(0.5, interpolation="lower")
     table["max_ns"] = by_label["host_ns"].max()
     table = table.reset_index()
-    table = table[~table["label"].str.startswith(OURS)]
+    table = table[~table["label"].str.startswith(OURS)]  # the tool's own ranges
     table = table.sort_values(["host_ns", "label"], ascending=[False, True], ignore_index=True)
     return OnHost(frames.check(table, frames.HOST_RANGES), notes)
 
@@ -143,8 +145,8 @@ def _labels_of_ranges(ranges: pd.DataFrame) -> np.ndarray:
     """Return the label of each NVTX range."""
     code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
     regions = [plain_region(str(text)) for text in texts]
-    label_of = grouped(regions)
-    labels = np.array([label_of.get(region, region) for region in regions], dtype=object)
+    common = common_names(regions)
+    labels = np.array([common.get(region, region) for region in regions], dtype=object)
     return labels[code]
 
 
@@ -191,17 +193,21 @@ def host_activity(
     measured: `frames.INTERVALS`; gaps of other intervals are left out
     segments: `frames.SEGMENTS`
     """
-    if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
+    has_gaps = (segments["cause"] == "host").any()
+    has_calls = (segments["ref_kind"] == "api").any()  # without them no gap's thread is known
+    if not has_gaps or not has_calls:
         return frames.empty(frames.HOST_ACTIVITY)
     gaps = host_gaps(measured, segments, trace.calls)
     whole = gaps.groupby("label", sort=False)["ns"].agg(count="size", ns="sum").reset_index()
     whole = whole.assign(view="all", share=1.0)
-    views = [whole]
-    if stacks is not None:
+    ranges_and_os_calls = _views_of_ranges_and_os_calls(trace, gaps, whole.set_index("label")["ns"])
+    if stacks is None:
+        views = [whole, ranges_and_os_calls]
+    else:
         samples = _samples_in_gaps(gaps, stacks)
-        whole["samples"] = whole["label"].map(samples["label"].value_counts()).fillna(0)
-        views.append(_view_of_functions(samples, stacks))
-    views.append(_views_of_ranges_and_calls(trace, gaps, whole.set_index("label")["ns"]))
+        samples_of_label = samples["label"].value_counts()
+        whole = whole.assign(samples=whole["label"].map(samples_of_label).fillna(0))
+        views = [whole, _view_of_functions(samples, stacks), ranges_and_os_calls]
     table = _joined_views(views)
     table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
     # labels in the order of their gaps
@@ -221,7 +227,9 @@ def _joined_views(views: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(not_empty or complete[:1], ignore_index=True)
 
 
-def _views_of_ranges_and_calls(trace: Trace, gaps: pd.DataFrame, whole: pd.Series) -> pd.DataFrame:
+def _views_of_ranges_and_os_calls(
+    trace: Trace, gaps: pd.DataFrame, whole: pd.Series
+) -> pd.DataFrame:
     """Return what gaps were spent in: the views `range` and `os`, the longest rows of each first.
 
     gaps:  as `host_gaps` returns them
@@ -248,19 +256,24 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     range:  the innermost NVTX range of this thread, '' for none
 
     A segment is about the thread of the next CUDA call in its interval: whatever follows in a gap,
-    up to the call that issues the next operation, happens on the same thread.  Segments of a host
-    timer are always about the timer's own thread.
+    up to the call that issues the next operation, happens on the same thread.  All calls of a host timer are its own
+    thread's: what follows the last one is about the thread of this call.
 
-    intervals: columns interval and label
-    segments:  `frames.SEGMENTS`
+    intervals: columns interval, label and kind
+    segments:  `frames.SEGMENTS`, those of an interval sorted by time
     calls:     columns row and thread
     """
     host = segments[segments["cause"] == "host"]
-    # the next call in the interval: `bfill` carries the row of each call back to the segments before it
+    timers = intervals.loc[intervals["kind"] == "host", "interval"]
     call_row = segments["ref_id"].where(segments["ref_kind"] == "api")
-    next_call_row = call_row.groupby(segments["interval"]).bfill()[host.index]
+    call_rows = call_row.groupby(segments["interval"])
+    # the next call in the interval: `bfill` carries the row of each call back to the segments before it
+    next_call_row = call_rows.bfill()
+    # the last call, for the segments of a host timer that no call follows
+    is_behind_all = next_call_row.isna() & segments["interval"].isin(timers)
+    row_of_call = next_call_row.mask(is_behind_all, call_rows.ffill())[host.index]
     thread_of_row = calls.drop_duplicates("row").set_index("row")["thread"]
-    thread = thread_of_row.reindex(next_call_row)
+    thread = thread_of_row.reindex(row_of_call)
     gaps = host[["start_ns", "end_ns"]].assign(
         label=intervals.set_index("interval")["label"].reindex(host["interval"]).to_numpy(),
         ns=host["end_ns"] - host["start_ns"],

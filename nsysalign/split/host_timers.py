@@ -6,7 +6,8 @@
 
 piece     a stretch of a window with one cause; pieces tile the window
 issued    by when the host began the call that launches an operation
-waiting   of a call: a synchronisation, or a copy that returns only when it is done
+waiting   of a call: a synchronisation, or a copy that returns only when it is done (one that is synchronous, or that
+          stages pageable memory)
 
 A window of this kind is split by what its thread did.  The time in a call that waits belongs to
 what the call waits for: to work that was issued inside the window, by its kind, before work that
@@ -63,8 +64,9 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     """Return what the time of host timers (windows between two readings of a host clock) went into: pieces of time, each
     with a cause, that tile these spans of windows exactly, sorted by window and time.
 
-    Each span is tiled by what its thread did.  Of the pieces in calls, those of calls that wait are then split by what
-    they wait for, launches are told from launches that a full queue blocked, and all others have the cause `api`.
+    Each span is tiled by what its thread did.  Of the pieces in calls, those of calls that wait (synchronisations, and
+    copies that block the host) are then split by what they wait for, launches are told from launches that a full queue
+    blocked, and all others have the cause `api`.
 
     thread   |t0       [launch)       [synchronise                    )       |t1
     stream              [A            )[B                        )
@@ -77,7 +79,9 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
     kind = pick(explainer.trace.calls["kind"].to_numpy(), call, CALL["other"])
     staging = _is_staging(explainer, call, kind)
     waiting = np.isin(kind, [CALL[name] for name in SYNC_CALLS])
-    waiting |= staging | _is_synchronous_copy(explainer.trace, call, kind)
+    waiting |= staging | _is_synchronous_copy(
+        explainer.trace, call, kind
+    )  # copies that block the host
     launching = ~waiting & np.isin(kind, [CALL[name] for name in ISSUING_CALLS])
     with_lane = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
     waits = _Waits(
@@ -88,8 +92,8 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
         staging=staging[waiting],
     )
     launches = _launches_with_cause(explainer, with_lane.take(launching))
-    # calls that neither launch nor wait are `api` here, records and queries too; pieces outside of
-    # calls keep their causes
+    # calls that neither launch nor wait are `api`, also records and queries, which have the cause `event` in a gap of
+    # a stream; pieces outside of calls keep their causes
     cause = np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8)
     remaining = replace(pieces, cause=cause).take(~(waiting | launching))
     return join([remaining, launches, waits.explained()])
@@ -223,12 +227,12 @@ class _Waits:
         result    [queued)[kernel)[sync)[kernel)[sync)      A names queued, B and C their kernels
         """
         pieces = self.pieces
-        # pieces overlap in time; laid end to end on an axis of their own they do not, and blocks of
-        # all of them are sorted and disjoint
+        # host timers can be nested, so that pieces of several windows overlap in time.  Laid end to end on an axis of
+        # their own they do not: what executes during all of them is one row of sorted, disjoint blocks
         length = pieces.end - pieces.start
         axis_start = np.cumsum(length) - length
         shift = axis_start - pieces.start
-        blocks, rank_of_block = first_of(self._layers(shift))
+        blocks, layer_of_block = first_of(self._layers(shift))
         tiles = tile(axis_start, axis_start + length, blocks.start, blocks.end)
         spans = Spans(
             window=pieces.window[tiles.span],
@@ -238,21 +242,21 @@ class _Waits:
         busy = np.flatnonzero(tiles.block >= 0)
         idle = np.flatnonzero(tiles.block < 0)
         block = tiles.block[busy]
-        while_busy = self._for_work(spans.take(busy), blocks.ref[block], rank_of_block[block])
+        while_busy = self._for_work(spans.take(busy), blocks.ref[block], layer_of_block[block])
         while_idle = self._for_call(spans.take(idle), tiles.span[idle])
         return join([while_busy, while_idle])
 
-    def _for_work(self, spans: Spans, operation: np.ndarray, rank: np.ndarray) -> Pieces:
+    def _for_work(self, spans: Spans, operation: np.ndarray, layer: np.ndarray) -> Pieces:
         """Return a piece for each stretch in which a call waits for an operation that executes.
 
         operation: its position
-        rank:      the code of its kind, or WORK if it was issued before the window
+        layer:     the code of its kind, or WORK if it was issued before the window
         """
-        is_earlier = rank == WORK
+        is_earlier = layer == WORK
         lane = self.explainer.alignment.operation_lane[operation]
         return make(
             spans,
-            np.where(is_earlier, CAUSE["queued"], rank),  # codes of causes begin with the kinds
+            np.where(is_earlier, CAUSE["queued"], layer),  # codes of causes begin with the kinds
             ref_kind=self.explainer.kind[operation],
             ref=operation,
             detail=np.where(is_earlier, DETAIL["earlier-work"], 0),
@@ -323,26 +327,27 @@ class _Waits:
 
         A stream synchronisation and a copy wait for their stream; a copy waits also for the streams
         that the order of the legacy default stream puts before it.  Any other call waits for all
-        streams of the process.
+        streams of the process; so does one of these whose stream is not known.
         """
         explainer, pieces = self.explainer, self.pieces
         lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
         # per piece, the lane of its copy, and the lane for which it waits; -1 for none
-        sync = positions(pieces.ref, syncs["call"].to_numpy())
-        synchronised = pick(stream_lane(lanes, syncs), sync, -1)
+        row_in_syncs = positions(pieces.ref, syncs["call"].to_numpy())  # of its call; -1 for none
+        synchronised = pick(stream_lane(lanes, syncs), row_in_syncs, -1)
         copying = np.where(self.kind == CALL["memcpy"], pieces.lane, -1)
         waited_for = np.where(self.kind == CALL["sync_stream"], synchronised, copying)
+        is_lane_known = waited_for >= 0
         process = self.windows.process[pieces.window]
-        # lane of copies -> the lanes that the legacy default stream's order puts before them
-        rivals = {
-            lane: explainer.default_stream_rivals(lane)
+        # lane of copies -> the lanes for which these copies wait by the legacy default stream's order
+        also_waited_for = {
+            lane: explainer.default_stream_partners(lane)
             for lane in set(copying[copying >= 0].tolist())
         }
         for number, lane_process in enumerate(lanes["process"].tolist()):
-            copied_behind = [lane for lane, before in rivals.items() if number in before]
-            for_lane = (waited_for == number) | np.isin(copying, copied_behind)
+            copies_wait = [lane for lane, waited in also_waited_for.items() if number in waited]
+            for_lane = (waited_for == number) | np.isin(copying, copies_wait)
             for_process = process == lane_process
-            rows = np.flatnonzero(np.where(waited_for >= 0, for_lane, for_process))
+            rows = np.flatnonzero(np.where(is_lane_known, for_lane, for_process))
             if len(rows):
                 yield number, rows
 
@@ -357,7 +362,8 @@ def kernels_issued_inside(
     """Return, per window, (for how long the kernels ran that were issued inside it, how long of that
     lay after its end), both in ns.
 
-    Kernels count wherever they ran; where several ran at once, the time counts once.
+    Kernels count wherever they ran; where several of a window ran at once, the time counts once.  While two
+    run, the time is that of the one that began first.
 
     process:           per window, its process
     open_ns, close_ns: per window, when it begins and ends
@@ -375,11 +381,12 @@ def kernels_issued_inside(
         kernels, issue_ns = issued_by(trace, number, is_kernel)
         start = operations["start_ns"].to_numpy()[kernels]
         end = operations["end_ns"].to_numpy()[kernels]
-        # of each window, the kernels that were issued inside it: `first` and those behind it
+        # kernels first, first + 1, ... first + count - 1, in the order of issue, were issued inside the window
         first = np.searchsorted(issue_ns, open_ns[windows])
         count = np.maximum(np.searchsorted(issue_ns, close_ns[windows]) - first, 0)
         for rows in batches(count, _KERNELS_AT_ONCE):
-            # pairs of a window (a position in `rows`) and a kernel, sorted by window, then by start
+            # pairs of a window (a position in `rows`) and a kernel, sorted by window, then by start.  `row` is sorted
+            # as `ragged` returns it: sorting by start inside each window leaves it as it is
             row, kernel = ragged(first[rows], count[rows])
             by_start = np.lexsort((start[kernel], row))
             kernel = kernel[by_start]
@@ -484,14 +491,15 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     """Return, per window, the flags of a host timer: whether the program waits for the GPU before the
     first reading of the clock, and before the second.  () for other windows.
 
-    y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
-    y sync   |t0   s launch            |t1      only before: the enqueueing
-             |t0   s launch   y sync   |t1      only after: and what was queued before
-             |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
+    where the thread launches and waits            waits              what the timer measures
+    [synchronise)   |t0 [launch) [synchronise) |t1     before and after   launch, kernel and synchronisation
+    [synchronise)   |t0 [launch)               |t1     before only        the enqueueing
+                    |t0 [launch) [synchronise) |t1     after only         also what was queued before
+                    |t0 [launch)               |t1     never              the enqueueing; behind a full queue other work
 
     synchronised-before   after the last work that the thread issued before the window, it waited for
-                          the GPU; a wait inside an earlier window does not count (a loop that
-                          synchronises only at its end has waited there)
+                          the GPU.  A wait inside an earlier window does not count: in a loop that waits
+                          only at the end of each timer, all timers but the first would have the flag
     synchronised-after    inside the window the thread waited, after the last work that it issued there
                           if it issued any
     idle-before           all work that the process had issued before the window had ended when the
@@ -532,15 +540,14 @@ def _is_synchronised(trace: Trace, timers: pd.DataFrame) -> tuple[np.ndarray, np
         launches = np.sort(outer.loc[is_launch & on_thread, "start_ns"].to_numpy())
         waits = np.sort(outer.loc[is_wait & on_thread, "end_ns"].to_numpy())
         # before: the last wait is later than the last launch, and than the end of the last earlier window
-        # of the thread.  A window that ends where this one starts was closed by the same reading: its
-        # wait also counts for this one
-        # - 1: without windows that end at `start`
-        last_window = _latest_until(np.sort(stop), start - 1)
-        before[rows] = _latest_until(waits, start) > np.maximum(
-            _latest_until(launches, start), last_window
-        )
+        # of the thread.  A window that ends at `start` was closed by the reading that opens this one: a wait
+        # before that reading counts for both, so that such a window is not an earlier one (start - 1)
+        last_window_end = _latest_until(np.sort(stop), start - 1)
+        last_launch = _latest_until(launches, start)
+        before[rows] = _latest_until(waits, start) > np.maximum(last_launch, last_window_end)
         # after: the last wait is inside the window, and later than the last launch
-        after[rows] = _latest_until(waits, stop) > np.maximum(start, _latest_until(launches, stop))
+        last_launch = _latest_until(launches, stop)
+        after[rows] = _latest_until(waits, stop) > np.maximum(start, last_launch)
     return before, after
 
 

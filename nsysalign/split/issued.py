@@ -33,9 +33,9 @@ from nsysalign.split.labels import Ran
 
 #: Pairs of a window and an issue in it that are held at once.
 _AT_ONCE = 1 << 20
-#: If the windows of a thread together hold more than _MANY issues and over _TIMES times as many as
+#: If the windows of a thread together hold more than _MANY issues and over _TIMES_AS_MANY times as many as
 #: exist (ranges in ranges in ranges), they are not counted one by one: only their waits are known.
-_MANY, _TIMES = 1 << 23, 16
+_MANY, _TIMES_AS_MANY = 1 << 23, 16
 #: An odd number that scatters small ones; products wrap around.
 _SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
 #: Calls that give memory of the GPU back to the driver; those of a stream's order give it to a pool.
@@ -128,7 +128,8 @@ class Work(NamedTuple):
 
 
 def issues_of(ran: Ran, alignment: Alignment) -> Issues:
-    """Return all issues of a trace, in the order in which their calls began.
+    """Return all issues of a trace, in the order in which their calls began.  An issue is the work that one call launches:
+    one operation, or all nodes of a graph.
 
     operation    0    1    2    3        two issues: call 7 launched operation 0, call 9 a graph with
     call         7    9    9    9        three nodes
@@ -146,17 +147,15 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
     end = operations["end_ns"].to_numpy()
     length = end - operations["start_ns"].to_numpy()
     size = operations["bytes"].to_numpy()
-    first_kind = operations["kind"].to_numpy()[first]
-    first_node = operations["graph_node"].to_numpy()[first]
-    is_graph = (first_kind == KIND["graph"]) | (first_node >= 0)
-    is_graph |= calls["kind"].to_numpy()[issuing_call] == CALL["graph_launch"]
+    is_graph = _launches_graph(ran.trace, first)
     graph_name = len(ran.names)  # behind all other names
     name = np.where(is_graph, graph_name, ran.name[first])
     process = operations["process"].to_numpy()[first]
-    launches_kernel = (first_kind == KIND["kernel"]) & ~is_graph
-    # content is a sum of random numbers, one for each name
+    is_kernel = operations["kind"].to_numpy()[first] == KIND["kernel"]
+    # `content` is to be equal for the same names, equally often, in any order: each name has a random number, and the
+    # numbers of the names are added up
     weight = np.random.default_rng(1).integers(1 << 62, size=graph_name)
-    # there may be millions: columns of one value take no memory, and most fit into half of it
+    # there may be millions of issues: `narrow` halves most columns (int32), and one of a single value takes no memory
     return Issues(
         at_ns=calls["start_ns"].to_numpy()[issuing_call],
         first=frames.narrow(first),
@@ -168,11 +167,25 @@ def issues_of(ran: Ran, alignment: Alignment) -> Issues:
         size=frames.narrow(_sums(size[rows], begins)),
         busy_ns=frames.narrow(_sums(length[rows], begins)),
         end_ns=np.maximum.reduceat(end[rows], begins) if len(rows) else end[:0],
-        new=launches_kernel & _is_first_of_process(name, process),
+        new=is_kernel & ~is_graph & _is_first_of_process(name, process),
         graph=frames.narrow(_graph_of(ran.trace, first, is_graph)),
         names=[*ran.names["kernel"].tolist(), "CUDA graph"],
         kinds=np.append(ran.names["kind"].to_numpy(), KIND["graph"]),
     )
+
+
+def _launches_graph(trace: Trace, first: np.ndarray) -> np.ndarray:
+    """Return, per issue, whether it launches a graph: by its operation, which is a whole graph or a node of one, or by its
+    call.
+
+    first: the position of its first operation
+    """
+    operations = trace.operations
+    is_whole_graph = operations["kind"].to_numpy()[first] == KIND["graph"]
+    is_node = operations["graph_node"].to_numpy()[first] >= 0
+    call = operations["call"].to_numpy()[first]
+    by_call = trace.calls["kind"].to_numpy()[call] == CALL["graph_launch"]
+    return is_whole_graph | is_node | by_call
 
 
 def _graph_of(trace: Trace, first: np.ndarray, is_graph: np.ndarray) -> np.ndarray:
@@ -208,37 +221,41 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
     """
     windows = alignment.windows
     name_count = max(len(issues.names), 1)
-    # `names` is a sum of random numbers, one for each name that occurs: equal for equal sets of names
+    # equal for equal sets of names: each name that occurs has a random number, and these are added up
+    names_hash = np.zeros(len(windows), np.int64)
     weight = np.random.default_rng(2).integers(1 << 62, size=name_count)
     latest_end = (windows["end_ns"] + windows["error_ns"]).to_numpy()
-    summed = ("operations", "graphs", "size", "content", "graph", "busy_ns", "late_ns")
-    sums = {column: np.zeros(len(windows), np.int64) for column in summed}
-    names = np.zeros(len(windows), np.int64)
+    sums = {column: np.zeros(len(windows), np.int64) for column in _SUMMED}
+    # which names may occur, to find that one certainly does not: 63 bits are enough for that
     name_bits = np.zeros(len(windows), np.int64)
     main = np.full(len(windows), -1, np.int64)
     new = np.zeros(len(windows), bool)
     for window, issue in issued_in(alignment, issues):
-        # a window's issues come together: `begins` says where those of each window begin
+        # all issues of a window are in this batch, and come together: `begins` says where those of each begin
         begins = np.flatnonzero(np.diff(window, prepend=-1))
         for column, values in _values(issues, issue, latest_end[window]).items():
-            sums[column][window[begins]] += np.add.reduceat(values, begins, dtype=np.int64)
+            sums[column][window[begins]] = np.add.reduceat(values, begins, dtype=np.int64)
         new[window[issues.new[issue]]] = True
         # from here on each name of a window once, with how long its operations ran
         window, name, ran_ns = _by_name(
             window, issues.name[issue], issues.busy_ns[issue], name_count
         )
-        np.add.at(names, window, weight[name])
+        np.add.at(names_hash, window, weight[name])
         np.bitwise_or.at(name_bits, window, np.left_shift(1, name % 63))
         # the name that ran longest is written last and stays
         order = np.argsort(ran_ns, kind="stable")
         main[window[order]] = name[order]
+    # a graph may hold any kernel
+    name_bits[sums["graphs"] > 0] = 0
+    # late: over half of the work ended after the window; 1: a window without work is not late
+    late = 2 * sums["late_ns"] > np.maximum(sums["busy_ns"], 1)
     return Work(
         operations=sums["operations"],
         graphs=sums["graphs"],
         size=sums["size"],
         content=sums["content"],
-        names=names,
-        name_bits=np.where(sums["graphs"] > 0, 0, name_bits),
+        names=names_hash,
+        name_bits=name_bits,
         graph=sums["graph"],
         grids=np.zeros(len(windows), np.int64),
         blocks=np.zeros(len(windows), np.int64),
@@ -246,17 +263,21 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         busy_ns=sums["busy_ns"],
         waits=_waits(trace, alignment, issues),
         frees=_calls(trace, alignment, issues, _GIVES_BACK),
-        late=2 * sums["late_ns"] > np.maximum(sums["busy_ns"], 1),
+        late=late,
         new=new,
         behind=_behind_earlier_work(alignment, issues),
     )
 
 
 def _behind_earlier_work(alignment: Alignment, issues: Issues) -> np.ndarray:
-    """Return `Work.behind`: a bool per window; False for runs.
+    """Return `Work.behind`, a bool per window: whether work that was issued before the window still ran when it was opened;
+    False for runs.
 
-    thread   | s a   record  s b  record |
-    stream       AAAAAAAAAAAAAABBBB             a still runs when the window is opened: b need not wait for the CPU
+    The work is that on the stream of the window's start record; for a host timer, which has none, on any stream of its
+    process.
+
+    thread   [launch A)      record  [launch B)  record
+    stream       AAAAAAAAAAAAAABBBB             A still runs when the window is opened: B need not wait for the CPU
     """
     table = alignment.windows
     selected = np.flatnonzero((table["kind"] != "run").to_numpy())
@@ -267,13 +288,18 @@ def _behind_earlier_work(alignment: Alignment, issues: Issues) -> np.ndarray:
     for number, windows in group(process[selected], selected).items():
         of_process = issues.process == number
         for stream, rows in group(lane[windows], windows).items():
-            earlier = np.flatnonzero(of_process & ((issues.lane == stream) | (stream < 0)))
-            latest_end = np.maximum.accumulate(issues.end_ns[earlier])
-            issued_before = np.searchsorted(issues.at_ns[earlier], opened[rows])
+            is_any_stream = stream < 0  # host timers have no stream
+            may_run = np.flatnonzero(of_process & ((issues.lane == stream) | is_any_stream))
+            latest_end = np.maximum.accumulate(issues.end_ns[may_run])
+            issued_before = np.searchsorted(issues.at_ns[may_run], opened[rows])  # how many
             has_earlier = issued_before > 0
             last = issued_before[has_earlier] - 1
             behind[rows[has_earlier]] = latest_end[last] > opened[rows[has_earlier]]
     return behind
+
+
+#: What `_values` returns.
+_SUMMED = ("operations", "graphs", "size", "content", "graph", "busy_ns", "late_ns")
 
 
 def _values(issues: Issues, issue: np.ndarray, latest_end: np.ndarray) -> dict[str, np.ndarray]:
@@ -319,15 +345,17 @@ def _by_name(
 def grids_of(
     trace: Trace, alignment: Alignment, issues: Issues, selected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `Work.grids` and `Work.blocks`: a value per window.
+    """Return (`Work.grids`, `Work.blocks`), a value per window: a number that is equal for windows with the same kernels
+    on grids of the same number of blocks, and how many blocks all these grids have together.
 
     selected: the windows that are asked for; all others get 0
 
-    All are 0 if the trace does not say, or if these windows hold too many kernels.
+    All are 0 where `blocks_of` says nothing: the trace has no grids, or these windows hold too many kernels.
     """
     grids = np.zeros(len(alignment.windows), np.int64)
     blocks = np.zeros(len(alignment.windows), np.int64)
-    parts = [Inside(selected[:0], selected[:0]), *issued_in(alignment, issues, selected)]
+    empty = Inside(selected[:0], selected[:0])  # concatenate needs a part
+    parts = [empty, *issued_in(alignment, issues, selected)]
     window = np.concatenate([part.window for part in parts])
     issue = np.concatenate([part.issue for part in parts])
     is_kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
@@ -336,7 +364,8 @@ def grids_of(
     kernel_blocks = blocks_of(trace, trace.operations["row"].to_numpy()[kernel])
     weight = np.random.default_rng(3).integers(1 << 62, size=max(len(issues.names), 1))
     np.add.at(blocks, window, kernel_blocks)
-    # these sums wrap around, which does no harm: they are only compared with each other
+    # a hash of all pairs of a name and a number of blocks; the sums wrap around, which does no harm, as they are only
+    # compared with each other
     np.add.at(grids, window, weight[issues.name[issue]] * kernel_blocks)
     return grids, blocks
 
@@ -365,32 +394,43 @@ def issued_in(
 
     All issues of a window are in the same batch and come together.
     """
-    for positions, windows, first, count in _spans(alignment, issues, selected):
-        if count.sum() > max(_MANY, _TIMES * len(positions)):
+    for spans in _spans(alignment, issues, selected):
+        if spans.count.sum() > max(_MANY, _TIMES_AS_MANY * len(spans.issues)):
             continue
-        for rows in batches(count, _AT_ONCE):
-            owner, place = ragged(first[rows], count[rows])
-            yield Inside(windows[rows[owner]], positions[place])
+        for rows in batches(spans.count, _AT_ONCE):
+            owner, place = ragged(spans.first[rows], spans.count[rows])
+            yield Inside(spans.windows[rows[owner]], spans.issues[place])
+
+
+@dataclass(frozen=True)
+class _Spans:
+    """Windows with the same thread and stream, and their issues: those of windows[n] are
+    issues[first[n] : first[n] + count[n]]."""
+
+    #: The issues that may belong to any of these windows, sorted by time.
+    issues: np.ndarray
+    #: Numbers of windows.
+    windows: np.ndarray
+    #: Per window, where its first issue stands in `issues`, and how many it has.
+    first: np.ndarray
+    count: np.ndarray
 
 
 def _spans(
     alignment: Alignment, issues: Issues, selected: np.ndarray | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (positions, windows, first, count) for each process, thread and stream of windows.
+) -> Iterator[_Spans]:
+    """Yield the windows of each process, thread and stream of the start record, with the issues that belong to them.
 
-    positions: the issues that may belong to these windows, sorted by time
-    windows:   the windows of this process and thread whose start record is on this stream
-    first:     per window, the place of its first issue among the positions
-    count:     per window, how many issues it has
+    To a window belongs what its thread issues while it is open, to any stream, and what any thread of the process issues
+    to the window's stream: autograd launches a backward pass from a thread of its own.  A host timer has no stream
+    (-1); for it, the streams are those on which its thread ever launched work.
 
     selected: the windows to look at; None for all but runs
-
-    The issues of window n are positions[first[n] : first[n] + count[n]].
     """
     table = alignment.windows
     if selected is None:
         selected = np.flatnonzero((table["kind"] != "run").to_numpy())
-    if not len(selected):  # pandas 2 finds no levels in none
+    if not len(selected):  # `factorize` of pandas 2 fails on an empty MultiIndex
         return
     opened = table["open_ns"].to_numpy()
     closed = table["close_ns"].to_numpy()
@@ -402,18 +442,18 @@ def _spans(
         by_thread = in_process & (issues.thread == thread)
         streams = np.unique(issues.lane[by_thread]) if stream < 0 else stream
         for_streams = in_process & np.isin(issues.lane, streams)
-        positions = np.flatnonzero(by_thread | for_streams)
-        issue_ns = issues.at_ns[positions]
+        may_belong = np.flatnonzero(by_thread | for_streams)
+        issue_ns = issues.at_ns[may_belong]
         first = np.searchsorted(issue_ns, opened[windows])
         stop = np.searchsorted(issue_ns, closed[windows])
-        yield positions, windows, first, np.maximum(stop - first, 0)
+        yield _Spans(may_belong, windows, first, np.maximum(stop - first, 0))
 
 
 def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     """Return, per window, how many synchronisations lie between its first and its last issue (int64); 0 for runs.
 
-    The synchronisations of the window's thread count, and those of all threads that issued work for
-    it.
+    While the host waits there it issues nothing ahead, and the GPU runs out of work.  The synchronisations of the window's
+    thread count, and those of all threads whose issues may belong to windows of its thread and stream (`_spans`).
     """
     calls = trace.calls
     is_sync = np.isin(calls["kind"].to_numpy(), [CALL[kind] for kind in SYNC_CALLS])
@@ -422,18 +462,20 @@ def _waits(trace: Trace, alignment: Alignment, issues: Issues) -> np.ndarray:
     sync_start = calls["start_ns"].to_numpy()[syncs]
     window_thread = alignment.windows["thread"].to_numpy()
     out = np.zeros(len(alignment.windows), np.int64)
-    for positions, windows, first, count in _spans(alignment, issues):
-        rows = np.flatnonzero(count > 1)
+    for spans in _spans(alignment, issues):
+        rows = np.flatnonzero(spans.count > 1)
         if not len(rows) or not len(syncs):
             continue
         # all of these windows have the same thread
-        threads = np.append(np.unique(issues.thread[positions]), window_thread[windows[0]])
+        thread = window_thread[spans.windows[0]]
+        threads = np.append(np.unique(issues.thread[spans.issues]), thread)
         start = sync_start[np.isin(sync_thread, threads)]
-        at = issues.at_ns[positions]
-        last = first + count - 1
-        up_to_last = np.searchsorted(start, at[last[rows]])
-        up_to_first = np.searchsorted(start, at[first[rows]], side="right")
-        out[windows[rows]] = up_to_last - up_to_first
+        issue_ns = issues.at_ns[spans.issues]
+        first = spans.first[rows]
+        last = first + spans.count[rows] - 1
+        up_to_last = np.searchsorted(start, issue_ns[last])  # how many synchronisations
+        up_to_first = np.searchsorted(start, issue_ns[first], side="right")
+        out[spans.windows[rows]] = up_to_last - up_to_first
     return out
 
 
@@ -453,10 +495,15 @@ def _calls(
     call_ns = calls["start_ns"].to_numpy()[chosen]
     window_thread = table["thread"].to_numpy()
     opened, closed = table["open_ns"].to_numpy(), table["close_ns"].to_numpy()
-    for positions, windows, _, _ in _spans(alignment, issues):
-        threads = np.append(np.unique(issues.thread[positions]), window_thread[windows[0]])
-        at = call_ns[np.isin(call_thread, threads)]
-        out[windows] |= np.searchsorted(at, closed[windows]) > np.searchsorted(at, opened[windows])
+    for spans in _spans(alignment, issues):
+        windows = spans.windows
+        # all of these windows have the same thread
+        thread = window_thread[windows[0]]
+        threads = np.append(np.unique(issues.thread[spans.issues]), thread)
+        begun_ns = call_ns[np.isin(call_thread, threads)]
+        before_end = np.searchsorted(begun_ns, closed[windows])  # how many calls
+        before_start = np.searchsorted(begun_ns, opened[windows])
+        out[windows] |= before_end > before_start
     return out
 
 

@@ -42,10 +42,10 @@ _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
 _FEWEST_NUMBERED = 4
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 18
-#: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
-#: hold more than _MANY operations and over _TIMES times as many as exist, these are not counted one
-#: by one: the windows' labels have no rows.
-_MANY, _TIMES = 1 << 22, 8
+#: An outer range holds the work of all ranges nested in it: each level of ranges counts all operations once more.  If
+#: the windows of a stream together hold more than _MANY operations and over _TIMES_AS_MANY times as many as exist, that
+#: would take too long, and these are not counted one by one: the windows' labels have no rows in `kernels`.
+_MANY, _TIMES_AS_MANY = 1 << 22, 8
 
 
 def plain_region(text: str) -> str:
@@ -53,7 +53,7 @@ def plain_region(text: str) -> str:
     return _TORCH_NUMBERS.sub("", _REPETITION.sub("", text)).strip() or text
 
 
-def grouped(names: Iterable[str]) -> dict[str, str]:
+def common_names(names: Iterable[str]) -> dict[str, str]:
     """Return name -> common name (`blocks.*`) for numbered names: `blocks.0` ... `blocks.31`.
 
     The numbers must count from 0 or 1 without a gap; `batch_64` and `batch_128` name different
@@ -87,18 +87,35 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     A label is the text of the region without the number of its repetition.  Without a region it is
     made of the sites: `bench.py:14-17` for a pair that was recorded in lines 14 and 17.  If the same
     two sites have several callers (a Timer class), the first caller in which they differ names the
-    label.  Numbered NVTX ranges share a label (`grouped`).
+    label.  Numbered NVTX ranges share a label (`common_names`).
 
     Host timers are labelled by themselves, so that they do not change other labels: the label of a
     host timer that other windows have already gets the suffix `(host)`, that of a run `(all)`.
     """
-    regions = windows["region"].tolist()
+    regions, labels = _with_suffixes(windows)
+    # before ranges get their common labels: a window named blocks.7#0 keeps its name in the label blocks.*
+    names = _unique_names(regions, labels)
+    is_range = (windows["kind"] == "nvtx").to_numpy()
+    return names, _with_common_labels(labels, is_range)
+
+
+def _with_suffixes(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return (region, label) of each window.  Where windows of an earlier kind have its label, it gets the suffix of its
+    kind; so does its region, from which its name is made: `step (host)#3`.
+
+    Events and ranges come first and need no suffix; then host timers, then runs.
+    """
     kinds = windows["kind"].to_numpy(dtype=object)
     is_host, is_run = kinds == "host", kinds == "run"
-    labels = np.full(len(windows), "", dtype=object)
+    no_suffix = ""
+    regions = windows["region"].tolist()
+    labels = [""] * len(windows)
     taken_labels: set[str] = set()
-    # the suffix is for a label that windows before have: there are none before the first ones
-    for of_kind, suffix in ((~is_host & ~is_run, ""), (is_host, " (host)"), (is_run, " (all)")):
+    for of_kind, suffix in (
+        (~is_host & ~is_run, no_suffix),
+        (is_host, " (host)"),
+        (is_run, " (all)"),
+    ):
         labels_of_kind = _labels(windows[of_kind])
         for window, label in zip(np.flatnonzero(of_kind).tolist(), labels_of_kind, strict=True):
             labels[window] = label
@@ -106,16 +123,24 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
                 labels[window] = sys.intern(label + suffix)
                 regions[window] = _REPETITION.sub(rf"{suffix}#\1", regions[window])
         taken_labels |= set(labels_of_kind)
-    names = _unique_names(regions, labels.tolist())
-    # a window named blocks.7#0 keeps its name when its label becomes blocks.*
-    is_range = kinds == "nvtx"
-    known_labels = set(labels.tolist())
-    common_of_label = grouped(labels[is_range])
-    for window in np.flatnonzero(is_range).tolist():
-        common = common_of_label.get(labels[window])
-        if common is not None and common not in known_labels:
-            labels[window] = common
-    return names, labels.tolist()
+    return regions, labels
+
+
+def _with_common_labels(labels: list[str], is_range: np.ndarray) -> list[str]:
+    """Return the labels, with `blocks.*` for the ranges `blocks.0`, `blocks.1`, ...; but not if something else has this
+    label, which would then mean two things.
+
+    is_range: per window, whether it is an NVTX range
+    """
+    known_labels = set(labels)
+    ranges = np.flatnonzero(is_range).tolist()
+    common = common_names(labels[window] for window in ranges)
+    out = list(labels)
+    for window in ranges:
+        common_label = common.get(labels[window])
+        if common_label is not None and common_label not in known_labels:
+            out[window] = common_label
+    return out
 
 
 def _unique_names(regions: list[str], labels: list[str]) -> list[str]:
@@ -141,28 +166,29 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     is called from several places.
     """
     short = _short_sites(windows)
-    # walked through twice, as a tuple for each window would take much memory
     columns = [windows[name].tolist() for name in ("region", "site", "end_site", "callers", "kind")]
     # a window's values in these columns -> its label; many windows have the same values
     labels = dict.fromkeys(zip(*columns, strict=True), "")
     # the two sites of a pair as one text -> all lists of callers that they have
     callers_of: dict[str, set[tuple[str, ...]]] = {}
-    for region, start, end, callers, _ in labels:
+    for region, site, end_site, callers, _ in labels:
         if not region:
-            sites = _sites_as_text(short[start], short[end])
+            sites = _sites_as_text(short[site], short[end_site])
             callers_of.setdefault(sites, set()).add(tuple(short[caller] for caller in callers))
     # how many callers, from the first one on, are the same in all these lists
     common = {sites: _common_length(lists) for sites, lists in callers_of.items()}
     for row in labels:
-        region, start, end, callers, kind = row
+        region, site, end_site, callers, kind = row
         if region:
             label = plain_region(region)
         else:
-            sites = _sites_as_text(short[start], short[end])
+            sites = _sites_as_text(short[site], short[end_site])
             label = sites or f"{kind} interval"
-            if len(callers) > common[sites]:  # the first caller that is not the same in all lists
-                label = f"{short[callers[common[sites]]]} ({sites})"
+            differing = callers[common[sites] :]
+            if differing:
+                label = f"{short[differing[0]]} ({sites})"
         labels[row] = sys.intern(label)  # one text per label, not per interval
+    # the tuples are made a second time: to keep one for each window would take much memory
     return [labels[row] for row in zip(*columns, strict=True)]
 
 
@@ -186,13 +212,13 @@ def _common_length(callers: set[tuple[str, ...]]) -> int:
     return len([*takewhile(lambda sites: len(set(sites)) == 1, levels)])
 
 
-def _sites_as_text(start: str, end: str) -> str:
+def _sites_as_text(site: str, end_site: str) -> str:
     """Return two sites as one text, '' where there is none: `bench.py:14-17`."""
-    file, _, line = start.rpartition(":")
-    end_file, _, end_line = end.rpartition(":")
-    if not end or end == start or not start:
-        return start or end
-    return f"{file}:{line}-{end_line}" if file == end_file else f"{start}-{end}"
+    if not site or not end_site or site == end_site:
+        return site or end_site
+    file, _, line = site.rpartition(":")
+    end_file, _, end_line = end_site.rpartition(":")
+    return f"{file}:{line}-{end_line}" if file == end_file else f"{site}-{end_site}"
 
 
 def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
@@ -321,7 +347,7 @@ class Ran:
         self, windows: np.ndarray, operations: np.ndarray, time: np.ndarray, idle: np.ndarray
     ) -> Iterator[Inside]:
         """Yield which of these operations lie in which of these windows, in batches of pairs; nothing if there are far
-        too many pairs.
+        too many pairs (_MANY, _TIMES_AS_MANY): ranges in ranges in ranges.
 
         windows:    numbers of windows
         operations: positions
@@ -334,7 +360,7 @@ class Ran:
         first = np.searchsorted(time, opened[windows])
         stop = np.searchsorted(time, closed[windows])
         count = np.maximum(stop - first, 0)
-        if count.sum() > max(_MANY, _TIMES * len(time)):
+        if count.sum() > max(_MANY, _TIMES_AS_MANY * len(time)):
             return
         for rows in batches(count, _AT_ONCE):
             owner, place = ragged(first[rows], count[rows])

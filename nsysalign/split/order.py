@@ -95,15 +95,17 @@ class StreamOrder:
         for source, (issue, recorded) in self._waits.get(waiting, {}).items():
             last_wait = np.searchsorted(issue, horizon) - 1
             horizons[source] = pick(recorded, last_wait, BEFORE_ALL)
-        for rival in self._explainer.default_stream_rivals(waiting):
-            horizons[rival] = horizon
+        for partner in self._explainer.default_stream_partners(waiting):
+            horizons[partner] = horizon
         return horizons
 
     def _is_behind(
         self, lane: int, close_ns: np.ndarray, other_lane: int, horizon: np.ndarray
     ) -> np.ndarray:
         """Return, per end record, whether all work that was issued to another lane (stream) before the record's call
-        ends before the record.  True also where that may be so: the record's lane waits for something unknown.
+        ends before the record.  A stream runs its work in the order of issue, so the last operation of the other lane
+        alone decides.  True also where that may be so, because the record's lane waits for something that the trace
+        does not name: to call work unordered that is ordered would be a false alarm.
 
         lane:       the lane of the end records
         close_ns:   when the call of each end record begins
@@ -116,7 +118,8 @@ class StreamOrder:
         """
         explainer = self._explainer
         operations = explainer.per_lane[other_lane]
-        # the last operation that was issued to the other lane before the record, -1 for none
+        # the last operation that was issued to the other lane before the record.  There is one: the caller asks for
+        # lanes to which an interval issued work; for -1 (none) the answer means nothing
         last = np.searchsorted(operations.times.call_start_ns, close_ns) - 1
         issue = pick(operations.times.call_start_ns, last, BEFORE_ALL)
         operation = pick(operations.position, last, -1)
@@ -130,7 +133,8 @@ class StreamOrder:
         # The nodes of a graph may run on several streams, and the graph ends when all of them have
         # ended: the record comes after its graph if the same call launched work on its lane.
         call = pick(explainer.call, operation, -1)
-        calls_of_lane = explainer.call[explainer.streams.positions(lane)]
+        operations_of_lane = explainer.streams.positions(lane)
+        calls_of_lane = explainer.call[operations_of_lane]
         in_same_graph = (call >= 0) & np.isin(call, calls_of_lane)
         return is_before_horizon | is_seen | may_be_waited_for | in_same_graph
 

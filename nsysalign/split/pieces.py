@@ -102,6 +102,11 @@ class Pieces(Columns):
     lane: np.ndarray
 
 
+def points_to_operations(pieces: Pieces) -> np.ndarray:
+    """Return, per piece, whether what it points to is a row of the trace's operations: `ref_kind` begins with their kinds."""
+    return pieces.ref_kind < WORK
+
+
 def make(
     spans: Spans,
     cause: Any,
@@ -182,7 +187,8 @@ def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """Return, per piece, the rowid in nsys's table of what it points to (`seq` for records), -1 for
     nothing."""
     out = np.full(len(pieces.ref), -1, dtype=np.int64)
-    kind = np.where(pieces.ref_kind < WORK, 0, pieces.ref_kind)  # all kinds of operations are 0
+    # all kinds of operations are 0 here
+    kind = np.where(points_to_operations(pieces), 0, pieces.ref_kind)
     for code, rowid in (
         (0, trace.operations["row"]),
         (REF["api"], trace.calls["row"]),
@@ -275,7 +281,7 @@ def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
         return np.flatnonzero(is_kind & (ref >= 0))
 
     name = np.full(len(ref), "", dtype=object)
-    to_operations = pointing(pieces.ref_kind < WORK)
+    to_operations = pointing(points_to_operations(pieces))
     name[to_operations] = operation_names(trace, ref[to_operations])
     to_calls = pointing(pieces.ref_kind == REF["api"])
     name[to_calls] = call_names(trace, ref[to_calls])

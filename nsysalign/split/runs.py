@@ -58,40 +58,47 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
 
     A device with several streams becomes a lane of its own, behind all other lanes.
 
+    A recorder that attaches in turns leaves stretches of the program untraced; then a run holds the longest stretch
+    (turn) between these alone.
+
     Lanes 0 and 1 are streams 7 and 13 of one GPU: the runs "run" on the new lane 2, "run (stream 7)" and
     "run (stream 13)".
     """
     lanes = alignment.lanes
     used = _used_lanes(trace, alignment)
-    in_turns = len(trace.untraced) > 0
+    is_traced_in_turns = len(trace.untraced) > 0
     # the runs, and the process and device of each lane that is added for them
-    runs, of_devices = _runs_of_devices_and_streams(used, len(lanes), in_turns)
+    runs, of_devices = _runs_of_devices_and_streams(used, len(lanes), is_traced_in_turns)
     if not runs:
         return alignment
     windows = _windows_of_runs(runs)
     if len(alignment.windows):  # pandas 2 warns of empty tables
         windows = pd.concat([alignment.windows, windows], ignore_index=True)
     device_lanes = pd.DataFrame(of_devices, columns=["process", "device"])
+    # -1: a device is no stream of a context
     device_lanes = device_lanes.assign(context=-1, stream=-1, flag=-1).astype("int64")
     lanes = pd.concat([lanes, device_lanes], ignore_index=True)
+    # `busy` says of a stream whether operations ran on it; a device's lane has none itself, as they are its streams'
+    busy = np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool))
+    columns = {
+        name: windows[name].array for name in windows
+    }  # not Series: these keep their row numbers
     return replace(
         alignment,
         lanes=frames.check(lanes, frames.LANES),
-        busy=np.append(alignment.busy, np.zeros(len(of_devices), dtype=bool)),
-        windows=frames.lean(
-            {name: windows[name].array for name in windows}, frames.WINDOWS, len(windows)
-        ),
+        busy=busy,
+        windows=frames.lean(columns, frames.WINDOWS, len(windows)),
     )
 
 
 def _runs_of_devices_and_streams(
-    used: pd.DataFrame, lane_count: int, in_turns: bool
+    used: pd.DataFrame, lane_count: int, is_traced_in_turns: bool
 ) -> tuple[list[_Run], list[tuple[int, int]]]:
     """Return (the runs of all devices and streams on which work ran, (process, device) of each new lane).
 
-    used:       the lanes on which work ran, as `_used_lanes` returns them
+    used:       the lanes on which work ran, as `_used_lanes` returns them; its index is their numbers
     lane_count: how many lanes there are; the new ones come behind them
-    in_turns:   whether only turns of the program were traced, of which the longest counts
+    is_traced_in_turns: whether stretches of the program were not traced; `used` holds the longest traced one alone
     """
     runs: list[_Run] = []
     of_devices: list[tuple[int, int]] = []
@@ -99,16 +106,18 @@ def _runs_of_devices_and_streams(
         # a name says only what tells it from the others
         words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
-        words += ["its longest traced turn"] if in_turns else []
-        whole = _Run(words, streams.index[0], process, streams["start"].min(), streams["end"].max())
+        words += ["its longest traced turn"] if is_traced_in_turns else []
+        start, end = streams["start"].min(), streams["end"].max()
         if len(streams) == 1:
-            runs.append(whole)
+            lane_of_stream = streams.index[0]
+            runs.append(_Run(words, lane_of_stream, process, start, end))
             continue
-        runs.append(whole._replace(lane=lane_count + len(of_devices)))
+        lane_of_device = lane_count + len(of_devices)
+        runs.append(_Run(words, lane_of_device, process, start, end))
         of_devices.append((process, device))
-        for stream in streams.itertuples():
+        for lane_of_stream, stream in zip(streams.index, streams.itertuples(), strict=True):
             name = [*words, _stream_name(stream)]
-            runs.append(_Run(name, stream.Index, process, stream.start, stream.end))
+            runs.append(_Run(name, lane_of_stream, process, stream.start, stream.end))
     return [run for run in runs if run.end_ns > run.start_ns], of_devices
 
 
@@ -143,13 +152,15 @@ def _stream_name(stream: Any) -> str:
 def _windows_of_runs(runs: Sequence[_Run]) -> pd.DataFrame:
     """Return `frames.WINDOWS` with a row per run, called "run" or, where there are several, "run (GPU 0, stream 7)".
 
-    A run is a window of the main thread of its process, and its time is exact.
+    A run is a window of the main thread of its process.  Its time is exact, as it begins and ends with operations of the
+    trace.  Columns that are not given are those of a window without records: `frames.lean` fills them with "none".
     """
     names = [f"run ({', '.join(run.words)})" if run.words else "run" for run in runs]
     lane = np.array([run.lane for run in runs], np.int64)
     process = np.array([run.process for run in runs], np.int64)
     start = np.array([run.start_ns for run in runs], np.int64)
     end = np.array([run.end_ns for run in runs], np.int64)
+    main_thread = process | pid_of(process)  # a globalTid: the main thread has its process's number
     columns = {
         "kind": "run",
         "origin": ORIGIN["run"],
@@ -158,9 +169,16 @@ def _windows_of_runs(runs: Sequence[_Run]) -> pd.DataFrame:
         "elapsed_ns": end - start,
         "method": "exact",
         "error_ns": 0,
-        **dict.fromkeys(("thread", "end_thread"), process | pid_of(process)),
-        **dict.fromkeys(("start_lane", "end_lane"), lane),
-        **dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), start),
-        **dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), end),
+        "thread": main_thread,
+        "end_thread": main_thread,
+        "start_lane": lane,
+        "end_lane": lane,
+        "open_ns": start,
+        "start_ns": start,
+        "start_lower_ns": start,
+        "start_upper_ns": start,
+        "close_ns": end,
+        "close_end_ns": end,
+        "end_ns": end,
     }
     return frames.lean(columns, frames.WINDOWS, len(runs))

@@ -47,6 +47,8 @@ _ALL_ROWS = 120_000
 RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
 #: A picture shows this much time before and after its interval.
 _MARGIN_NS = 10_000
+#: The picture of a run begins this much earlier than its first operation: the call that launched it lies there.
+_LAUNCH_BEFORE_NS = 1_000_000
 #: Noun -> the table of `Trace` that has these rows.
 _SOURCES = {"CUDA calls": "calls", "NVTX ranges": "ranges", "operations": "operations"}
 _LANE = ("thread", "device", "stream")
@@ -86,8 +88,8 @@ def chosen_intervals(
     return sorted(distinct_intervals[: max(MAX_INTERVALS, len(wanted))])
 
 
-class _Rows(NamedTuple):
-    """Rows of a picture: arrays of equal length; `fits`: whether the picture has room for the row."""
+class _Fitted(NamedTuple):
+    """When rows of a picture begin and end (ns), and whether the picture has room for each: arrays of equal length."""
 
     start: np.ndarray
     end: np.ndarray
@@ -96,7 +98,8 @@ class _Rows(NamedTuple):
 
 def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence) -> pd.DataFrame:
     """Return `frames.TIMELINE`: what a page draws of intervals, and of the longest runs of whole devices.  It has a row for
-    each call, range, operation, record and wait around each of them.
+    each call, range and operation around each of them, and for each record and wait around an interval.  The picture of a
+    run draws the longest rows by themselves: records are points, of which none is longer.
 
     intervals: the numbers of the intervals to draw
 
@@ -105,26 +108,27 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     """
     windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
-    runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
-    intervals = np.setdiff1d(intervals, runs)
-    room = min(MAX_ROWS, _ALL_ROWS // max(len(intervals), 1))
-    views, wholes = [], []
-    for number, window in windows.iloc[intervals].iterrows():
+    drawn_runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
+    measured = np.setdiff1d(intervals, drawn_runs)
+    room = min(MAX_ROWS, _ALL_ROWS // max(len(measured), 1))
+    views, views_of_runs = [], []
+    for number, window in zip(measured.tolist(), windows.iloc[measured].itertuples(), strict=True):
         low = min(window.open_ns, window.start_ns) - _MARGIN_NS
         high = max(window.close_end_ns, window.end_ns) + _MARGIN_NS
         views.append(_View(number, window.process, low, high, room))
-    for number, window in windows.iloc[runs].iterrows():
-        # the call that launched the first operation of a run lies before it
-        low = window.start_ns - 100 * _MARGIN_NS
+    for number, window in zip(
+        drawn_runs.tolist(), windows.iloc[drawn_runs].itertuples(), strict=True
+    ):
+        low = window.start_ns - _LAUNCH_BEFORE_NS
         high = window.end_ns + _MARGIN_NS
-        wholes.append(_View(number, window.process, low, high, RUN_ROWS, merge=True))
+        views_of_runs.append(_View(number, window.process, low, high, RUN_ROWS, merge=True))
     sources = [(noun, getattr(trace, name)) for noun, name in _SOURCES.items()]
     parts = [
         _rows_of_pictures(trace, noun, table, views)
         for noun, table in (*sources, *_records_and_waits(split))
     ]
     trim_memory()  # what the pictures of intervals took: those of runs look at whole tables
-    parts += [_rows_of_pictures(trace, noun, table, wholes) for noun, table in sources]
+    parts += [_rows_of_pictures(trace, noun, table, views_of_runs) for noun, table in sources]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -160,22 +164,22 @@ def _rows_of_pictures(
     start = table["start_ns"].to_numpy()
     end = table["end_ns"].to_numpy()
     latest_end = np.maximum.accumulate(end)
-    blocks, counts = [], []
+    tables, counts = [], []
     rows_of_view = []  # of each picture, the rows that are drawn by themselves
     for view in views:
         rows = _rows_in(view, table, latest_end)
         if len(rows) > view.room:
-            times = _times_of(rows, start, end, view.room)
+            fitted = _fitted(rows, start, end, view.room)
             if view.merge:
-                merged, rows = _blocks_of_neighbours(trace, noun, table, view, rows, times)
-                blocks.append(merged)
+                blocks, rows = _blocks_of_neighbours(trace, noun, table, view, rows, fitted)
+                tables.append(blocks)
             else:
-                lengths = times.end - times.start
-                counts.append((view, _count_of_left_out(lengths[~times.fits])))
-                rows = rows[times.fits]
+                lengths = fitted.end - fitted.start
+                counts.append((view, _count_of_left_out(lengths[~fitted.fits])))
+                rows = rows[fitted.fits]
         rows_of_view.append(rows)
     if counts:
-        blocks.append(_rows_on_left_out(noun, counts))
+        tables.append(_rows_on_left_out(noun, counts))
     drawn_alone = np.concatenate([np.empty(0, np.int64), *rows_of_view])
     intervals = np.array([view.interval for view in views], np.int64)
     drawn_rows = _timeline_table(
@@ -185,10 +189,10 @@ def _rows_of_pictures(
         ref_id=table["row"].to_numpy()[drawn_alone],
         **_columns_in_words(trace, noun, table, drawn_alone),
     )
-    return pd.concat([*blocks, drawn_rows], ignore_index=True)
+    return pd.concat([*tables, drawn_rows], ignore_index=True)
 
 
-def _times_of(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> _Rows:
+def _fitted(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> _Fitted:
     """Return when these rows of a table begin and end, and which of them fit into a picture.
 
     rows:       positions, rising; more than `room`
@@ -198,7 +202,7 @@ def _times_of(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -
     is_contiguous = rows[-1] - rows[0] + 1 == len(rows)
     position = slice(rows[0], rows[-1] + 1) if is_contiguous else rows
     row_start, row_end = start[position], end[position]
-    return _Rows(row_start, row_end, _is_among_longest(row_end - row_start, room))
+    return _Fitted(row_start, row_end, _is_among_longest(row_end - row_start, room))
 
 
 def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.ndarray:
@@ -243,34 +247,40 @@ def _rows_on_left_out(noun: str, counts: Sequence[tuple[_View, dict[str, int]]])
 
 
 def _blocks_of_neighbours(
-    trace: Trace, noun: str, table: pd.DataFrame, view: _View, row: np.ndarray, rows: _Rows
+    trace: Trace,
+    noun: str,
+    table: pd.DataFrame,
+    view: _View,
+    positions: np.ndarray,
+    fitted: _Fitted,
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """Join neighbouring rows of a picture for which there is no room to blocks.  Returns (`frames.TIMELINE` of the blocks,
     the positions of the rows that are in no block).
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|        A and C fit, b does not
 
-    A block holds neighbours on one lane that do not fit; a row that fits ends it.
+    A block holds neighbours on one lane that do not fit and lie no more than a pixel apart; a row that fits ends it.
+    A row that does not fit and has no such neighbour is in no block: it is drawn by itself, beyond the room.
 
-    noun: what the rows of the table are called
-    row:  positions in the table, sorted by start
-    rows: the same rows, with what fits
+    noun:      what the rows of the table are called
+    positions: the rows, in the table; sorted by start
+    fitted:    per row, its times and whether it fits
     """
-    start, end, fits = rows
-    lane = _lane_numbers(table, row)
+    lane = _lane_numbers(table, positions)
     by_lane = np.argsort(lane, kind="stable")
-    lane, row = lane[by_lane], row[by_lane]
-    start, end, fits = start[by_lane], end[by_lane], fits[by_lane]
+    lane, positions = lane[by_lane], positions[by_lane]
+    start, end, fits = (column[by_lane] for column in fitted)
+    pixel_ns = (view.high - view.low) // _RUN_PIXELS
     # per row but the first: whether it joins the row before it
     joins = (lane[1:] == lane[:-1]) & ~fits[1:] & ~fits[:-1]
-    joins &= start[1:] - end[:-1] <= (view.high - view.low) // _RUN_PIXELS
+    joins &= start[1:] - end[:-1] <= pixel_ns
     # chains of rows that join each other: the first row of each, and how many rows it has
     first = np.flatnonzero(np.append(True, ~joins))
-    count = np.diff(first, append=len(row))
+    count = np.diff(first, append=len(positions))
     is_block = count > 1
     ran_ns = np.add.reduceat(end - start, first)[is_block]
     latest_end = np.maximum.reduceat(end, first)[is_block]
-    words = _columns_in_words(trace, noun, table, row[first[is_block]])
+    words = _columns_in_words(trace, noun, table, positions[first[is_block]])
     words |= {"ref_kind": "", "link": -1}
     words["detail"] = [{"together_ns": ns} for ns in ran_ns.tolist()]
     words["name"] = [f"{size:,} {noun}" for size in count[is_block].tolist()]
@@ -280,7 +290,7 @@ def _blocks_of_neighbours(
         start_ns=start[first[is_block]],
         end_ns=latest_end,
     )
-    return blocks, np.sort(row[first[~is_block]])
+    return blocks, np.sort(positions[first[~is_block]])
 
 
 def _lane_numbers(table: pd.DataFrame, row: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import pytest
 from nsysalign.intervals import FAR
 from nsysalign.model import CALL, KIND
 from nsysalign.place.bounded import Surroundings, surroundings
-from nsysalign.place.event_clock import fit_line
+from nsysalign.place.event_clock import Frames, fit_line
 from nsysalign.place.latency import PARAMETERS, assumed, place_pairs
 
 NEAR = ("before", "previous_end_ns", "previous_kind", "previous_position", "next_start_ns",
@@ -169,5 +169,6 @@ def test_calls_on_idle_streams_may_be_slow_together():
     slow = np.random.default_rng(5).exponential(500, 400).astype(np.int64)
     far, calls = none + FAR, {"call_start": at - 4_000 - slow, "call_end": at - 2_500}
     s = queued(far, **calls, next_start=far, next_issued=far, previous_end=none)
-    spread = fit_line(s, none, at, "off", np.array([0]), np.array([np.inf])).place(at, none)[1]
+    alone = Frames(*np.array([[0], [0], [-1], [0], [0], [0]]))
+    spread = fit_line(s, none, at, "off", alone).place(at, none)[1]
     assert spread.min() > 200

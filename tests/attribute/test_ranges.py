@@ -8,7 +8,7 @@ from simulator import check, export
 from simulator.world import Range, World
 
 from nsysalign.answer import answer
-from nsysalign.split.labels import grouped
+from nsysalign.split.labels import common_names
 
 #   host      L--)  L--)         Y--------------------------------)  L--)
 #   ranges   [ step ]       [ item                                  ]
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_said_in_one_note(analysis):
     ],
 )
 def test_which_names_are_numbered(names, together):
-    assert set(grouped(names).values()) == together
+    assert set(common_names(names).values()) == together
 
 
 def test_where_a_log_says_what_was_measured_ranges_are_no_table(tmp_path):

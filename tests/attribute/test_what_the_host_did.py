@@ -35,7 +35,7 @@ SEGMENTS = pd.DataFrame(
     ],
     columns=frames.SEGMENTS.names,
 )
-INTERVALS = pd.DataFrame({"interval": [0, 1], "label": ["t1", "t2"]})
+INTERVALS = pd.DataFrame({"interval": [0, 1], "label": ["t1", "t2"], "kind": "event"})
 STACKS = (
     (Frame("resize", "app/transforms.py", 41, True), Frame("<module>", "train.py", 3, True)),
     (Frame("open", "io.py", 9, False), Frame("load", "app/loader.py", 12, True)),
@@ -118,6 +118,23 @@ def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     busy = SEGMENTS[SEGMENTS["cause"] != "host"]
     trace = SimpleNamespace(calls=calls({100: MAIN}))
     assert host_activity(trace, None, INTERVALS, busy).empty
+
+
+@pytest.mark.parametrize(("kind", "thread"), [("host", MAIN), ("event", -1)])
+def test_what_follows_the_last_call_of_a_host_timer_is_about_its_own_thread(kind, thread):
+    """
+    t3    [launch)[ host ]       a host timer goes on after its last call; a pair of events does not
+    """
+    segments = pd.DataFrame(
+        [
+            (2, 60, 64, "api_launch", "api", 101, "cudaLaunchKernel"),
+            (2, 64, 80, "host", "", -1, ""),
+        ],
+        columns=frames.SEGMENTS.names,
+    )
+    intervals = pd.DataFrame({"interval": [2], "label": ["t3"], "kind": kind})
+    gaps = host_gaps(intervals, segments, calls(ISSUED))
+    assert gaps[["ns", "thread"]].to_numpy().tolist() == [[16, thread]]
 
 
 def test_samples_of_a_run_reach_its_analysis(tmp_path):

@@ -84,8 +84,10 @@ FAILS = {
     "ends": ('APP "$@"; exit 0', 6, 0, 3, "left no report (the script ended with status 6)"),
     "fails": ('APP "$@"; exit 1', 6, 0, 3, "1 event logs are kept"),
     "killed": ('APP "$@"; kill -9 $$', 6, 0, 3, "left no report (the script ended with status 6)"),
-    "busy": ("""APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
-        while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH""", 6, 0, 3, ""),
+    "busy": ("""APP "$@"; exec 9<> <(:); end=$((${EPOCHREALTIME/[.,]/} + 4000000))
+        while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do
+            for i in {1..30000}; do :; done; read -t 0.1 -u 9  # a quarter of a core, by one process
+        done; FINISH""", 6, 0, 3, ""),
     "long": ('APP "$@"; FINISH', 6, 4, 3, ""),
 }  # fmt: skip
 

@@ -54,7 +54,8 @@ class Program:
     def environment(self, **more: str) -> dict[str, str]:
         return {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "LD_LIBRARY_PATH": str(self.machine / "cuda"),
-            "PYTHONPATH": str(self.machine / "python"), "FAKE_CUDA": "1", **more,
+            "PYTHONPATH": str(self.machine / "python"), "FAKE_CUDA": "1",
+            "OPENBLAS_NUM_THREADS": "1", **more,  # tests/conftest.py
         }  # fmt: skip
 
     def python(self, *words: object, **environment: str) -> subprocess.CompletedProcess:

@@ -321,7 +321,8 @@ def _is_set_up_with_launch(ran: Ran, gaps: Stretches, stretch: int, launch_ns: i
     low, high = int(gaps.start[stretch]), int(gaps.end[stretch])
     thread = int(ran.explainer.call_thread[ran.explainer.call[gaps.operation[stretch]]])
     calls = ran.explainer.threads.calls(thread, low, high)
-    return bool(2 * _ns_of_calls_by_name(ran.trace, calls, low, high).sum() >= gaps.ns[stretch])
+    ns_of_name = _ns_of_calls_by_name(ran.trace, calls, low, high)
+    return bool(2 * sum(ns_of_name.values()) >= gaps.ns[stretch])
 
 
 def _launch_ns(ran: Ran, gaps: Stretches, stretch: int) -> int:
@@ -435,8 +436,9 @@ def _rows_of_longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...
         call_ns = 0
         calls = explainer.threads.calls(thread, start, end)
         ns_of_name = _ns_of_calls_by_name(ran.trace, calls, start, end)
-        if len(ns_of_name):
-            call, call_ns = str(ns_of_name.idxmax()), int(ns_of_name.max())
+        if ns_of_name:
+            call = max(ns_of_name, key=lambda name: ns_of_name[name])
+            call_ns = ns_of_name[call]
         if thread >= 0 and 2 * call_ns < end - start:
             os_call, os_ns = _os_call(ran.trace, thread, start, end)
             if 2 * os_ns > end - start:
@@ -452,6 +454,8 @@ def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:
     low, high: the time (ns)
     """
     calls = trace.os_calls
+    if calls.empty:
+        return "", 0
     calls = calls[
         (calls["thread"] == thread) & (calls["start_ns"] < high) & (calls["end_ns"] > low)
     ]
@@ -465,8 +469,8 @@ def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:
     return trace.names.get(longest, "an OS call"), ns_of_name[longest]
 
 
-def _ns_of_calls_by_name(trace: Trace, calls: Any, low: int, high: int) -> pd.Series:
-    """Return name -> how long (ns) calls of that name were open between two times (ns).
+def _ns_of_calls_by_name(trace: Trace, calls: Any, low: int, high: int) -> dict[str, int]:
+    """Return name, in alphabetical order -> how long (ns) calls of that name were open between two times (ns).
 
     calls: sorted by time and disjoint
     """
@@ -474,4 +478,7 @@ def _ns_of_calls_by_name(trace: Trace, calls: Any, low: int, high: int) -> pd.Se
     stop = np.searchsorted(calls.start, high)
     ns = np.minimum(calls.end[first:stop], high) - np.maximum(calls.start[first:stop], low)
     names = call_names(trace, calls.ref[first:stop]) if len(ns) else []
-    return pd.Series(ns).groupby(np.asarray(names, dtype=object)).sum()
+    ns_of_name = dict.fromkeys(sorted(set(names)), 0)
+    for name, call_ns in zip(names, ns.tolist(), strict=True):
+        ns_of_name[name] += call_ns
+    return ns_of_name
