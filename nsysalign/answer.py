@@ -25,7 +25,7 @@ from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
-from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
+from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
 from nsysalign.explain.preparing import (
     GRAPH,
     loads_code,
@@ -309,25 +309,33 @@ def answer(analysis: Analysis) -> Answer:
     trim_memory()
     findings = _findings(analysis)
     wrong = wrong_timings(findings)
-    rows = _Rows(analysis, matrix, gpu_ns, is_first_call, findings)
-    labels = rows.of_labels([label for label in analysis.grouped if not label.inside])
+    # a range that holds all work of the range around it is told with that one, in a note
+    shown_labels = [label for label in analysis.grouped if not label.inside]
+    rows = _Rows(analysis, shown_labels, matrix, gpu_ns, findings)
+    labels = rows.of_labels()
     runs = rows.of_runs()
-    without_work = analysis.known.issuing_without_work
-    leading = _leading(labels, runs, runs_that_lead(analysis), findings, wrong, without_work)
-    lead = _shown(leading, labels, runs)
-    sentence, about = _sentence(analysis, leading, lead, findings)
-    groups = _groups(findings, lead.label if lead else "")
-    of_program = {row.label for row in labels if not row.library} or {row.label for row in labels}
+    leading = _leading(
+        labels,
+        runs,
+        runs_that_lead(analysis),
+        findings,
+        wrong,
+        has_unseen_work=analysis.known.issuing_without_work > 0,
+    )
+    drawn = _drawn_row(leading, labels, runs)
+    sentence, about = _sentence(analysis, leading, drawn, findings)
+    groups = _groups(findings, drawn.label if drawn else "")
+    of_program = [row for row in labels if not row.library] or labels
     return Answer(
-        verdict=_verdict(analysis, about, lead),
+        verdict=_verdict(analysis, about, drawn),
         sentence=sentence,
-        proof=_proof(analysis, lead) if lead else None,
+        proof=_proof(analysis, drawn) if drawn else None,
         fixes=_fixes_to_show(about, [*wrong, *_second_lever(about, findings)], rows.short),
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
         wrong=tuple(Wrong(f.label, rows.place(f.label), _after_name(f), f.site) for f in wrong),
-        headline=_headline(analysis, of_program, matrix, gpu_ns),
+        headline=_headline(analysis, {row.label for row in of_program}, matrix, gpu_ns),
         groups=tuple(groups),
         next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
@@ -442,23 +450,27 @@ class _Rows:
     def __init__(
         self,
         analysis: Analysis,
+        labels: Sequence[Label],
         matrix: np.ndarray,
-        busy: np.ndarray,
-        cold: np.ndarray,
+        gpu_ns: np.ndarray,
         findings: Sequence[Finding],
     ) -> None:
-        """`matrix`: ns by cause, int64 (intervals, causes); `busy`: per interval, how long (ns) the GPU worked in it;
-        `cold`: bool, per interval, whether it is a first call; `findings`: all findings, the most severe first.
+        """`labels`: those that have a row; `matrix`: ns by cause, int64 (intervals, causes); `gpu_ns`: per interval, how
+        long (ns) the GPU worked in it; `findings`: all findings, the most severe first.
         """
-        self._analysis, self._matrix, self._busy, self._cold = analysis, matrix, busy, cold
+        self._analysis = analysis
+        self._labels = labels
+        self._matrix = matrix
+        self._gpu_ns = gpu_ns
         self._predicted = {u.interval: u for u in analysis.unprofiled.itertuples(index=False)}
         self._others = analysis.other_streams.groupby("interval")["ns"].sum().to_dict()
         self._findings: dict[str, list[Finding]] = {}
         for finding in findings:
             self._findings.setdefault(finding.label, []).append(finding)
-        names = [label for label in analysis.labels["label"]]
-        self.file, self._short = shorter(names)
-        self._host: Mapping[str, str] = {}
+        self.file, self._short = shorter(analysis.labels["label"].tolist())
+        self._spent = {label.name: self._spent_in(label) for label in labels}
+        steady = {name: warm for name, (warm, _) in self._spent.items()}
+        self._host = _host_sentences(analysis, steady)
         self._quicker_elsewhere = quicker_elsewhere(analysis)
 
     def short(self, label: str) -> str:
@@ -469,43 +481,40 @@ class _Rows:
         short = self.short(label)
         return f"line {short}" if self.file else short
 
-    def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
-        """Return a row for each label in the order in which they are shown: the largest saving first, then the longest;
-        wrong timings and labels of libraries come last.
+    def of_labels(self) -> list[LabelRow]:
+        """Return a row for each label in the order in which they are shown: the largest saving first (if it is large enough
+        to lead), then the longest; wrong timings and labels of libraries come last.
         """
-        own_ns = sum(label.steady_ns for label in labels if not label.library)
-        measured_ns = own_ns or sum(label.steady_ns for label in labels) or 1
-        spent = {label.name: self._spent(label) for label in labels}
-        self._host = _host_sentences(self._analysis, {n: warm for n, (warm, _) in spent.items()})
-        rows = [self._of_label(label, spent[label.name], measured_ns) for label in labels]
-        if own_ns:
-            usual = {label.name: self._shown(label.kind, label.usual.typical) for label in labels}
-            rows = [
-                _no_fault(row, usual[row.label]) if row.library and row.kind != "nvtx" else row
-                for row in rows
-            ]
+        of_program_ns = sum(label.steady_ns for label in self._labels if not label.library)
+        measured_ns = of_program_ns or sum(label.steady_ns for label in self._labels) or 1
+        rows = []
+        for label in self._labels:
+            row = self._of_label(label, measured_ns)
+            # beside timings of the program itself, what a library timed is none of them and no fault of the program
+            if of_program_ns and label.library and label.kind != "nvtx":
+                row = _no_fault(row, self._shown_fields(label.kind, label.usual.typical))
+            rows.append(row)
 
-        def place(row: LabelRow) -> tuple[Any, ...]:
+        def rank(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
             return row.library, row.verdict == WRONG, -saves, -row.warm.total_ns
 
-        return sorted(rows, key=place)
+        return sorted(rows, key=rank)
 
-    def _spent(self, label: Label) -> tuple[Spent, Spent]:
+    def _spent_in(self, label: Label) -> tuple[Spent, Spent]:
         """Return (what the intervals of a label took without its first calls, what its first calls took)."""
         sums = []
         for first in (False, True):
             groups = [g for g in label.groups if (g not in label.steady) == first]
             total = sum(g.total_ns for g in groups)
-            worked = sum(int(self._busy[g.intervals].sum()) for g in groups)
+            worked = sum(int(self._gpu_ns[g.intervals].sum()) for g in groups)
             sums.append(Spent(sum(g.count for g in groups), total, total - worked))
         return sums[0], sums[1]
 
-    def _of_label(self, label: Label, spent: tuple[Spent, Spent], measured_ns: int) -> LabelRow:
+    def _of_label(self, label: Label, measured_ns: int) -> LabelRow:
         """Return the row of one label: its typical interval with its parts, and the verdict, words and sentence of its
         finding.
 
-        spent: as `_spent` returns it
         measured_ns: how long all labels together measured, of which savings are a share
 
         The typical interval is that of the group that the finding is about, or else of the usual group.
@@ -517,24 +526,25 @@ class _Rows:
         )
         verdict = finding.verdict if finding else CANNOT_TELL
         several = len(shown_groups(label)) > 1
-        return self._row(
-            label=label.name,
-            kind=label.kind,
+        # nobody can save time of a timing that does not mean what it says
+        saving_ns = 0 if verdict == WRONG else max((f.loss_ns for f in about), default=0)
+        warm, cold = self._spent[label.name]
+        return LabelRow(
+            **self._common_fields(label.name, label.kind, lead.typical, about),
             count=label.count,
             site=label.site,
             library=label.library,
-            interval=lead.typical,
             total_ns=label.total_ns,
             overlapping=label.overlapping,
             groups=self._of_groups(label, about, verdict) if several else (),
-            about=about,
             verdict=verdict,
-            text=finding.words if finding else "cannot tell",
+            words=finding.words if finding else "cannot tell",
             sentence=finding.title if finding else "",
             first=sentences.first_calls(label),
-            saving_ns=0 if verdict == WRONG else max((f.loss_ns for f in about), default=0),
-            measured_ns=measured_ns,
-            spent=spent,
+            saving_ns=saving_ns,
+            saving=min(saving_ns / measured_ns, 1.0),
+            warm=warm,
+            cold=cold,
         )
 
     def _of_groups(self, label: Label, about: Sequence[Finding], verdict: str) -> tuple[Row, ...]:
@@ -544,31 +554,23 @@ class _Rows:
             which would say that they mean something
 
         The name of a row says in what the group differs from the others, and which of the label's timings it holds if these
-        follow each other: "×100: no. 1-100, two kernels, slower".  Of timings that do different work without a name none
-        is called slower.  If the label's
-        intervals overlap each other, no group is called GPU-bound: part of the work in it belongs to others.
+        follow each other: "×100: no. 1-100, two kernels, slower".  If the label's intervals overlap each other, no group is
+        called GPU-bound: part of the work in it belongs to others.
         """
         crowded = any(finding.rule == "overlapping" for finding in about)
         groups = shown_groups(label)
-        names = sentences.kind_names(groups, "")
-        alike: dict[tuple[str, int, int], list[Group]] = {}
-        for group in sorted(groups, key=lambda g: g.typical_ns):
-            name = names[group.number]
-            alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
-        paces = {
-            group.number: pace
-            for same in alike.values()
-            for group, pace in zip(same, pace_words([g.role for g in same]), strict=True)
-        }
+        names = sentences.kind_names(groups, "")  # "": of a kind without a name
+        paces = _paces(groups, names)
         places = _places(label, groups, self._analysis.intervals["start_ns"].to_numpy())
         rows = []
         for group in groups:
-            rank = f"in process {group.pid}" if group.pid >= 0 else ""
+            process = f"in process {group.pid}" if group.pid >= 0 else ""
             is_opaque = paces[group.number] or _OPAQUE.search(names[group.number])
             place = places.get(group.number, "") if is_opaque else ""
-            words = (place, names[group.number], paces[group.number], rank)
+            words = (place, names[group.number], paces[group.number], process)
             kind = ", ".join(filter(None, words))
-            row = self._of_group(label, group, f"×{group.count:,}: {kind}".removesuffix(": "))
+            count = f"×{group.count:,}"
+            row = self._of_group(label, group, f"{count}: {kind}" if kind else count)
             quick = self._quicker_elsewhere.get(group.number)
             if quick and row.verdict == GPU:
                 row = replace(row, verdict=MIXED, words=sentences.slower_words(quick))
@@ -578,14 +580,21 @@ class _Rows:
 
     def _of_group(self, label: Label, group: Group, name: str) -> Row:
         """Return the row of one group, with the verdict and the words of its typical interval."""
-        shown = self._shown(label.kind, group.typical)
-        sums = sums_of(group, label.kind, self._analysis.intervals)
+        shown = self._shown_fields(label.kind, group.typical)
         interval = self._analysis.intervals.iloc[group.typical]
-        worked, earlier = int(interval["gpu_busy_ns"]), int(interval["gpu_earlier_ns"])
-        sums = typical_of(sums, shown["parts_ns"], shown["gpu_ns"], worked, earlier)
-        verdict, text = word_of(sums, group.elsewhere), sentences.words(group, sums)
-        if verdict == CPU and (made := self._made(label, group)):
-            text = made
+        # the row shows the typical interval: so its verdict is of that, and not of the sums over the group
+        sums_of_group = sums_of(group, label.kind, self._analysis.intervals)
+        sums = typical_of(
+            sums_of_group,
+            shown["parts_ns"],
+            shown["gpu_ns"],
+            int(interval["gpu_busy_ns"]),
+            int(interval["gpu_earlier_ns"]),
+        )
+        verdict = word_of(sums, group.elsewhere)
+        text = sentences.words(group, sums)
+        if verdict == CPU:
+            text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
             verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
         return Row(
@@ -597,7 +606,7 @@ class _Rows:
             **shown,
         )
 
-    def _made(self, label: Label, group: Group) -> str:
+    def _preparation_in_words(self, label: Label, group: Group) -> str:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
         if searches(label, group):
             return "a search"
@@ -608,11 +617,9 @@ class _Rows:
         if not tells_apart(label):
             return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
-        return (
-            "records a CUDA graph"
-            if count == group.count
-            else f"{count:,} record a graph" * (count > 0)
-        )
+        if count == group.count:
+            return "records a CUDA graph"
+        return f"{count:,} record a graph" if count else ""
 
     def of_runs(self) -> list[LabelRow]:
         """Return a row for each run: the longest device first, each before its streams.  Its sentence is the title of its
@@ -622,36 +629,33 @@ class _Rows:
         for run in self._analysis.runs.itertuples(index=False):
             about = self._findings.get(run.label, [])
             finding = next((f for f in about if f.severity != "info"), None)
-            parts = self._shown("run", run.interval)
-            text = percent(parts["gpu_ns"] / max(run.elapsed_ns, 1)) + " kernels"
-            rows.append(
-                self._row(
-                    label=run.label,
-                    kind="run",
-                    count=1,
-                    site="",
-                    library=False,
-                    interval=run.interval,
-                    total_ns=run.elapsed_ns,
-                    overlapping=False,
-                    groups=(),
-                    about=about,
-                    verdict=word_of_run(parts["parts_ns"]),
-                    text=text,
-                    sentence=finding.title
-                    if finding
-                    else sentences.of_run(
-                        self._analysis, run.label, run.interval, parts["parts_ns"]
-                    ),
-                    first="",
-                    saving_ns=max((f.loss_ns for f in about), default=0),
-                    measured_ns=max(run.elapsed_ns, 1),
-                    spent=(Spent(1, run.elapsed_ns, 0), Spent()),
-                )
+            common = self._common_fields(run.label, "run", run.interval, about)
+            parts = common["parts_ns"]
+            sentence = finding.title if finding else ""
+            sentence = sentence or sentences.of_run(self._analysis, run.label, run.interval, parts)
+            elapsed_ns = max(run.elapsed_ns, 1)
+            saving_ns = max((f.loss_ns for f in about), default=0)
+            row = LabelRow(
+                **common,
+                count=1,
+                site="",
+                library=False,
+                total_ns=run.elapsed_ns,
+                overlapping=False,
+                groups=(),
+                verdict=word_of_run(parts),
+                words=percent(common["gpu_ns"] / elapsed_ns) + " kernels",
+                sentence=sentence,
+                first="",
+                saving_ns=saving_ns,
+                saving=min(saving_ns / elapsed_ns, 1.0),
+                warm=Spent(1, run.elapsed_ns, 0),
+                cold=Spent(),
             )
+            rows.append(row)
         return rows
 
-    def _shown(self, kind: str, number: int) -> dict[str, Any]:
+    def _shown_fields(self, kind: str, number: int) -> dict[str, Any]:
         """Return the fields of `Row` that say what one interval consists of.
 
         kind: the kind of its label
@@ -661,6 +665,8 @@ class _Rows:
         parts = dict(zip(CAUSES, self._matrix[number].tolist(), strict=True))
         gpu_ns = parts["kernel"] + parts["graph"]
         if kind == "host":
+            # parts of a host timer are what its thread did: kernels that ran meanwhile are no part of it, but it
+            # is theirs that the reader looks for.  At most: what it issued and ran before its second timer call
             ran_ns = int(interval["kernel_only_upper_ns"] - interval["kernel_outside_ns"])
             gpu_ns = max(gpu_ns, min(ran_ns, int(interval["elapsed_ns"])))
         return {
@@ -672,56 +678,57 @@ class _Rows:
             "others_ns": self._others.get(number, 0) if kind == "event" else 0,
         }
 
-    def _row(
-        self,
-        *,
-        label: str,
-        interval: int,
-        about: Sequence[Finding],
-        text: str,
-        saving_ns: int,
-        measured_ns: int,
-        spent: tuple[Spent, Spent],
-        **same: Any,
-    ) -> LabelRow:
-        """Return the row of a label or run.
+    def _common_fields(
+        self, label: str, kind: str, interval: int, about: Sequence[Finding]
+    ) -> dict[str, Any]:
+        """Return the fields of `LabelRow` that follow in the same way for a label and a run.
 
+        label, kind: the name and kind of the label or run
         interval: the number of the interval that the row shows
         about: its findings
-        text: the verdict in words
-        saving_ns, measured_ns: what could be saved, and what was measured, of which that is a share
-        spent: as `_spent` returns it
-        same: the other fields of `LabelRow`, as they are there, and `kind`
         """
-        shown = self._shown(same.pop("kind"), interval)
-        unprofiled_ns, no_prediction = None, ""
+        shown = self._shown_fields(kind, interval)
+        unprofiled_ns = None
+        no_prediction = ""
         if without := self._predicted.get(interval):
             no_prediction = safe_text(without.reason)
             bounds = (without.predicted_ns, without.lower_ns, without.upper_ns)
             unprofiled_ns = None if no_prediction else (*map(int, bounds),)
         cpu_matters = shown["parts_ns"]["host"] >= _MATTERS * shown["elapsed_ns"]
         row = self._analysis.intervals.iloc[interval]
-        return LabelRow(
-            **shown,
-            **same,
-            name=label,
-            label=label,
-            short=self.short(label),
-            words=text,
-            callers=tuple(row["callers"]),
-            interval_name=row["name"],
-            error_ns=int(row["error_ns"]),
-            inferred=row["method"] == "inferred",
-            findings=tuple(finding.rule for finding in about),
-            flagged=any(finding.severity != "info" for finding in about),
-            unprofiled_ns=unprofiled_ns,
-            no_prediction=no_prediction,
-            host=self._host.get(label, "") if cpu_matters else "",
-            warm=spent[0],
-            cold=spent[1],
-            saving_ns=saving_ns,
-            saving=min(saving_ns / measured_ns, 1.0),
-        )
+        return shown | {
+            "name": label,
+            "label": label,
+            "short": self.short(label),
+            "callers": tuple(row["callers"]),
+            "interval_name": row["name"],
+            "error_ns": int(row["error_ns"]),
+            "inferred": row["method"] == "inferred",
+            "findings": tuple(finding.rule for finding in about),
+            "flagged": any(finding.severity != "info" for finding in about),
+            "unprofiled_ns": unprofiled_ns,
+            "no_prediction": no_prediction,
+            "host": self._host.get(label, "") if cpu_matters else "",
+        }
+
+
+def _paces(groups: Sequence[Group], names: Mapping[int, str]) -> dict[int, str]:
+    """Return, by the number of a group, the word for its pace, such as "slower", "" for none: of groups that do the same
+    work in one process, compared with each other.  Kinds of work without a name are compared only within one kind.
+
+    names: number of a group -> the name of its kind of work, "" for none
+    """
+    alike: dict[tuple[str, int, int], list[Group]] = {}
+    # the quickest first, as `pace_words` needs them
+    for group in sorted(groups, key=lambda g: g.typical_ns):
+        name = names[group.number]
+        alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
+    paces = {}
+    for same_work in alike.values():
+        in_words = pace_words([group.role for group in same_work])
+        for group, pace in zip(same_work, in_words, strict=True):
+            paces[group.number] = pace
+    return paces
 
 
 def _places(label: Label, groups: Sequence[Group], start_ns: np.ndarray) -> dict[int, str]:
@@ -800,7 +807,8 @@ def _leading(
     of_runs: Collection[str],
     findings: Sequence[Finding],
     wrong: Sequence[Finding],
-    unknown: int,
+    *,
+    has_unseen_work: bool,
 ) -> LabelRow | Finding | None:
     """Return what the sentence of the first screen is about: the row of a label, the row of the longest run, or the
     finding of a wrong timing; None if nothing is known of any label.
@@ -809,38 +817,66 @@ def _leading(
     of_runs: the names of the runs that may lead (`runs_that_lead`)
     findings: all findings, the most severe first
     wrong: the findings of wrong timings
-    unknown: how many calls issued work of which the trace has no row
+    has_unseen_work: whether calls issued work of which the trace has no row
 
-    Usually it is the valid label with the largest saving.  The run leads if more can be saved of it, if there is
-    no label, or if the labels are too small a part of it; a wrong timing leads if no label has any saving.
+    The first of these that holds leads:
+
+    nothing         of no label it is known what ran in it
+    the run         the labels are ranges, and of too little of it (`_ranges_say_too_little`)
+    the run         the first label's pairs were only read from the trace, and are of different things
+    the run         more can be saved of it than of the first label
+    a wrong timing  no label has any saving
+    the first label, the valid one with the largest saving
+    the run         there is no valid label
     """
-    if unknown:
-        return None  # of no label it is known what ran in it
-    own = [row for row in labels if not row.library]
-    own = own or [row for row in labels if row.kind != "nvtx" or not runs]  # NCCL's own ranges
-    lead = next((row for row in own if row.verdict != WRONG), None)
-    losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
+    if has_unseen_work:
+        return None
+    run = runs[0] if runs else None
+    may_lead = [row for row in labels if not row.library]
+    if not may_lead:  # what libraries timed; but of their ranges (NCCL's) a run says more
+        may_lead = [row for row in labels if row.kind != "nvtx" or not runs]
+    lead = next((row for row in may_lead if row.verdict != WRONG), None)
     saving_ns = lead.saving_ns if lead and lead.saving >= LEADS else 0
-    if lead and runs and lead.kind == "nvtx":
-        held_ns = sum(row.warm.total_ns + row.cold.total_ns for row in own)
-        whole_ns = runs[0].elapsed_ns
-        working_ns = sum(runs[0].parts_ns[cause] for cause in OPERATION_KINDS)
-        if 2 * held_ns < whole_ns and saving_ns < LEADS_RUN * whole_ns:
-            return runs[0]  # next to nothing of it
-        # what waits for other work of the GPU saves nothing of a run in which that always works
-        saving_ns = min(saving_ns, whole_ns - working_ns)
-        if working_ns >= NEARLY_ALL * whole_ns and saving_ns < LEADS_BUSY * whole_ns:
-            return runs[0]
-    if lead and runs and lead.inferred and len(lead.groups) > 1:
-        return runs[0]  # pairs that were read from the trace, of different things
-    if runs and max(losses, default=0) > saving_ns:
-        return runs[0]
+    if lead and run:
+        if lead.kind == "nvtx":
+            if _ranges_say_too_little(may_lead, saving_ns, run):
+                return run
+            saving_ns = min(saving_ns, _idle_ns(run))
+        if lead.inferred and len(lead.groups) > 1:
+            return run
+    losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
+    if run and max(losses, default=0) > saving_ns:
+        return run
     if wrong and not saving_ns:
         return wrong[0]
-    return lead or (runs[0] if runs else None)
+    return lead or run
 
 
-def _shown(
+def _idle_ns(run: LabelRow) -> int:
+    """Return how long the GPU did nothing in a run: only of this a range inside it can save anything.  What waits
+    for other work of the GPU saves nothing of a run in which that always works."""
+    working_ns = sum(run.parts_ns[cause] for cause in OPERATION_KINDS)
+    return run.elapsed_ns - working_ns
+
+
+def _ranges_say_too_little(rows: Sequence[LabelRow], saving_ns: int, run: LabelRow) -> bool:
+    """Return whether NVTX ranges say too little of a run to lead: they hold less than half of it, or the GPU works for
+    nearly all of it, and only little could be saved by the first of them.  (A range may mark a detail; events and
+    readings of a clock are what the program itself asks for, and lead whatever their share is.)
+
+    rows: of the ranges
+    saving_ns: what could be saved in the first of them
+    """
+    whole_ns = run.elapsed_ns
+    held_ns = sum(row.warm.total_ns + row.cold.total_ns for row in rows)
+    if 2 * held_ns < whole_ns and saving_ns < LEADS_RUN * whole_ns:
+        return True
+    idle_ns = _idle_ns(run)
+    is_busy = whole_ns - idle_ns >= NEARLY_ALL * whole_ns
+    return is_busy and min(saving_ns, idle_ns) < LEADS_BUSY * whole_ns
+
+
+def _drawn_row(
     leading: LabelRow | Finding | None, labels: Sequence[LabelRow], runs: Sequence[LabelRow]
 ) -> LabelRow | None:
     """The row whose interval is drawn."""
@@ -862,35 +898,46 @@ def _sentence(
     row: the row whose interval is drawn
     findings: all findings, the most severe first
 
-    Lost records and failed calls come before everything else: what is said of the GPU is then not the whole of it.
+    Lost records come before everything else, because what is said of the GPU is then not the whole of it; then failed
+    calls, because what should have been timed did not happen.
     """
-    first = {finding.rule: finding for finding in reversed(findings)}
-    if lost := first.get("lost-records"):
-        # then nothing that is said of the GPU is the whole of it
+    worst_of_rule: dict[str, Finding] = {}
+    for finding in findings:
+        worst_of_rule.setdefault(finding.rule, finding)
+    if lost := worst_of_rule.get("lost-records"):
         return lost.title, lost
-    if failed_early(analysis) and "failed-calls" not in first:
+    failed = worst_of_rule.get("failed-calls")
+    if failed is None and failed_early(analysis):
         return f"The script {_ended(analysis)} before it launched a kernel.", None
+    sentence, about = _sentence_of_leading(analysis, leading, findings)
+    if failed is None:
+        return sentence, about
+    if row and row.kind != "run" and not row.gpu_ns:
+        where = "on the stream of" if row.others_ns else "in"
+        sentence = f"No kernel ran {where} {safe_text(row.label)}."
+    return failed.title if sentence == failed.title else f"{failed.title} {sentence}", failed
+
+
+def _sentence_of_leading(
+    analysis: Analysis, leading: LabelRow | Finding | None, findings: Sequence[Finding]
+) -> tuple[str, Finding | None]:
+    """Return (the sentence about what leads, the finding that it is about or None).
+
+    leading, findings: as in `_sentence`
+    """
+    if isinstance(leading, Finding):
+        return leading.title, leading
     if leading is None:
-        nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
-        sentence, about = next(nothing, _nothing_measured(analysis)), None
         loud = [finding for finding in findings if finding.severity != "info"]
         if loud:
-            sentence, about = loud[0].title, loud[0]
-    elif isinstance(leading, Finding):
-        sentence, about = leading.title, leading
-    elif leading.kind == "run":
-        sentence, about = _of_run(leading, analysis, findings)
-    else:
-        about = next((f for f in findings if f.label == leading.label and f.verdict), None)
-        sentence = leading.sentence
-    if failed := first.get("failed-calls"):
-        # comes before all else: what should have been timed did not happen
-        if row and row.kind != "run" and not row.gpu_ns:
-            where = "on the stream of" if row.others_ns else "in"
-            sentence = f"No kernel ran {where} {safe_text(row.label)}."
-        sentence = failed.title if sentence == failed.title else f"{failed.title} {sentence}"
-        about = failed
-    return sentence, about
+            return loud[0].title, loud[0]
+        on_no_work = [note for note in analysis.notes if note.startswith(NO_WORK)]
+        return on_no_work[0] if on_no_work else _nothing_measured(analysis), None
+    if leading.kind == "run":
+        return _sentence_of_run(leading, analysis, findings)
+    # a finding with a verdict is the one finding of its label; others are remarks beside it
+    of_label = (f for f in findings if f.label == leading.label and f.verdict)
+    return leading.sentence, next(of_label, None)
 
 
 def failed_early(analysis: Analysis) -> bool:
@@ -908,28 +955,35 @@ def _ended(analysis: Analysis) -> str:
     return f"ended with status {status}" + (f" ({name})" if name else "")
 
 
-def _of_run(
+def _sentence_of_run(
     run: LabelRow, analysis: Analysis, findings: Sequence[Finding]
 ) -> tuple[str, Finding | None]:
-    """What is said of a run: its first warning; of set-up what comes behind it as well."""
-    named = runs_that_lead(analysis)
-    loud = [f for f in findings if f.severity == "warning" and f.label in named]
+    """Return (what is said of a run, the finding whose fixes are shown with it or None): its first warning; without one,
+    what the GPU did.
+
+    If the first warning is about set-up, the time before the program's work proper, the next warning follows in the same
+    sentence, with its fixes: set-up is paid once, and what follows it is what can be changed.
+    """
+    leading = runs_that_lead(analysis)
+    loud = [f for f in findings if f.severity == "warning" and f.label in leading]
     if analysis.labels.empty:
-        idle = set(analysis.runs["label"]) - named
-        loud = [f for f in findings if f.severity != "info" and f.label not in idle] or loud
+        # then warnings and errors about no run count as well; only of runs that do not lead nobody is told
+        not_leading = set(analysis.runs["label"]) - leading
+        of_all = [f for f in findings if f.severity != "info" and f.label not in not_leading]
+        loud = of_all or loud
     if not loud:
         return run.sentence, None
-    if loud[0].rule != "set-up":
-        return sentences.in_three_lines(loud[0].title), loud[0]
-    # what set-up is followed by is what can be changed
-    if loud[1:]:
-        sentence = sentences.in_three_lines(loud[1].title, behind=loud[0].title)
-        # a fix without what it mends is about another call than those that stand there
-        _, _, behind = sentence.partition(". ")
-        fixes = loud[1].advice if behind and sentences.says_why(behind) else ()
-        return sentence, replace(loud[1], advice=fixes)
-    then = sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
-    return sentences.if_room(then, behind=loud[0].title), loud[0]
+    first, *following = loud
+    if first.rule != "set-up":
+        return sentences.in_three_lines(first.title), first
+    if not following:
+        of_gpu = sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
+        return sentences.if_room(of_gpu, behind=first.title), first
+    sentence = sentences.in_three_lines(following[0].title, behind=first.title)
+    # in three lines there may be no room for the cause: then its fix would seem to be one of the set-up
+    _, _, after_set_up = sentence.partition(". ")
+    is_cause_told = after_set_up != "" and sentences.says_why(after_set_up)
+    return sentence, following[0] if is_cause_told else replace(following[0], advice=())
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:
@@ -964,16 +1018,16 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
 
     If nothing is known although the stream was idle for long, the text says how to record it.  The text may be "".
     """
-    sampled = bool(analysis.host_activity["samples"].any())
-    sentences = {}
+    sampled = bool(analysis.host_activity["samples"].any())  # whether Python was sampled at all
+    texts = {}
     for label, rows in analysis.host_activity.groupby("label", sort=False):
-        whole = rows[rows["view"] == "all"].iloc[0]
+        whole = rows[rows["view"] == "all"].iloc[0]  # the label's gaps as a whole, of no view
         named: dict[str, list[str]] = {view: [] for view in VIEWS}
         for row in rows.itertuples(index=False):
             if row.view != "all" and row.name and row.share >= _WORTH_NAMING:
-                place = ", in ".join(filter(None, (row.place, row.place and row.within)))
-                place = f" ({safe_text(place)})" if place else ""
-                named[row.view].append(f"{percent(row.share)} {safe_text(row.name)}{place}")
+                named[row.view].append(
+                    f"{percent(row.share)} {safe_text(row.name)}{_place_in_words(row)}"
+                )
         contents = {view: ", ".join(names[:_MOST_NAMED]) for view, names in named.items()}
         parts = []
         if whole["samples"]:
@@ -983,12 +1037,22 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
             gaps = duration(whole["ns"])
             parts.append(f"not sampled: none of the samples fell into its {gaps} of gaps")
         parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
+        # gaps of first calls do not count: they are paid once
         idle_ns = spent.get(label, Spent()).idle_ns
         if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
             again = f"nsysalign run --sample-python {_script(analysis)}"
             parts = [f"not recorded; {again} names its functions"]
-        sentences[label] = "; ".join(parts)
-    return sentences
+        texts[label] = "; ".join(parts)
+    return texts
+
+
+def _place_in_words(row: Any) -> str:  # of frames.HOST_ACTIVITY
+    """Return where a function of the program is, and the library function inside it: " (train.py:12, in matmul)"; "" if
+    that is not known."""
+    if not row.place:
+        return ""
+    place = f"{row.place}, in {row.within}" if row.within else row.place
+    return f" ({safe_text(place)})"
 
 
 # --- findings ---
@@ -1023,11 +1087,16 @@ def _findings(analysis: Analysis) -> list[Finding]:
                 advice=tuple(_fixes(rule, f.advice, f.faster, script)),
                 loss_ns=f.loss_ns,
                 library=f.label in libraries,
-                confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
+                confirmation="" if is_open else safe_text(_status_in_words(status)),
                 to_confirm=safe_text(status.text).replace("SCRIPT.py", script) if is_open else None,
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
+
+
+def _status_in_words(status: Status) -> str:
+    """Return what a re-run found out about a finding: "confirmed: 12 of 12 intervals are shorter"."""
+    return f"{status.verdict}: {status.text}" if status.text else status.verdict
 
 
 def _script(analysis: Analysis) -> str:
@@ -1082,45 +1151,64 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
 
 
 def _remarks(
-    analysis: Analysis, rows: Sequence[LabelRow], cold: np.ndarray, short: Callable[[str], str]
+    analysis: Analysis,
+    rows: Sequence[LabelRow],
+    is_first_call: np.ndarray,
+    short: Callable[[str], str],
 ) -> tuple[str, ...]:
-    """Return the lines below the table of the first screen: how long first calls took, what the run says of itself
-    traced and untraced, and why nothing is there that the program timed.
+    """Return the lines below the table of the first screen, the most important first (the last ones are left out where there
+    is no room): what the run says of itself traced and untraced, how the script ended if it failed, how long first calls
+    took, why nothing is there that the program timed, and that a run without nsys is there.
 
     rows: of all labels
-    cold: bool, per interval, whether it is a first call
+    is_first_call: bool, per interval
     short: label -> its short name
     """
-    first = cold & ~analysis.intervals["library"].to_numpy(dtype=bool)
-    own = analysis.intervals[first]
-    once, remarks = _covered(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), []
-    if once:
-        labels = analysis.grouped
-        several = [label for label in labels if sentences.first_calls(label) and not label.library]
-        most = max(several, key=lambda label: sum(g.total_ns for g in label.first))
-        loaded = sentences.loaded(most.first)
-        where = f", {duration(sum(g.total_ns for g in most.first))} of it in {short(most.name)}"
-        timed = analysis.measured[~analysis.measured["library"].to_numpy(dtype=bool)]
-        share = once / _covered(timed["start_ns"].to_numpy(), timed["end_ns"].to_numpy())
-        of_all = share >= _MOST_OF_ALL and once >= _LONG_NS
-        part = f", {percent(share)} of all that was timed" if of_all else ""
-        where = where if several[1:] else ""
-        # first calls that are rows of the table are not among these
-        shown = [row.words for label in rows for row in (label, *label.groups)]
-        first_calls = "first calls"
-        if not {"first call", first_calls}.isdisjoint(shown):
-            first_calls = "other first calls"
-        remarks.append(f"{first_calls}: {duration(once)} once{part}{where}{loaded}")
+    remarks = []
+    if analysis.known.in_turns:
+        remarks += _turns(analysis, short)
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
-        remarks.insert(0, f"the script {_ended(analysis)}{unread}")
+        remarks.append(f"the script {_ended(analysis)}{unread}")
+    if on_first_calls := _remark_on_first_calls(analysis, rows, is_first_call, short):
+        remarks.append(on_first_calls)
     if nothing_timed_is_seen(analysis):
         remarks.append(_UNSEEN_BY_TORCH if ran_torch(analysis) else _UNSEEN)
-    if analysis.known.in_turns:
-        remarks = [*_turns(analysis, short), *remarks]
-    elif len(analysis.baseline):
+    if len(analysis.baseline) and not analysis.known.in_turns:
         remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
     return tuple(remarks)
+
+
+def _remark_on_first_calls(
+    analysis: Analysis,
+    rows: Sequence[LabelRow],
+    is_first_call: np.ndarray,
+    short: Callable[[str], str],
+) -> str:
+    """Return how long the first calls of the program's own labels took, in which label most of it, and what they loaded; ""
+    if there were none.
+
+    rows, is_first_call, short: as in `_remarks`
+    """
+    of_program = ~analysis.intervals["library"].to_numpy(dtype=bool)
+    once_ns = _covered_by(analysis.intervals[is_first_call & of_program])
+    if not once_ns:
+        return ""
+    # an interval that is a first call is in a label with first calls: there is at least one
+    labels = [
+        label for label in analysis.grouped if sentences.first_calls(label) and not label.library
+    ]
+    first_ns = {label.name: sum(group.total_ns for group in label.first) for label in labels}
+    most = max(labels, key=lambda label: first_ns[label.name])
+    where = f", {duration(first_ns[most.name])} of it in {short(most.name)}" if labels[1:] else ""
+    of_program = ~analysis.measured["library"].to_numpy(dtype=bool)
+    share = once_ns / _covered_by(analysis.measured[of_program])
+    is_much = share >= _MOST_OF_ALL and once_ns >= _LONG_NS
+    part = f", {percent(share)} of all that was timed" if is_much else ""
+    # first calls that are rows of the table are not among these: such a row has one of these words as its verdict
+    shown = {row.words for label in rows for row in (label, *label.groups)}
+    head = "other first calls" if shown & {"first call", "first calls"} else "first calls"
+    return f"{head}: {duration(once_ns)} once{part}{where}{sentences.loaded(most.first)}"
 
 
 def _none_was_read(analysis: Analysis) -> bool:
@@ -1170,8 +1258,13 @@ def _traced_and_untraced(row: Any) -> str:  # of frames.BASELINE
     return f"{text}: tracing adds {low:+.1f} to {high:+.1f} %"
 
 
-def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
+def _covered_by(intervals: pd.DataFrame) -> int:
     """The time (ns) in which at least one of these intervals was open."""
+    return _covered(intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy())
+
+
+def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
+    """The time (ns) in which at least one of the intervals from these starts to these ends was open."""
     begin, end = union(starts, ends)
     return int((end - begin).sum())
 
@@ -1207,54 +1300,81 @@ def _nothing_measured(analysis: Analysis) -> str:
     )
 
 
-def _headline(analysis: Analysis, own: set[str], matrix: np.ndarray, busy: np.ndarray) -> Headline:
+def _headline(
+    analysis: Analysis, of_program: set[str], matrix: np.ndarray, gpu_ns: np.ndarray
+) -> Headline:
     """Return a sentence on the run as a whole, with its time and its parts: when the GPU worked, what the rest of the
     time was, and how much of it the program's intervals cover.
 
-    own: the labels of the program itself
+    of_program: the labels of the program itself
     matrix: ns by cause, int64 (intervals, causes)
-    busy: per interval, how long (ns) the GPU worked in it
+    gpu_ns: per interval, how long (ns) the GPU worked in it
 
-    It is about the longest run, or about all intervals of `own` if there is no run, or if most of the run is
+    It is about the longest run, or about all intervals of the program's labels if there is no run, or if most of the run is
     unknown because the trace was cut from a longer one.
     """
     intervals = analysis.intervals
-    start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
-    timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
+    elapsed = intervals["elapsed_ns"].to_numpy()
+    timed = np.flatnonzero(intervals["label"].isin(of_program).to_numpy())
     runs = np.flatnonzero(intervals["label"].isin(runs_that_lead(analysis)).to_numpy())
     run = int(runs[elapsed[runs].argmax()]) if len(runs) else None
-    # If a trace was cut from a longer one, most of the run is unknown: its intervals say more.
-    if run is not None and own and matrix[run, CAUSES.index("unknown")] > elapsed[run] / 2:
+    # if a trace was cut from a longer one, most of the run is unknown: its intervals say more
+    unknown = CAUSES.index("unknown")
+    if run is not None and of_program and matrix[run, unknown] > elapsed[run] / 2:
         run = None
     chosen = timed if run is None else np.array([run])
     total = int(elapsed[chosen].sum())
     if not total:
         return Headline(_nothing_measured(analysis))
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
-    worked, between = int(busy[chosen].sum()), 0
-    if run is not None:
-        label = str(intervals["label"].iloc[run])
-        between = sentences.between_nodes_ns(analysis.kernels, label, parts["graph"])
-        worked -= between
-    shares = _shares(parts, worked, between)
-    counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
+    worked = int(gpu_ns[chosen].sum())
+    counted = f"{plural(len(timed), 'interval')} in {plural(len(of_program), 'label')}"
     if run is None:
-        return Headline(f"{counted}, {duration(total)} profiled: {shares}.", total, parts)
+        shares = _shares(parts, worked, between=0)
+        text = f"{counted}, {duration(total)} profiled: {shares}."
+    else:
+        text = _headline_of_run(analysis, run, timed, parts, worked, counted)
+    return Headline(text, total, parts)
+
+
+def _headline_of_run(
+    analysis: Analysis,
+    run: int,
+    timed: np.ndarray,
+    parts: dict[str, int],
+    worked: int,
+    counted: str,
+) -> str:
+    """Return the sentence on a run: how long it was, when the GPU worked in it, and how much of it was timed.
+
+    run, timed: the numbers of the run's interval, and of the intervals of the program
+    parts: ns of the run by cause
+    worked: for how long (ns) the GPU worked, graphs as a whole
+    counted: how many intervals and labels the program has, in words
+    """
+    intervals = analysis.intervals
+    name = str(intervals["label"].iloc[run])
+    # a graph that was traced as a whole counts as work from its first node to its last; between them nothing ran
+    between = sentences.between_nodes_ns(analysis.kernels, name, parts["graph"])
+    worked -= between
+    if analysis.trace.thinned:  # rows were removed from the trace: idle times are not known
+        return sentences.of_thinned(worked)
+    start = intervals["start_ns"].to_numpy()
+    end = start + intervals["elapsed_ns"].to_numpy()
+    total = int(end[run] - start[run])
+    shares = _shares(parts, worked, between)
     text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
-    if analysis.trace.thinned:
-        return Headline(sentences.of_thinned(worked), total, parts)
     if not len(timed):
-        if len(of_devices(analysis)) > 1:
-            text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
-        return Headline(text, total, parts)
-    end = start[run] + total
-    covered = _covered(*(np.clip(at[timed], start[run], end) for at in (start, start + elapsed)))
-    text += f" {counted}"
-    if covered:  # else all of them are in other processes
-        verb = "covers" if len(timed) == 1 else "cover"
-        rest = "; the rest was not timed" if covered < _UNTIMED * total else ""
-        text += f" {verb} {duration(covered)} of it ({percent(covered / total)}){rest}"
-    return Headline(f"{text}.", total, parts)
+        return f"{safe_text(name)}: {text}" if len(of_devices(analysis)) > 1 else text
+    timed_start = np.clip(start[timed], start[run], end[run])
+    timed_end = np.clip(end[timed], start[run], end[run])
+    covered = _covered(timed_start, timed_end)
+    if not covered:  # all of them are in other processes
+        return f"{text} {counted}."
+    verb = "covers" if len(timed) == 1 else "cover"
+    not_timed = "; the rest was not timed" if covered < _UNTIMED * total else ""
+    share = percent(covered / total)
+    return f"{text} {counted} {verb} {duration(covered)} of it ({share}){not_timed}."
 
 
 def _shares(parts: dict[str, int], worked: int, between: int) -> str:
@@ -1280,18 +1400,23 @@ def _about(analysis: Analysis) -> dict[str, str]:
     """Return name -> what the numbers rest on, in words: GPU, driver, recorder, clock, how many intervals were
     measured, and how exactly they were placed.  What is not known is left out.
     """
-    info, measured, clocks = analysis.trace, analysis.measured, analysis.gpu_clocks
-    library = measured["library"].to_numpy(bool)
-    if library.all():  # the program asked a library to time: these are its own
-        library = library & (measured["method"] == "inferred").to_numpy(bool)
-    own = len(set(measured["label"][~library]))
-    counted = f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}"
-    if library.any():
-        counted += f", {library.sum():,} more that the program did not time itself"
+    info = analysis.trace
+    measured = analysis.measured
+    clocks = analysis.gpu_clocks
+    not_of_program = measured["library"].to_numpy(bool)
+    if not_of_program.all():
+        # only a library timed: because the program asked it to (do_bench), unless the pairs were just read from the trace
+        not_of_program = (measured["method"] == "inferred").to_numpy(bool)
+    label_count = len(set(measured["label"][~not_of_program]))
+    interval_count = int((~not_of_program).sum())
+    counted = f"{plural(interval_count, 'interval')} in {plural(label_count, 'label')}"
+    if not_of_program.any():
+        counted += f", {not_of_program.sum():,} more that the program did not time itself"
     clock = ""
     if len(clocks):
         low, high = int(clocks["sm_min_mhz"].min()), int(clocks["sm_max_mhz"].max())
-        slowed = (np.maximum(clocks["reasons"].to_numpy(), 0) & SLOWED_BITS).any()
+        reasons = np.maximum(clocks["reasons"].to_numpy(), 0)  # -1: not read
+        slowed = (reasons & SLOWED_BITS).any()
         clock = f"{high} MHz" if low == high else f"{low} to {high} MHz"
         clock += f", {int(clocks['samples'].sum()):,} samples"
         clock += ", slowed down at times" if slowed else ""
