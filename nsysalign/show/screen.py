@@ -272,7 +272,7 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     names = [safe_text(name) for name in kernels["kernel"].head(most)]
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
-    has_room = width >= numbers + longest + len(idle_before) - 1
+    has_room = width >= numbers + longest + len(idle_before)
     # of a trace from which rows were removed (thinned), idle times are not known
     with_idle = has_room and not analysis.trace.thinned
     lines = []
