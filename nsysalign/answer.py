@@ -471,7 +471,7 @@ class _Rows:
 
     def of_labels(self, labels: Sequence[Label]) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first, then the longest;
-        wrong timings and labels of libraries come last.
+        wrong timings come behind all others, then what the program did not time itself.
         """
         own_ns = sum(label.steady_ns for label in labels if not label.library)
         measured_ns = own_ns or sum(label.steady_ns for label in labels) or 1
@@ -485,9 +485,13 @@ class _Rows:
                 for row in rows
             ]
 
+        # pairs that were read from the trace may be a library's own
+        times_itself = any(r.kind != "nvtx" and not (r.library or r.inferred) for r in rows)
+
         def place(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
-            return row.library, row.verdict == WRONG, -saves, -row.warm.total_ns
+            of_others = row.library or (row.inferred and times_itself)
+            return of_others, row.verdict == WRONG, -saves, -row.warm.total_ns
 
         return sorted(rows, key=place)
 

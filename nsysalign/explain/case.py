@@ -154,6 +154,8 @@ LOADING_SHARE = 0.05
 #: What loads code in such a part of its timings never warms up; it loads the same again if it does so that many times
 #: for each of its kernels.
 NEVER_WARM, LOADED_AGAIN = 0.2, 3
+#: The range that XLA opens around each start of a program that it compiled.
+PROGRAM_OF_XLA = "XlaModule:#"
 #: The same kernels with the same blocks differ by at most this ratio in how long they run.
 SAME_KERNELS = 1.1
 _ALLOCATES = re.compile(ALLOCATION_CALLS)
@@ -588,6 +590,29 @@ class Case:
         """The groups of the label in which the compiler of its group compiles."""
         alike = self.compiler and [g for g in self.label.groups if compiler_of(g) == self.compiler]
         return alike or []
+
+    @property
+    def follow_each_other(self) -> bool:
+        """Whether the timings of its group, of a few and more, follow each other: what is timed stays the same for as long,
+        though the label has other kinds of timings before or behind them."""
+        steady = np.concatenate([group.intervals for group in self.label.steady])
+        start_ns = self.facts.column("start_ns")
+        ordered = steady[np.argsort(start_ns[steady], kind="stable")]
+        places = np.flatnonzero(np.isin(ordered, self.group.intervals))
+        count = len(places)
+        return count >= FEWEST_REPEATED and int(places[-1] - places[0]) == count - 1
+
+    @cached_property
+    def programs(self) -> int:
+        """How many programs that XLA compiled are started in the typical interval of a host timer, by its ranges; 0 where
+        the trace has none."""
+        if not self.on_host:
+            return 0
+        rows = self.facts.analysis.intervals
+        typical = self.facts.intervals.iloc[self.group.typical]
+        inside = (rows["start_ns"] >= typical["start_ns"]) & (rows["end_ns"] <= typical["end_ns"])
+        of_process = rows[inside & (rows["pid"] == typical["pid"]) & (rows["kind"] == "nvtx")]
+        return int(of_process["label"].astype(str).str.match(PROGRAM_OF_XLA).sum())
 
     @property
     def compiles_shapes(self) -> bool:

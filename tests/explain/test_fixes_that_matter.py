@@ -1,0 +1,100 @@
+"""A fix that fits the framework where launching is what takes the time: each drawing is of a program whose first screen
+had none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from nsysalign import frames
+from nsysalign.answer import answer
+from nsysalign.model import Known
+
+from .drawing import analysis, diagnose, interval, issued_table, repeat
+
+
+def told(drawn, issued, *, torch="2.11", kernels=()):
+    """The answer of a drawing whose groups issued these operations: (group, kind, name, count).
+
+    kernels: of the label x, by which the library is known
+    """
+    rows = [(group, kind, name, count, 0, -1) for group, kind, name, count in issued]
+    for kernel in kernels:
+        row = dict.fromkeys(frames.KERNELS.names, 0)
+        row |= {"label": "x", "kind": "kernel", "kernel": kernel}
+        drawn = replace(drawn, kernels=frames.check(pd.DataFrame([row]), frames.KERNELS))
+    drawn = replace(drawn, issued=issued_table(rows), known=Known(torch=torch, python="3.12"))
+    return answer(diagnose(drawn))
+
+
+def codes(said):
+    return [fix.code for fix in said.fixes if fix.purpose == "make it faster"]
+
+
+#: One timing that launches 200 small kernels.
+LAUNCHES = [p for _ in range(200) for p in (("host", 12), ("api_launch", 6), ("kernel", 3))]
+
+
+@pytest.mark.parametrize(("count", "advised"), [(720, True), (6, False)])
+def test_a_loop_that_starts_programs_of_xla(count, advised):
+    """jax#20326: 4,562 compiled programs in 742 ms of a loop; the same as one program takes 573 us."""
+    drawn = []
+    for n in range(4):
+        at_us = 200_000 * n
+        drawn.append(interval("x", *LAUNCHES, kind="host", start=at_us, operations=200))
+        drawn += [
+            interval("XlaModule:#hlo_module=jit_f#", ("kernel", 1), kind="nvtx", start=at_us + k)
+            for k in range(count // 4)
+        ]
+    names = [(0, "kernel", "loop_multiply_fusion", 200)]
+    said = told(analysis(drawn), names, torch="", kernels=["wrapped_add"])
+    assert any("jax.vmap" in code for code in codes(said)) == advised
+    assert ("180 compiled programs" in said.fixes[0].sentence if said.fixes else False) == advised
+
+
+def test_what_the_program_times_comes_before_pairs_of_a_library():
+    """jax#20326: six rows of XLA's stood between the two ways that the program compares."""
+    drawn = [
+        *repeat(8, "x", *LAUNCHES, kind="host", operations=200),
+        *repeat(8, "records of thread 9", ("host", 9_000), ("kernel", 3), method="inferred"),
+        *repeat(8, "y", ("host", 30), ("kernel", 3), kind="host"),
+    ]
+    own_first = [row.label for row in answer(diagnose(analysis(drawn))).labels]
+    assert own_first == ["x", "y", "records of thread 9"]
+    alone = [row.label for row in answer(diagnose(analysis(drawn[8:16]))).labels]
+    assert alone == ["records of thread 9"]
+
+
+CELL = "void at::native::(anonymous namespace)::kernel::gru_cell_forward<float, float, int, 1>"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "count", "code"),
+    [(CELL, 50, "torch.nn.GRU"), (CELL, 2, "reduce-overhead"), ("add", 50, "reduce-overhead")],
+)
+def test_a_loop_over_cells(kernel, count, code):
+    """SEDLM#1: 250 steps of GRUCell launch 4,255 operations, nn.GRU 519."""
+    issued = [(0, "kernel", kernel, count), (0, "kernel", "at::native::add", 200 - count)]
+    said = told(analysis(repeat(12, "x", *LAUNCHES)), issued)
+    assert any(code in text for text in codes(said))
+
+
+@pytest.mark.parametrize("one_after_the_other", [True, False])
+def test_two_ways_that_one_helper_times_are_no_changing_shapes(one_after_the_other):
+    """A step of 200 operations is captured though the same helper timed another one of 40 before it."""
+    long, short = repeat(12, "x", *LAUNCHES), repeat(12, "x", *LAUNCHES[:120])
+    drawn = [*short, *long]
+    if not one_after_the_other:
+        drawn = [timing for pair in zip(short, long, strict=True) for timing in pair]
+    drawn = analysis(drawn)
+    groups = drawn.groups
+    names = [f"{count} operations" for count in groups["operations"]]
+    issued = [
+        (number, "kernel", "at::native::add", int(count))
+        for number, count in zip(groups["group"], groups["operations"], strict=True)
+    ]
+    said = told(replace(drawn, groups=groups.assign(work=names)), issued)
+    assert len({row.name for row in said.labels[0].groups}) == 2
+    assert any("reduce-overhead" in code for code in codes(said)) == one_after_the_other
