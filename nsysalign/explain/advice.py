@@ -707,6 +707,12 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.first_of_size[0] > 0,
+        "Keep to few sizes, and run each once before what is timed: the first timing of each size prepares its kernels",
+        "[f(pad(x, n)) for n in lengths]  # once, before",
+    ),
+    Row(
         ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
         lambda case: _torch(case) and case.group.count > 1 and GRAPH in case.prepares,
         "A CUDA graph is recorded anew, as for a new shape: pad to few shapes, and run each before what is timed",

@@ -393,7 +393,10 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
-    if rule in ("host-gap", "allocation-inside") and not makes:
+    sizes = "" if makes else sentences.of_first_sizes(case, numbers)
+    if sizes:
+        text += sizes
+    elif rule in ("host-gap", "allocation-inside") and not makes:
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "allocation-inside":

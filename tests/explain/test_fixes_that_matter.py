@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
 from nsysalign.model import Known
+from nsysalign.split.groups import WorkOfIntervals
 
-from .drawing import analysis, diagnose, interval, issued_table, repeat
+from .drawing import analysis, diagnose, interval, issued_table, piece, repeat
 
 
 def told(drawn, issued, *, torch="2.11", kernels=()):
@@ -98,3 +100,25 @@ def test_two_ways_that_one_helper_times_are_no_changing_shapes(one_after_the_oth
     said = told(replace(drawn, groups=groups.assign(work=names)), issued)
     assert len({row.name for row in said.labels[0].groups}) == 2
     assert any("reduce-overhead" in code for code in codes(said)) == one_after_the_other
+
+
+@pytest.mark.parametrize(
+    ("again", "prepares_us", "advised"),
+    [
+        (12, 900, True),
+        (2, 900, False),  # a sweep: of most sizes it is not known how long they take later
+        (12, 20, False),  # a first pass may be slow for many reasons
+        (0, 900, False),
+    ],
+)
+def test_the_first_timing_of_each_size(again, prepares_us, advised):
+    """crossfit#18: 56 batches of new lengths take 44 ms each, later ones of the same lengths 2.5 ms."""
+    set_up = piece("api", prepares_us, "cuKernelSetAttribute")
+    more = {"kind": "host", "operations": 36, "issued": 1_000}
+    drawn = repeat(12, "x", ("host", 40_000), set_up, ("sync", 900), **more)
+    drawn += repeat(30, "x", ("host", 1_200), ("sync", 900), **more)
+    sizes = [*range(1, 13), *(1 + k % 12 if k < again else 50 + k for k in range(30))]
+    drawn = replace(analysis(drawn), of_runs=(WorkOfIntervals(np.array(sizes)),))
+    said = told(drawn, [])
+    assert ("12 timings are the first of their size" in said.labels[0].sentence) == advised
+    assert any("pad(x, n)" in code for code in codes(said)) == advised
