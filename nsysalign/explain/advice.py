@@ -458,6 +458,15 @@ def of_label_inside(case: Case, place: str, source: str) -> Advice | None:
     )
 
 
+def of_first_pass(case: Case) -> Advice | None:
+    """What to do where the first pass of a loop takes far longer each time, in one piece of the CPU's; None where
+    that is not one."""
+    if not _torch(case) or not case.in_one_piece:
+        return None
+    text = "Start once what the first pass of each loop starts anew, such as the workers of a DataLoader"
+    return Advice("", text, "DataLoader(..., num_workers=N, persistent_workers=True)")
+
+
 _ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
 
 MEASURING: tuple[Row, ...] = (

@@ -608,11 +608,11 @@ class Case:
         n = 16    n = 24    n = 16    n = 24
         44 ms     44 ms     1.1 ms    1.1 ms       both of 44 ms are the first of their size
         """
-        nothing = (0, 0, 0)
+        zeros = (0, 0, 0)
         known = self.facts.analysis.of_runs_by(WorkOfIntervals)
         slow = self._as_slow
         if not known or len(slow) < FEWEST_REPEATED or not self.on_host:
-            return nothing
+            return zeros
         numbers = np.concatenate(
             [g.intervals for label in self._of_its_lines() for g in label.groups]
         )
@@ -623,7 +623,7 @@ class Case:
         later = np.flatnonzero(~is_first & np.isin(key, key[first]))
         again = first[np.isin(key[first], key[later])]
         if len(first) < NEARLY_ALL * len(slow) or len(again) < FEWEST_REPEATED:
-            return nothing
+            return zeros
         takes_ns, later_ns = (int(np.median(elapsed_ns[rows])) for rows in (again, later))
         prepares = self.facts.details(numbers[first], "api")
         prepares = prepares[prepares["detail"].astype(str).str.match(FIRST_USE)]
@@ -633,7 +633,7 @@ class Case:
             or 2 * later_ns > takes_ns
             or count < NEARLY_ALL * len(first)
         ):
-            return nothing
+            return zeros
         return len(first), takes_ns, later_ns
 
     @property
