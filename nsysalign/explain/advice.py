@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsysalign.causes import HIDDEN_BY_DELAY
-from nsysalign.explain.case import LONG_PIECE_NS, Case, shown_groups
+from nsysalign.explain.case import LONG_PIECE_NS, VERY_MANY, Case, shown_groups
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import (
     CONVOLUTIONS,
@@ -65,6 +65,8 @@ _FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+#: torch's kernel of one step of `GRUCell` or `LSTMCell`.
+_CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 #: Kernels of cuFFT's, by their names.
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
@@ -180,11 +182,25 @@ def _compiles(case: Case) -> bool:
         and case.group.role != SLOW
         and case.operations >= MANY_OPERATIONS
         and case.small
-        and len(kinds) == 1
+        and (len(kinds) == 1 or case.follow_each_other)
         and case.group.work.waits <= _pageable_copies_in(case)
         and not case.graphs
         and not case.of_library
     )
+
+
+def _runs_cells(case: Case) -> bool:
+    """Its recurrent network is a loop over torch's cells: a kernel of the cell's for each step."""
+    kernels = case.group.work.of_kind("kernel")
+    cells = sum(kernel.count for kernel in kernels if _CELL.search(kernel.name))
+    return _torch(case) and cells >= MANY_OPERATIONS and not case.graphs
+
+
+def _cell(case: Case) -> dict[str, str]:
+    kernels = case.group.work.of_kind("kernel")
+    cells = [(k.count, match[1].upper()) for k in kernels if (match := _CELL.search(k.name))]
+    count, name = max(cells)
+    return {"cell": name, "count": f"{count:,}"}
 
 
 def _launches_and_waits(case: Case) -> bool:
@@ -256,6 +272,15 @@ def _wrapped(case: Case) -> bool:
     kernels = case.group.work.of_kind("kernel")
     single = sum(k.count for k in kernels if k.name.startswith("wrapped_"))
     return _of("jax")(case) and 2 * single >= case.operations >= MANY_OPERATIONS
+
+
+def _starts_programs(case: Case) -> bool:
+    """It starts very many programs of XLA's one after the other: each pass of a loop in Python starts its own."""
+    return _of("jax")(case) and case.programs >= VERY_MANY and case.small and not case.compiler
+
+
+def _programs(case: Case) -> dict[str, str]:
+    return {"count": f"{case.programs:,}"}
 
 
 def _elementwise(case: Case) -> bool:
@@ -431,6 +456,15 @@ def of_label_inside(case: Case, place: str, source: str) -> Advice | None:
     return Advice(
         "", text, "DataLoader(..., num_workers=2 * N, pin_memory=True, persistent_workers=True)"
     )
+
+
+def of_first_pass(case: Case) -> Advice | None:
+    """What to do where the first pass of a loop takes far longer each time, in one piece of the CPU's; None where
+    that is not one."""
+    if not _torch(case) or not case.in_one_piece:
+        return None
+    text = "Start once what the first pass of each loop starts anew, such as the workers of a DataLoader"
+    return Advice("", text, "DataLoader(..., num_workers=N, persistent_workers=True)")
 
 
 _ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
@@ -682,6 +716,12 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.first_of_size[0] > 0,
+        "Keep to few sizes, and run each once before what is timed: the first timing of each size prepares its kernels",
+        "[f(pad(x, n)) for n in lengths]  # once, before",
+    ),
+    Row(
         ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
         lambda case: _torch(case) and case.group.count > 1 and GRAPH in case.prepares,
         "A CUDA graph is recorded anew, as for a new shape: pad to few shapes, and run each before what is timed",
@@ -774,9 +814,24 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _starts_programs,
+        "It starts {count} compiled programs one after the other: compile the loop around them as a whole, or compute all its passes at once",
+        "f = jax.jit(jax.vmap(f))  # instead of the loop;   jax.lax.scan(step, x, xs)  # where a pass needs the one before",
+        _programs,
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
         _elementwise,
         "Fuse the elementwise operations into one kernel",
         "@cupy.fuse()  # above the function that computes them",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        lambda case: _runs_cells(case) and case.small,
+        "{cell}Cell runs {count} times, one step after the other: where nothing else depends on a step, let cuDNN run the whole "
+        "sequence, which launches less",
+        "y, h = torch.nn.{cell}(inputs, hidden, batch_first=True)(x)  # instead of the loop",
+        _cell,
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),

@@ -20,7 +20,15 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, VERY_MANY, Case, Numbers, spoken
+from nsysalign.explain.case import (
+    ITEM_BYTES,
+    MANY_TIMES,
+    SWITCH_NS,
+    VERY_MANY,
+    Case,
+    Numbers,
+    spoken,
+)
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -76,8 +84,6 @@ _LETTERS = 215
 _TYPICAL_ERROR = 0.1
 #: From so many kinds of timings on, what all of them have in common is said once.
 _SEVERAL = 3
-#: Timings that take so many times as long as the usual ones are of another sort.
-_MANY_TIMES = 5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
@@ -296,6 +302,20 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     one = sum(case.allocations.values()) == 1
     take, come = ("takes", "comes") if one else ("take", "come")
     return f" {calls} {take} {took} of it, and {come} again in {again}."
+
+
+def of_first_sizes(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings that are the first ones of their size, where later ones of the same sizes are done far sooner;
+    '' for others."""
+    count, takes_ns, later_ns = case.first_of_size
+    if not count:
+        return ""
+    first = numbers.count("first_of_size", count)
+    takes, later = (
+        numbers.time("first_of_size", takes_ns),
+        numbers.time("same_size_later", later_ns),
+    )
+    return f" {first} timings are the first of their size and take {takes}; later ones of the same sizes take {later}."
 
 
 def of_memory(case: Case, numbers: Numbers) -> str:
@@ -955,7 +975,7 @@ def _many_times_as_long(label: Label) -> list[Group]:
     """Groups whose timings take many times as long as the usual ones and together most of the label's
     time, by their length: one fact, where there are several and few timings in them."""
     usual = label.usual
-    slow = [g for g in label.steady if g.typical_ns >= _MANY_TIMES * usual.typical_ns]
+    slow = [g for g in label.steady if g.typical_ns >= MANY_TIMES * usual.typical_ns]
     rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
     costly = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
     kind_count = len({g.kind for g in slow})
