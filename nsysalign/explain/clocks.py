@@ -18,7 +18,7 @@ class IntervalClocks(NamedTuple):
     """Arrays with a value per measured interval.
 
     known:   whether the clock is known; if not, the other two mean nothing
-    sm_mhz:  float64, the mean clock over the stretches in the interval and on either side of it
+    sm_mhz:  float64, the mean clock during the interval
     reasons: the bits of `model.CLOCK_REASONS`: those of any stretch that overlaps the interval, or those
              that both of its neighbours have if none does
     """
@@ -60,44 +60,80 @@ def _put_clocks(
 ) -> None:
     """Write into the arrays of `clocks` what the stretches of one device say about its intervals.
 
-    stretches: rows of `frames.GPU_CLOCKS`, sorted by time and disjoint
-    intervals: the positions of the device's intervals
+    stretches: rows of `frames.GPU_CLOCKS` of the device, at least one, sorted by time and disjoint
+    intervals: the positions of the device's intervals in these arrays
 
-    For an interval between two stretches of 1,980 and 1,755 MHz, the mean clock is 1,867.5 MHz.
+    Intervals that do not lie between the first stretch's start and the last one's end keep `known` False.
     """
     start = stretches["start_ns"].to_numpy()
     stop = stretches["end_ns"].to_numpy()
-    begin = facts.column("start_ns")[intervals]
-    end = facts.column("end_ns")[intervals]
-    # the last stretch that begins before the interval, the first one that ends after it
-    before = np.searchsorted(start, begin, side="right") - 1
-    after = np.searchsorted(stop, end, side="left")
-    enclosed = np.flatnonzero((before >= 0) & (after < len(start)))
-    intervals = intervals[enclosed]
-    begin = begin[enclosed]
-    end = end[enclosed]
-    before = before[enclosed]
-    after = after[enclosed]
-    # the stretches that overlap the interval; if there are none, the two on either side of it
-    first = np.where(stop[before] < begin, before + 1, before)
-    last = np.where(start[after] >= end, after - 1, after)
-    between = first > last
-    first = np.where(between, before, first)
-    last = np.where(between, after, last)
-    reasons = np.maximum(stretches["reasons"].to_numpy(), 0)  # -1: not known
-    for bit in CLOCK_REASONS:
-        count = _sum_from_to((reasons & bit) > 0, first, last)
-        in_all = count == last - first + 1
-        clocks.reasons[intervals] |= bit * np.where(between, in_all, count > 0)
+    begins = facts.column("start_ns")[intervals]
+    ends = facts.column("end_ns")[intervals]
+    is_enclosed = (begins >= start[0]) & (ends <= stop[-1]) & (ends > begins)
+    intervals = intervals[is_enclosed]
+    begins = begins[is_enclosed]
+    ends = ends[is_enclosed]
+    clocks.known[intervals] = ~_meets_pause(start, stop, begins, ends)
+    clocks.sm_mhz[intervals] = _mean_mhz(stretches, begins, ends)
+    clocks.reasons[intervals] = _reasons(stretches, begins, ends)
+
+
+def _meets_pause(
+    start: np.ndarray, stop: np.ndarray, begins: np.ndarray, ends: np.ndarray
+) -> np.ndarray:
+    """Return, per interval, whether a part of it lies in a long time without samples.
+
+    start, stop: of the stretches (ns); begins, ends: of the intervals (ns)
+    """
+    is_long = start[1:] - stop[:-1] > _APART_NS
+    pauses_begun = np.searchsorted(stop[:-1][is_long], ends)  # before the interval's end
+    pauses_over = np.searchsorted(start[1:][is_long], begins, side="right")
+    return pauses_begun > pauses_over
+
+
+def _mean_mhz(stretches: pd.DataFrame, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return the mean clock of each interval (MHz), in which each clock counts for as long as it lasted.
+
+    begins, ends: of the intervals (ns), which lie between the first stretch's start and the last one's end
+
+    stretches   [--- 1980 ---]      [-- 1755 --]       between two stretches the clock counts as the mean of both,
+    clock        1980         1867.5  1755             as nobody knows when it changed
+    """
+    edges = stretches[["start_ns", "end_ns"]].to_numpy().ravel()  # start, end, start, end, ...
+    since_first = edges - edges[0]  # small enough for exact floats
     mhz = (stretches["sm_min_mhz"].to_numpy() + stretches["sm_max_mhz"].to_numpy()) / 2
-    clocks.sm_mhz[intervals] = _sum_from_to(mhz, before, after) / (after - before + 1)
-    # the clock is known if there is no long time without samples between the first of these stretches and the last
-    pause_before = np.append(False, start[1:] - stop[:-1] > _APART_NS)
-    pauses = np.cumsum(pause_before)  # up to each stretch
-    clocks.known[intervals] = pauses[after] == pauses[before]
+    mhz_behind_edge = np.empty(len(edges) - 1)
+    mhz_behind_edge[0::2] = mhz
+    mhz_behind_edge[1::2] = (mhz[:-1] + mhz[1:]) / 2
+    # MHz times ns from the first edge to each; it rises evenly from edge to edge
+    up_to_edge = np.append(0, np.cumsum(mhz_behind_edge * np.diff(since_first)))
+    up_to_begin = np.interp(begins - edges[0], since_first, up_to_edge)
+    up_to_end = np.interp(ends - edges[0], since_first, up_to_edge)
+    return (up_to_end - up_to_begin) / (ends - begins)
+
+
+def _reasons(stretches: pd.DataFrame, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Return, per interval, the bits of `model.CLOCK_REASONS` that hold for it, as `IntervalClocks` says.
+
+    begins, ends: of the intervals (ns), which lie between the first stretch's start and the last one's end
+    """
+    first = np.searchsorted(stretches["end_ns"], begins, side="right")  # ends after the begin
+    last = np.searchsorted(stretches["start_ns"], ends) - 1  # starts before the end
+    # An interval that no stretch overlaps lies between `last`, which is over, and `first`, which is to come:
+    # a reason that only one of the two has may have begun or ended before or after the interval.
+    lies_between = first > last
+    low = np.minimum(first, last)
+    high = np.maximum(first, last)
+    reasons_of_stretch = np.maximum(stretches["reasons"].to_numpy(), 0)  # -1: not known
+    reasons = np.zeros(len(begins), np.int64)
+    for bit in CLOCK_REASONS:
+        with_it = _sum_from_to((reasons_of_stretch & bit) > 0, low, high)
+        in_all = with_it == high - low + 1
+        reasons |= bit * np.where(lies_between, in_all, with_it > 0)
+    return reasons
 
 
 def _sum_from_to(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Return, for each pair of positions, the sum of the values from `first` to `last`, both included."""
-    before = np.cumsum(np.append(0, values))  # before[n]: the sum of the first n values
-    return before[last + 1] - before[first]
+    up_to = np.cumsum(np.append(0, values))  # up_to[n]: the sum of the first n values
+    return up_to[last + 1] - up_to[first]

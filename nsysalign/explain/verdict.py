@@ -69,6 +69,7 @@ class Sums:
     profiler: int
     sync: int
     waiting: int
+    unnamed_waiting: int  # of `waiting`, what the trace has no name for
     unknown: int
     operations: int = 0
     worked: int = 0
@@ -150,6 +151,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         profiler=group.ns("profiler"),
         sync=group.ns("sync"),
         waiting=group.ns("queued") + waited,
+        unnamed_waiting=waited,
         unknown=group.ns("unknown"),
         operations=0 if group.work.waits else group.work.operations * group.count,
         worked=worked,
@@ -177,8 +179,8 @@ def typical_of(
     on_device = parts["memcpy"] * sums.copies_on_device // copied
     overhead = parts["launch_latency"] + parts["event"]
     floor = min(overhead, FLOOR_NS)
-    beyond = max(sums.latency + sums.waiting, 1) if overhead > floor else 1
-    waited = (overhead - floor) * sums.waiting // beyond if not parts["queued"] else 0
+    beyond = max(sums.latency + sums.unnamed_waiting, 1)
+    waited = (overhead - floor) * sums.unnamed_waiting // beyond
     return Sums(
         beside=sums.beside,
         count=1,
@@ -196,6 +198,7 @@ def typical_of(
         profiler=parts["profiler"],
         sync=parts["sync"],
         waiting=parts["queued"] + waited,
+        unnamed_waiting=waited,
         unknown=parts["unknown"],
         operations=sums.operations // max(sums.count, 1),
         worked=worked_ns if sums.beside else 0,

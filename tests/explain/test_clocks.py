@@ -117,3 +117,23 @@ def test_between_two_samples_only_what_both_say_is_believed():
 def test_not_looking_is_said(stretches, why):
     notes = diagnose(sampled([90] * 9, *stretches)).notes
     assert any(note.startswith(f"clock-changed was not checked: {why}") for note in notes)
+
+
+def test_a_clock_counts_for_as_long_as_it_lasted():
+    """A timing of 400 ms of which the clock was held down for 20: its mean clock is hardly lower.
+
+    stretches  [------ 1980 ------][1200][-1980-]
+    timing        |------------------------|
+    """
+    held_down = [(-25, 300, 1980), (300, 320, 1200, 4), (320, 1000, 1980)]
+    (mhz,) = interval_clocks(facts(sampled([400_000], *held_down))).sm_mhz
+    assert mhz == pytest.approx((380 * 1980 + 20 * 1200) / 400, abs=0.1)
+
+
+def test_a_short_slowdown_of_long_timings_is_not_said():
+    """It was "slowed to 1590 MHz", the mean of two clocks of which one lasted for 20 of 400 ms."""
+    stretches = [(-25, 0, 1980)]
+    for at in range(0, 8_000, 400):
+        stretches += [(at, at + 380, 1980), (at + 380, at + 400, 1200, 4)]
+    stretches.append((8_000, 8_100, 1980))
+    assert "throttled" not in rules([399_000] * 20, *stretches, every_ms=400)

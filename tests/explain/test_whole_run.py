@@ -621,6 +621,22 @@ def test_copies_of_different_threads_are_no_round_trip(tmp_path):
         assert "between_copies_ns" not in found.evidence and found.faster.startswith("Allocate")
 
 
+def test_a_gap_of_one_stream_is_no_idle_time_of_its_gpu(tmp_path):
+    """
+    stream 7    KKKKK         KKKKK      the GPU is never idle, so that nothing is known of gaps
+    stream 13      KKKKKKKKKKKK
+    """
+
+    def draw(w):
+        launches = [w.call("launch", at, at + 1_000) for at in (0, 2_000, 4_000)]
+        w.kernel(10_000, 110_000, launches[0])
+        w.kernel(100_000, 310_000, launches[1], 13)
+        w.kernel(300_000, 400_000, launches[2])
+
+    made = recorded(tmp_path, draw)
+    assert made.of_runs_by(IdleTime) == [] and made.gaps.empty
+
+
 def test_idle_time_in_ranges_is_known_by_the_innermost(tmp_path):
     def draw(w):
         w.ranges.append(Range("all", 0, 60_000_000, 0))

@@ -127,15 +127,19 @@ def idle_times(ran: Ran) -> OfRuns:
     table is `frames.GAPS`, with the longest gaps of each.  Idle time that the tool itself caused is left out.
     """
     idle_of_device: dict[tuple[int, int], IdleTime] = {}
+    looked_at: set[tuple[int, int]] = set()  # (process, device)
     rows: list[tuple[Any, ...]] = []
     waits: list[FirstWait] = []
     device_of_lane = ran.explainer.alignment.lanes["device"]
     for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
         process = run.process
         device = int(device_of_lane.iloc[run.end_lane])
+        # the runs of a device's streams come behind that of the device: while one stream has a gap, another may work
+        if (process, device) in looked_at:
+            continue
+        looked_at.add((process, device))
         operations, gaps = _idle_stretches(ran, run.end_lane)
-        # the runs of a device's streams come behind that of the device
-        if (process, device) in idle_of_device or not len(gaps.ns):
+        if not len(gaps.ns):
             continue
         rows += _rows_of_longest(ran, run.Index, gaps)
         loaded = gaps.touched(_loading_calls(ran.trace, process))
