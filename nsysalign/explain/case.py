@@ -51,7 +51,7 @@ from nsysalign.explain.verdict import (
     works_beside,
 )
 from nsysalign.label import FIRST, SLOW, Entry, Group, Issued, Label
-from nsysalign.model import OTHERS_WORKED
+from nsysalign.model import OTHER_STREAMS, OTHERS_WORKED
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
 _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")
@@ -198,6 +198,11 @@ class Case:
     def others_worked(self) -> bool:
         """While its own stream was idle, most of the time."""
         return self.facts.flagged(self.group.intervals, OTHERS_WORKED) > 0.5
+
+    @property
+    def others_ran(self) -> bool:
+        """Whether other streams worked while that of its typical interval was idle, whoever launched that."""
+        return self.facts.flagged(np.array([self.group.typical]), *OTHER_STREAMS) > 0
 
     @cached_property
     def others(self) -> dict[int, int]:
