@@ -66,7 +66,7 @@ from nsysalign.label import (
     Issued,
     Label,
 )
-from nsysalign.model import NO_THREAD, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -225,6 +225,11 @@ class Case:
     def others_worked(self) -> bool:
         """While its own stream was idle, most of the time."""
         return self.facts.flagged(self.group.intervals, OTHERS_WORKED) > 0.5
+
+    @property
+    def others_ran(self) -> bool:
+        """Whether other streams worked while that of its typical interval was idle, whoever launched that."""
+        return self.facts.flagged(np.array([self.group.typical]), *OTHER_STREAMS) > 0
 
     @cached_property
     def others(self) -> dict[int, int]:

@@ -473,6 +473,9 @@ def cause_of(case: Case) -> str:
     cause = max(parts, key=parts.__getitem__)
     if case.sums.share(parts[cause]) < 0.05:
         return ""
+    # a small part is not the story where the trace does not explain a larger one
+    if case.word == MIXED and case.sums.unknown > parts[cause]:
+        return ""
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
     waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
