@@ -360,7 +360,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             verdict = MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
         tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
-        if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
+        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued")
+        if waits_much and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         range_ns = _range_on_host_ns(case)
         if range_ns * SLIVER > case.group.typical_ns:

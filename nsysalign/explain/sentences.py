@@ -82,6 +82,8 @@ _WORDS = 24
 _LETTERS = 215
 #: A typical timing stands for a group's total that it misses by less than this share.
 _TYPICAL_ERROR = 0.1
+#: No one length is that of most timings of which the longer ones take so many times as long as the shorter ones.
+_DIFFER = 2
 #: From so many kinds of timings on, what all of them have in common is said once.
 _SEVERAL = 3
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
@@ -179,6 +181,10 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
         return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
         return f"{reads}; {_copies(case, numbers)}"
+    if word == WAITING and not case.ns("queued"):
+        unexplained = numbers.time("unexplained", case.one.waiting)
+        takes = _takes(case, numbers)
+        return f"{reads}; {takes}. For {unexplained} of it its end waited, and the trace does not say for what."
     if word == WAITING:
         waited = numbers.time("waiting", case.ns("queued"))
         return f"{reads}; for {waited} of it its work was launched and waited{_waited_for(case, numbers)}"
@@ -574,21 +580,23 @@ def _in_what(case: Case) -> str:
 
 def _calls(case: Case, numbers: Numbers) -> str:
     inside = numbers.time("typical_calls", case.ns("api"))
-    return f"the CPU was in other CUDA calls for {inside}{_mostly_in(case)}"
+    return f"the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}"
 
 
 def _in_calls(case: Case, numbers: Numbers) -> str:
-    return f"{numbers.time('typical_calls', case.ns('api'))} in CUDA calls{_mostly_in(case)}"
+    """How long the CPU was in CUDA calls: also in those that launch, which load the code of what they launch."""
+    calls = "api", "api_launch"
+    return f"{numbers.time('typical_in_calls', case.ns(*calls))} in CUDA calls{_mostly_in(case, *calls)}"
 
 
-def _mostly_in(case: Case) -> str:
-    """The call that launches nothing and takes most of such calls' time in the typical interval; '' where none takes half."""
+def _mostly_in(case: Case, *causes: str) -> str:
+    """The call that takes most of the time of these causes in the typical interval; '' where none takes half."""
     ns_of_call: dict[str, int] = {}
     for piece in case.facts.segments(case.group):
-        if piece.cause == "api" and piece.text:
+        if piece.cause in causes and piece.text:
             ns_of_call[piece.text] = ns_of_call.get(piece.text, 0) + piece.ns
     name = max(ns_of_call, key=ns_of_call.__getitem__, default="")
-    is_most = bool(name) and 2 * ns_of_call[name] >= case.ns("api")
+    is_most = bool(name) and 2 * ns_of_call[name] >= case.ns(*causes)
     return f", most in {safe_text(name)}" if is_most else ""
 
 
@@ -702,7 +710,7 @@ def _behind_others(case: Case, numbers: Numbers) -> str:
     at_once = case.facts.others(np.array([case.group.typical])) or case.others
     busiest = next(iter(at_once), None)
     if busiest is None:
-        return "; for what is not in the trace."
+        return "; the trace does not say for what."
     stream = numbers.count("stream_waited_for", busiest)
     name = case.waited[0].what if case.waited else ""
     kernel = f" ({kernel_name(safe_text(name))})" if name else ""
@@ -906,7 +914,7 @@ def _of_one_cause(
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
     # told apart by their work, then by their length
     alone = {number: f" ({name})" if name else "" for number, name in names.items()}
-    timings = [f"{g.count:,} x {duration(g.typical_ns)}{alone[g.number]}" for g in shown]
+    timings = [f"{_times(g, numbers)}{alone[g.number]}" for g in shown]
     for group in shown:
         numbers.count(f"group_{group.number}_timings", group.count)
         numbers.time(f"group_{group.number}_typical", group.typical_ns)
@@ -995,7 +1003,7 @@ def _others(
     names: number of a group -> what its kind is called, in front of what it spends its time on
     """
     texts = [
-        f"{group.count:,} x {duration(group.typical_ns)} ("
+        f"{_times(group, numbers)} ("
         f"{names[group.number] if names and not _is_empty(group) else ''}"
         f"{describe(group, sums[group.number], numbers, brief=True)})"
         for group in shown
@@ -1005,6 +1013,15 @@ def _others(
         numbers.count(f"group_{group.number}_timings", group.count)
         numbers.time(f"group_{group.number}_typical", group.typical_ns)
     return texts
+
+
+def _times(group: Group, numbers: Numbers) -> str:
+    """How many timings a group has and how long they take: "100 x 35.4 us", "13 of mostly 539 us to 1.15 ms" """
+    if group.high_ns > _DIFFER * group.low_ns:
+        low = numbers.time(f"group_{group.number}_low", group.low_ns)
+        high = numbers.time(f"group_{group.number}_high", group.high_ns)
+        return f"{group.count:,} of mostly {low} to {high}"
+    return f"{group.count:,} x {duration(group.typical_ns)}"
 
 
 def _in_how_many(count: int, of_count: int, numbers: Numbers) -> str:

@@ -111,11 +111,20 @@ def test_a_call_is_most_of_the_calls_only_where_it_takes_half(largest_us, named)
     assert ("most in cudaHostUnregister" in told(drawn).sentence) == named
 
 
+def test_a_first_call_is_in_the_calls_that_launch_as_well():
+    """17.6 ms, of which 'it is a first call' named 20 us and 0.9 ms: the launch loaded the code."""
+    load = piece("api", 900, "cuLibraryLoadData")
+    sentence = told(interval("x", load, ("api_launch", 16_000), ("kernel", 100))).sentence
+    assert "16.9 ms in CUDA calls, most in cudaLaunchKernel." in sentence
+
+
 def test_timings_of_all_lengths_are_not_so_long_each():
     """1 to 3 ms, whose median and mean are 2 ms."""
     all_lengths = [interval("x", ("host", us), ("kernel", 20)) for us in range(1_000, 3_000, 20)]
     sentence = told(all_lengths, repeat(20, "x", ("kernel", 900), ("kernel", 300))).sentence
     assert "1.02 ms to 3.00 ms each" in sentence
+    short = [interval("x", ("kernel", us), ("kernel", us)) for us in range(10, 60)]
+    assert "50 of mostly " in told(all_lengths, short).sentence
 
 
 @pytest.mark.parametrize(
@@ -209,3 +218,13 @@ def test_steps_that_need_the_one_before_are_no_batch(kernel, advised):
     calls = [p for _ in range(400) for p in (("host", 2), ("api_launch", 6), ("kernel", 3))]
     said = told(repeat(8, "x", *calls), issued=[("kernel", kernel, 400)])
     assert ("whole batch at once" in codes(said)) == advised
+
+
+def test_no_sentence_is_about_a_wait_of_zero():
+    """'For 0 ns of it work was launched and waited; for what is not in the trace': the end event came late."""
+    drawn = repeat(8, "x", ("kernel", 12), ("event", 40))
+    sentence = told(drawn).sentence
+    assert "0 ns" not in sentence and "its end waited, and the trace does not say" in sentence
+    typical_does_not = [repeat(4, "x", ("kernel", 900), ("event", 3))]
+    typical_does_not += [repeat(4, "x", ("kernel", 540), piece("queued", 363, "contention"))]
+    assert "For 0 ns" not in told(*typical_does_not).sentence
