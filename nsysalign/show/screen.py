@@ -554,15 +554,12 @@ def _lines_of_table(
     spare = room - name_width - len("  ▕▏")  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
-    drawn_lines = [Text(f"{head:<{name_width}}", "dim")]
-    for column in columns:
-        drawn_lines[0].append(" " + column.head.rjust(column.width))
+    drawn_lines = [_head_of_table(f"{head:<{name_width}}", columns)]
     if bar_width:  # above the bars, behind the verdict and the blanks around it
         before_bars = " " * (_BEFORE_VERDICT + verdict_width + 2)
         drawn_lines[0].append(f"{before_bars}parts, to scale", "dim")
-    row_number = (
-        0  # of the line's row among the rows with numbers, which are those of the columns' cells
-    )
+    # of each line with numbers its cell in each column
+    cells = zip(*(column.cells for column in columns), strict=True)
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
         text = Text(f"{name:<{name_width}}")
@@ -570,9 +567,8 @@ def _lines_of_table(
             without_numbers = _width_of(columns) - 1
             text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
-            for column in columns:
-                text.append(" " + column.cells[row_number].rjust(column.width))
-            row_number += 1
+            for column, cell in zip(columns, next(cells), strict=True):
+                text.append(" " + cell.rjust(column.width))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
         if bar_width and line.row is not None:
             gap = " " * (verdict_width - len(line.words) + 2)
@@ -587,6 +583,14 @@ def _lines_of_table(
             "( ): kernels on other streams, or while the CPU went on", width, "dim"
         )
     return drawn_lines
+
+
+def _head_of_table(heading: str, columns: Sequence[_Column]) -> Text:
+    """Return the line above the table's: what stands over the names, and each column's head."""
+    line = Text(heading, "dim")
+    for column in columns:
+        line.append(" " + column.head.rjust(column.width))
+    return line
 
 
 class _Column(NamedTuple):
