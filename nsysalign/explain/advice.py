@@ -206,7 +206,7 @@ def _compiles(case: Case) -> bool:
         and case.group.role != SLOW
         and case.operations >= MANY_OPERATIONS
         and case.small
-        and (len(kinds) == 1 or case.follow_each_other)
+        and len(kinds) == 1
         and case.group.work.waits <= _pageable_copies_in(case)
         and not case.graphs
         and not case.of_library

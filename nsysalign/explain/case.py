@@ -657,17 +657,6 @@ class Case:
         ]
         return labels or [self.label]
 
-    @property
-    def follow_each_other(self) -> bool:
-        """Whether the timings of its group, of a few and more, follow each other: what is timed stays the same for as long,
-        though the label has other kinds of timings before or behind them."""
-        steady = np.concatenate([group.intervals for group in self.label.steady])
-        start_ns = self.facts.column("start_ns")
-        ordered = steady[np.argsort(start_ns[steady], kind="stable")]
-        places = np.flatnonzero(np.isin(ordered, self.group.intervals))
-        count = len(places)
-        return count >= FEWEST_REPEATED and int(places[-1] - places[0]) == count - 1
-
     @cached_property
     def programs(self) -> int:
         """How many programs that XLA compiled are started in the typical interval of a host timer, by its ranges; 0 where

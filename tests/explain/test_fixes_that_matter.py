@@ -83,25 +83,6 @@ def test_a_loop_over_cells(kernel, count, code):
     assert any(code in text for text in codes(said))
 
 
-@pytest.mark.parametrize("one_after_the_other", [True, False])
-def test_two_ways_that_one_helper_times_are_no_changing_shapes(one_after_the_other):
-    """A step of 200 operations is captured though the same helper timed another one of 40 before it."""
-    long, short = repeat(12, "x", *LAUNCHES), repeat(12, "x", *LAUNCHES[:120])
-    drawn = [*short, *long]
-    if not one_after_the_other:
-        drawn = [timing for pair in zip(short, long, strict=True) for timing in pair]
-    drawn = analysis(drawn)
-    groups = drawn.groups
-    names = [f"{count} operations" for count in groups["operations"]]
-    issued = [
-        (number, "kernel", "at::native::add", int(count))
-        for number, count in zip(groups["group"], groups["operations"], strict=True)
-    ]
-    said = told(replace(drawn, groups=groups.assign(work=names)), issued)
-    assert len({row.name for row in said.labels[0].groups}) == 2
-    assert any("reduce-overhead" in code for code in codes(said)) == one_after_the_other
-
-
 @pytest.mark.parametrize(
     ("again", "prepares_us", "advised"),
     [
