@@ -875,7 +875,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if group := re.fullmatch(r"group_(\d+)_(timings|typical_ns|low_ns|high_ns)", key):
         its = sorted(elapsed(e.groups[int(group[1])]))
         median = its[(len(its) - 1) // 2]
-        between = {"low_ns": (its[0], median), "high_ns": (median, its[-1])}
+        between = {"low_ns": (its[0], its[len(its) // 2]), "high_ns": (median, its[-1])}
         return len(its) if group[2] == "timings" else between.get(group[2], median)
     if key == "idle_before_migrations_ns":
         return e.touched(n)
