@@ -140,11 +140,11 @@ def page_migrations(run: Run) -> Findings:
     moved = run.fact(PageMigrations)
     if moved is None:
         return
-    idle_ns = run.touched
-    if idle_ns > WARN_SHARE * run.elapsed:
+    idle_ns = run.touched_ns
+    if idle_ns > WARN_SHARE * run.elapsed_ns:
         # at most: of what the CPU does between two touches, only the GPU could do something instead
         yield run.finding(
-            f"for {of(idle_ns, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
+            f"for {of(idle_ns, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
             f"came back from the GPU in {plural(moved.touched_count, 'migration')}, one after the other; "
             f"{quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}.",
             "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
@@ -155,7 +155,7 @@ def page_migrations(run: Run) -> Findings:
             moving_to_the_host_ns=moved.to_host_ns,
         )
     # pages for which the program asked ahead of their use did not move page by page when they were touched
-    if moved.asked or moved.moving_ns <= 0.1 * run.elapsed:
+    if moved.asked or moved.moving_ns <= 0.1 * run.elapsed_ns:
         return
     count = moved.to_device_count + moved.to_host_count
     beside_kernels_ns = moved.moving_ns - moved.alone_ns
