@@ -118,13 +118,13 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
     """
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
-    gpu = kernels - collectives
     worked = earlier = staged = 0
     if kind == "host":
         ran = intervals["kernel_only_upper_ns"].to_numpy()[group.intervals]
         outside = intervals["kernel_outside_ns"].to_numpy()[group.intervals]
         elapsed = intervals["elapsed_ns"].to_numpy()[group.intervals]
-        gpu = max(gpu, int(np.clip(ran - outside, 0, elapsed).sum()))
+        # the ledger has the kernels that the host waited for; others ran beside what the CPU did
+        kernels = max(kernels, int(np.clip(ran - outside, 0, elapsed).sum()))
         worked = int(intervals["gpu_busy_ns"].to_numpy()[group.intervals].sum())
         earlier = int(intervals["gpu_earlier_ns"].to_numpy()[group.intervals].sum())
         staged = sum(e.ns for e in group.of_cause("memcpy") if e.why == "staging")
@@ -138,7 +138,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         beside=kind == "host",
         count=group.count,
         whole=group.total_ns,
-        gpu=gpu,
+        gpu=kernels - collectives,
         collectives=collectives,
         memset=group.ns("memset"),
         copies=group.ns("memcpy") - on_device,
