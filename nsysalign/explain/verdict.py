@@ -50,7 +50,7 @@ def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
 class Sums:
     """What the intervals of a group spent their time on, added up, in nanoseconds.
 
-    Of events and NVTX ranges the times from `gpu` to `unknown` add up to `whole`.  Of a host timer (`beside`) they may
+    Of events and NVTX ranges the times from `gpu` to `unknown`, without `unnamed_waiting`, add up to `whole`.  Of a host timer (`beside`) they may
     make more: kernels that ran beside what the CPU did count in `gpu`, too.
     """
 
