@@ -250,7 +250,7 @@ NEW_TABLE = (
     Edit(
         "explain/runs/gaps.py",
         "trials = ran.names.assign(name=ran.names['kernel'], count=1).drop_duplicates('name')\n    ",
-        "return OfRuns((*idle_of_device.values(), *waits)",
+        "return OfRuns((*idle_of_devices, *waits)",
     ),
     Edit("explain/runs/gaps.py", "'trials': frames.check(trials, frames.TRIALS), ", '"gaps": '),
 )

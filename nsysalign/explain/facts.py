@@ -55,6 +55,8 @@ _LIBRARIES = {
         r"^wrapped_[a-z]|^(?:(?:loop|input|gemm|transpose|reduce)_)?(?:\w+_)?fusion(?:_\d+)*$"
     ),
 }
+#: The time of a record that two intervals share may be known to this only, besides the error bar at either side.
+_RECORD_NS = 1_000
 #: A copy from so many bytes on shows how fast its memory can be copied.
 _LARGE_BYTES = 1 << 20
 
@@ -131,6 +133,7 @@ class Facts:
         work_is_known = not evidence.known.issuing_without_work
         self.labels: tuple[Label, ...] = evidence.grouped if work_is_known else ()
         self._segments: dict[int, list[Segment]] = {}
+        # neither a call after the driver is gone nor a synchronisation before there is a context is a failure
         self.failed_calls = [
             (call, code, count)
             for call, code, count in evidence.trace.failed_calls
@@ -227,7 +230,7 @@ class Facts:
         operations = operations[is_small]
         if not len(numbers):
             return
-        # a batch holds about MOST_OPERATIONS operations
+        # a batch holds about as many operations as one interval may have; one without any takes room, too
         batch_of_interval = np.cumsum(operations + 1) // MOST_OPERATIONS
         ends = np.flatnonzero(np.diff(batch_of_interval)) + 1
         for batch in np.split(numbers, ends):
@@ -263,23 +266,27 @@ class Facts:
         return out
 
     def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
-        """Return the sum of a number over intervals, in which no time counts twice.
+        """Return the sum over intervals of a time that each has, in which no time counts twice: of intervals that
+        overlap on one device (nested ranges, several streams) only the largest counts.
 
-        numbers: the intervals; ns: the number of each
+        numbers: the intervals
+        ns:      the time of each (ns)
 
-        interval 1   [ 10 ns         ]          [ 7 ns ]       10 + 7: of intervals that overlap on one device
-        interval 2       [ 4 ns  ]                             (nested ranges, several streams) the largest counts
+        interval 1   [ 10 ns         ]          [ 7 ns ]       10 + 7, without the 4 of interval 2
+        interval 2       [ 4 ns  ]
         """
         columns = ["pid", "device", "start_ns", "end_ns", "error_ns"]
         on_device = ["pid", "device"]
         rows = self.intervals[columns].iloc[numbers].assign(ns=ns)
         rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
         latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
+        # of the intervals before it: also of another device's, which `is_first` mends
         end_before = latest_end.shift(fill_value=0)
-        # neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap
+        is_first = ~rows.duplicated(on_device)
+        # Neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap.
+        # A short interval inside a long one must not seem to begin after it: no more than its length is forgiven.
         length = rows["end_ns"] - rows["start_ns"]
-        slack = np.minimum(2 * rows["error_ns"] + 1_000, length)
-        begins_apart = rows["start_ns"] + slack >= end_before
-        begins_apart |= ~rows.duplicated(on_device)  # the first of its device
-        cluster = begins_apart.cumsum()  # of intervals that overlap
+        forgiven = np.minimum(2 * rows["error_ns"] + _RECORD_NS, length)
+        begins_apart = is_first | (rows["start_ns"] + forgiven >= end_before)
+        cluster = begins_apart.cumsum()  # the number of the row of intervals that overlap
         return int(rows["ns"].groupby(cluster).max().sum())

@@ -12,8 +12,10 @@ import pandas as pd
 from nsysalign.causes import COLUMN_OF, COLUMNS
 from nsysalign.text import safe_text
 
-#: As many pieces of an interval are kept for its picture; more are not seen.
+#: An interval of very many segments is cut into so many pieces for its picture: more are not seen.
 _MOST_PIECES = 1_000
+#: Of up to so many segments touching ones become few pieces by themselves, and keep their names.
+_MOST_SEGMENTS = 20 * _MOST_PIECES
 #: So much of a stretch is not seen in its picture.
 _SLIGHT = 0.1
 _IDLE = ("launch", "calls", "CPU", "profiler", "sync", "rest")
@@ -40,7 +42,7 @@ class Proof:
     elapsed_ns: int
     pieces: tuple[Piece, ...]
     launch: str  # the call that ended its longest idle time, '' for none
-    launch_ns: int  # when that call began
+    launch_ns: int  # when that call began, ns since the interval's begin; 0 for none
     #: How long the GPU worked in it, and other streams for it, in part after it.
     busy_ns: tuple[int, int] = (0, 0)
 
@@ -78,7 +80,7 @@ def proof_of(
         longest = max(members, key=_length_ns)
         text = safe_text(longest.what)
         pieces.append(Piece(members[0].start_ns, members[-1].end_ns, column, text))
-    launch = _launch_after_longest_idle(segments, kind)  # without a name and at 0 for none
+    launch = _launch_that_ends_longest_idle(segments, kind)
     return Proof(
         label=label,
         interval=interval,
@@ -86,8 +88,8 @@ def proof_of(
         kind=kind,
         elapsed_ns=elapsed_ns,
         pieces=tuple(pieces),
-        launch=safe_text(launch.what),
-        launch_ns=launch.start_ns,
+        launch=safe_text(launch.what) if launch else "",
+        launch_ns=launch.start_ns if launch else 0,
         busy_ns=busy_ns,
     )
 
@@ -106,7 +108,7 @@ def _segments(table: pd.DataFrame) -> list[Piece]:
     end = table["end_ns"].to_numpy(np.int64) - begin_ns
     columns = table["cause"].map(COLUMN_OF).tolist()
     names = table["detail"].tolist()
-    if len(start) > 20 * _MOST_PIECES:
+    if len(start) > _MOST_SEGMENTS:
         edges = np.linspace(0, end[-1], _MOST_PIECES + 1).astype(np.int64)
         numbers = np.array([COLUMNS.index(column) for column in columns])
         columns = [COLUMNS[number] for number in dominant(start, end, numbers, edges)]
@@ -122,25 +124,26 @@ def _length_ns(piece: Piece) -> int:
     return piece.end_ns - piece.start_ns
 
 
-def _launch_after_longest_idle(segments: list[Piece], kind: str) -> Piece:
-    """Return the launch call that ended the longest idle time of an interval; an empty piece if no launch
-    call with a name lies in that idle time.
+def _launch_that_ends_longest_idle(segments: list[Piece], kind: str) -> Piece | None:
+    """Return the launch call that ended the longest idle time of an interval; None if no launch call with a name
+    lies in that idle time.
 
     segments: in the order of time
     kind: the kind of the interval
+
+    event, nvtx   kernels | CPU  launch A | CPU  launch B | kernels       the last one: its operation comes next
+    host          sync    | CPU  launch A | CPU  launch B | sync          the first one: the GPU worked behind it
     """
     longest_ns = 0
     launches = list[Piece]()
-    for idle, touching in groupby(segments, key=lambda segment: segment.column in _IDLE):
+    for is_idle, touching in groupby(segments, key=lambda segment: segment.column in _IDLE):
         members = [*touching]
         length_ns = members[-1].end_ns - members[0].start_ns
-        if idle and length_ns > longest_ns:
+        if is_idle and length_ns > longest_ns:
             longest_ns = length_ns
             launches = [piece for piece in members if piece.column == "launch" and piece.what]
     if not launches:
-        return Piece(0, 0, "launch", "")
-    # A stream's idle time ends with the launch of its own next operation, the last one in it.
-    # A host timer's calls go on while the GPU works: its GPU waits for the first of them only.
+        return None
     return launches[0] if kind == "host" else launches[-1]
 
 

@@ -26,6 +26,10 @@ SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
 }  # fmt: skip
 #: Green from this share of GPU work on; copies, waiting and what the CPU did from these on.
 GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
+#: What launching costs is all there is from this share on, beside less GPU work than the second.
+_LAUNCHING_SHARE, _LITTLE_WORK = 0.7, 0.5
+#: From this share of unknown time on, nothing can be told.
+_UNKNOWN_SHARE = 0.5
 #: A pair of events and a launch cost about this much, whatever is timed.
 FLOOR_NS = 5_000
 #: Recording takes about this share of a launch call and of the CPU's time after it (fitted: `predict.replay`),
@@ -44,34 +48,33 @@ def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
 
 @dataclass(frozen=True)
 class Sums:
-    """Nanoseconds over the intervals of a group.
+    """What the intervals of a group spent their time on, added up, in nanoseconds.
 
-    gpu: kernels and whole graphs that ran, without NCCL's; of host timers also those that ran while
-    the CPU did something else (`beside`).  collectives: NCCL's kernels.  floor: launch latency and event
-    overhead up to FLOOR_NS for each interval, beyond: `latency`.  operations: that were issued with no wait
-    for the GPU between them.  worked, earlier, staged: of host timers, how long anything ran on a GPU of the process;
-    how long of that nothing ran but work that was launched before; how long the CPU staged copies.
+    Of events and NVTX ranges the times from `gpu` to `unknown`, without `unnamed_waiting`, add up to `whole`.  Of a host timer (`beside`) they may
+    make more: kernels that ran beside what the CPU did count in `gpu`, too.
     """
 
-    beside: bool
-    count: int
-    whole: int
-    gpu: int
-    collectives: int
+    beside: bool  # whether they are of a host timer
+    count: int  # of intervals
+    whole: int  # how long the intervals are
+    gpu: int  # kernels and whole graphs ran, without `collectives`
+    collectives: int  # NCCL's kernels ran, which also wait for other ranks
     memset: int
-    copies: int
+    copies: int  # without `copies_on_device`
     copies_on_device: int
-    launches: int
-    latency: int
-    floor: int
+    launches: int  # inside of launch calls
+    latency: int  # launch latency and event overhead beyond `floor`, but for `unnamed_waiting`
+    floor: int  # launch latency and event overhead, up to FLOOR_NS for each interval
     cpu: int  # outside of CUDA
-    calls: int
+    calls: int  # CUDA calls that launch nothing
     profiler: int
     sync: int
-    waiting: int
+    waiting: int  # work was launched, and something else held it up
     unnamed_waiting: int  # of `waiting`, what the trace has no name for
     unknown: int
-    operations: int = 0
+    operations: int = 0  # issued without a wait for the GPU between them; 0 if there were waits
+    #: Of host timers: how long anything ran on a GPU of the process; of that, nothing but work that was launched before
+    #: the timer began; and how long the CPU staged copies.
     worked: int = 0
     earlier: int = 0
     staged: int = 0
@@ -83,8 +86,9 @@ class Sums:
 
     @property
     def late(self) -> int:
-        """What the GPU waited for the CPU, and for launches on their way.  Beside a host timer's CPU the
-        GPU works, on whatever was launched: what it did not."""
+        """How long the GPU had nothing to do, as the CPU, or a launch on its way, was late.
+
+        While the CPU of a host timer works, the GPU may work, too: there it is how long no GPU of the process worked."""
         if self.beside:
             return max(self.whole - self.worked - self.staged, 0)
         return self.launches + self.latency + self.cpu + self.calls + self.profiler + self.sync
@@ -113,45 +117,48 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
     kind:      the kind of its label: event, host or nvtx
     intervals: `frames.INTERVALS`, numbered by position
 
-    Launch latency and event overhead count as `floor` up to FLOOR_NS for each interval.  What exceeds it is
-    waiting, as far as the trace has no name for it, and else latency.
+    Launch latency and event overhead divide into three: `floor`, up to FLOOR_NS for each interval; beyond it, as far as
+    it lies before end records, `unnamed_waiting`; the rest is `latency`.
+
+    Of 20 us of launch latency and 30 us before an end record: 5 us floor, 30 us unnamed waiting, 15 us latency
     """
     kernels = group.ns("kernel", "graph")
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
-    gpu = kernels - collectives
     worked = earlier = staged = 0
     if kind == "host":
         ran = intervals["kernel_only_upper_ns"].to_numpy()[group.intervals]
         outside = intervals["kernel_outside_ns"].to_numpy()[group.intervals]
         elapsed = intervals["elapsed_ns"].to_numpy()[group.intervals]
-        gpu = max(gpu, int(np.clip(ran - outside, 0, elapsed).sum()))
+        # the ledger has the kernels that the host waited for; others ran beside what the CPU did
+        kernels = max(kernels, int(np.clip(ran - outside, 0, elapsed).sum()))
         worked = int(intervals["gpu_busy_ns"].to_numpy()[group.intervals].sum())
         earlier = int(intervals["gpu_earlier_ns"].to_numpy()[group.intervals].sum())
         staged = sum(e.ns for e in group.of_cause("memcpy") if e.why == "staging")
     on_device = sum(e.ns for e in group.of_cause("memcpy") if e.direction in ("D2D", "P2P"))
-    # what stands between the end record's call and its place waits for something, if it is long
-    unnamed = sum(e.ns for e in group.of_cause("event") if not e.what)
+    # Event overhead without a name lies between the call that records the end and the record's own time on the GPU.
+    # If it is long, the record waited for something.
+    before_end_record = sum(e.ns for e in group.of_cause("event") if not e.what)
     overhead = group.ns("launch_latency", "event")
     floor = min(overhead, FLOOR_NS * group.count)
-    waited = max(min(unnamed, overhead - floor), 0)
+    unnamed_waiting = min(before_end_record, overhead - floor)
     return Sums(
         beside=kind == "host",
         count=group.count,
         whole=group.total_ns,
-        gpu=gpu,
+        gpu=kernels - collectives,
         collectives=collectives,
         memset=group.ns("memset"),
         copies=group.ns("memcpy") - on_device,
         copies_on_device=on_device,
         launches=group.ns("api_launch"),
-        latency=overhead - floor - waited,
+        latency=overhead - floor - unnamed_waiting,
         floor=floor,
         cpu=group.ns("host"),
         calls=group.ns("api"),
         profiler=group.ns("profiler"),
         sync=group.ns("sync"),
-        waiting=group.ns("queued") + waited,
-        unnamed_waiting=waited,
+        waiting=group.ns("queued") + unnamed_waiting,
+        unnamed_waiting=unnamed_waiting,
         unknown=group.ns("unknown"),
         operations=0 if group.work.waits else group.work.operations * group.count,
         worked=worked,
@@ -167,20 +174,24 @@ def typical_of(
 
     sums:   the sums of the whole group
     parts:  the interval's ns by cause
-    gpu_ns: how long kernels ran in it
+    gpu_ns: how long kernels and whole graphs ran in it; of a host timer also beside what the CPU did
     worked_ns, earlier_ns: of a host timer, as in `Sums`
 
-    How its kernels, copies and overhead divide into collectives, copies on the device and waiting is not known of
-    one interval: they divide in it as they do in the group.
+    How its kernels, copies and overhead divide (which of them were collectives, copies on the device or staged, unnamed
+    waiting) is not known of one interval: they divide in it as they do in the group.
     """
-    kernels = max(sums.gpu + sums.collectives, 1)
-    collectives = gpu_ns * sums.collectives // kernels
-    copied = max(sums.copies + sums.copies_on_device, 1)
-    on_device = parts["memcpy"] * sums.copies_on_device // copied
+
+    def divided(ns: int, of_group: int, rest_of_group: int) -> int:
+        """Return how much of `ns` is of the first kind, if it divides into two kinds as they do in the group."""
+        return ns * of_group // max(of_group + rest_of_group, 1)
+
+    copies_ns = parts["memcpy"]
+    collectives = divided(gpu_ns, sums.collectives, sums.gpu)
+    on_device = divided(copies_ns, sums.copies_on_device, sums.copies)
+    staged = divided(copies_ns, sums.staged, sums.copies + sums.copies_on_device - sums.staged)
     overhead = parts["launch_latency"] + parts["event"]
     floor = min(overhead, FLOOR_NS)
-    beyond = max(sums.latency + sums.unnamed_waiting, 1)
-    waited = (overhead - floor) * sums.unnamed_waiting // beyond
+    unnamed_waiting = divided(overhead - floor, sums.unnamed_waiting, sums.latency)
     return Sums(
         beside=sums.beside,
         count=1,
@@ -188,22 +199,22 @@ def typical_of(
         gpu=gpu_ns - collectives,
         collectives=collectives,
         memset=parts["memset"],
-        copies=parts["memcpy"] - on_device,
+        copies=copies_ns - on_device,
         copies_on_device=on_device,
         launches=parts["api_launch"],
-        latency=overhead - floor - waited,
+        latency=overhead - floor - unnamed_waiting,
         floor=floor,
         cpu=parts["host"],
         calls=parts["api"],
         profiler=parts["profiler"],
         sync=parts["sync"],
-        waiting=parts["queued"] + waited,
-        unnamed_waiting=waited,
+        waiting=parts["queued"] + unnamed_waiting,
+        unnamed_waiting=unnamed_waiting,
         unknown=parts["unknown"],
         operations=sums.operations // max(sums.count, 1),
         worked=worked_ns if sums.beside else 0,
         earlier=earlier_ns if sums.beside else 0,
-        staged=parts["memcpy"] * sums.staged // copied,
+        staged=staged,
     )
 
 
@@ -211,11 +222,12 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
     """Return the verdict word of a group whose numbers mean what they say.
 
     sums:      those of its typical interval
-    elsewhere: which share (0 to 1) of the time it waited for kernels that it launched on other streams: time in
-               which the GPU works for it
+    elsewhere: the share (0 to 1) of its time in which it waited for kernels that it launched on other streams itself:
+               then the GPU works for it, too
+
+    The first word that fits is the one: what the GPU does, then what it waits for, then what is missing.
     """
     share = sums.share
-    late = sums.late
     if sums.whole <= 0:
         return CANNOT_TELL
     if share(sums.busy) + elsewhere >= GPU_SHARE:
@@ -224,13 +236,14 @@ def word_of(sums: Sums, elsewhere: float = 0.0) -> str:
         return COPY
     if share(sums.waiting) >= WAITING_SHARE:
         return WAITING
-    if share(sums.floor + sums.latency) >= 0.7 and share(sums.busy) < 0.5:
+    is_nearly_empty = share(sums.busy) < _LITTLE_WORK
+    if share(sums.floor + sums.latency) >= _LAUNCHING_SHARE and is_nearly_empty:
+        # up to the floor it is what any pair with a launch costs; beyond, it is paid for each launch in a row
         return FLOOR if sums.floor > sums.latency else LAUNCH
-    # launch latency beyond the floor is paid for each launch in a row
-    if share(late) >= LATE_SHARE and not sums.late_by_recording:
+    if share(sums.late) >= LATE_SHARE and not sums.late_by_recording:
         launching = sums.launches + sums.latency
         return LAUNCH if launching > sums.cpu + sums.calls + sums.profiler else CPU
-    if share(sums.unknown) >= 0.5:
+    if share(sums.unknown) >= _UNKNOWN_SHARE:
         return CANNOT_TELL
     return MIXED
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from nsysalign.answer import answer
 from nsysalign.causes import CAUSES
 from nsysalign.explain.verdict import sums_of, typical_of
@@ -28,3 +32,15 @@ def test_the_typical_interval_of_one_is_all_of_them():
     parts |= {"launch_latency": 4_000, "queued": 15_000, "event": 30_000, "kernel": 4_000}
     assert typical_of(sums, parts, gpu_ns=4_000) == sums
     assert (sums.waiting, sums.unnamed_waiting) == (44_000, 29_000)
+
+
+@pytest.mark.parametrize("kind", ["event", "host"])
+def test_waiting_for_nccls_kernels_is_no_gpu_work(kind):
+    """Of host timers they counted as both."""
+    drawn = analysis(interval("x", ("host", 10), ("kernel", 80), ("sync", 5), kind=kind))
+    is_kernel = drawn.ledger["cause"] == "kernel"
+    names = drawn.ledger["what"].mask(is_kernel, "ncclDevKernel_AllReduce")
+    read = facts(replace(drawn, ledger=drawn.ledger.assign(what=names)))
+    (group,) = read.labels[0].groups
+    sums = sums_of(group, kind, read.intervals)
+    assert (sums.gpu, sums.collectives) == (0, 80_000)

@@ -75,7 +75,7 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80}, [10],
          {"loading_gaps_ns": 640_000, "count": 16, "calls": 80}, "Warm up", 640_000),
         # all along the run, for kernels that have run before: warming up ends nothing
-        ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "loading_late_ns": 300_000, "load_calls_ns": 9_000}, [10],
+        ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "loading_in_later_half_ns": 300_000, "load_calls_ns": 9_000}, [10],
          {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Load each module once", 640_000),
         # the range says more than what lies before and behind the gap
         ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],

@@ -213,14 +213,14 @@ def few_blocks(run: Run) -> Findings:
     """
     lacks = {small.lack: small for small in run.facts_by(SmallLaunches)}
     # what is said of half of the GPU is not said of a third of it once more: no lack lasts longer than the run
-    says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed
+    says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed_ns
     for lack, share, faster in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
         ("fewer_blocks", 1 if says_half else TYPICAL_SHARE, _MORE_BLOCKS),
         ("few_threads", WARN_SHARE, _MORE_THREADS),
     ):
         few = lacks.get(lack)
-        if few is None or few.ns <= share * run.elapsed:
+        if few is None or few.ns <= share * run.elapsed_ns:
             continue
         ran = run.facts.analysis.kernels
         ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few.kernel)]
@@ -247,5 +247,5 @@ def few_blocks(run: Run) -> Findings:
             if few.multiprocessors:
                 title += f", and the GPU has {few.multiprocessors:,} multiprocessors"
             evidence["multiprocessors"] = few.multiprocessors or None  # None is left out
-        title = f"for {of(few.ns, run.elapsed)} {title}."
+        title = f"for {of(few.ns, run.elapsed_ns)} {title}."
         yield run.finding(title, faster, loss_ns=few.unused_ns, **evidence)

@@ -32,13 +32,13 @@ def copying(run: Run, kernels: int) -> Finding:
     """
     copies = run.details[(run.details["cause"] == "memcpy") & (run.details["detail"] == "copy")]
     pageable = copies[copies["memory"] == "pageable"]
-    mostly_pageable = pageable["ns"].sum() > run.copying / 2
+    mostly_pageable = pageable["ns"].sum() > run.copying_ns / 2
     name = "copies"
     cpu_ns = 0
     slower_ns = 0
     if mostly_pageable:
         # such a copy keeps the CPU until it is done: the CPU's own code could run beside it
-        cpu_ns = run.parts["host"]
+        cpu_ns = run.idle_in("host")
         at_bus_speed_ns = pageable["bytes"] / BUS_BYTES_PER_NS
         slower_ns = int((pageable["ns"] - at_bus_speed_ns).clip(lower=0).sum())
         only_pageable = len(pageable) == len(copies)
@@ -49,18 +49,18 @@ def copying(run: Run, kernels: int) -> Finding:
         )
     if kernels:
         computing = f"its kernels take {span(kernels)}"
-        evidence = {"copying_ns": run.copying, "kernels_ns": kernels}
+        evidence = {"copying_ns": run.copying_ns, "kernels_ns": kernels}
     else:
         count = _count_of_copies(run)
         computing = f"no kernel was launched; {count:,} {'copy' if count == 1 else 'copies'}"
-        evidence = {"copying_ns": run.copying, "copies": count}
+        evidence = {"copying_ns": run.copying_ns, "copies": count}
     beside = f", the CPU's own code before and between them {span(cpu_ns)}" if cpu_ns else ""
     return run.finding(
-        f"{name} take {of(run.copying, run.elapsed)} between the first and the last work of the GPU; "
+        f"{name} take {of(run.copying_ns, run.elapsed_ns)} between the first and the last work of the GPU; "
         f"{computing}{beside}.",
         _ADVICE[mostly_pageable, kernels > 0],
-        loss_ns=min(run.copying, slower_ns + kernels + cpu_ns),
-        severity="info" if run.copying < kernels else "warning",
+        loss_ns=min(run.copying_ns, slower_ns + kernels + cpu_ns),
+        severity="info" if run.copying_ns < kernels else "warning",
         outside_CUDA_ns=cpu_ns or None,
         **evidence,
     )

@@ -13,6 +13,7 @@ A stretch of idle time is called a gap; the operation that ended it is the first
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,9 @@ class IdleTime(NamedTuple):
     first_kernel_ns: int = 0
     loading_ns: int = 0  # code was loaded or linked meanwhile
     loading_count: int = 0
-    loading_late_ns: int = 0  # of loading_ns in the later half of the run
+    loading_in_later_half_ns: int = (
+        0  # of loading_ns, in the later half of the run: not the start's alone
+    )
     loads: int = 0  # calls that did so
     load_calls_ns: int = 0  # how long one of these was open
     back_ns: int = 0  # between a copy to the host and one to the device
@@ -120,56 +123,75 @@ class FirstWait(NamedTuple):
     ns: int  # of it so much because of that
 
 
+class _FirstWaits(NamedTuple):
+    """The stretches of a device that lasted longer because a kernel then ran for the first time: arrays of equal length.
+
+    stretch:   the position of the stretch
+    longer_ns: how much longer it lasted
+    """
+
+    stretch: np.ndarray
+    longer_ns: np.ndarray
+
+
 def idle_times(ran: Ran) -> OfRuns:
     """Return what is known of the idle time of each process's devices.
 
     The records are an `IdleTime` for each process and device that was ever idle, then all `FirstWait`s; the
     table is `frames.GAPS`, with the longest gaps of each.  Idle time that the tool itself caused is left out.
     """
-    idle_of_device: dict[tuple[int, int], IdleTime] = {}
-    looked_at: set[tuple[int, int]] = set()  # (process, device)
+    idle_of_devices: list[IdleTime] = []
     rows: list[tuple[Any, ...]] = []
     waits: list[FirstWait] = []
-    device_of_lane = ran.explainer.alignment.lanes["device"]
-    for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
-        process = run.process
-        device = int(device_of_lane.iloc[run.end_lane])
-        # the runs of a device's streams come behind that of the device: while one stream has a gap, another may work
-        if (process, device) in looked_at:
-            continue
-        looked_at.add((process, device))
-        operations, gaps = _idle_stretches(ran, run.end_lane)
+    for device_run in _runs_of_devices(ran):
+        operations, gaps = _idle_stretches(ran, device_run.lane)
         if not len(gaps.ns):
             continue
-        rows += _rows_of_longest(ran, run.Index, gaps)
-        loaded = gaps.touched(_loading_calls(ran.trace, process))
-        # the gaps that lasted longer because a kernel ran for the first time, and how much longer
-        late, late_ns = _waits_for_first_runs(ran, operations, gaps, loaded)
-        for stretch, ns in zip(late.tolist(), late_ns.tolist(), strict=True):
-            start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
-            waits.append(FirstWait(int(pid_of(process)), device, start_ns, end_ns, ns))
-        # two times the middle of the run, a whole number
-        twice_middle_ns = gaps.start[0] + gaps.end[-1]
+        rows += _rows_of_longest(ran, device_run.interval, gaps)
+        is_loading = gaps.touched(_loading_calls(ran.trace, device_run.process))
+        first_waits = _waits_for_first_runs(ran, operations, gaps, is_loading)
+        waits += _records_of_waits(device_run, gaps, first_waits)
         idle = IdleTime(
-            pid=int(pid_of(process)),
-            device=device,
-            loading_ns=int(gaps.ns[loaded].sum()),
-            loading_count=int(loaded.sum()),
-            loading_late_ns=int(gaps.ns[loaded & (2 * gaps.start >= twice_middle_ns)].sum()),
+            pid=int(pid_of(device_run.process)),
+            device=device_run.device,
             operations=len(operations),
-            in_ranges=in_ranges(ran.trace, process, gaps.start, gaps.end),
-            in_data_loader=in_data_loader(ran.trace, process, gaps.start, gaps.end),
-            in_set_up=in_set_up(ran.trace, process, gaps.start, gaps.end),
             crowd=_crowd(ran, gaps),
-            rounds=rounds_of(ran.trace, process, gaps.start, gaps.end),
         )
-        idle = _with_first_kernels(idle, ran, gaps, late, late_ns)
-        idle = _with_calls(idle, ran.trace, process, gaps)
-        back = _round_trips(ran, gaps)
-        idle = idle._replace(back_ns=int(gaps.ns[back].sum()), back_count=len(back))
-        idle_of_device[process, device] = idle
+        idle = _with_first_kernels(idle, ran, gaps, first_waits)
+        idle = _with_loading(idle, gaps, is_loading)
+        idle = _with_calls(idle, ran.trace, device_run.process, gaps)
+        idle = _with_ranges(idle, ran.trace, device_run.process, gaps)
+        between_copies = _round_trips(ran, gaps)
+        back_ns = int(gaps.ns[between_copies].sum())
+        idle_of_devices.append(idle._replace(back_ns=back_ns, back_count=len(between_copies)))
     table = frames.of_rows(rows, frames.GAPS)
-    return OfRuns((*idle_of_device.values(), *waits), {"gaps": table})
+    return OfRuns((*idle_of_devices, *waits), {"gaps": table})
+
+
+class _DeviceRun(NamedTuple):
+    """The run of a whole device: the number of its interval, the process, the device, and the lane that has its work."""
+
+    interval: int
+    process: int
+    device: int
+    lane: int
+
+
+def _runs_of_devices(ran: Ran) -> Iterator[_DeviceRun]:
+    """Yield the run of each device of a process.
+
+    The runs of single streams of a device are left out: while one of them has a gap, another may work.
+    """
+    device_of_lane = ran.explainer.alignment.lanes["device"]
+    seen: set[tuple[int, int]] = set()
+    for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
+        device = int(device_of_lane.iloc[run.end_lane])
+        if (
+            run.process,
+            device,
+        ) not in seen:  # the run of the device comes before those of its streams
+            seen.add((run.process, device))
+            yield _DeviceRun(run.Index, run.process, device, run.end_lane)
 
 
 def _loading_calls(trace: Trace, process: int) -> pd.DataFrame:
@@ -179,21 +201,49 @@ def _loading_calls(trace: Trace, process: int) -> pd.DataFrame:
     return calls[calls["name_id"].isin(loads) & (calls["process"] == process)]
 
 
-def _with_first_kernels(
-    idle: IdleTime, ran: Ran, gaps: Stretches, late: np.ndarray, late_ns: np.ndarray
-) -> IdleTime:
-    """Return the record with what is known of kernels that ran for the first time.
+def _records_of_waits(run: _DeviceRun, gaps: Stretches, waits: _FirstWaits) -> Iterator[FirstWait]:
+    """Yield a record for each stretch that lasted longer because a kernel then ran for the first time."""
+    for stretch, ns in zip(waits.stretch.tolist(), waits.longer_ns.tolist(), strict=True):
+        start_ns, end_ns = int(gaps.start[stretch]), int(gaps.end[stretch])
+        yield FirstWait(int(pid_of(run.process)), run.device, start_ns, end_ns, ns)
 
-    late, late_ns: as `_waits_for_first_runs` returns them
-    """
-    if not len(late):
+
+def _with_first_kernels(idle: IdleTime, ran: Ran, gaps: Stretches, waits: _FirstWaits) -> IdleTime:
+    """Return the record with what is known of kernels that ran for the first time."""
+    if not len(waits.stretch):
         return idle
-    longest = int(late_ns.argmax())
+    longest = int(waits.longer_ns.argmax())
     return idle._replace(
-        first_ns=int(late_ns.sum()),
-        first_kernels=len(late),
-        first_kernel=_kernel_name_of(ran, gaps.operation[late[longest]]),
-        first_kernel_ns=int(late_ns[longest]),
+        first_ns=int(waits.longer_ns.sum()),
+        first_kernels=len(waits.stretch),
+        first_kernel=_kernel_name_of(ran, gaps.operation[waits.stretch[longest]]),
+        first_kernel_ns=int(waits.longer_ns[longest]),
+    )
+
+
+def _with_loading(idle: IdleTime, gaps: Stretches, is_loading: np.ndarray) -> IdleTime:
+    """Return the record with the gaps in which code was loaded.
+
+    is_loading: bool, per gap, whether code was loaded during it
+    """
+    twice_middle_ns = (
+        gaps.start[0] + gaps.end[-1]
+    )  # a whole number, as the middle itself need not be
+    in_later_half = 2 * gaps.start >= twice_middle_ns
+    return idle._replace(
+        loading_ns=int(gaps.ns[is_loading].sum()),
+        loading_count=int(is_loading.sum()),
+        loading_in_later_half_ns=int(gaps.ns[is_loading & in_later_half].sum()),
+    )
+
+
+def _with_ranges(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> IdleTime:
+    """Return the record with what the ranges and the rounds of calls of the process say of its gaps."""
+    return idle._replace(
+        in_ranges=in_ranges(trace, process, gaps.start, gaps.end),
+        in_data_loader=in_data_loader(trace, process, gaps.start, gaps.end),
+        in_set_up=in_set_up(trace, process, gaps.start, gaps.end),
+        rounds=rounds_of(trace, process, gaps.start, gaps.end),
     )
 
 
@@ -231,11 +281,12 @@ def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     operations  [A ]    [B ][C ]  [D ]        A, B, C and D are returned, and two stretches:
     stretches       |--|        |-|           between A and B, and between C and D
 
-    Two kinds of stretches are left out: those between nodes of a CUDA graph, and those of which the
-    tool itself took half or more.
+    Two kinds of stretches are left out: those between nodes of a CUDA graph that are no longer than the GPU takes from
+    node to node, and those of which the tool itself took half or more.
     """
     operations, idle_before_ns = ran.of_lane(lane)
-    place = np.flatnonzero(idle_before_ns)  # operations with idle time before them
+    # operations with idle time before them: never the first one, before which nothing is known
+    place = np.flatnonzero(idle_before_ns)
     ns = idle_before_ns[place]
     end = ran.start[operations[place]]
     gaps = Stretches(
@@ -248,47 +299,48 @@ def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
     in_graph = ran.explainer.in_one_graph(gaps.after, gaps.operation)
     gaps = gaps.take(~(in_graph & (gaps.ns <= NODE_GAP_NS)))
     by_tool = own_ranges(ran.trace)
-    tool = union(by_tool["start_ns"].to_numpy(), by_tool["end_ns"].to_numpy())
-    tool_ns = covered(*tool, gaps.end) - covered(*tool, gaps.start)
+    tool_start, tool_end = union(by_tool["start_ns"].to_numpy(), by_tool["end_ns"].to_numpy())
+    tool_ns = covered(tool_start, tool_end, gaps.end) - covered(tool_start, tool_end, gaps.start)
     mostly_by_tool = (tool_ns > 0) & (2 * tool_ns >= gaps.ns)
     return operations, gaps.take(~mostly_by_tool)
 
 
 def _waits_for_first_runs(
-    ran: Ran, operations: np.ndarray, gaps: Stretches, loaded: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (the positions of the stretches that lasted longer because a kernel then ran for the first time;
-    how much longer each did, in ns).
+    ran: Ran, operations: np.ndarray, gaps: Stretches, is_loading: np.ndarray
+) -> _FirstWaits:
+    """Return the stretches that lasted longer because a kernel then ran for the first time, and how much longer.
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time
 
     operations: those of the lane, sorted by start
     gaps: its idle stretches
-    loaded: bool, per stretch, whether code was loaded during it
+    is_loading: bool, per stretch, whether code was loaded during it
+
+    Where code was loaded, or the launch took most of the stretch, all of it counts: without the first run it would not
+    have been there.  Of other stretches counts what is longer than the usual wait for the kernel's later runs.
     """
     # per operation of the trace, whether it is the first run of a kernel
     is_first = np.zeros(len(ran.name), dtype=bool)
     is_first[operations] = ~pd.Series(ran.name[operations]).duplicated().to_numpy()
     is_first &= ran.explainer.kind == KIND["kernel"]
-    name = ran.name[gaps.operation]
-    before_first = is_first[gaps.operation]
-    later = np.flatnonzero(~before_first & np.isin(name, name[before_first]))
-    later_waits = group(name[later], gaps.ns[later])  # name -> the waits before its later runs
-    runs = np.bincount(ran.name[operations])  # how often each name ran
-    late = list[int]()
-    late_ns = list[int]()
-    for stretch in np.flatnonzero(before_first).tolist():
-        number = int(name[stretch])
-        waits = later_waits.get(number, gaps.ns[:0])  # none
-        # what was mostly loading or launching would not have been there at all; else only the excess counts
-        if loaded[stretch] or _mostly_launching(ran, gaps, stretch):
-            ns = int(gaps.ns[stretch])
-        else:
-            ns = _longer_than_usual(int(gaps.ns[stretch]), waits, int(runs[number]))
-        if ns:
-            late.append(stretch)
-            late_ns.append(ns)
-    return np.array(late, np.int64), np.array(late_ns, np.int64)
+    name_id = ran.name[gaps.operation]
+    ends_in_first = is_first[gaps.operation]
+    ends_in_later = ~ends_in_first & np.isin(name_id, name_id[ends_in_first])
+    # the id of a kernel's name -> the waits (ns) before its later runs, where there were any
+    later_waits = group(name_id[ends_in_later], gaps.ns[ends_in_later])
+    runs_of_name = np.bincount(ran.name[operations])
+    no_waits = gaps.ns[:0]
+    waits = list[tuple[int, int]]()  # (position of the stretch, how much longer it lasted)
+    for stretch in np.flatnonzero(ends_in_first).tolist():
+        kernel = int(name_id[stretch])
+        longer_ns = int(gaps.ns[stretch])
+        if not is_loading[stretch] and not _mostly_launching(ran, gaps, stretch):
+            later = later_waits.get(kernel, no_waits)
+            longer_ns = _longer_than_usual(longer_ns, later, int(runs_of_name[kernel]))
+        if longer_ns:
+            waits.append((stretch, longer_ns))
+    stretches, longer = np.array(waits, np.int64).reshape(-1, 2).T
+    return _FirstWaits(stretches, longer)
 
 
 def _longer_than_usual(ns: int, later_waits: np.ndarray, runs: int) -> int:
@@ -296,7 +348,7 @@ def _longer_than_usual(ns: int, later_waits: np.ndarray, runs: int) -> int:
     0 if that is no more than a launch takes, or if it ran too seldom to say what is usual.
 
     later_waits: the waits (ns) before those of its later runs that were waited for
-    runs: how often the kernel ran in all
+    runs: how often the kernel ran in all; runs that were not waited for have a wait of 0, which counts in what is usual
     """
     if runs <= 2:
         return 0
@@ -360,6 +412,7 @@ def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
     """
     copy_kind = ran.trace.operations["copy_kind"].to_numpy()
     between_copies = (copy_kind[gaps.after] == _D2H) & (copy_kind[gaps.operation] == _H2D)
+    # in a shorter one the next copy was on its way already, and the CPU did nothing
     positions = np.flatnonzero(between_copies & (gaps.ns >= _LATENCY_NS))
     pauses = gaps.take(positions)
     thread_before = _issuing_threads(ran, pauses.after)
@@ -368,7 +421,7 @@ def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
     for thread, rows in group(thread_behind, np.arange(len(positions))).items():
         if thread < 0:
             continue
-        start, end = pauses.start[rows], pauses.end[rows]
+        start, end = pauses.start[rows], pauses.end[rows]  # still in the order of time
         calls = ran.explainer.threads.calls(thread, int(start[0]), int(end[-1]))
         in_calls = covered(calls.start, calls.end, end) - covered(calls.start, calls.end, start)
         mostly_outside[rows] = 2 * in_calls <= pauses.ns[rows]
@@ -386,8 +439,8 @@ def _issuing_threads(ran: Ran, operations: np.ndarray) -> np.ndarray:
 def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
     """Return a summary of the gaps that are not among the MOST_NAMED longest.
 
-    It holds those that one and the same operation ended if they make up half of the time, and all of
-    them otherwise.
+    If the gaps before operations of one name make up half of their time, the summary is of these gaps; otherwise
+    it is of all of them.
     """
     by_length = np.argsort(-gaps.ns, kind="stable")
     shorter = gaps.take(np.sort(by_length[MOST_NAMED:]))
@@ -422,33 +475,46 @@ def _rows_of_longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...
     run: the number of its interval
     gaps: all idle stretches of the run
 
-    A row has the operation that ended the stretch, and the call that covers most of it: one of the thread that
-    issued the operation, '' if this thread was outside of CUDA, NOT_KNOWN if the thread is not known.  Where no CUDA
-    call took half of it, a call of the operating system that took more is that call.
+    A row has the operation that ended the stretch, and the call (`_longest_call`) in which the thread that issued the
+    operation was meanwhile.
     """
-    explainer = ran.explainer
     rows = []
     for stretch in np.argsort(-gaps.ns, kind="stable")[:MOST_GAPS].tolist():
         operation = gaps.operation[stretch]
         start, end = int(gaps.start[stretch]), int(gaps.end[stretch])
-        issuing_call = explainer.call[operation]
-        if issuing_call >= 0:
-            thread = int(explainer.call_thread[issuing_call])
-        else:
-            thread = int(explainer.faulting[operation])  # -1: not known
-        call = "" if thread >= 0 else NOT_KNOWN
-        call_ns = 0
-        calls = explainer.threads.calls(thread, start, end)
-        ns_of_name = _ns_of_calls_by_name(ran.trace, calls, start, end)
-        if ns_of_name:
-            call = max(ns_of_name, key=lambda name: ns_of_name[name])
-            call_ns = ns_of_name[call]
-        if thread >= 0 and 2 * call_ns < end - start:
-            os_call, os_ns = _os_call(ran.trace, thread, start, end)
-            if 2 * os_ns > end - start:
-                call, call_ns = os_call, os_ns
+        call, call_ns = _longest_call(ran, _waiting_thread(ran, operation), start, end)
         rows.append((run, start, end - start, _kernel_name_of(ran, operation), call, call_ns))
     return rows
+
+
+def _waiting_thread(ran: Ran, operation: int) -> int:
+    """Return the thread (globalTid) for which an operation came: the one that issued it, or that touched the page
+    which it moves; -1 where that is not known."""
+    issuing_call = ran.explainer.call[operation]
+    if issuing_call >= 0:
+        return int(ran.explainer.call_thread[issuing_call])
+    return int(ran.explainer.faulting[operation])
+
+
+def _longest_call(ran: Ran, thread: int, start: int, end: int) -> tuple[str, int]:
+    """Return (the name of the call that a thread spent most of a time in, how long): a CUDA call; or one of the
+    operating system, if that took more than half of the time and no CUDA call half of it.
+
+    ("", 0) if the thread was outside of calls, (NOT_KNOWN, 0) if the thread is not known.
+
+    start, end: the time (ns)
+    """
+    if thread < 0:
+        return NOT_KNOWN, 0
+    calls = ran.explainer.threads.calls(thread, start, end)
+    ns_of_name = _ns_of_calls_by_name(ran.trace, calls, start, end)
+    call = max(ns_of_name, key=lambda name: ns_of_name[name], default="")
+    call_ns = ns_of_name.get(call, 0)
+    if 2 * call_ns < end - start:
+        os_call, os_ns = _os_call(ran.trace, thread, start, end)
+        if 2 * os_ns > end - start:
+            return os_call, os_ns
+    return call, call_ns
 
 
 def _os_call(trace: Trace, thread: int, low: int, high: int) -> tuple[str, int]:

@@ -34,8 +34,8 @@ from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
 
-#: Of the idle time: what a first launch or code that is loaded explains; pauses, and results in
-#: between; one pause.
+#: First launches, or code that is loaded, explain the idle time from this share of it on; several pauses, or
+#: results that the CPU works on, from the second; one pause from the third.
 FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
 #: Shorter pauses, and first launches that held up less, are none; nor are copies that took less in all.
 LEAST_NS, _FEW_NS = 100_000, 20_000
@@ -45,8 +45,11 @@ _NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
 _AGAIN = 0.25
 #: Gaps that are named or counted beside a cause take this share of the idle time.
 _MANY = 0.3
-#: One of several things is named where it takes this share of them, and calls until they make that.
-_MOST_OF_IT, _CALLS = 0.5, 0.8
+#: One of several things is named where it takes this share of them; calls are named, the longest first, until
+#: they make the second share of all.
+_MOST_OF_IT, _CALLS_SHARE = 0.5, 0.8
+#: What is left of the idle time is looked at from this share of the run on.
+_LEFT_SHARE = 0.1
 #: A GPU that is idle for less than this is told of, not warned about.
 _WARN_IDLE = 0.3
 #: A GPU that hardly works has nothing to overlap.
@@ -149,17 +152,17 @@ def whole_run(run: Run) -> Findings:
     """
     facts = run.facts
     intervals, measured_ns = _measured_by_program(run)
-    if measured_ns > TYPICAL_SHARE * run.elapsed:
+    if measured_ns > TYPICAL_SHARE * run.elapsed_ns:
         return
     kernels_ns = run.ns("kernel", "graph")
     # where the program's own intervals hold most of the kernels, they are what counts, and the rest is set-up; a pair that
     # covers next to nothing does not say that
-    measures_much = measured_ns > _NEXT_TO_NOTHING * run.elapsed
+    measures_much = measured_ns > _NEXT_TO_NOTHING * run.elapsed_ns
     measures_much = measures_much or (facts.column("kind")[intervals] == "nvtx").any()
     in_intervals_ns = facts.once(intervals, facts.column("kernel_only_ns")[intervals])
     rest_is_set_up = bool(measures_much and in_intervals_ns > TYPICAL_SHARE * kernels_ns > 0)
     yield from _idle_finding(run, rest_is_set_up)
-    if run.copying > max(WARN_SHARE * run.elapsed, _FEW_NS):
+    if run.copying_ns > max(WARN_SHARE * run.elapsed_ns, _FEW_NS):
         yield copying(run, kernels_ns)
 
 
@@ -167,25 +170,28 @@ def _measured_by_program(run: Run) -> tuple[np.ndarray, int]:
     """Return (the numbers of the intervals that the program itself measured on the run's device; for how long
     (ns) at least one of them was open).
 
-    Three sorts of intervals do not stand for the GPU and are left out: those of a stream that ran nothing
-    while others did, those of one of several streams of a range, and those of labels whose pairs were read
-    from the trace and time different things.
+    Intervals that do not stand for the device are left out: those of a stream that ran nothing while other streams
+    did, those of one of several streams of a range, those of a library's ranges, and those of labels whose pairs
+    were read from the trace and time different things.
     """
     facts = run.facts
-    others_worked = [not OTHER_STREAMS.isdisjoint(flags) for flags in facts.column("flags")]
-    ran_nothing = facts.column("kernel_only_upper_ns") == 0
-    one_stream_of_range = [bool(_OF_A_STREAM.search(name)) for name in facts.column("label")]
-    counts = ~(np.array(others_worked, bool) & ran_nothing)
-    counts &= ~np.array(one_stream_of_range, bool)
+    flags_of_interval = facts.column("flags")
+    others_worked = np.array([not OTHER_STREAMS.isdisjoint(flags) for flags in flags_of_interval])
+    ran_nothing = (
+        facts.column("kernel_only_upper_ns") == 0
+    )  # not even the most that may have run in it
+    names = facts.column("label")
+    is_one_stream_of_range = np.array([bool(_OF_A_STREAM.search(name)) for name in names])
+    counts = (facts.column("pid") == run.row.pid) & (facts.column("device") == run.row.device)
+    counts &= ~(others_worked.astype(bool) & ran_nothing)
+    counts &= ~is_one_stream_of_range.astype(bool)
     counts &= ~facts.column("library").astype(bool)
-    counts &= facts.column("pid") == run.row.pid
-    counts &= facts.column("device") == run.row.device
     for label in facts.labels:
         if _times_different_things(facts, label):
             for group in label.groups:
                 counts[group.intervals] = False
-    inside = np.flatnonzero(counts)
-    return inside, facts.once(inside, facts.column("elapsed_ns")[inside])
+    measured = np.flatnonzero(counts)
+    return measured, facts.once(measured, facts.column("elapsed_ns")[measured])
 
 
 def _times_different_things(facts: Facts, label: Label) -> bool:
@@ -195,84 +201,107 @@ def _times_different_things(facts: Facts, label: Label) -> bool:
     return methods == {"inferred"} and 2 * label.usual.typical_ns * label.count < label.total_ns
 
 
-def _idle_finding(run: Run, is_set_up: bool) -> Findings:
+def _idle_finding(run: Run, rest_is_set_up: bool) -> Findings:
     """Yield at most one finding: how long the GPU ran nothing between its first and its last work, and why.
 
-    is_set_up: whether what counts lies in the program's own intervals, so that all else is set-up: then the finding is
-        information, with no loss and no advice
+    rest_is_set_up: whether the program measured by itself what counts, so that the rest of the run is set-up:
+        then the finding is information, with no loss and no advice
 
-    The reason is what most gaps have in common (`_what_gaps_have_in_common`), else the cause of most idle time
-    (`_explain_by_cause`).
-    Idle time in which the CPU touched managed memory has a rule of its own.  Nothing is yielded where little
-    of the run is idle.
+    Nothing is yielded where little of the run is idle.
     """
-    nothing_known = IdleTime(run.row.pid, run.row.device)
-    idle_time = run.fact(IdleTime) or nothing_known
-    explanation = _what_gaps_have_in_common(run, idle_time) or _explain_by_cause(run, idle_time)
-    if explanation.lost_ns <= WARN_SHARE * run.elapsed:
-        if run.idle < TYPICAL_SHARE * run.elapsed:
-            return
-        explanation = _largest_causes(run, idle_time)  # nothing stands out: what it consists of
+    idle_time = run.fact(IdleTime) or IdleTime(run.row.pid, run.row.device)  # nothing known
+    explanation = _explain(run, idle_time)
+    if explanation is None:
+        return
+    evidence = dict(explanation.evidence)
     for number, gap in enumerate(explanation.gaps, 1):
-        explanation.evidence[f"pause_{number}_ns"] = int(gap.ns)
-        explanation.evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
-    within = idle_time.in_ranges
+        evidence[f"pause_{number}_ns"] = int(gap.ns)
+        evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.row.start_ns, 0)
     in_range = ""
-    if within.name and 2 * within.ns > run.idle:
-        is_set_up = False  # only what lies outside of the program's ranges is
+    within = idle_time.in_ranges
+    lies_in_ranges = within.name and 2 * within.ns > run.idle_ns
+    if lies_in_ranges:  # in the one that is named lies most of that
         in_range = f" ({span(within.name_ns)} in the range {safe_text(within.name)})"
-        explanation.evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
+        evidence |= {"idle_in_range_ns": within.name_ns, "range": within.name}
     collectives = ""
-    if run.collectives_ns >= NCCL_SHARE * run.elapsed:
-        # a screen cuts what stands at a sentence's end
+    if run.collectives_ns >= NCCL_SHARE * run.elapsed_ns:
+        # it stands before the idle time: a narrow table cuts off what stands at a sentence's end
         collectives = f"{nccl_clause(run.collectives_ns)}, and "
-        explanation.evidence["nccl_ns"] = run.collectives_ns
-    idles_little = run.idle < _WARN_IDLE * run.elapsed and not explanation.sure
+        evidence["nccl_ns"] = run.collectives_ns
+    # what lies in a range of the program's is part of what it does, whatever it measured
+    is_set_up = rest_is_set_up and not lies_in_ranges
+    idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
     yield run.finding(
-        f"between its first and its last work {collectives}the GPU ran nothing for {of(run.idle, run.elapsed)}{in_range}; {explanation.text}.",
+        f"between its first and its last work {collectives}the GPU ran nothing for "
+        f"{of(run.idle_ns, run.elapsed_ns)}{in_range}; {explanation.text}.",
         *(() if is_set_up else explanation.faster),
         loss_ns=0 if is_set_up else explanation.lost_ns,
         severity="info" if is_set_up or idles_little else "warning",
-        idle_ns=run.idle,
-        **explanation.evidence,
+        idle_ns=run.idle_ns,
+        **evidence,
     )
+
+
+def _explain(run: Run, idle_time: IdleTime) -> Explanation | None:
+    """Return why the GPU ran nothing; None if little of the run is idle.
+
+    It is what most gaps have in common, else the cause of most idle time.  Where that explains less than WARN_SHARE of
+    the run, it is not worth a warning; if the run is idle for most of its time all the same, all its large causes are
+    told.
+    """
+    explanation = _what_gaps_have_in_common(run, idle_time) or _explain_by_cause(run, idle_time)
+    if explanation.lost_ns > WARN_SHARE * run.elapsed_ns:
+        return explanation
+    if run.idle_ns >= TYPICAL_SHARE * run.elapsed_ns:
+        return _largest_causes(run, idle_time)
+    return None
 
 
 def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | None:
     """Return what most of the run's gaps have in common, None if they have nothing in common.
 
-    It is the first of these that explains enough of the idle time: kernels that ran for the first time, code
-    that was loaded, a DataLoader's next batch, the CPU at work between two copies, and one to three pauses.
-
     idle_time: what is known of the idle time of the run's device
+
+    It is the first of these that explains enough of the idle time, the most definite one first: what the trace names
+    (a library that sets itself up, kernels that ran for the first time, code that was loaded, a DataLoader's next
+    batch), then where the gaps lie (one pause, the CPU at work between two copies, two or three pauses).
     """
-    # idle time in which the CPU touched managed memory has a rule of its own
-    to_explain_ns = run.idle - run.touched
+    # `page_migrations` tells of the time in which the CPU touched managed memory
+    to_explain_ns = run.idle_ns - run.touched_ns
     if to_explain_ns <= 0:
         return None
-    most_ns = max(FIRST_SHARE * to_explain_ns, LEAST_NS)  # so much explains it
-    if idle_time.in_set_up.name_ns >= most_ns:
+    enough_ns = max(FIRST_SHARE * to_explain_ns, LEAST_NS)
+    if idle_time.in_set_up.name_ns >= enough_ns:
         return _explain_set_up(run, idle_time.in_set_up)
-    if idle_time.first_ns >= most_ns:
+    if idle_time.first_ns >= enough_ns:
         return _explain_first_launches(run, idle_time)
+    # calls that load code were seen in these gaps: no least time is needed, as it is against gaps that are long by chance
     if idle_time.loading_ns >= FIRST_SHARE * to_explain_ns:
         return _explain_loading(run, idle_time)
-    if idle_time.in_data_loader.ns >= most_ns:
+    if idle_time.in_data_loader.ns >= enough_ns:
         return _explain_next_batch(idle_time.in_data_loader)
     pauses = _longest_gaps(run)
-    one_pause = (
-        bool(pauses)
-        and pauses[0].ns >= max(ONE_PAUSE * run.idle, LEAST_NS)
-        and pauses[0].call != NOT_KNOWN
-    )
-    if idle_time.back_ns >= PAUSES_SHARE * to_explain_ns and not one_pause:
-        return _explain_copies(run, idle_time)
     pauses_ns = sum(gap.ns for gap in pauses)
-    if pauses_ns >= max(PAUSES_SHARE * to_explain_ns, LEAST_NS):
-        # where the trace does not say what the CPU did, where pauses lie explains nothing
-        unexplained = not one_pause and _main_cause(run).causes == ("unknown",)
-        return None if unexplained else _explain_pauses(run, idle_time, pauses)
-    return _explain_pauses(run, idle_time, pauses[:1]) if one_pause else None
+    are_pauses_enough = pauses_ns >= max(PAUSES_SHARE * to_explain_ns, LEAST_NS)
+    if _is_one_pause(run, pauses):
+        # the others are told with it only where together they are nearly all idle time
+        return _explain_pauses(run, idle_time, pauses if are_pauses_enough else pauses[:1])
+    if idle_time.back_ns >= PAUSES_SHARE * to_explain_ns:
+        return _explain_copies(run, idle_time)
+    # where the pauses lie explains nothing if the trace does not say what the CPU did in them
+    if are_pauses_enough and _main_cause(run).causes != ("unknown",):
+        return _explain_pauses(run, idle_time, pauses)
+    return None
+
+
+def _is_one_pause(run: Run, pauses: list[Any]) -> bool:
+    """Return whether the longest pause is most of the idle time, and the trace says what the CPU did in it.
+
+    pauses: rows of `frames.GAPS`, the longest first
+    """
+    if not pauses or pauses[0].call == NOT_KNOWN:
+        return False
+    return bool(pauses[0].ns >= max(ONE_PAUSE * run.idle_ns, LEAST_NS))
 
 
 def _explain_copies(run: Run, idle_time: IdleTime) -> Explanation:
@@ -282,7 +311,7 @@ def _explain_copies(run: Run, idle_time: IdleTime) -> Explanation:
         f"({times_over(idle_time.back_count)}), the CPU outside of CUDA"
     )
     evidence = {"between_copies_ns": idle_time.back_ns, "count": idle_time.back_count}
-    faster = (_PIPELINE,) if run.idle < _HARDLY_WORKS * run.elapsed else ()
+    faster = (_PIPELINE,) if run.idle_ns < _HARDLY_WORKS * run.elapsed_ns else ()
     return Explanation(text, idle_time.back_ns, evidence, faster, sure=True)
 
 
@@ -296,7 +325,7 @@ def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
     }
     lies = f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was"
     often = times_over(idle_time.loads)
-    again = idle_time.loading_late_ns >= _AGAIN * idle_time.loading_ns
+    again = idle_time.loading_in_later_half_ns >= _AGAIN * idle_time.loading_ns
     if not again or idle_time.loading_count < _MANY_GAPS:
         text = f"{lies} linked or loaded ({often})"
         return Explanation(text, idle_time.loading_ns, evidence, _advice_to_warm_up(run))
@@ -334,7 +363,7 @@ def _explain_set_up(run: Run, inside: InRange) -> Explanation:
     ns_of_call = calls.groupby("detail", sort=False, observed=True)["ns"].sum()
     mostly = ""
     # a call counts for so much of the set-up as cannot have passed in idle time outside of it
-    elsewhere_ns = run.idle - inside.name_ns
+    elsewhere_ns = run.idle_ns - inside.name_ns
     if len(ns_of_call) and 2 * (ns_of_call.max() - elsewhere_ns) > inside.name_ns:
         mostly = f", mostly in {ns_of_call.idxmax()}"
     text = f"for {span(inside.name_ns)} of that the CPU was in {safe_text(inside.name)}{mostly}"
@@ -346,10 +375,10 @@ def _explain_first_launches(run: Run, idle_time: IdleTime) -> Explanation:
     """Return what is said of idle time before kernels that ran for the first time: how long, for how many
     kernels, and how long the rest of the run takes.
     """
-    rest = run.elapsed - idle_time.first_ns
+    rest_ns = run.elapsed_ns - idle_time.first_ns
     evidence: dict[str, Any] = {
         "before_first_launches_ns": idle_time.first_ns,
-        "without_it_ns": rest,
+        "without_it_ns": rest_ns,
     }
     evidence["kernels"] = idle_time.first_kernels
     kernels = plural(idle_time.first_kernels, "kernel")
@@ -363,15 +392,11 @@ def _explain_first_launches(run: Run, idle_time: IdleTime) -> Explanation:
         evidence["longest_first_launch_ns"] = idle_time.first_kernel_ns
     text = (
         f"for {span(idle_time.first_ns)} of that it waited for {kernels} to run for the first time "
-        f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest)}"
+        f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest_ns)}"
     )
-    crowd = idle_time.crowd
-    otherwise_idle_ns = run.idle - idle_time.first_ns
-    matters = otherwise_idle_ns >= 0.1 * run.elapsed
-    is_half_of_it = 0.5 * otherwise_idle_ns <= crowd.ns <= otherwise_idle_ns
-    if _has_many(crowd) and matters and is_half_of_it:
-        text += f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}"
-        evidence |= _crowd_evidence(crowd)
+    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, run.idle_ns - idle_time.first_ns)
+    text += clause
+    evidence |= crowd_evidence
     return Explanation(text, idle_time.first_ns, evidence, _advice_to_warm_up(run))
 
 
@@ -390,7 +415,7 @@ def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explana
     """
     lost_ns = sum(gap.ns for gap in pauses)
     count = len(pauses)
-    rest_ns = run.idle - lost_ns
+    rest_ns = run.idle_ns - lost_ns
     noun, pronoun = ("one pause", "it") if count == 1 else (f"{count} pauses", "them")
     text = (
         f"{span(lost_ns)} of that is {noun}: {_gaps_in_words(run, pauses)}; without {pronoun} the GPU idles for "
@@ -401,16 +426,27 @@ def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explana
         "otherwise_idle_ns": rest_ns,
         "pauses": count,
     }
-    crowd = idle_time.crowd
-    is_half_of_it = 0.5 * rest_ns <= crowd.ns <= rest_ns
-    if _has_many(crowd) and rest_ns >= 0.1 * run.elapsed and is_half_of_it:
-        text += f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}"
-        evidence |= _crowd_evidence(crowd)
+    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, rest_ns)
+    text += clause
+    evidence |= crowd_evidence
     return Explanation(text, lost_ns, evidence, gaps=pauses)
 
 
+def _crowd_in_rest(run: Run, crowd: Crowd, rest_ns: int) -> tuple[str, dict[str, Any]]:
+    """Return (clause, evidence) on the many gaps of one kind that are most of what an explanation leaves of the idle
+    time; ('', {}) if they are not, or if little is left.
+
+    rest_ns: how much (ns) is left.  The crowd may take more, since the explanation may tell of gaps of the crowd: then
+        it is no part of the rest
+    """
+    is_most_of_rest = _MOST_OF_IT * rest_ns <= crowd.ns <= rest_ns
+    if not _has_many(crowd) or rest_ns < _LEFT_SHARE * run.elapsed_ns or not is_most_of_rest:
+        return "", {}
+    return f", of which {_crowd_in_words(crowd)} {span(crowd.ns)}", _crowd_evidence(crowd)
+
+
 def _main_cause(run: Run) -> Cause:
-    return max(CAUSES_OF_IDLE, key=lambda cause: run.ns(*cause.causes))
+    return max(CAUSES_OF_IDLE, key=lambda cause: run.idle_in(*cause.causes))
 
 
 def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
@@ -420,20 +456,22 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     idle_time: what is known of the idle time of the run's device
     """
     cause = _main_cause(run)
+    kind = cause.causes[0]
     rounds = idle_time.rounds
-    # the same calls again and again say more than one of them
-    if cause.causes[0] not in ("host", "unknown") and rounds.idle_ns >= _MOST_OF_IT * run.idle > 0:
+    are_rounds_most = run.idle_ns > 0 and rounds.idle_ns >= _MOST_OF_IT * run.idle_ns
+    # a round is a row of calls: what it says of the CPU's own code, or where calls are not known, is nothing
+    if kind not in ("host", "unknown") and are_rounds_most:
         evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
         evidence["idle_in_rounds_ns"] = rounds.idle_ns
         return Explanation(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
-    lost_ns = run.ns(*cause.causes)
+    lost_ns = run.idle_in(*cause.causes)
     text = f"for {span(lost_ns)} of that {cause.text}"
     explanation = Explanation(text, lost_ns, {"idle_for_this_ns": lost_ns}, cause.faster)
-    if cause.causes == ("unknown",) and run.facts.analysis.trace.recorder == "nsys":
+    if kind == "unknown" and run.facts.analysis.trace.recorder == "nsys":  # these are its options
         explanation.faster = (cause.faster[0] + _PAGE_FAULTS,)
-    if cause.causes[0] in ("api", "sync"):
+    if kind in ("api", "sync"):
         _add_calls(explanation, run, cause, idle_time)
-    if cause.causes[0] == "api_launch":
+    if kind == "api_launch":
         explanation.faster = _advice_on_launches(run, idle_time, cause)
     _add_gaps(explanation, run, idle_time.crowd)
     return explanation
@@ -456,14 +494,14 @@ def _add_gaps(explanation: Explanation, run: Run, crowd: Crowd) -> None:
     """
     # gaps of about the same length say more
     share = _MANY if _is_median_usual(crowd) else _MOST_OF_IT
-    is_crowded = _has_many(crowd) and crowd.ns >= share * run.idle
+    is_crowded = _has_many(crowd) and crowd.ns >= share * run.idle_ns
     if is_crowded:
         explanation.text += f"; {_crowd_in_words(crowd)} {span(crowd.ns)}"
         explanation.evidence |= _crowd_evidence(crowd)
     longest = _longest_gaps(run)
     if is_crowded or explanation.faster:  # beside these only a gap that matters by itself
-        longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle]
-    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle:
+        longest = [gap for gap in longest[:1] if gap.ns >= _MANY * run.idle_ns]
+    if sum(gap.ns for gap in longest) >= WARN_SHARE * run.idle_ns:
         gaps = "gaps" if len(longest) > 1 else "gap"
         explanation.text += f"; the longest {gaps}: {_gaps_in_words(run, longest)}"
         explanation.gaps = longest
@@ -481,21 +519,23 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     ns_of_call = ns_of_call.sort_values(ascending=False)
     if not len(ns_of_call):
         return
-    shares = ns_of_call.cumsum() / max(ns_of_call.sum(), 1)
-    count = int((shares < _CALLS).sum()) + 1  # so many calls make up that share
+    share_up_to_call = ns_of_call.cumsum() / max(ns_of_call.sum(), 1)
+    # all that stay below the share, and the one that reaches it
+    count = int((share_up_to_call < _CALLS_SHARE).sum()) + 1
     names = [str(name) for name in ns_of_call.index[: min(count, MOST_NAMED)]]
     explanation.text += f", most of it in {' and '.join(names)}"
+    # the one that took longest is also the one that was called most often: how often is known of that
     if cause.causes == ("sync",) and names[0] == idle_time.sync_call:
         explanation.text += f" (called {times_over(idle_time.sync_count)})"
         explanation.evidence["calls"] = idle_time.sync_count
-    if cause.causes != ("api",):
+    if cause.causes != ("api",):  # what to do about a synchronisation does not depend on its name
         return
     loads = [name for name in names if LOADS.match(name)]
     allocates = [name for name in names if re.match(ALLOCATION_CALLS, name)]
     remaining = [name for name in names if name not in (*loads, *allocates)]
     if not all(map(_MAKES.search, remaining)):
         return  # what polls, ends or asks need not be what can be called once
-    if remaining:
+    if remaining:  # a call of another kind
         explanation.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
     elif loads and allocates:
         explanation.faster = (_LOAD_AND_ALLOCATE,)
@@ -505,7 +545,7 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
 
 def _largest_causes(run: Run, idle_time: IdleTime) -> Explanation:
     """Return the three largest causes of the idle time, with their numbers."""
-    sums = [(run.ns(*cause.causes), cause.text) for cause in CAUSES_OF_IDLE]
+    sums = [(run.idle_in(*cause.causes), cause.text) for cause in CAUSES_OF_IDLE]
     sums.sort(key=lambda row: -row[0])
     sums = [(ns, text) for ns, text in sums[:MOST_NAMED] if ns]
     texts = [f"for {span(ns)} {text}" for ns, text in sums]
@@ -527,7 +567,7 @@ def _longest_gaps(run: Run) -> list[Any]:
     table = run.facts.analysis.gaps
     table = table[table["interval"] == run.row.interval]
     gaps = sorted(table.itertuples(index=False), key=lambda gap: -gap.ns)
-    gaps = [gap for gap in gaps if not run.touched or gap.next != "page migration D2H"]
+    gaps = [gap for gap in gaps if not run.touched_ns or gap.next != "page migration D2H"]
     return [gap for gap in gaps[:MOST_NAMED] if gap.ns >= _NEARLY_AS_LONG * gaps[0].ns]
 
 

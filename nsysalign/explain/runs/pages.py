@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from nsysalign.explain.runs.run import Run
 
 _TO_DEVICE, _TO_HOST, _ = MIGRATIONS
+#: From this share of the run on, it is said that pages moved.
+_MOVING_SHARE = 0.1
 #: Calls by which a program asks for pages ahead of their use.
 _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
 
@@ -91,9 +93,10 @@ def _migrations_of_device(
     idle_ns = _idle_before_touch(start, end, to_host, asked_at)
     # stretches in which at least one page moves, and those in which at least one kernel runs
     _, moving_start, moving_end = disjoint(start[moves], end[moves])
-    _, *kernels = disjoint(start[is_kernel], end[is_kernel])
+    _, kernels_start, kernels_end = disjoint(start[is_kernel], end[is_kernel])
     moving_ns = int((moving_end - moving_start).sum())
-    beside_kernels = covered(*kernels, moving_end) - covered(*kernels, moving_start)
+    kernels_before_end = covered(kernels_start, kernels_end, moving_end)
+    beside_kernels = kernels_before_end - covered(kernels_start, kernels_end, moving_start)
     return PageMigrations(
         pid=int(pid_of(process)),
         device=int(device),
@@ -116,7 +119,7 @@ def _idle_before_touch(
     moves a page that the host touched; 0 for all others.
 
     The host touched a page if the page moves to the host after idle time in which the host asked for no
-    pages.  Pages for which the program itself had asked before (`PageMigrations.asked`) look the same.
+    pages.  Pages for which the program had asked before that look the same, and count as touched.
 
     start, end: the operations, sorted by start (ns)
     to_host: per operation, whether it moves a page to the host
@@ -125,6 +128,7 @@ def _idle_before_touch(
     idle_ns = np.zeros(len(start), np.int64)
     all_ended = np.maximum.accumulate(end)[:-1]  # what ran before each operation but the first
     begins = start[1:]
+    # no call that asks began in between
     asked_for_none = np.searchsorted(asked_at, all_ended) == np.searchsorted(asked_at, begins)
     touched = to_host[1:] & (begins > all_ended) & asked_for_none
     idle_ns[1:] = np.where(touched, begins - all_ended, 0)
@@ -134,17 +138,18 @@ def _idle_before_touch(
 def page_migrations(run: Run) -> Findings:
     """Yield up to two findings on a run whose managed memory moved when it was touched.
 
-    One is on the CPU, which touched memory on the GPU while the GPU ran nothing; the other is on kernels,
-    which wait for pages that they touch.
+    The first says for how long the GPU ran nothing while the CPU touched memory that was on it; the second, for how long
+    pages moved, for which kernels wait that touch them.
     """
     moved = run.fact(PageMigrations)
     if moved is None:
         return
-    idle_ns = run.touched
-    if idle_ns > WARN_SHARE * run.elapsed:
-        # at most: of what the CPU does between two touches, only the GPU could do something instead
+    idle_ns = run.touched_ns
+    if idle_ns > WARN_SHARE * run.elapsed_ns:
+        # The loss is an upper bound: what the CPU itself does between two touches takes its time all the same, unless
+        # the GPU does that work.
         yield run.finding(
-            f"for {of(idle_ns, run.elapsed)} the GPU ran nothing while the CPU touched managed memory: its pages "
+            f"for {of(idle_ns, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
             f"came back from the GPU in {plural(moved.touched_count, 'migration')}, one after the other; "
             f"{quantity('bytes', moved.to_host_bytes)} moved to the host in {span(moved.to_host_ns)}.",
             "Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU",
@@ -155,7 +160,7 @@ def page_migrations(run: Run) -> Findings:
             moving_to_the_host_ns=moved.to_host_ns,
         )
     # pages for which the program asked ahead of their use did not move page by page when they were touched
-    if moved.asked or moved.moving_ns <= 0.1 * run.elapsed:
+    if moved.asked or moved.moving_ns <= _MOVING_SHARE * run.elapsed_ns:
         return
     count = moved.to_device_count + moved.to_host_count
     beside_kernels_ns = moved.moving_ns - moved.alone_ns
@@ -165,7 +170,8 @@ def page_migrations(run: Run) -> Findings:
         "did; how long the page faults themselves took is not in the trace.",
         "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
         "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);",
-        loss_ns=moved.moving_ns + idle_ns,  # its fix is one for pages that the CPU touches as well
+        loss_ns=moved.moving_ns
+        + idle_ns,  # with the first finding's: who moves memory ahead saves both
         migrations=count,
         migrations_during_kernels_ns=beside_kernels_ns,
         migrations_without_kernels_ns=moved.alone_ns,

@@ -40,37 +40,55 @@ class InRange(NamedTuple):
 
 
 def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
-    """Return how much of some stretches lies in ranges of the program itself, not of libraries or of the tool.
+    """Return how much of some stretches lies in ranges of the program itself, not of libraries or of the tool, and the
+    innermost name that holds most of that.
 
     start, end: the stretches (ns), in the order of time and disjoint
 
-    train       [                                        ]     named is the innermost name that holds about
-      load        [     ]          [     ]                     as much of the longest stretches as the best
-    stretches      |---|            |---|     |-|              name does: load
+    Here that name is "load": it holds nearly as much of the stretches as "train", and lies within it.
+
+    train       [                                        ]
+      load        [     ]          [     ]
+    stretches      |---|            |---|     |-|
     """
+    ranges = _ranges_of_program(trace, process)
+    if ranges.empty or not len(start):
+        return InRange()
+    ns = _held_ns(ranges, start, end)
+    # to choose a name, the longest stretches are enough
+    longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
+    name = _innermost_name(ranges, start[longest], end[longest])
+    if not ns or not name:
+        return InRange(ns=ns)
+    of_name = ranges[ranges["text"] == name]
+    return InRange(ns=ns, name=name, name_ns=_held_ns(of_name, start, end))
+
+
+def _ranges_of_program(trace: Trace, process: int) -> pd.DataFrame:
+    """Return the ranges of a process that its program made itself."""
+    # this mask leaves out what no program wrote; libraries, such as torch, make ranges as a program does
     of_process = trace.program_ranges & (trace.ranges["process"] == process).to_numpy()
     ranges = trace.ranges[of_process]
     names = pd.unique(ranges["text"]).tolist()
     of_program = [name for name in names if not (name.startswith(OURS) or of_library(name))]
-    ranges = ranges[ranges["text"].isin(of_program)]
-    if ranges.empty or not len(start):
-        return InRange()
-    ns = _held_ns(ranges, start, end)
-    # to choose a name, the longest stretches and the names that were open for longest are enough
-    longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
+    return ranges[ranges["text"].isin(of_program)]
+
+
+def _innermost_name(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> str:
+    """Return, of the names of ranges that hold about as much of the stretches as the name that holds most, the one
+    whose ranges are open for the shortest time; '' if no range holds any.
+
+    start, end: the stretches (ns), in the order of time and disjoint
+    """
     open_ns = (ranges["end_ns"] - ranges["start_ns"]).groupby(ranges["text"]).sum()  # by name
-    names = open_ns.sort_values(ascending=False, kind="stable").index[:_MOST_NAMES].tolist()
-    ranges_of = dict(iter(ranges[ranges["text"].isin(names)].groupby("text")))
-    held_ns = {name: _held_ns(ranges_of[name], start[longest], end[longest]) for name in names}
+    open_longest = open_ns.sort_values(ascending=False, kind="stable").index[:_MOST_NAMES].tolist()
+    ranges_of = dict(iter(ranges[ranges["text"].isin(open_longest)].groupby("text")))
+    held_ns = {name: _held_ns(ranges_of[name], start, end) for name in open_longest}
     most_ns = max(held_ns.values())
-    if not ns or not most_ns:
-        return InRange(ns)
-    holding_most = [
-        name for name, ns_in_range in held_ns.items() if ns_in_range >= _ALIKE * most_ns
-    ]
-    # the one that is open for the shortest time
-    innermost = min(holding_most, key=lambda name: open_ns[name])
-    return InRange(ns, str(innermost), _held_ns(ranges_of[innermost], start, end))
+    if not most_ns:
+        return ""
+    hold_most = [name for name, ns in held_ns.items() if ns >= _ALIKE * most_ns]
+    return str(min(hold_most, key=lambda name: open_ns[name]))
 
 
 def in_data_loader(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) -> InRange:
@@ -101,7 +119,7 @@ def _in_ranges_of(
         return InRange()
     held = {name: _held_ns(named, start, end) for name, named in ranges.groupby("text")}
     name = max(held, key=lambda name: held[name])
-    return InRange(_held_ns(ranges, start, end), str(name), held[name])
+    return InRange(ns=_held_ns(ranges, start, end), name=str(name), name_ns=held[name])
 
 
 def _held_ns(ranges: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> int:

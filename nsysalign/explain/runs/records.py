@@ -57,7 +57,8 @@ def _without_kernels(trace: Trace) -> Iterator[LostRecords]:
     has_work[issuing_call[issuing_call >= 0]] = True
     begins_capture = [number for number, name in trace.names.items() if "BeginCapture" in name]
     captures = np.isin(calls["name_id"].to_numpy(), begins_capture)
-    lacking = np.setdiff1d(process[is_launch & ~has_work], process[captures])
+    lacking = np.unique(process[is_launch & ~has_work])
+    lacking = lacking[~np.isin(lacking, process[captures])]
     for number in lacking.tolist():
         launches = is_launch & (process == number)
         without_kernel = int((launches & ~has_work).sum())
@@ -67,7 +68,8 @@ def _without_kernels(trace: Trace) -> Iterator[LostRecords]:
 
 def _without_calls(trace: Trace) -> Iterator[LostRecords]:
     """Yield a record for each thread whose ranges go on after its last call, although most earlier ranges of
-    the same name call CUDA."""
+    the same name call CUDA: of such names, the one with most ranges after that call.
+    """
     calls = trace.calls
     call_thread = calls["thread"].to_numpy()
     program_ranges = trace.ranges[trace.program_ranges]
@@ -79,15 +81,15 @@ def _without_calls(trace: Trace) -> Iterator[LostRecords]:
         call_start = calls["start_ns"].to_numpy()[on_thread]
         last_call_ns = int(calls["end_ns"].to_numpy()[on_thread].max())
         # how many calls begin before each range begins, and before it ends
-        before = np.searchsorted(call_start, ranges["start_ns"])
-        up_to_end = np.searchsorted(call_start, ranges["end_ns"])
+        calls_before = np.searchsorted(call_start, ranges["start_ns"])
+        calls_up_to_end = np.searchsorted(call_start, ranges["end_ns"])
         after_last_call = (ranges["start_ns"] > last_call_ns).to_numpy()
-        columns = {
-            "with_calls": up_to_end > before,
+        of_range = {
+            "with_calls": calls_up_to_end > calls_before,  # all of them earlier ones
             "earlier": ~after_last_call,
             "later": after_last_call,
         }
-        count = pd.DataFrame(columns).groupby(ranges["text"].to_numpy()).sum()  # by name
+        count = pd.DataFrame(of_range).groupby(ranges["text"].to_numpy()).sum()  # by name
         enough = (count["later"] >= _SOME_RANGES) & (count["with_calls"] >= _SOME_RANGES)
         lacking = count[enough & (2 * count["with_calls"] >= count["earlier"])]
         if len(lacking):
@@ -98,14 +100,14 @@ def _without_calls(trace: Trace) -> Iterator[LostRecords]:
 
 def lost_records(facts: Facts) -> Findings:
     """Yield findings that the trace is not complete, so that it shows less of the GPU's work than there was: one on
-    launches without kernels, one for each name of ranges without calls.  Of a trace from which rows were removed,
+    launches without kernels, one for each thread whose ranges go on without calls.  Of a trace from which rows were removed,
     there is one on that alone.
     """
     if facts.analysis.trace.thinned:
         yield _thinned(facts)
         return
     losses = facts.analysis.of_runs_by(LostRecords)
-    evidence_of_text = dict[str, dict[str, int]]()
+    evidence_of_text = dict[str, dict[str, int]]()  # of threads that lack the same, one text
     if without := sum(row.without_kernel for row in losses):
         launches = "1 kernel launch has" if without == 1 else f"{without:,} kernel launches have"
         text = f"{launches} no kernel that begins later in this trace: records were lost, or time stamps of the GPU are wrong."

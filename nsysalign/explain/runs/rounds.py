@@ -16,7 +16,7 @@ from nsysalign.intervals import covered
 from nsysalign.model import CALL, SYNC_CALLS, Trace
 from nsysalign.text import span
 
-#: Fewer rounds are none; this share of all must make the same calls, so many at most.
+#: Fewer rounds are none; this share of all must make the same calls; of more different calls no sentence can tell.
 _FEWEST, _ALIKE, _MOST_CALLS = 50, 0.8, 5
 _LAUNCHES = (CALL["launch"], CALL["graph_launch"])
 #: Copies that return while they run.
@@ -39,29 +39,43 @@ def rounds_of(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
     """Return what a thread does again and again, waiting for the GPU at the end of each round: the rounds of the thread
     that launches most.  There are none if the rounds differ.
 
-    start, end: the stretches (ns) in which the device ran nothing, in the order of time and disjoint
+    start, end: the stretches (ns) in which the device ran nothing, in the order of time and disjoint; at least one
 
     thread   [alloc][launch][copy][wait]  [alloc][launch][copy][wait]      two rounds of alloc, launch, copy and wait:
-             |---------- one ----------||---------- two ------------|      waits end a round in which there is a launch
+             |---------- 0 ------------||------------ 1 ------------|      waits end a round in which there is a launch
+
+    Round n has the calls behind the wait that ends round n - 1, and lasts from that wait's end to the end of its own.
+    Round 0 may have begun before the first stretch, and is left out.
     """
     calls = _calls_of_launcher(trace, process, int(start[0]), int(end[-1]))
     last = _last_calls(trace, calls)  # per round, the position of the wait that ends it
     if len(last) <= _FEWEST:
         return Rounds()
-    alike = _rounds_alike(calls["name_id"].to_numpy(), last)  # their numbers
-    if len(alike) < max(_FEWEST, _ALIKE * (len(last) - 1)):
+    alike = _rounds_alike(calls["name_id"].to_numpy(), last)  # their numbers, never 0
+    whole_rounds = len(last) - 1
+    if len(alike) < max(_FEWEST, _ALIKE * whole_rounds):
         return Rounds()
-    middle = alike[len(alike) // 2]  # a round's number; the first rounds may differ in their order
-    typical = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
-    texts = [trace.names.get(number, "") for number in typical["name_id"].tolist()]
+    # all of them make the same calls, but the first ones may make them in another order: so one in the middle
+    middle = int(alike[len(alike) // 2])
+    typical_calls = calls.iloc[last[middle - 1] + 1 : last[middle] + 1]
+    texts = [trace.names.get(number, "") for number in typical_calls["name_id"].tolist()]
     names = tuple(dict.fromkeys(texts))
     if len(names) > _MOST_CALLS:
         return Rounds()
-    ends = calls["end_ns"].to_numpy()[last]
-    begin, stop = ends[alike - 1], ends[alike]
-    idle_ns = covered(begin, stop, end) - covered(begin, stop, start)
-    length = np.sort(stop - begin)
-    return Rounds(len(alike), names, int(length[(len(length) - 1) // 2]), int(idle_ns.sum()))
+    end_of_round = calls["end_ns"].to_numpy()[last]
+    begin = end_of_round[alike - 1]
+    stop = end_of_round[alike]
+    idle_ns = covered(begin, stop, end) - covered(begin, stop, start)  # per stretch
+    return Rounds(
+        count=len(alike),
+        calls=names,
+        ns=_lower_median(stop - begin),
+        idle_ns=int(idle_ns.sum()),
+    )
+
+
+def _lower_median(values: np.ndarray) -> int:
+    return int(np.sort(values)[(len(values) - 1) // 2])
 
 
 def _calls_of_launcher(trace: Trace, process: int, low: int, high: int) -> pd.DataFrame:

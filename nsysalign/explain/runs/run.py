@@ -17,36 +17,45 @@ Fact = TypeVar("Fact")
 
 
 class Run:
-    """All work of a process on a device, from its first to its last.
+    """All work of a process on a device, from the start of its first operation to the end of its last.
 
-    `idle`: how long the GPU ran nothing, but for what the tool itself did; of that the CPU `touched`
-    managed memory, and what else it did are `parts`.  `copying`: without pages that moved.
-    `collectives_ns`: how long NCCL's kernels ran.
+    facts:          the analysis
+    row:            its row of `frames.INTERVALS`
+    details:        its rows of `frames.DETAILS`
+    elapsed_ns:     how long it lasted
+    idle_ns:        for how long of that the device ran nothing, without what the tool itself did
+    touched_ns:     of `idle_ns`, for how long the CPU touched managed memory
+    copying_ns:     how long copies ran, without pages of managed memory that moved
+    collectives_ns: how long NCCL's kernels ran
     """
 
     def __init__(self, facts: Facts, row: Any) -> None:
-        """`row`: of `frames.INTERVALS`."""
         self.facts = facts
         self.row = row
-        self.elapsed = row.elapsed_ns
         parts = facts.analysis.parts
-        details = facts.analysis.details
         parts = parts[parts["interval"] == row.interval]
         ns_of_cause = dict(zip(parts["cause"], parts["ns"].tolist(), strict=True))
-        self.parts = dict.fromkeys(CAUSES, 0) | ns_of_cause
+        self._ns_of_cause = dict.fromkeys(CAUSES, 0) | ns_of_cause
+        details = facts.analysis.details
         self.details = details[details["interval"] == row.interval]
-        by_tool = self.details["detail"].str.startswith(OURS)
-        # staging of pageable memory counts as copying in the parts, but the CPU does it while the GPU idles
+        moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)  # none moved
+
+        # the parts count it as copying, but while the CPU stages pageable memory, the device runs nothing
         staged_ns = int(staging(self.details)["ns"].sum())
-        moved = self.fact(PageMigrations) or PageMigrations(row.pid, row.device)  # none
-        self.idle = self.elapsed - (self.ns(*OPERATION_KINDS) - staged_ns)
-        self.idle -= int(self.details.loc[by_tool, "ns"].sum())
-        self.touched = moved.touched_ns
+        by_tool = self.details["detail"].str.startswith(OURS)
+        by_tool_ns = int(self.details.loc[by_tool, "ns"].sum())
+        worked_ns = self.ns(*OPERATION_KINDS) - staged_ns
+        self.elapsed_ns = row.elapsed_ns
+        self.idle_ns = self.elapsed_ns - worked_ns - by_tool_ns
+        self.touched_ns = moved.touched_ns
+        # while a kernel runs beside a page that moves, the parts say kernel: "memcpy" has the other pages alone
+        self.copying_ns = self.ns("memcpy") - staged_ns - moved.alone_ns
         self.collectives_ns = collectives_ns(facts.analysis.kernels, row.label)
-        self.copying = self.parts["memcpy"] - staged_ns - moved.alone_ns
-        # from here on the parts are those of the idle time
-        self.parts["host"] -= min(self.parts["host"], self.touched)
-        self.parts["memcpy"] = staged_ns
+
+        # while the CPU touches managed memory, the parts say "host"; `page_migrations` tells of that time
+        untold_host_ns = max(self.ns("host") - self.touched_ns, 0)
+        idle_parts = {"host": untold_host_ns, "memcpy": staged_ns}
+        self._idle_ns_of_cause = self._ns_of_cause | idle_parts
 
     def facts_by(self, kind: type[Fact]) -> list[Fact]:
         """Return the facts of this kind about the run's process and device."""
@@ -59,8 +68,13 @@ class Run:
         return next(iter(self.facts_by(kind)), None)
 
     def ns(self, *causes: str) -> int:
-        """Return how long (ns) these causes took together."""
-        return sum(self.parts[cause] for cause in causes)
+        """Return how much (ns) of the run these causes took together."""
+        return sum(self._ns_of_cause[cause] for cause in causes)
+
+    def idle_in(self, *causes: str) -> int:
+        """Return how much (ns) of the idle time these causes took together: of "memcpy" the staging of pageable memory
+        alone, of "host" what is left without the touching of managed memory."""
+        return sum(self._idle_ns_of_cause[cause] for cause in causes)
 
     def finding(
         self,
@@ -78,7 +92,7 @@ class Run:
         name = self.row.label  # "run", or "run (GPU 1)" where there are several
         title = title if name == "run" else f"{subject(name)}: {title}"
         title = title[:1].upper() + title[1:]
-        evidence = {"elapsed_ns": self.elapsed, **evidence}
+        evidence = {"elapsed_ns": self.elapsed_ns, **evidence}
         advice = Advice("", *faster)
         return Finding(
             severity, name, title, evidence, advice, loss_ns=int(loss_ns), interval=self.row.interval

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 #: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
 #: of the time from the first call on, and the GPU works for less than that share.
 SET_UP_SHARE = 0.5
-#: A GPU that works for more than this share of the time is not waited for; where the time is outside
-#: of calls, for more than this.
+#: A GPU that works for more than this share of the time is not waited for.  Time outside of calls may be just what the
+#: CPU should do: there, not from the second share on.
 _BUSY, _BUSY_WITHOUT_CALLS = 0.1, 0.05
 #: From this share on, what follows the last work is named as well.
 _AFTERWARDS = 0.1
@@ -61,8 +61,9 @@ class SetUp(NamedTuple):
 
 
 def set_ups(trace: Trace) -> Iterator[SetUp]:
-    """Yield a `SetUp` for each process that calls CUDA and gives work to a GPU, from its outermost calls and all its
-    operations.
+    """Yield a `SetUp` for each process that gives work to a GPU, from its outermost calls and all its operations.
+
+    A process of which the trace has no calls is left out: when it began to use CUDA is not known.
     """
     calls = trace.calls[["start_ns", "end_ns", "name_id", "process"]]
     calls = calls[trace.outermost]
@@ -77,7 +78,9 @@ def set_ups(trace: Trace) -> Iterator[SetUp]:
         end = max(int(process_calls["end_ns"].max()), last)
         yield SetUp(
             pid=int(pid_of(process)),
-            device=int(process_work["device"].min()),
+            device=int(
+                process_work["device"].min()
+            ),  # it is told once: with the run of this device
             whole_ns=end - begin,
             busy_ns=_open_ns(process_work),
             until_ns=first - begin,
@@ -111,21 +114,22 @@ def _calls_between(trace: Trace, calls: pd.DataFrame, low: int, high: int) -> Ca
 def set_up(run: Run) -> Findings:
     """Yield a finding if most of a process's time passed before the GPU's first work or after its last.
 
-    If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the
-    time passed: what the CPU did outside of CUDA may be just what it should do.
+    If CUDA calls took this time, the finding calls it set-up.  Otherwise it says only where the time passed (before the
+    first work, or on both sides), and only if the GPU hardly worked: what the CPU did outside of CUDA may be just what
+    it should do.
     """
     times = run.fact(SetUp)
     if times is None:
         return
     whole_ns = times.whole_ns
     least_ns = SET_UP_SHARE * whole_ns  # from so long on it is most of the time
-    calls_before_ns = times.before.ns
-    # a GPU that worked for long is not waited for, unless calls before its work took most of the time
-    if times.busy_ns >= _BUSY * whole_ns and calls_before_ns < least_ns:
+    gpu_works = times.busy_ns >= _BUSY * whole_ns
+    if gpu_works and times.before.ns < least_ns:
         return
-    if calls_before_ns + times.after.ns >= least_ns:
+    gpu_works_somewhat = times.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns
+    if times.before.ns + times.after.ns >= least_ns:
         title, evidence = _said_of_calls(times)
-    elif times.busy_ns >= _BUSY_WITHOUT_CALLS * whole_ns:
+    elif gpu_works_somewhat:
         return
     elif times.until_ns >= least_ns:
         title, evidence = _said_of_time_before(times)
@@ -154,7 +158,9 @@ def _said_of_calls(known: SetUp) -> tuple[str, dict[str, int]]:
         afterwards = f", {span(after.ns)} after its last ({after.most} {span(after.most_ns)})"
         evidence |= {"after_last_work_ns": after.ns, "after_call_ns": after.most_ns}
     name = "set-up"
-    if 2 * known.before_in.ns > known.until_ns:  # the program itself counts it
+    if (
+        2 * known.before_in.ns > known.until_ns
+    ):  # most of it lies in ranges: the program itself counts it
         name = f"in its own range {known.before_in.name}"
     title = (
         f"{of(before.ns, known.whole_ns)} pass in CUDA calls before the GPU's first work "
