@@ -554,10 +554,12 @@ def _lines_of_table(
     spare = room - name_width - len("  ▕▏")  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
-    drawn_lines = [_head_of_table(f"{head:<{name_width}}", columns)]
+    heads = _side_by_side(columns, [column.head for column in columns])
+    drawn_lines = [Text(f"{head:<{name_width}}", "dim").append(heads)]
     if bar_width:  # above the bars, behind the verdict and the blanks around it
-        before_bars = " " * (_BEFORE_VERDICT + verdict_width + 2)
-        drawn_lines[0].append(f"{before_bars}parts, to scale", "dim")
+        drawn_lines[0].append(
+            " " * (_BEFORE_VERDICT + verdict_width + 2) + "parts, to scale", "dim"
+        )
     # of each line with numbers its cell in each column
     cells = zip(*(column.cells for column in columns), strict=True)
     for line in lines:
@@ -567,8 +569,7 @@ def _lines_of_table(
             without_numbers = _width_of(columns) - 1
             text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
-            for column, cell in zip(columns, next(cells), strict=True):
-                text.append(" " + cell.rjust(column.width))
+            text.append(_side_by_side(columns, next(cells)))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
         if bar_width and line.row is not None:
             gap = " " * (verdict_width - len(line.words) + 2)
@@ -576,8 +577,7 @@ def _lines_of_table(
         text.truncate(width, overflow="ellipsis")
         drawn_lines.append(text)
         if sentences and line.label_ending is not None:
-            wrapped = _wrapped(_text_below(line.label_ending), width - 2, "dim")
-            drawn_lines += [Text("  ") + part for part in wrapped]
+            drawn_lines += _indented(_text_below(line.label_ending), width)
     if any(column.has_brackets for column in columns):
         drawn_lines += _wrapped(
             "( ): kernels on other streams, or while the CPU went on", width, "dim"
@@ -585,12 +585,14 @@ def _lines_of_table(
     return drawn_lines
 
 
-def _head_of_table(heading: str, columns: Sequence[_Column]) -> Text:
-    """Return the line above the table's: what stands over the names, and each column's head."""
-    line = Text(heading, "dim")
-    for column in columns:
-        line.append(" " + column.head.rjust(column.width))
-    return line
+def _side_by_side(columns: Sequence[_Column], texts: Sequence[str]) -> str:
+    """Return a text of each column, as wide as the column, with a blank before it."""
+    return "".join(f" {text:>{column.width}}" for column, text in zip(columns, texts, strict=True))
+
+
+def _indented(text: str, width: int) -> list[Text]:
+    """Return the lines of a text that stands below a line of the table."""
+    return [Text("  ") + part for part in _wrapped(text, width - 2, "dim")]
 
 
 class _Column(NamedTuple):
