@@ -483,7 +483,7 @@ class _Rows:
 
     def of_labels(self) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first (if it is large enough
-        to lead), then the longest; wrong timings and labels of libraries come last.
+        to lead), then the longest; wrong timings come behind all others, then what the program did not time itself.
         """
         of_program_ns = sum(label.steady_ns for label in self._labels if not label.library)
         measured_ns = of_program_ns or sum(label.steady_ns for label in self._labels) or 1
@@ -495,9 +495,13 @@ class _Rows:
                 row = _no_fault(row, self._shown_fields(label.kind, label.usual.typical))
             rows.append(row)
 
+        # pairs that were read from the trace may be a library's own
+        times_itself = any(r.kind != "nvtx" and not (r.library or r.inferred) for r in rows)
+
         def rank(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
-            return row.library, row.verdict == WRONG, -saves, -row.warm.total_ns
+            of_others = row.library or (row.inferred and times_itself)
+            return of_others, row.verdict == WRONG, -saves, -row.warm.total_ns
 
         return sorted(rows, key=rank)
 

@@ -387,7 +387,7 @@ def _explain(measured: Measured) -> Explained:
         source_lines=source_lines(log),
         baseline=compared.table,
         notes=tuple(dict.fromkeys(notes)),
-        of_runs=of_runs.records,
+        of_runs=(*of_runs.records, *groups.works),
         known=_known(log, of_runs.records, measured.beside),
     )
     evidence = evidence.with_tables({**groups.tables, **of_runs.tables})

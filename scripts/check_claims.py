@@ -496,7 +496,9 @@ class Evidence:
     def untold(self, finding: Any) -> list[int]:
         """The numbers of the intervals of groups that a sentence does not name: as many as it leaves over."""
         lead = int(self.rows[int(finding.interval)]["group"])
-        counts = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) x ", finding.title)]
+        counts = [
+            int(n.replace(",", "")) for n in re.findall(r"([\d,]+) (?:x|of mostly) ", finding.title)
+        ]
         untold = [g for g in self.lengths[finding.label] if g not in self.first and g != lead]
         for count in counts:
             untold.remove(next(g for g in untold if len(self.groups[g]) == count))
@@ -808,6 +810,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "typical_earlier_ns": lambda: row["gpu_earlier_ns"],
         "typical_outside_cuda_ns": lambda: e.total(n, "host"),
         "typical_calls_ns": lambda: e.total(n, "api"),
+        "typical_in_calls_ns": lambda: e.total(n, "api", "api_launch"),
+        "unexplained_ns": lambda: (0, row["elapsed_ns"]),
         "typical_launching_ns": lambda: e.total(n, "api_launch", "launch_latency"),
         "typical_copies_share": lambda: e.total(n, "memcpy", "memset") / max(row["elapsed_ns"], 1),
         "kernels_share": lambda: e.gpu(n) / max(row["elapsed_ns"], 1),
@@ -868,9 +872,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return max(e.total(n, "host") - e.touched(n), 0)
     if key in simple:
         return simple[key]()
-    if group := re.fullmatch(r"group_(\d+)_(timings|typical_ns)", key):
+    if group := re.fullmatch(r"group_(\d+)_(timings|typical_ns|low_ns|high_ns)", key):
         its = sorted(elapsed(e.groups[int(group[1])]))
-        return len(its) if group[2] == "timings" else its[(len(its) - 1) // 2]
+        median = its[(len(its) - 1) // 2]
+        between = {"low_ns": (its[0], its[len(its) // 2]), "high_ns": (median, its[-1])}
+        return len(its) if group[2] == "timings" else between.get(group[2], median)
     if key == "idle_before_migrations_ns":
         return e.touched(n)
     if key == "between_copies_ns" or (key == "count" and "between_copies_ns" in f.evidence):

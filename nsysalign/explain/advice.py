@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsysalign.causes import HIDDEN_BY_DELAY
-from nsysalign.explain.case import LONG_PIECE_NS, Case, shown_groups
+from nsysalign.explain.case import LONG_PIECE_NS, VERY_MANY, Case, shown_groups
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import (
     CONVOLUTIONS,
@@ -25,7 +25,7 @@ from nsysalign.explain.preparing import (
 from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
-from nsysalign.label import SLOW, Group
+from nsysalign.label import SLOW, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
 from nsysalign.text import duration, kernel_name
 
@@ -60,11 +60,27 @@ _LEAST_TIMED_NS = 20_000
 _LOADING = re.compile(
     r"data_?(time|load|wait)|load(er|ing)?_?time|(fetch|batch)_?wait", re.IGNORECASE
 )
-_FETCHES = re.compile(r"\b(data_?load\w*|load_?batch|next_?batch|fetch\w*|data)\b", re.IGNORECASE)
+_FETCHES = re.compile(
+    r"\b(data_?load\w*|load_?batch|next_?batch|fetch_?(data|batch\w*)|data)\b", re.IGNORECASE
+)
 #: Products of 32-bit floats that run on the CUDA cores, by the names that cuBLAS gives them.
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
+#: GPUs older than Ampere, by their names.
+_BEFORE_AMPERE = re.compile(r"\b(V100S?|T4G?|P\d+|K\d+\w?|M\d0|GTX|TITAN|Quadro|RTX 20\d0)\b")
 #: Of an optimizer's step, one tensor at a time or by lists: x += a * y / z is what Adam does last.
 _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
+#: torch's kernel of one step of `GRUCell` or `LSTMCell`.
+_CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
+#: JAX takes longer than this from one operation to the next where Python calls each.
+_LEAST_DISPATCH_NS = 8_000
+#: CuPy's elementwise arithmetic, which cupy.fuse makes one kernel of; not its copies, sums, sorts and indexing.
+_OF_CUPY = re.compile(
+    r"^cupy_(add|subtract|multiply|true_divide|divide|floor_divide|remainder|power|negative|absolute|sqrt|square|exp\w*|log\w*|"
+    r"a?(sin|cos|tan)h?|arc\w+|tanh|maximum|minimum|where|clip|sign|reciprocal|(less|greater)\w*|(not_)?equal|logical_\w+|"
+    r"bitwise_\w+|floor|ceil|rint)__"
+)
+#: Kernels of cuDNN's recurrent networks.
+_RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
 #: Kernels of cuFFT's, by their names.
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
@@ -146,6 +162,7 @@ def _can_run_ahead(case: Case) -> bool:
     return (
         _torch_events(case)
         and not work.waits
+        and not _pageable_copies_in(case)
         and (case.group.role != SLOW or _short_delay(case))
         and work.operations < LAUNCH_QUEUE
         and _late_ns(case) >= _LATE * case.group.typical_ns
@@ -166,8 +183,17 @@ def _short_delay(case: Case) -> bool:
 
 def _pageable_copies_in(case: Case) -> int:
     """How many copies of pageable memory to the GPU it makes: torch waits for each of them."""
-    copies = case.group.work.of_kind("memcpy")
-    return sum(c.count for c in copies if "H2D" in c.name and "pageable" in c.name)
+    return sum(copy.count for copy in _pageable_copies(case) if "H2D" in copy.name)
+
+
+def _pageable_copies(case: Case) -> list[Issued]:
+    return [copy for copy in case.group.work.of_kind("memcpy") if "pageable" in copy.name]
+
+
+def _waits_itself(case: Case) -> bool:
+    """The program waits oftener than it copies pageable memory, which no copy does without a wait."""
+    copies = sum(copy.count for copy in _pageable_copies(case))
+    return case.group.work.waits > copies or not case.group.work.waits
 
 
 def _compiles(case: Case) -> bool:
@@ -185,6 +211,20 @@ def _compiles(case: Case) -> bool:
         and not case.graphs
         and not case.of_library
     )
+
+
+def _runs_cells(case: Case) -> bool:
+    """Its recurrent network is a loop over torch's cells: a kernel of the cell's for each step."""
+    kernels = case.group.work.of_kind("kernel")
+    cells = sum(kernel.count for kernel in kernels if _CELL.search(kernel.name))
+    return _torch(case) and cells >= MANY_OPERATIONS and not case.graphs
+
+
+def _cell(case: Case) -> dict[str, str]:
+    kernels = case.group.work.of_kind("kernel")
+    cells = [(k.count, match[1].upper()) for k in kernels if (match := _CELL.search(k.name))]
+    count, name = max(cells)
+    return {"cell": name, "count": f"{count:,}"}
 
 
 def _launches_and_waits(case: Case) -> bool:
@@ -214,6 +254,11 @@ def _recompiles(case: Case) -> bool:
     return by_first_ones or times_compiled(case.label, case.group) > 2
 
 
+def _recurrent(case: Case) -> bool:
+    """cuDNN's recurrent networks: each step needs the one before."""
+    return any(_RECURRENT.search(kernel.name) for kernel in case.group.work.of_kind("kernel"))
+
+
 def _library(case: Case) -> dict[str, str]:
     kernel = case.of_library
     assert kernel is not None
@@ -221,9 +266,13 @@ def _library(case: Case) -> dict[str, str]:
 
 
 def _converts(case: Case) -> bool:
-    """Much of its kernel time goes into converting to another type."""
+    """Much of its kernel time goes into converting to a 16-bit type, in which weights can be kept."""
     name, share = largest_kernel(case)
-    return bool(converts_to(name)) and share >= _MUCH
+    return converts_to(name) in ("float16", "bfloat16") and share >= _MUCH
+
+
+def _type(case: Case) -> dict[str, str]:
+    return {"type": converts_to(largest_kernel(case)[0])}
 
 
 def _in_fp32(group: Group) -> bool:
@@ -241,6 +290,11 @@ def _fp32_timings(case: Case) -> str:
     return duration(max(times_ns)) if times_ns else ""
 
 
+def _without_tf32(case: Case) -> bool:
+    """A GPU of the trace has no tensor cores for 32-bit floats: older than Ampere, by its name."""
+    return any(_BEFORE_AMPERE.search(name) for name in case.facts.analysis.trace.devices)
+
+
 def _updates_parameters(case: Case) -> bool:
     """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
     tensors."""
@@ -255,14 +309,25 @@ def _wrapped(case: Case) -> bool:
     """Most kernels are of one instruction of XLA's each: what runs operation by operation."""
     kernels = case.group.work.of_kind("kernel")
     single = sum(k.count for k in kernels if k.name.startswith("wrapped_"))
-    return _of("jax")(case) and 2 * single >= case.operations >= MANY_OPERATIONS
+    # what runs under jit is launched by XLA itself, without Python between two kernels
+    one_by_one = case.ns("host") >= _LEAST_DISPATCH_NS * case.operations
+    return _of("jax")(case) and 2 * single >= case.operations >= MANY_OPERATIONS and one_by_one
+
+
+def _starts_programs(case: Case) -> bool:
+    """It starts very many programs of XLA's one after the other: each pass of a loop in Python starts its own."""
+    return _of("jax")(case) and case.programs >= VERY_MANY and case.small and not case.compiler
+
+
+def _programs(case: Case) -> dict[str, str]:
+    return {"count": f"{case.programs:,}"}
 
 
 def _elementwise(case: Case) -> bool:
     """Small operations of CuPy's, one after the other."""
-    names = [k.name for k in case.group.work.of_kind("kernel")]
-    written = sum(name.startswith("cupy_") for name in names)
-    return _of("cupy")(case) and case.operations >= MANY_OPERATIONS and case.small and written >= 2
+    kernels = [k for k in case.group.work.of_kind("kernel") if _OF_CUPY.match(k.name)]
+    are_most = 2 * sum(kernel.count for kernel in kernels) >= case.operations >= MANY_OPERATIONS
+    return _of("cupy")(case) and are_most and case.small and len(kernels) > 1
 
 
 def _copied_both_ways(case: Case) -> bool:
@@ -309,6 +374,13 @@ def _search(case: Case) -> dict[str, str]:
 def _transforms(case: Case) -> bool:
     """Whether its kernels are cuFFT's."""
     return any(_CUFFT.search(kernel.name) for kernel in case.group.work.of_kind("kernel"))
+
+
+def _made_at_run_time(case: Case) -> bool:
+    """Code that it loads is made while the program runs, so that no start of it can load that: CuPy's, Numba's, XLA's,
+    torch.compile's, or what is linked there."""
+    links = any("Link" in entry.what for entry in case.group.of_cause("api"))
+    return case.facts.library in ("cupy", "numba", "jax") or links or compiled(case.group)
 
 
 def _loaded(case: Case) -> dict[str, str]:
@@ -433,6 +505,15 @@ def of_label_inside(case: Case, place: str, source: str) -> Advice | None:
     )
 
 
+def of_first_pass(case: Case) -> Advice | None:
+    """What to do where the first pass of a loop takes far longer each time, in one piece of the CPU's; None where
+    that is not one."""
+    if not _torch(case) or not case.in_one_piece:
+        return None
+    text = "Start once what the first pass of each loop starts anew, such as the workers of a DataLoader"
+    return Advice("", text, "DataLoader(..., num_workers=N, persistent_workers=True)")
+
+
 _ALWAYS: Callable[[Case], bool] = lambda case: True  # noqa: E731
 
 MEASURING: tuple[Row, ...] = (
@@ -489,14 +570,16 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("sync-inside",),
-        lambda case: _torch_events(case) and not case.others and not case.copies_back,
+        lambda case: (
+            _torch_events(case) and not case.others and not case.copies_back and _waits_itself(case)
+        ),
         "Synchronise after the end event only",
         f"end.record(); {_SYNC}",
     ),
     Row(
         ("fill-inside",),
         _torch_events,
-        "Flush or clear before the start event",
+        "If it flushes the L2 cache, or clears what need not be cleared each time, do that before the start event",
         "flush.zero_(); start.record()",
     ),
     Row(
@@ -550,7 +633,7 @@ MEASURING: tuple[Row, ...] = (
     ),
     Row(
         ("event-floor", "launch-latency", "mixed"),
-        lambda case: _torch_events(case) and case.operations < MANY_OPERATIONS and _costs(case),
+        lambda case: _torch_events(case) and 0 < case.operations < MANY_OPERATIONS and _costs(case),
         "Time several calls with one pair and divide",
         "start.record(); [f() for _ in range(20)]; end.record()",
     ),
@@ -585,7 +668,7 @@ MEASURING: tuple[Row, ...] = (
 FASTER: tuple[Row, ...] = (
     Row(
         ("gpu-bound",),
-        lambda case: _torch(case) and _in_fp32(case.group),
+        lambda case: _torch(case) and _in_fp32(case.group) and not _without_tf32(case),
         "Its matrix products run in float32, not on the tensor cores: allow TF32, if that is exact enough",
         'torch.set_float32_matmul_precision("high")  # once, before',
     ),
@@ -599,8 +682,9 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("gpu-bound",),
         lambda case: _torch(case) and _converts(case),
-        "Convert once what does not change between the calls, such as weights, not in each of them",
-        "model = model.half()  # once, before the loop, and no autocast in it",
+        "Convert once what does not change between the calls, such as weights that are not trained, not in each of them",
+        "model = model.to(torch.{type})  # once, before the loop, and no autocast in it",
+        _type,
     ),
     Row(
         ("gpu-bound",),
@@ -682,15 +766,21 @@ FASTER: tuple[Row, ...] = (
         "[f(pad(x, n)) for n in lengths]  # once, before",
     ),
     Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.first_of_size[0] > 0,
+        "Keep to few sizes, and run each once before what is timed: the first timing of each size prepares its kernels",
+        "[f(pad(x, n)) for n in lengths]  # once, before",
+    ),
+    Row(
         ("host-gap", "api-launch", "launch-latency", "many-tiny-kernels"),
         lambda case: _torch(case) and case.group.count > 1 and GRAPH in case.prepares,
-        "A CUDA graph is recorded anew, as for a new shape: pad to few shapes, and run each before what is timed",
+        "A CUDA graph is recorded anew: record it once and replay it; where shapes change, pad to few, and run each before what is timed",
         "[f(pad(x, n)) for n in lengths for _ in range(3)]  # once, before",
     ),
     Row(
         ("host-gap",),
         _fetches,
-        "Give the loader more workers, or each of them less to do: the GPU waits for data",
+        "The GPU waits for data: let worker processes prepare the next batch meanwhile, more of them where there are some",
         "DataLoader(..., num_workers=2 * N, pin_memory=True, persistent_workers=True)",
     ),
     Row(
@@ -748,15 +838,15 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("sync-inside",),
-        lambda case: _torch(case) and not case.copies_back,
+        lambda case: _torch(case) and not case.copies_back and _waits_itself(case),
         "Wait only where something depends on it, and on the GPU rather than on the CPU",
         "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
-        lambda case: _torch(case) and case.of_library is not None,
-        "A library launches them itself, one after the other ({kernel} {count} times), out of torch.compile's reach: take a "
-        "routine that does the whole batch at once",
+        lambda case: _torch(case) and case.of_library is not None and not _recurrent(case),
+        "Compiled code launches them itself, as a library's does, one after the other ({kernel} {count} times), out of torch.compile's "
+        "reach: take a routine that does the whole batch at once, if there is one",
         "",
         _library,
     ),
@@ -774,9 +864,24 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        _starts_programs,
+        "It starts {count} compiled programs one after the other: compile the loop around them as a whole, or compute all its passes at once",
+        "f = jax.jit(jax.vmap(f))  # instead of the loop;   jax.lax.scan(step, x, xs)  # where a pass needs the one before",
+        _programs,
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
         _elementwise,
         "Fuse the elementwise operations into one kernel",
         "@cupy.fuse()  # above the function that computes them",
+    ),
+    Row(
+        ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
+        lambda case: _runs_cells(case) and case.small,
+        "{cell}Cell runs {count} times, one step after the other: where nothing else depends on a step, let cuDNN run the whole "
+        "sequence, which launches less",
+        "y, h = torch.nn.{cell}(inputs, hidden, batch_first=True)(x)  # instead of the loop",
+        _cell,
     ),
     Row(
         ("host-gap", "many-tiny-kernels", "api-launch", "launch-latency"),
@@ -807,13 +912,13 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("allocation-inside",),
         lambda case: _allocates(case) and _frees(case) and _torch(case),
-        "Keep the memory: it is given back to the driver and taken again, as empty_cache() in a loop does",
+        "Keep the memory: it is given back to the driver and taken again, as by empty_cache() in a loop, or where memory runs short",
         "torch.cuda.empty_cache()  # not in the loop",
     ),
     Row(
         ("allocation-inside",),
         lambda case: _allocates(case) and _of("cupy")(case),
-        "Keep CuPy's memory pool: no free_all_blocks() in the loop, and no other allocator",
+        "Keep CuPy's memory pool: no free_all_blocks() in the loop, no other allocator, and enough free memory",
         "cp.cuda.set_allocator(cp.get_default_memory_pool().malloc)",
     ),
     Row(
@@ -851,7 +956,7 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("copy-inside", "sync-inside", "many-tiny-kernels", "api-launch", "host-gap"),
         _copied_both_ways,
-        "Move the arrays once, before the loop: what a kernel is called with is copied there and back each time",
+        "Move arrays that stay the same once, before the loop: one of NumPy's that a kernel is called with is copied there and back each time",
         "d = cuda.to_device(a)  # once;   kernel[grid, block](d)  # in the loop",
     ),
     Row(
@@ -863,7 +968,8 @@ FASTER: tuple[Row, ...] = (
     Row(
         ("sync-inside",),
         lambda case: _of("jax")(case) and case.copies_back > 0,
-        "Keep the value on the GPU: no float() or print() inside; read all of them back once",
+        "Keep the value on the GPU: no float(), bool() or print() inside; read all of them back once. A lax.while_loop reads "
+        "its condition back in each round: a fori_loop of a known number does not",
         "losses.append(loss)  # in the loop;   jax.device_get(losses)  # once, after it",
     ),
     Row(
@@ -897,8 +1003,9 @@ FASTER: tuple[Row, ...] = (
             and GRAPH not in case.prepares
             and loading_share(case.group) >= _MUCH_LOADING
             and not case.loads_in
+            and not _made_at_run_time(case)
         ),
-        "Load the code when the program starts, not when the first result is needed",
+        "Load the code when the program starts, as far as it is not compiled later, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
     ),
 )

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import (
@@ -65,7 +66,8 @@ from nsysalign.label import (
     Issued,
     Label,
 )
-from nsysalign.model import NO_THREAD, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
 _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?:-\d+)?)\)$")
@@ -137,6 +139,8 @@ FEWER_WAITS = 10
 LEFT_FOR_WAITS = 0.1
 #: A wait for so many operations holds up all launching, and a result that is read back for so many.
 OFTEN, OFTEN_READ = 10, 50
+#: Timings that take so many times as long as the usual ones are of another sort.
+MANY_TIMES = 5
 #: Kernels of a library that are this share of the operations; between two operators of torch's the CPU
 #: takes longer than this while it is recorded (6 us and more; a library's own loop 2).
 OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
@@ -154,6 +158,10 @@ LOADING_SHARE = 0.05
 #: What loads code in such a part of its timings never warms up; it loads the same again if it does so that many times
 #: for each of its kernels.
 NEVER_WARM, LOADED_AGAIN = 0.2, 3
+#: Calls that a kernel, or a size of it, needs before its first launch.
+FIRST_USE = re.compile(rf"{LOADS.pattern}|^cu(da)?(Kernel|Func)SetAttribute")
+#: The range that XLA opens around each start of a program that it compiled.
+PROGRAM_OF_XLA = "XlaModule:#"
 #: The same kernels with the same blocks differ by at most this ratio in how long they run.
 SAME_KERNELS = 1.1
 _ALLOCATES = re.compile(ALLOCATION_CALLS)
@@ -217,6 +225,11 @@ class Case:
     def others_worked(self) -> bool:
         """While its own stream was idle, most of the time."""
         return self.facts.flagged(self.group.intervals, OTHERS_WORKED) > 0.5
+
+    @property
+    def others_ran(self) -> bool:
+        """Whether other streams worked while that of its typical interval was idle, whoever launched that."""
+        return self.facts.flagged(np.array([self.group.typical]), *OTHER_STREAMS) > 0
 
     @cached_property
     def others(self) -> dict[int, int]:
@@ -588,6 +601,73 @@ class Case:
         """The groups of the label in which the compiler of its group compiles."""
         alike = self.compiler and [g for g in self.label.groups if compiler_of(g) == self.compiler]
         return alike or []
+
+    @cached_property
+    def first_of_size(self) -> tuple[int, int, int]:
+        """(how many timings of its group, and of all others so slow, are the first ones of their size, what such a timing takes, what later ones of
+        the same sizes take (ns)); zeros unless nearly all of them are, of sizes that come again and are then done in
+        half the time, and each prepares its kernels for their first launch.
+
+        A size is the same operations with the same grids and as many bytes, timed by the same lines.
+
+        n = 16    n = 24    n = 16    n = 24
+        44 ms     44 ms     1.1 ms    1.1 ms       both of 44 ms are the first of their size
+        """
+        zeros = (0, 0, 0)
+        known = self.facts.analysis.of_runs_by(WorkOfIntervals)
+        slow = self._as_slow
+        if not known or len(slow) < FEWEST_REPEATED or not self.on_host:
+            return zeros
+        numbers = np.concatenate(
+            [g.intervals for label in self._of_its_lines() for g in label.groups]
+        )
+        numbers = numbers[np.argsort(self.facts.column("start_ns")[numbers], kind="stable")]
+        key, elapsed_ns = known[0].key[numbers], self.facts.column("elapsed_ns")[numbers]
+        is_first = (key != 0) & ~pd.Series(key).duplicated().to_numpy()
+        first = np.flatnonzero(is_first & np.isin(numbers, slow))
+        later = np.flatnonzero(~is_first & np.isin(key, key[first]))
+        again = first[np.isin(key[first], key[later])]
+        if len(first) < NEARLY_ALL * len(slow) or len(again) < FEWEST_REPEATED:
+            return zeros
+        takes_ns, later_ns = (int(np.median(elapsed_ns[rows])) for rows in (again, later))
+        prepares = self.facts.details(numbers[first], "api")
+        prepares = prepares[prepares["detail"].astype(str).str.match(FIRST_USE)]
+        count = int((prepares.groupby("interval")["ns"].sum() >= LOAD_NS).sum())
+        if (
+            2 * len(again) < len(first)
+            or 2 * later_ns > takes_ns
+            or count < NEARLY_ALL * len(first)
+        ):
+            return zeros
+        return len(first), takes_ns, later_ns
+
+    @property
+    def _as_slow(self) -> np.ndarray:
+        """The timings of its group, and, if these take many times as long as the usual ones, of all groups that do."""
+        least_ns = MANY_TIMES * self.label.usual.typical_ns
+        groups = [group for group in self.label.steady if group.typical_ns >= least_ns]
+        groups = groups if self.group in groups else [self.group]
+        return np.concatenate([group.intervals for group in groups])
+
+    def _of_its_lines(self) -> list[Label]:
+        """The labels that time the same lines, from whichever caller; at least its own."""
+        _, lines = call_site(self.label.name)
+        labels = [
+            label for label in self.facts.labels if lines and call_site(label.name)[1] == lines
+        ]
+        return labels or [self.label]
+
+    @cached_property
+    def programs(self) -> int:
+        """How many programs that XLA compiled are started in the typical interval of a host timer, by its ranges; 0 where
+        the trace has none."""
+        if not self.on_host:
+            return 0
+        rows = self.facts.analysis.intervals
+        typical = self.facts.intervals.iloc[self.group.typical]
+        inside = (rows["start_ns"] >= typical["start_ns"]) & (rows["end_ns"] <= typical["end_ns"])
+        of_process = rows[inside & (rows["pid"] == typical["pid"]) & (rows["kind"] == "nvtx")]
+        return int(of_process["label"].astype(str).str.match(PROGRAM_OF_XLA).sum())
 
     @property
     def compiles_shapes(self) -> bool:

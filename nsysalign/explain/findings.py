@@ -157,6 +157,8 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
             rule, finding = _story(case, matrix)
             if rule == "host-gap" and case.on_host:
                 finding = _with_label_inside(case, finding)
+                finding = _with_first_pass(case, finding)
+                finding = _with_quicker_inside(finding, case, quicker, leading)
             if label.name in quicker:
                 finding = _with_quicker_call(finding, quicker[label.name])
             elif rule == "sync-inside":
@@ -216,11 +218,10 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
     cases_of_work: dict[tuple[Any, ...], list[Case]] = {}
     for case in cases:
         _, lines = call_site(case.label.name)  # "" if the lines have one caller only
-        has_one_kind = len(shown_groups(case.label)) == 1
+        work = _operations(case.group.work)
+        # timings of one length, or of several for the same operations
+        has_one_kind = all(_operations(g.work) == work for g in shown_groups(case.label))
         if lines and has_one_kind and case.operations and _is_comparable(case):
-            work = tuple(
-                (issued.kind, issued.name, issued.count) for issued in case.group.work.issued
-            )
             cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
     out = dict[str, Case]()
     for cases_alike in cases_of_work.values():
@@ -230,6 +231,10 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
             if quickest := next(quicker, None):
                 out[case.label.name] = quickest
     return out
+
+
+def _operations(work: Work) -> tuple[tuple[str, str, int], ...]:
+    return tuple((issued.kind, issued.name, issued.count) for issued in work.issued)
 
 
 def _is_comparable(case: Case) -> bool:
@@ -355,7 +360,8 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             verdict = MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
         tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
-        if case.sums.share(case.sums.waiting) >= WARN_SHARE and not tells_waiting:
+        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued")
+        if waits_much and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         range_ns = _range_on_host_ns(case)
         if range_ns * SLIVER > case.group.typical_ns:
@@ -393,7 +399,10 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
-    if rule in ("host-gap", "allocation-inside") and not makes:
+    sizes = "" if makes else sentences.of_first_sizes(case, numbers)
+    if sizes:
+        text += sizes
+    elif rule in ("host-gap", "allocation-inside") and not makes:
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
     if rule == "allocation-inside":
@@ -464,6 +473,9 @@ def cause_of(case: Case) -> str:
     parts = case.avoidable()
     cause = max(parts, key=parts.__getitem__)
     if case.sums.share(parts[cause]) < 0.05:
+        return ""
+    # a small part is not the story where the trace does not explain a larger one
+    if case.word == MIXED and case.sums.unknown > parts[cause]:
         return ""
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
     waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
@@ -646,6 +658,88 @@ def _with_label_inside(case: Case, finding: Finding) -> Finding:
     title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
     hints = advice.of_label_inside(case, place, _source(case.facts, inside))
     return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+
+
+def _with_quicker_inside(
+    finding: Finding, case: Case, quicker: dict[str, Case], leading: dict[str, Case]
+) -> Finding:
+    """Return the finding with a label of which the typical timing holds several, half of its time and more, where the same
+    lines do the same sooner when they are called elsewhere.
+
+    quicker: as `quicker_calls` returns it
+    leading: label -> its case
+    """
+    for name, quickest in quicker.items():
+        inner = leading[name]
+        held_ns, count = _held(case, inner.label)
+        if count < ALIKE_OFTEN or 2 * held_ns < case.group.typical_ns:
+            continue
+        numbers = Numbers(dict(finding.evidence))
+        line, _ = call_site(quickest.label.name)
+        held = numbers.time("held_by_label", held_ns)
+        timings = numbers.count("timings_inside", inner.group.count)
+        takes = numbers.time("timing_inside", inner.group.typical_ns)
+        sooner = numbers.time("same_work_elsewhere", quickest.group.typical_ns)
+        numbers.evidence |= {"label_inside": name, "elsewhere": f"line {line}"}
+        place = _spoken_beside(case, inner.label)
+        text = (
+            f"{held} pass in {place} ({timings} x {takes}); line {line} does the same in {sooner}."
+        )
+        return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+    return finding
+
+
+def _with_first_pass(case: Case, finding: Finding) -> Finding:
+    """Return the finding with what the first pass of a loop inside takes, where that is half of the typical timing and
+    more, and the later passes are far shorter: timings of two labels that end at the same line.
+
+    line 37   begin = time()                      37-41   408 ms, once in each typical timing
+    line 41       data.append(time() - end)       48-41   519 us, for each later pass
+    line 48       end = time()
+    """
+    sites = case.facts.intervals[["site", "end_site"]]
+    hosts = [label for label in case.facts.labels if label.kind == "host"]
+    for first in sorted(hosts, key=lambda label: label.usual.typical_ns):
+        held_ns, count = _held(case, first)
+        begin, end = sites.iloc[first.usual.typical]
+        if count != 1 or 2 * held_ns < case.group.typical_ns or not end:
+            continue
+        for later in hosts:
+            later_begin, later_end = sites.iloc[later.usual.typical]
+            passes = _held(case, later)[1] if first.name != case.label.name else ALIKE_OFTEN
+            is_later = later_end == end and later_begin != begin and passes >= ALIKE_OFTEN
+            often = later.count >= ALIKE_OFTEN * first.count
+            if not is_later or not often or FAR * later.usual.typical_ns > first.usual.low_ns:
+                continue
+            return _told_first_pass(case, finding, first, later, held_ns)
+    return finding
+
+
+def _told_first_pass(
+    case: Case, finding: Finding, first: Label, later: Label, held_ns: int
+) -> Finding:
+    numbers = Numbers(dict(finding.evidence))
+    takes = numbers.time("later_pass", later.usual.typical_ns)
+    text = f"{_spoken_beside(case, later)}, which ends at the same line, takes {takes}."
+    if first.name != case.label.name:
+        held = numbers.time("first_pass", held_ns)
+        text = f"{held} pass in {_spoken_beside(case, first)}; {text}"
+    numbers.evidence |= {"label_of_first_pass": first.name, "label_of_later_passes": later.name}
+    hints = advice.of_first_pass(case)
+    title = f"{finding.title} {text}"
+    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+
+
+def _held(case: Case, label: Label) -> tuple[int, int]:
+    """Return (ns, how many): of the timings of a label that lie in the typical one of a case, on the same thread."""
+    typical = case.facts.intervals.iloc[case.group.typical]
+    inner = case.facts.intervals.iloc[np.concatenate([g.intervals for g in label.groups])]
+    inner = inner[
+        (inner["tid"] == typical["tid"])
+        & (inner["start_ns"] >= typical["start_ns"])
+        & (inner["end_ns"] <= typical["end_ns"])
+    ]
+    return int(inner["elapsed_ns"].sum()), len(inner)
 
 
 def _label_inside(case: Case) -> tuple[int, Label | None]:

@@ -20,7 +20,15 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.causes import DISPLAY
-from nsysalign.explain.case import ITEM_BYTES, SWITCH_NS, VERY_MANY, Case, Numbers, spoken
+from nsysalign.explain.case import (
+    ITEM_BYTES,
+    MANY_TIMES,
+    SWITCH_NS,
+    VERY_MANY,
+    Case,
+    Numbers,
+    spoken,
+)
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -34,7 +42,7 @@ from nsysalign.explain.preparing import (
     searches,
 )
 from nsysalign.explain.same_kernel import Elsewhere
-from nsysalign.explain.validity import converts_to, largest_kernel
+from nsysalign.explain.validity import SPREAD, converts_to, largest_kernel
 from nsysalign.explain.verdict import (
     COPY,
     CPU,
@@ -74,10 +82,10 @@ _WORDS = 24
 _LETTERS = 215
 #: A typical timing stands for a group's total that it misses by less than this share.
 _TYPICAL_ERROR = 0.1
+#: No one length is that of most timings of which the longer ones take so many times as long as the shorter ones.
+_DIFFER = 2
 #: From so many kinds of timings on, what all of them have in common is said once.
 _SEVERAL = 3
-#: Timings that take so many times as long as the usual ones are of another sort.
-_MANY_TIMES = 5
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
@@ -158,11 +166,10 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     typical, word = case.group.typical_ns, case.word
     reads = _reads(case, numbers)
     if first:
-        loaded = numbers.time("typical_calls", case.ns("api"))
         outside = numbers.time("typical_outside_cuda", case.ns("host"))
         return (
             f"{reads}; {_takes(case, numbers)}. It is a first call: the CPU sets up, loads or compiles code, "
-            f"{outside} outside CUDA and {loaded} in CUDA calls, most in {safe_text(case.group.of_cause('api')[0].what)}."
+            f"{outside} outside CUDA and {_in_calls(case, numbers)}."
         )
     if word == GPU and case.one.share(case.one.busy) < GPU_SHARE:
         return f"{reads}{_works_elsewhere(case, numbers)}"
@@ -174,12 +181,17 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
         return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
         return f"{reads}; {_copies(case, numbers)}"
+    if word == WAITING and not case.ns("queued"):
+        unexplained = numbers.time("unexplained", case.one.waiting)
+        takes = _takes(case, numbers)
+        return f"{reads}; {takes}. For {unexplained} of it its end waited, and the trace does not say for what."
     if word == WAITING:
         waited = numbers.time("waiting", case.ns("queued"))
         return f"{reads}; for {waited} of it its work was launched and waited{_waited_for(case, numbers)}"
     takes = _takes(case, numbers)
     if word == FLOOR:
-        return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
+        pair = " and the event pair's own cost" if case.label.kind == "event" else ""
+        return f"{reads}; {takes}. The rest is launch latency{pair}."
     if not typical or cause == "":
         return f"{reads}; {takes}."
     return f"{reads}; {takes}. {why(case, cause, numbers)}"
@@ -213,12 +225,14 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
         return ""
     in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
     if case.in_long_pieces:
-        pieces = numbers.count("long_pieces", case.long_piece_count)
+        pieces = numbers.count("long_pieces", case.long_piece_count, "piece")
         longest = numbers.time("longest_piece", case.longest_piece_ns)
         if of_groups:
-            return f"{in_one} the CPU was outside CUDA in {pieces} pieces of a millisecond and more, the longest {longest}."
+            return f"{in_one} the CPU was outside CUDA in {pieces} of a millisecond and more, the longest {longest}."
         together = numbers.time("long_pieces", case.long_pieces_ns)
-        return f" {together} of that are {pieces} pieces of a millisecond and more, the longest {longest}."
+        if case.long_piece_count == 1:
+            return f" {pieces} of a millisecond and more outside CUDA takes {longest}."
+        return f" {pieces} of a millisecond and more outside CUDA take {together}, the longest {longest}."
     operations = numbers.count("operations", case.operations, "operation")
     if case.launched_by_others >= MANY_LAUNCHES:
         launched = numbers.count("launched_by_others", case.launched_by_others)
@@ -232,7 +246,7 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
         each = numbers.time("outside_per_operation", host_ns / case.operations)
         if of_groups:
             return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
-        return f" That is {each} for each of its {operations}."
+        return f" The CPU spends {each} outside CUDA for each of its {operations}."
     return ""
 
 
@@ -298,6 +312,20 @@ def of_allocations(case: Case, numbers: Numbers) -> str:
     return f" {calls} {take} {took} of it, and {come} again in {again}."
 
 
+def of_first_sizes(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings that are the first ones of their size, where later ones of the same sizes are done far sooner;
+    '' for others."""
+    count, takes_ns, later_ns = case.first_of_size
+    if not count:
+        return ""
+    first = numbers.count("first_of_size", count)
+    takes, later = (
+        numbers.time("first_of_size", takes_ns),
+        numbers.time("same_size_later", later_ns),
+    )
+    return f" {first} timings are the first of their size and take {takes}; later ones of the same sizes take {later}."
+
+
 def of_memory(case: Case, numbers: Numbers) -> str:
     """A sentence on a label whose kinds of timings differ in whether they give memory back to the driver: how long both take, and the calls; '' for others."""
     if case.memory_kinds is None:
@@ -333,20 +361,29 @@ def _works(case: Case, numbers: Numbers) -> str:
     kernels = case.kernels_ns
     what = "a CUDA graph" if case.ns("graph") > case.ns("kernel") else "kernels"
     share = numbers.share("typical_gpu", kernels, case.group.typical_ns)
-    beside = ""
+    beside = _on_device(case, numbers)
+    if kernels < _NAMED * case.group.typical_ns and beside:
+        return f": {beside.removeprefix(', ')}."
     if copies_pageable(case):
-        copied = numbers.share("typical_copies", case.ns("memcpy", "memset"), case.group.typical_ns)
-        beside = f", {copied} copies of pageable memory"
+        copied = numbers.share("typical_copies", case.ns("memcpy"), case.group.typical_ns)
+        beside += f", {copied} copies of pageable memory"
     text = f": {share} {what}{beside}."
     if case.on_host:
         ran = numbers.time("typical_gpu", kernels)
         text = f"; {what} ran for {ran} of it ({share})."
     name, part = largest_kernel(case)
-    if not name or case.ns("graph") or (case.on_host and case.ns("kernel") < 0.5 * kernels):
+    if not name or case.ns("graph"):
         return text
+    at_least = ""
+    # beside what the CPU of a host timer does kernels run that have no piece of their own
+    if case.ns("kernel") < kernels:
+        part *= case.ns("kernel") / kernels
+        at_least = "at least "
+    if at_least and part < 0.5:
+        return text  # another one may take more
     if len(name) > _KERNEL_LETTERS:
         name = name[: _KERNEL_LETTERS - 1] + "…"
-    largest = numbers.share("largest_kernel", part, 1)
+    largest = at_least + numbers.share("largest_kernel", part, 1)
     if _DELAY in name:  # is as long as it was asked to be
         return f"{text} {safe_text(name)} is {largest} of its kernel time: it delays the GPU on purpose."
     if case.quicker_elsewhere:  # its code is not the reason
@@ -386,6 +423,17 @@ def beside(site: str, label: str) -> str:
     return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
 
 
+def _on_device(case: Case, numbers: Numbers) -> str:
+    """What work on the device beside kernels is a part of it that is named: ", 98 % copies on the device"."""
+    copies = {"copies on the device": case.one.copies_on_device, "memsets": case.one.memset}
+    named = {what: ns for what, ns in copies.items() if ns >= _NAMED * case.group.typical_ns}
+    texts = [
+        f", {numbers.share(what.replace(' ', '_'), ns, case.group.typical_ns)} {what}"
+        for what, ns in named.items()
+    ]
+    return "".join(texts)
+
+
 def copies_pageable(case: Case) -> bool:
     """Whether copies of pageable memory are a part of it that is named."""
     entries = case.group.of_cause("memcpy")
@@ -415,6 +463,8 @@ def _takes(case: Case, numbers: Numbers) -> str:
         return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
     if not kernels and case.others:
         return f"its stream runs no kernel; stream {numbers.count('working_stream', next(iter(case.others)))} works"
+    if not kernels and case.on_host and case.one.worked:
+        return "no kernel of its own runs in it"
     if not kernels:
         return "no kernel runs in it"
     ran = numbers.time("typical_gpu", kernels)
@@ -440,6 +490,7 @@ def _largest(case: Case, numbers: Numbers) -> str:
     shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host")}
     shares |= {"other CUDA calls": case.ns("api"), "profiler": case.ns("profiler")}
     shares |= {"waiting": case.ns("queued"), "synchronising": case.ns("sync")}
+    shares |= {"not in the trace": case.ns("unknown")}
     ordered = sorted(shares.items(), key=lambda item: -item[1])[:2]
     whole = case.group.typical_ns
     texts = [
@@ -464,7 +515,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     cause: what takes most of the avoidable time, one of the keys of `Case.avoidable`
     numbers: each number that the sentence prints is noted in its evidence
     """
-    idler = "Its stream" if case.others else "The GPU"
+    idler = "Its stream" if case.others or case.others_ran else "The GPU"
     idle_ns = case.idle_ns
     idle = numbers.time("typical_idle", idle_ns)
     waits = case.group.work.waits
@@ -507,15 +558,15 @@ def _waits(case: Case, numbers: Numbers) -> str:
     times = "once" if waits == 1 else f"{often} times"
     if back == waits:
         numbers.count("copies_back", back)
-        return f"The CPU waits {times} for a few bytes from the GPU, so that nothing can be launched ahead."
+        return (
+            f"The CPU waits {times} for a few bytes from the GPU, and launches nothing meanwhile."
+        )
     copied = (
         f" ({numbers.count('copies_back', back, 'result')} of a few bytes copied back)"
         if back
         else ""
     )
-    return (
-        f"The CPU waits for the GPU {times} in it{copied}, so that nothing can be launched ahead."
-    )
+    return f"The CPU waits for the GPU {times} in it{copied}, and launches nothing meanwhile."
 
 
 def _in_what(case: Case) -> str:
@@ -528,11 +579,25 @@ def _in_what(case: Case) -> str:
 
 
 def _calls(case: Case, numbers: Numbers) -> str:
-    entries = case.group.of_cause("api")
     inside = numbers.time("typical_calls", case.ns("api"))
-    if not entries or not entries[0].what:
-        return f"the CPU was in other CUDA calls for {inside}"
-    return f"the CPU was in other CUDA calls for {inside}, most in {safe_text(entries[0].what)}"
+    return f"the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}"
+
+
+def _in_calls(case: Case, numbers: Numbers) -> str:
+    """How long the CPU was in CUDA calls: also in those that launch, which load the code of what they launch."""
+    calls = "api", "api_launch"
+    return f"{numbers.time('typical_in_calls', case.ns(*calls))} in CUDA calls{_mostly_in(case, *calls)}"
+
+
+def _mostly_in(case: Case, *causes: str) -> str:
+    """The call that takes most of the time of these causes in the typical interval; '' where none takes half."""
+    ns_of_call: dict[str, int] = {}
+    for piece in case.facts.segments(case.group):
+        if piece.cause in causes and piece.text:
+            ns_of_call[piece.text] = ns_of_call.get(piece.text, 0) + piece.ns
+    name = max(ns_of_call, key=ns_of_call.__getitem__, default="")
+    is_most = bool(name) and 2 * ns_of_call[name] >= case.ns(*causes)
+    return f", most in {safe_text(name)}" if is_most else ""
 
 
 #: No launch is on its way for so long, on average.
@@ -579,8 +644,10 @@ def _copies(case: Case, numbers: Numbers) -> str:
     ns = case.ns("memcpy", "memset")
     share = numbers.share("typical_copies", ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
+    if case.ns("memset") > case.ns("memcpy"):
+        return f"{share} of it is memsets{' and copies' if case.ns('memcpy') else ''}."
     if not entries:
-        return f"{share} of it is copying and memsets."
+        return f"{share} of it is copying{' and memsets' if case.ns('memset') else ''}."
     largest = max(entries, key=lambda e: e.ns)
     moved = bytes_text(largest.size / case.group.count)
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
@@ -643,7 +710,7 @@ def _behind_others(case: Case, numbers: Numbers) -> str:
     at_once = case.facts.others(np.array([case.group.typical])) or case.others
     busiest = next(iter(at_once), None)
     if busiest is None:
-        return "; for what is not in the trace."
+        return "; the trace does not say for what."
     stream = numbers.count("stream_waited_for", busiest)
     name = case.waited[0].what if case.waited else ""
     kernel = f" ({kernel_name(safe_text(name))})" if name else ""
@@ -847,7 +914,7 @@ def _of_one_cause(
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
     # told apart by their work, then by their length
     alone = {number: f" ({name})" if name else "" for number, name in names.items()}
-    timings = [f"{g.count:,} x {duration(g.typical_ns)}{alone[g.number]}" for g in shown]
+    timings = [f"{_times(g, numbers)}{alone[g.number]}" for g in shown]
     for group in shown:
         numbers.count(f"group_{group.number}_timings", group.count)
         numbers.time(f"group_{group.number}_typical", group.typical_ns)
@@ -865,9 +932,12 @@ def _reach(shares: Sequence[float], name: str, numbers: Numbers) -> str:
 
 def _length(case: Case, numbers: Numbers) -> str:
     """How long each timing of a group takes: "1.22 ms", or "0.99 to 4.12 ms" where the typical one, so many times, is
-    not what they take together."""
+    not what they take together, or most of them differ."""
     group = case.group
-    if abs(group.count * group.typical_ns - group.total_ns) <= _TYPICAL_ERROR * group.total_ns:
+    is_mean = (
+        abs(group.count * group.typical_ns - group.total_ns) <= _TYPICAL_ERROR * group.total_ns
+    )
+    if is_mean and group.high_ns <= SPREAD * group.low_ns:
         return numbers.time("typical", group.typical_ns)
     elapsed_ns = case.facts.column("elapsed_ns")[group.intervals]
     shortest = numbers.time("shortest", elapsed_ns.min())
@@ -933,7 +1003,7 @@ def _others(
     names: number of a group -> what its kind is called, in front of what it spends its time on
     """
     texts = [
-        f"{group.count:,} x {duration(group.typical_ns)} ("
+        f"{_times(group, numbers)} ("
         f"{names[group.number] if names and not _is_empty(group) else ''}"
         f"{describe(group, sums[group.number], numbers, brief=True)})"
         for group in shown
@@ -943,6 +1013,15 @@ def _others(
         numbers.count(f"group_{group.number}_timings", group.count)
         numbers.time(f"group_{group.number}_typical", group.typical_ns)
     return texts
+
+
+def _times(group: Group, numbers: Numbers) -> str:
+    """How many timings a group has and how long they take: "100 x 35.4 us", "13 of mostly 539 us to 1.15 ms" """
+    if group.high_ns > _DIFFER * group.low_ns:
+        low = numbers.time(f"group_{group.number}_low", group.low_ns)
+        high = numbers.time(f"group_{group.number}_high", group.high_ns)
+        return f"{group.count:,} of mostly {low} to {high}"
+    return f"{group.count:,} x {duration(group.typical_ns)}"
 
 
 def _in_how_many(count: int, of_count: int, numbers: Numbers) -> str:
@@ -955,7 +1034,7 @@ def _many_times_as_long(label: Label) -> list[Group]:
     """Groups whose timings take many times as long as the usual ones and together most of the label's
     time, by their length: one fact, where there are several and few timings in them."""
     usual = label.usual
-    slow = [g for g in label.steady if g.typical_ns >= _MANY_TIMES * usual.typical_ns]
+    slow = [g for g in label.steady if g.typical_ns >= MANY_TIMES * usual.typical_ns]
     rare = 2 * sum(g.count for g in slow) < sum(g.count for g in label.steady)
     costly = 2 * sum(g.total_ns for g in slow) >= label.steady_ns
     kind_count = len({g.kind for g in slow})
@@ -1404,7 +1483,9 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
             return f"{percent(sums.share(sums.busy))} GPU work"
         return f"{percent(sums.share(sums.gpu))} {what}"
     if word == COPY:
-        return f"copies, {percent(sums.share(sums.copies + sums.copies_on_device + sums.memset))}"
+        copies = sums.copies + sums.copies_on_device
+        name = "copies" if copies >= sums.memset else "memsets"
+        return f"{name}, {percent(sums.share(copies + sums.memset))}"
     if word == WAITING:
         return f"waiting, {percent(sums.share(sums.waiting))}"
     if cause == "sync" and not group.work.waits:
@@ -1435,7 +1516,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
             "launches": sums.launches + sums.latency,
         }
         parts |= {"CPU": sums.cpu, "calls": sums.calls, "profiler": sums.profiler}
-        parts |= {"waiting": sums.waiting, "latency": sums.floor}
+        parts |= {"waiting": sums.waiting, "latency": sums.floor, "rest": sums.unknown}
         largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
         shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
         text = ", ".join(shares)

@@ -529,8 +529,9 @@ def without_result(facts: Facts) -> Iterator[tuple[str, str, Reason]]:
             )
 
 
-#: torch's kernels that only convert to another type, as `largest_kernel` names them.
-_CONVERTS = re.compile(r"^(b?float\d+)\w*_copy_kernel_cuda$")
+#: torch's kernels that only convert to another type, as `largest_kernel` names them: float16_copy_kernel_cuda,
+#: bfloat16tofloat32_copy_kernel_cuda.
+_CONVERTS = re.compile(r"^(?:b?float\d+to)?(b?float\d+)_copy_kernel_cuda$")
 
 
 def converts_to(kernel: str) -> str:

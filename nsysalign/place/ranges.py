@@ -35,7 +35,7 @@ from nsysalign.model import MOST_STREAMS, ORIGIN, OURS, Alignment, Trace
 _OF_LIBRARIES = re.compile(
     r"(cub|thrust|aten|c10d|autograd|torch|prims|nccl|record_param_comms|FSDP|DistributedDataParallel)::?|nccl[A-Z]"
     r"|cu(dnn|blas|solver|sparse|fft)[A-Z_]|\w+Backward\d\b|DistributedDataParallel\.|Optimizer\.|\{'mod':"
-    r"|Xla[A-Z]\w*:#|enumerate\(DataLoader\)|## Call CompiledFxGraph|PyTorch Profiler|ProfilerStep\b"
+    r"|(Xla[A-Z]\w*|Thunk):#|enumerate\(DataLoader\)|## Call CompiledFxGraph|PyTorch Profiler|ProfilerStep\b"
 )
 #: The number of the name that the tool's own stretches have among the names of the trace.
 _NAME = -2

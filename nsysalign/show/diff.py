@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Smaller changes of causes do not matter where the total stayed the same.
 EVEN_SHARE = 0.02
+#: A row with a time from this one on needs one decimal less.
+_LONG_NS = 10_000_000
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
 
@@ -205,7 +207,8 @@ def _print_table(comparison: Comparison, console: Console) -> None:
     before, after, below = [], [], []
     for label in labels:
         before_ns, after_ns = label.total.before_ns, label.total.after_ns
-        decimals = 2 if max(before_ns, after_ns) < 1e7 else 1  # both in microseconds
+        # both times are printed in microseconds, with as many decimals: long ones with one less
+        decimals = 2 if max(before_ns, after_ns) < _LONG_NS else 1
         before.append(fixed(before_ns, decimals=decimals))
         after.append(fixed(after_ns, decimals=decimals))
         below.append("; ".join(filter(None, (between(label), where(label)))))

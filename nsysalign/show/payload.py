@@ -15,6 +15,7 @@ from nsysalign import registry
 from nsysalign.answer import (
     VIEWS,
     Answer,
+    Findings,
     Fix,
     LabelRow,
     Row,
@@ -77,8 +78,9 @@ def payload(
     matrix = parts_matrix(analysis)
     # the causes that legends show; kernels where nothing was measured, so that they are not empty
     present = [cause for cause, ns in zip(CAUSES, matrix.T, strict=True) if ns.any()] or ["kernel"]
-    runs = _intervals_of_labels(analysis, answer, matrix, present, origin)
-    room = MAX_BYTES - len(to_json([runs, clocks]))
+    columns = _intervals_of_labels(analysis, answer, matrix, present, origin)
+    # of all but the timelines only these two grow with the trace: the others are small
+    room = MAX_BYTES - len(to_json([columns, clocks]))
     numbers = _wanted_timelines(analysis, answer, focus)
     page_timelines = timelines(analysis, numbers, max(LEAST_TIMELINES, room))
     data = {
@@ -95,30 +97,21 @@ def payload(
         "notes": answer.notes,
         "causes": cause_looks(present),
         "columns": COLUMNS,
-        "cards": [
-            asdict(group)
-            | {"lost": group.loss_ns, "library": group.library}
-            | {
-                "findings": [
-                    asdict(finding) | {"advice": [*map(fix_as_data, finding.advice)]}
-                    for finding in group.findings
-                ]
-            }
-            for group in answer.groups
-        ],
+        "cards": [*map(_card, answer.groups)],  # findings in groups
         "next": answer.next,
         "focus": focus,
         "labels": labels,
-        "runs": runs,
+        "runs": columns,  # per label, its intervals ("runs" of its code) in columns
         "kernels": _kernel_columns(analysis),
+        # what the search finds
         "everything": _kernels_to_find(analysis, [row.label for row in answer.labels]),
         "source": answer.source,
-        "answers": _tables(analysis),
+        "answers": _tables(analysis),  # the tables of ranges, of gaps and of what the CPU did
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in answer.unplaced],
-        "wholes": _whole_runs(analysis, answer, fixes, page_timelines, origin),
+        "wholes": _whole_runs(analysis, answer, fixes, page_timelines, origin),  # runs of devices
         "clocks": clocks,
-        "holds": _sentences_on_timelines(analysis, page_timelines),
+        "holds": _sentences_on_timelines(analysis, page_timelines),  # sentences
     }
     of_addons = {section.key: draw(analysis) for section, draw in registry.sections()}
     return (
@@ -126,6 +119,16 @@ def payload(
         | of_addons
         | {"timelines": page_timelines.intervals, "strings": page_timelines.strings}
     )
+
+
+def _card(group: Findings) -> dict[str, Any]:
+    """Return a group of findings as the page draws it."""
+    findings = [
+        asdict(finding) | {"advice": [*map(fix_as_data, finding.advice)]}
+        for finding in group.findings
+    ]
+    loss = {"lost": group.loss_ns, "library": group.library}
+    return asdict(group) | loss | {"findings": findings}
 
 
 def _first_screen(answer: Answer) -> dict[str, Any]:
@@ -153,7 +156,7 @@ def _labels_for_page(
     cold = cold_intervals(analysis)
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     positions_of = analysis.intervals.groupby("label", sort=False).indices
-    groups_of = {label.name: label for label in analysis.grouped}
+    label_of_name = {label.name: label for label in analysis.grouped}
     roles_of = roles(analysis)
     reasons = {wrong.label: wrong.reason for wrong in answer.wrong}
     any_predicted = any(row.unprofiled_ns for row in answer.labels)
@@ -161,13 +164,13 @@ def _labels_for_page(
     for row in answer.labels:
         positions = positions_of[row.label]
         warm = positions[~cold[positions]]  # those that are no first calls
-        kinds = _kind_of_group(row, groups_of[row.label])
+        kinds = _kind_of_group(row, label_of_name[row.label])
         about = _about_label(row, elapsed[warm if len(warm) else positions])
         about |= {
             "roles": roles_of[row.label]._asdict(),
             "fixes": fixes.get(row.label, []),
             "reason": reasons.get(row.label, ""),
-            "kinds": [*dict.fromkeys(kinds.values())],
+            "kinds": [*dict.fromkeys(kinds.values())],  # each once, in the order of its groups
             "predicted": _prediction(row, any_predicted),
         }
         labels.append(about)
@@ -182,14 +185,14 @@ def _intervals_of_labels(
     matrix, present, origin: as in `_interval_columns`
     """
     positions_of = analysis.intervals.groupby("label", sort=False).indices
-    groups_of = {label.name: label for label in analysis.grouped}
-    runs = []
+    label_of_name = {label.name: label for label in analysis.grouped}
+    of_labels = []
     for row in answer.labels:
         positions = positions_of[row.label]
-        kinds = _kind_of_group(row, groups_of[row.label])
+        kinds = _kind_of_group(row, label_of_name[row.label])
         columns = _interval_columns(analysis, row.label, positions, matrix, present, origin)
-        runs.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
-    return runs
+        of_labels.append(columns | {"kind": _kind_of_each(analysis, positions, kinds)})
+    return of_labels
 
 
 def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> list[int]:
@@ -204,7 +207,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
     roles_of = roles(analysis)
     findings = [finding for group in answer.groups for finding in group.findings]
     with_few = [row.label for row in answer.labels if row.count <= MOST_OPENED]
-    short_labels = analysis.measured[analysis.measured["label"].isin(with_few)]
+    of_short_labels = analysis.measured[analysis.measured["label"].isin(with_few)]
     return [
         *([focus] if focus is not None else []),
         *([answer.proof.interval] if answer.proof else []),
@@ -214,7 +217,7 @@ def _wanted_timelines(analysis: Analysis, answer: Answer, focus: int | None) -> 
         *(group.interval for row in answer.labels for group in row.groups[:MOST_KINDS]),
         *(roles_of[row.label].slowest for row in answer.labels),
         *(roles_of[row.label].first for row in answer.labels),
-        *short_labels["interval"].head(MOST_PICTURES).tolist(),
+        *of_short_labels["interval"].head(MOST_PICTURES).tolist(),
     ]
 
 
@@ -269,18 +272,9 @@ def _about_label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
     elapsed: the lengths of its intervals (ns), without cold ones if there are others: those would dominate
         deviation and tail
     """
-    names = (
-        "label",
-        "short",
-        "words",
-        "sentence",
-        "count",
-        "site",
-        "callers",
-        "library",
-        "flagged",
-    )
-    return {name: getattr(row, name) for name in (*names, "findings", "host")} | {
+    names = ("label", "short", "words", "sentence", "count", "site", "callers", "library", "flagged",
+             "findings", "host")  # fmt: skip
+    return {name: getattr(row, name) for name in names} | {
         "sign": SIGNS[row.verdict],
         "groups": [_about_group(group) for group in row.groups],
         "saving": row.saving_ns,
@@ -399,10 +393,11 @@ def _interval_columns(
     return {
         "names": None if are_numbered else names,
         "elapsed": packed(rows["elapsed_ns"]),
+        # how long kernels alone ran: parts have it, unless they are left out because there are too many intervals
         "kernel": None if "kernel" in parts else packed(rows["kernel_only_ns"]),
         "error": int(errors[0]) if errors.min() == errors.max() else packed(errors),
         "interval": packed(rows["interval"]),
-        "device": int(rows["device"].iloc[0]),
+        "device": int(rows["device"].iloc[0]),  # of a label on several the first
         "start": packed((rows["start_ns"].to_numpy() - origin) // 1_000),
         "parts": parts,
         "beside": _ns_beside(analysis, order, matrix) if causes else None,

@@ -200,24 +200,23 @@ def _events_around(around: pd.DataFrame, notes: list[str]) -> Iterator[Event]:
     """
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     items = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
-    event_of_call: dict[int, Event] = {}  # id of a call -> its slice
+    # id of a call -> its slice; ids are rows of one table of the trace: no two processes share one
+    event_of_call: dict[int, Event] = {}
     issued: list[tuple[int, Event]] = []  # (id of a call, the slice of an operation that it issued)
     first_track = 0  # of the lane; counted on over all lanes, so that no two tracks have one number
     for (lane_kind, lane), of_lane in items.groupby(["lane_kind", "lane"]):
         of_lane = of_lane.sort_values(["start_ns", "end_ns"], ascending=[True, False])
-        pid, _ = GROUPS[
-            lane_kind
-        ]  # viewers show lanes of a kind together, as if they were a process
+        # viewers show lanes of a kind together, as if they were a process: `pid` is the number of that
+        pid, _ = GROUPS[lane_kind]
         starts, ends = of_lane["start_ns"].tolist(), of_lane["end_ns"].tolist()
         rows = nested_rows(starts, ends, nest=True)
         yield from _track_names(pid, first_track, lane, rows)
         for row, item in zip(rows, of_lane.itertuples(index=False), strict=True):
             event = _item_event(item, (pid, first_track + row), lane_kind)
-            if item.kind == "record":
-                pass  # a mark, to which no arrow leads
-            elif item.ref_kind == "api" and lane_kind == "host":
+            is_mark = item.kind == "record"  # no arrow leads to a mark, nor from one
+            if item.ref_kind == "api" and lane_kind == "host" and not is_mark:
                 event_of_call[item.ref_id] = event
-            elif item.link >= 0 and lane_kind == "stream":
+            elif item.link >= 0 and lane_kind == "stream" and not is_mark:
                 issued.append((item.link, event))
             yield event
         first_track += max(rows, default=0) + 1

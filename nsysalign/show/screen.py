@@ -50,8 +50,16 @@ MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 _SMALL, _LABEL = 0.05, 17
 #: Most and fewest cells of a label's bar.
 _BAR, _LEAST_BAR = 40, 16
+#: Fewest letters of a kernel's name, and of a label beside its numbers.
+_LEAST_NAME, _LEAST_LABEL = 10, 6
+#: Blanks before a verdict, and one that stays at the end of a line.
+_BEFORE_VERDICT, _AT_END = 2, 1
+#: Blanks between two texts of a line above or below the bar, and on both sides of the legend there.
+_APART = 2
 _REST = len(COLUMNS) - 1
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
+#: Letters before a fact of a finding: as many as "  could save:" has.
+_FACT = 13
 #: A word, or a number and its unit.
 _WORD = re.compile(r"\S*\d (?:%|[num]?s)(?!\w)\S*|\S+")
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
@@ -117,7 +125,7 @@ class _FirstScreen:
             table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
         lines = [*_lines_of_sentence(answer, width), *self.picture]
         for block in ([*self.wrong, *self.lost], _lines_of_blocks(self.fixes), table):
-            lines += [Text(), *block] if block else []  # each after an empty line
+            lines += _after_empty_line(block)
         lines += [*_lines_of_blocks(self.remarks), *self.commands]
         return lines + _closing_lines(answer, len(answer.labels) - self.rows, self.page, width)
 
@@ -160,6 +168,11 @@ def _lines_of_blocks(blocks: Sequence[Sequence[Text]]) -> list[Text]:
     return [line for block in blocks for line in block]
 
 
+def _after_empty_line(lines: Sequence[Text]) -> list[Text]:
+    """Return an empty line and these lines; [] if there are none."""
+    return [Text(), *lines] if lines else []
+
+
 def everything(analysis: Analysis, answer: Answer, console: Console, page: str = "") -> None:
     """Print the long form: first sentence and picture, fixes, all labels with a sentence each, remarks, the
     run as a whole, the findings, the run without nsys, what was not placed, and notes.
@@ -168,13 +181,13 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
     """
     width = console.width
     lines = [*_lines_of_sentence(answer, width), *_lines_of_picture(answer, width)]
-    wrong = [
+    warnings = [
         *_lines_on_wrong(answer, width, len(answer.wrong)),
         *_wrapped(answer.lost, width, "yellow"),
     ]
+    fixes = _lines_of_blocks(_lines_of_fixes(answer, width))
     table = _lines_of_table(answer.labels or answer.runs, width, sentences=True, file=answer.file)
-    for block in (wrong, _lines_of_blocks(_lines_of_fixes(answer, width)), table):
-        lines += [Text(), *block] if block else []
+    lines += [*_after_empty_line(warnings), *_after_empty_line(fixes), *_after_empty_line(table)]
     for remark in answer.remarks:
         lines += _wrapped(remark, width, "dim")
     lines += [Text(), *_wrapped(answer.headline.text, width)]
@@ -184,7 +197,7 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
         lines += [Text(), Text("to test a finding:", "dim")]
         lines += [Text(f"  {line}", "cyan") for line in command_lines(answer.next, width - 2)]
     _print(lines, console)
-    _print_unprofiled(analysis, console)
+    _print_unprofiled(analysis, console)  # its table is drawn straight to the console
     lines = [Text()] if answer.unplaced else []
     for unplaced in answer.unplaced:
         names = ", ".join(middle(name, 30) for name in unplaced.names)
@@ -246,20 +259,20 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
-    # of each process the device that works most, and of these the run that took longest
+    # `runs_that_lead`: of each process that of the device which works most; of these the one that took longest
     leading = devices[devices["label"].isin(runs_that_lead(analysis))]
     label = leading.sort_values("elapsed_ns")["label"].iloc[-1]
     kernels = analysis.kernels[analysis.kernels["label"] == label]
-    numbers = 38  # letters of the numbers before the name
-    idle_before = "  idle before  18.3 ms"
-    if width > 2 * LONGEST:
-        letters = max(10, width - numbers - len(idle_before))
+    numbers = len("  3 %   18.3 ms     1,000 x  18.3 ms  ")  # what stands before a name
+    idle_before = "  idle before  18.3 ms"  # what stands behind it, if there is room
+    if width > 2 * LONGEST:  # a wide terminal: names take what the numbers leave
+        letters = max(_LEAST_NAME, width - numbers - len(idle_before))
     else:
-        letters = max(10, min(LONGEST, width - numbers))
+        letters = max(_LEAST_NAME, min(LONGEST, width - numbers))
     names = [safe_text(name) for name in kernels["kernel"].head(most)]
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
-    has_room = width >= numbers + longest + len(idle_before) - 1
+    has_room = width >= numbers + longest + len(idle_before)
     # of a trace from which rows were removed (thinned), idle times are not known
     with_idle = has_room and not analysis.trace.thinned
     lines = []
@@ -381,10 +394,12 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     first, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {first}"}
     if proof.launch and proof.launch_ns > 0:
+        # at the first cell it takes the place of the first mark, which it says more than
         marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
     above = _texts_at_cells({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _texts_at_cells({cells: f"{last} ┘"}, marks, width)
-    without_name = {block.column for block in blocks} - columns_named
+    # the rest needs no name: it is what the others leave
+    without_name = {block.column for block in blocks} - columns_named - {"rest"}
     return [Text(), Text(above, "dim"), bar, Text(_with_legend(below, without_name), "dim")]
 
 
@@ -414,29 +429,38 @@ def _blocks(proof: Proof, edges: np.ndarray) -> list[_Block]:
 
 
 def _drawn_blocks(proof: Proof, blocks: Sequence[_Block], cells: int) -> tuple[Text, set[str]]:
-    """Return (the bar, the columns that need no name outside of it).
+    """Return (the bar, the columns whose name stands in it).
 
     cells: how many cells the bar has
 
-    The longest block of a column has the column's name inside, if there is room.
+    The longest block of a column has the column's name inside, if there is room.  A block in which the CPU worked says
+    what the GPU did meanwhile, too: that is what a reader asks there.
     """
     longest: dict[str, int] = {}
     for block in blocks:
         longest[block.column] = max(block.length, longest.get(block.column, 0))
-    columns_named = {"rest"}  # the rest is never named
+    columns_named = set[str]()
     bar = Text("▕")
     for block in blocks:
         fill, style = COLUMN_FILLS[block.column]
         block_ns = block.length * proof.elapsed_ns // cells
         gpu = proof.gpu_in(block_ns) if block.column in ("CPU", "calls") else ""
-        with_gpu = f"{block.column}, GPU {gpu}"
-        name = with_gpu if gpu and len(with_gpu) + 4 <= block.length else block.column
+        name = block.column
+        with_gpu = f"{name}, GPU {gpu}"
+        # a blank on both sides of the name; of the longer text also a cell that shows what the block is
+        if gpu and len(with_gpu) + 4 <= block.length:
+            name = with_gpu
         if block.length == longest[block.column] and len(name) + 2 <= block.length:
             columns_named.add(block.column)
-            bar += Text(f"{f' {name} ':{fill}^{block.length}}", style)
+            bar += Text(_centred(f" {name} ", block.length, fill), style)
         else:
             bar += Text(fill * block.length, style)
     return bar + Text("▏"), columns_named
+
+
+def _centred(text: str, length: int, fill: str) -> str:
+    """Return a text in the middle of `length` letters, the others of which are `fill`."""
+    return f"{text:{fill}^{length}}"
 
 
 def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[int, str]:
@@ -465,9 +489,9 @@ def _with_legend(line: str, without_name: Collection[str]) -> str:
     names = [name for name in COLUMNS if name in without_name]
     legend = "  ".join(f"{COLUMN_FILLS[name].letter} {name}" for name in names)
     gap = max(re.finditer(" {2,}", line), key=lambda match: len(match.group()), default=None)
-    if not legend or gap is None or len(gap.group()) < len(legend) + 4:
+    if not legend or gap is None or len(gap.group()) < len(legend) + 2 * _APART:
         return line
-    place = gap.start() + 2
+    place = gap.start() + _APART
     return line[:place] + legend + line[place + len(legend) :]
 
 
@@ -480,15 +504,15 @@ def _texts_at_cells(ends: dict[int, str], texts: dict[int, str], width: int) -> 
 
         _texts_at_cells({12: "ns"}, {0: "0", 4: "5 ns"}, 14)   "0    5 ns  ns"
 
-    A text that would overlap one before it, or touch it, is left out.
+    A text that would overlap one before it, or stand fewer than _APART blanks from it, is left out.
     """
     line = [" "] * width
-    is_taken = [False] * (width + 2)
+    is_taken = [False] * width
     # cell n is letter n + 1 of the line, behind the bar's left end; what begins at the first cell stands at that end
     places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
     places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
     for place, text in places:
-        around = is_taken[max(place - 2, 0) : place + len(text) + 2]
+        around = is_taken[max(place - _APART, 0) : place + len(text) + _APART]
         if place >= 0 and place + len(text) <= width and not any(around):
             line[place : place + len(text)] = text
             is_taken[place : place + len(text)] = [True] * len(text)
@@ -518,24 +542,24 @@ def _lines_of_table(
     numbers = _Numbers([line.row for line in lines if line.row is not None])
     verdict_width = max(len(line.words) for line in lines)
     longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
-    # three letters are blank: two before the verdict, and one at the end
-    columns = numbers.columns_for(width - verdict_width - 3 - min(longest, _LABEL))
+    without_verdict = width - _BEFORE_VERDICT - verdict_width - _AT_END
+    columns = numbers.columns_within(without_verdict - min(longest, _LABEL))
     if file:  # it is in the sentence, too: columns come first
         longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
-    room = width - verdict_width - 3 - _width_of(columns)  # for names
-    if room < 6:  # a very narrow terminal: names, times and verdicts
+    room = without_verdict - _width_of(columns)  # for names
+    if room < _LEAST_LABEL:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
-        room = width - verdict_width - 3 - _width_of(columns)
+        room = without_verdict - _width_of(columns)
     name_width, head = _heading(file, numbers.unit, longest, room)
-    spare = room - name_width - 4  # a gap, and the ends of the bar
+    spare = room - name_width - len("  ▕▏")  # a gap, and the ends of the bar
     bar_width = min(spare, _BAR) if spare >= _LEAST_BAR else 0
     short = told_apart({line.name: shortened(line.name, name_width) for line in lines}, name_width)
-    drawn_lines = [Text(f"{head:<{name_width}}", "dim")]
-    for column in columns:
-        drawn_lines[0].append(" " + column.head.rjust(column.width))
-    # above the bars, behind the verdict and the blanks around it
-    drawn_lines[0].append(f"{'':{verdict_width + 4}}parts, to scale" if bar_width else "", "dim")
-    place = 0  # of the line's row among the rows with numbers
+    drawn_lines = [_head_of_table(f"{head:<{name_width}}", columns)]
+    if bar_width:  # above the bars, behind the verdict and the blanks around it
+        before_bars = " " * (_BEFORE_VERDICT + verdict_width + 2)
+        drawn_lines[0].append(f"{before_bars}parts, to scale", "dim")
+    # of each line with numbers its cell in each column
+    cells = zip(*(column.cells for column in columns), strict=True)
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
         text = Text(f"{name:<{name_width}}")
@@ -543,24 +567,30 @@ def _lines_of_table(
             without_numbers = _width_of(columns) - 1
             text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
         else:
-            for column in columns:
-                text.append(" " + column.cells[place].rjust(column.width))
-            place += 1
-        text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))
+            for column, cell in zip(columns, next(cells), strict=True):
+                text.append(" " + cell.rjust(column.width))
+        text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
         if bar_width and line.row is not None:
             gap = " " * (verdict_width - len(line.words) + 2)
             text.append(gap).append_text(_bar(line.row, bar_width))
         text.truncate(width, overflow="ellipsis")
         drawn_lines.append(text)
-        if sentences and line.of is not None:
-            wrapped = _wrapped(_text_below(line.of), width - 2, "dim")
+        if sentences and line.label_ending is not None:
+            wrapped = _wrapped(_text_below(line.label_ending), width - 2, "dim")
             drawn_lines += [Text("  ") + part for part in wrapped]
-    # the first column behind the time may have kernels beside the sum
-    if any("(" in cell for column in columns[1:2] for cell in (column.head, *column.cells)):
+    if any(column.has_brackets for column in columns):
         drawn_lines += _wrapped(
             "( ): kernels on other streams, or while the CPU went on", width, "dim"
         )
     return drawn_lines
+
+
+def _head_of_table(heading: str, columns: Sequence[_Column]) -> Text:
+    """Return the line above the table's: what stands over the names, and each column's head."""
+    line = Text(heading, "dim")
+    for column in columns:
+        line.append(" " + column.head.rjust(column.width))
+    return line
 
 
 class _Column(NamedTuple):
@@ -568,6 +598,8 @@ class _Column(NamedTuple):
 
     head: str
     cells: list[str]  # one per row
+    name: str = ""  # the column of COLUMNS, "" for the time
+    has_brackets: bool = False  # whether cells have kernels beside the sum, in brackets
 
     @property
     def width(self) -> int:
@@ -613,7 +645,7 @@ class _Numbers:
         parts = zip(whole, self._columns_ns, strict=True)
         self.cells = np.array([_rounded(total, ns, self.step) for total, ns in parts])
 
-    def columns_for(self, room: int) -> list[_Column]:
+    def columns_within(self, room: int) -> list[_Column]:
         """Return the columns as texts: the time, then one for each group of causes that has any.
 
         room: letters that they should take at most
@@ -625,27 +657,33 @@ class _Numbers:
         can_join = range(1, _REST)  # all but the first column, kernels, and `rest` itself
         least_ns = _SMALL * np.maximum(self._whole_ns, 1)
         is_small = (self._columns_ns < least_ns[:, None]).all(axis=0)
-        self._add_to_rest([number for number in can_join if is_small[number]])
-        squeezed = False
+        cells = _with_more_rest(self.cells, [number for number in can_join if is_small[number]])
+        squeezed = False  # whether a column that is not small had to join `rest`
         while True:
-            columns = _texts_of_columns(self.rows, self.cells, self.step, self.places)
-            with_time = [number for number in can_join if self.cells[:, number].any()]
-            has_kernels = "kernels" in columns[1].head
+            columns = _texts_of_columns(self.rows, cells, self.step, self.places)
+            with_time = [number for number in can_join if cells[:, number].any()]
+            has_kernels = any(column.name == COLUMNS[0] for column in columns)
             fewest = 0 if has_kernels else 1  # one column besides `rest` stays
             if _width_of(columns) <= room or len(with_time) <= fewest:
                 break
-            total = np.maximum(self.cells.sum(axis=1), 1)
-            largest_share = (self.cells / total[:, None]).max(axis=0)
-            self._add_to_rest([min(with_time, key=lambda number: largest_share[number])])
+            total = np.maximum(cells.sum(axis=1), 1)
+            largest_share = (cells / total[:, None]).max(axis=0)
+            smallest = min(with_time, key=lambda number: largest_share[number])
+            cells = _with_more_rest(cells, [smallest])
             squeezed = True
-        is_mostly_rest = 2 * self.cells[:, _REST] > self.cells.sum(axis=1)
-        if squeezed and has_kernels and not with_time and is_mostly_rest.any():
+        is_mostly_rest = 2 * cells[:, _REST] > cells.sum(axis=1)
+        only_kernels_and_rest = has_kernels and not with_time
+        if squeezed and only_kernels_and_rest and is_mostly_rest.any():
             return [columns[0], columns[1]._replace(head="kernels")]
         return columns
 
-    def _add_to_rest(self, columns: list[int]) -> None:
-        self.cells[:, _REST] += self.cells[:, columns].sum(axis=1)
-        self.cells[:, columns] = 0
+
+def _with_more_rest(cells: np.ndarray, columns: list[int]) -> np.ndarray:
+    """Return the cells of a table with some columns added to `rest`, and empty themselves."""
+    cells = cells.copy()
+    cells[:, _REST] += cells[:, columns].sum(axis=1)
+    cells[:, columns] = 0
+    return cells
 
 
 def _heading(file: str, unit: str, longest: int, most: int) -> tuple[int, str]:
@@ -680,11 +718,11 @@ class _TableRow(NamedTuple):
 
     name: str
     row: Row | None  # None: a head
-    words: str  # the verdict
-    instead: str = (
-        ""  # of a head what stands in place of numbers: how many timings and how much time
-    )
-    of: LabelRow | None = None  # the label whose sentence stands below this line
+    words: str  # the verdict, behind its sign and a blank
+    #: Of a head what stands in place of numbers: how many timings and how much time.
+    instead: str = ""
+    #: The label that ends with this line, None if none does: its sentence stands below.
+    label_ending: LabelRow | None = None
 
 
 def _text_of_totals(line: _TableRow, width: int) -> str:
@@ -700,46 +738,50 @@ def _table_rows(rows: Sequence[LabelRow]) -> list[_TableRow]:
     for row in rows:
         words = f"{SIGNS[row.verdict]} {row.words}"
         if not row.groups:
-            lines.append(_TableRow(row.short, row, words, of=row))
+            lines.append(_TableRow(row.short, row, words, label_ending=row))
             continue
         steady = plural(row.warm.count, "timing")
         much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
         lines.append(_TableRow(row.short, None, words, f"{steady}{much}"))
         groups = row.groups[:MOST_GROUPS]
         for group in groups:
-            of = row if group is groups[-1] else None
-            sign = SIGNS[group.verdict]
-            lines.append(_TableRow(f"  {group.name}", group, f"{sign} {group.words}", of=of))
+            words = f"{SIGNS[group.verdict]} {group.words}"
+            ending = row if group is groups[-1] else None
+            lines.append(_TableRow(f"  {group.name}", group, words, label_ending=ending))
     return lines
 
 
 def _texts_of_columns(
-    rows: Sequence[Row], cells: np.ndarray, step: int, places: int
+    rows: Sequence[Row], cells: np.ndarray, step: int, decimals: int
 ) -> list[_Column]:
     """Return the columns that are not empty as texts: the time, and all of COLUMNS in which any row has time.
 
     cells: int64 (rows, COLUMNS), in units of the last decimal
     step: ns of that unit
-    places: how many decimals are printed
+    decimals: how many decimals are printed
 
-    The first of COLUMNS shows in brackets how long kernels ran beside the sum (`Row.beside_ns`).
+    The first of COLUMNS, kernels, shows in brackets how long kernels ran in all, if some of it is beside the sum
+    (`Row.beside_ns`): "24.8 (36.2)".
     """
 
     def printed(value: float) -> str:
-        return f"{value / 10**places:,.{places}f}" if value else "·"
+        return f"{value / 10**decimals:,.{decimals}f}" if value else "·"
 
     columns = [_Column("time", [printed(value) for value in cells.sum(axis=1).tolist()])]
-    for number, name in enumerate(COLUMNS):
-        texts = [printed(value) for value in cells[:, number].tolist()]
-        if number == 0:  # kernels
-            for place, row in enumerate(rows):
-                if round(row.beside_ns / step) > cells[place, 0]:
-                    part = f"{texts[place]} " if cells[place, 0] else ""
-                    texts[place] = f"{part}({printed(row.beside_ns / step)})"
-            if any(text != "·" for text in texts):
-                columns.append(_Column(f"= {name}", texts))
-        elif cells[:, number].any():
-            columns.append(_Column(f"{'+' if columns[1:] else '='} {name}", texts))
+    kernels = [printed(value) for value in cells[:, 0].tolist()]
+    has_brackets = False
+    for position, row in enumerate(rows):
+        if round(row.beside_ns / step) > cells[position, 0]:
+            in_sum = f"{kernels[position]} " if cells[position, 0] else ""
+            kernels[position] = f"{in_sum}({printed(row.beside_ns / step)})"
+            has_brackets = True
+    if cells[:, 0].any() or has_brackets:
+        columns.append(_Column(f"= {COLUMNS[0]}", kernels, COLUMNS[0], has_brackets))
+    for number, name in enumerate(COLUMNS[1:], start=1):
+        if cells[:, number].any():
+            sign = "+" if columns[1:] else "="  # time = first column + others
+            texts = [printed(value) for value in cells[:, number].tolist()]
+            columns.append(_Column(f"{sign} {name}", texts, name))
     return columns
 
 
@@ -815,8 +857,9 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
     finding = group.findings[0]
     sign, style = _SEVERE[group.severity]
     code = answer.source.get(finding.site)
-    site_is_known = not finding.site or finding.site in finding.title or code is not None
-    where = "" if site_is_known else f" ({finding.site})"
+    # the site stands behind the title, unless that has it, or the line with its code below
+    has_site = finding.site in finding.title or code is not None
+    where = f" ({finding.site})" if finding.site and not has_site else ""
     lines = _hanging_lines(sign, finding.title + where, width, style)
     labels = [safe_text(other.label) for other in group.findings[1:]]
     is_remark = group.severity == "info" and not finding.loss_ns
@@ -832,7 +875,7 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
         facts["CPU"] = next(of_label, "")
     for head, text in facts.items():
         if text:
-            lines += _hanging_lines(f"  {head + ':':11}", text, width, "dim")
+            lines += _hanging_lines(f"  {head}:".ljust(_FACT), text, width, "dim")
     if is_remark:
         return lines
     for fix in finding.advice:
@@ -842,7 +885,7 @@ def _lines_of_finding(answer: Answer, group: Findings, width: int) -> list[Text]
         lines += _hanging_lines(" ", f"{advice}:" if fix.code else advice, width)
         lines += [Text(f"      {line}", "cyan") for line in fix.code.splitlines()]
     if finding.confirmation:
-        verdict, _, result = finding.confirmation.partition(": ")
+        verdict, _, result = finding.confirmation.partition(": ")  # "confirmed: what was done"
         lines += _hanging_lines(f"  {verdict}:", result, width, "dim")
     return lines
 

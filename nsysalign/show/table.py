@@ -65,9 +65,12 @@ def fitted(columns: Sequence[Column], width: int) -> list[Column]:
         if not leaving:
             break
         shown.remove(min(leaving, key=lambda column: column.leaves))
+    # Each text, from left to right, takes as much of the room as the others can spare: these keep _SHORTEST letters, or
+    # what they are if that is less.  Two texts of 30 letters in a room of 40: 30 would leave 10, so 30 and 10.
     for column in texts:
         least_of_others = sum(min(text.width, _SHORTEST) for text in texts if text is not column)
         size = max(min(column.width, room - least_of_others), _SHORTEST)
+        # a text that is done still counts for _SHORTEST among the others of the next one
         room -= size - _SHORTEST
         cells = [middle(cell, size) for cell in column.cells]
         shown[shown.index(column)] = replace(column, cells=cells)

@@ -96,7 +96,8 @@ def timelines(
     An interval that is not in `analysis.timeline` has no lanes in its picture (None), only its strip: the
     page makes lanes from it.
     """
-    strings = strings or Strings()
+    if strings is None:
+        strings = Strings()
     items = _by_interval(analysis.timeline)  # what lanes show
     chosen = list(dict.fromkeys([*priority, *items]))
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
@@ -114,12 +115,12 @@ def timelines(
         if strip_pieces and (window.kind != "run" or len(strip_pieces) <= MOST_RUN_PIECES):
             picture["strip"] = _strip(strip_pieces, int(window.start_ns), strings)
         if number not in items:
-            picture["lanes"] = None
+            picture["lanes"] = None  # not [], which would say that nothing ran
         size += len(to_json(picture)) + strings.size - strings_before
         if size > max_bytes and pictures:  # the first one comes however large it is
-            break
+            break  # the strings of this picture stay: a few that no picture uses
         pictures[str(number)] = picture
-    return Timelines(pictures, strings.texts, len(windows) - len(pictures))
+    return Timelines(pictures, strings.texts, left_out=len(windows) - len(pictures))
 
 
 def _by_interval(table: pd.DataFrame) -> dict[int, list[Any]]:

@@ -80,6 +80,8 @@ LONGEST_SWEEP = 64
 _AT_ONCE = 1 << 20
 #: The grids of a label's kernels are read if their time varies by at least this share.
 _VARIED = 0.05
+#: Bytes times this and other numbers of a kind of work rarely make the same sum.
+_ODD = 1_000_003
 #: What the name of a kind of work says where it copies nothing; letters of a kernel's name in it, at most.
 _NO_COPIES = "no copies"
 _BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
@@ -143,19 +145,33 @@ class Part(NamedTuple):
     pid: int = -1
 
 
+class WorkOfIntervals(NamedTuple):
+    """key: per interval a number that is equal for the same operations with the same grids and as many bytes; 0 where that
+    is not known."""
+
+    key: np.ndarray
+
+
 class Groups(NamedTuple):
-    """The tables of all groups, and `of_interval`: the group of each interval, -1 for runs."""
+    """The tables of all groups, and `of_interval`: the group of each interval, -1 for runs; `works`: what rules may ask
+    about each interval's work."""
 
     of_interval: np.ndarray
     groups: pd.DataFrame
     ledger: pd.DataFrame
     issued: pd.DataFrame
     group_parts: pd.DataFrame
+    works: tuple[WorkOfIntervals, ...] = ()
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by the names that they have in an analysis."""
-        return {name: table for name, table in self._asdict().items() if name != "of_interval"}
+        return {
+            "groups": self.groups,
+            "ledger": self.ledger,
+            "issued": self.issued,
+            "group_parts": self.group_parts,
+        }
 
 
 # --- which intervals belong together
@@ -763,7 +779,10 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
         [_details(split.details, of_interval), _kernels(split, ran, of_interval)], ignore_index=True
     )
     ledger = _ledger(named_time, parts)
-    return Groups(of_interval, table, ledger, _issued(split, issues, table), parts)
+    # sums that wrap around: they are only compared with each other
+    key = np.where(grids == 0, 0, work.content + grids + _ODD * work.size)
+    issued = _issued(split, issues, table)
+    return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
 
 
 def without_trace(intervals: pd.DataFrame, parts: pd.DataFrame, details: pd.DataFrame) -> Groups:

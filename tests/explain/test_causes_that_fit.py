@@ -381,8 +381,8 @@ def test_a_piece_in_which_another_thread_launches_is_no_function(tid, held):
     ("pieces_us", "in_one", "named"),
     [
         ([9_000, 3_000], True, ""),
-        ([2_500] * 12, False, "12 pieces of a millisecond and more, the longest 2.50 ms"),
-        ([80] * 120, False, "That is 80.0 us for each of its 120 operations"),
+        ([2_500] * 12, False, "12 pieces of a millisecond and more outside CUDA take 30.0 ms"),
+        ([80] * 120, False, "spends 80.0 us outside CUDA for each of its 120 operations"),
     ],
 )
 def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, in_one, named):

@@ -603,7 +603,7 @@ def test_a_conversion_in_each_call_is_told(name, us, advised):
     pieces = [piece("kernel", us, name), piece("kernel", 185, "gemm"), piece("kernel", 85, "relu")]
     drawn = replace(analysis(repeat(8, "x", *pieces)), known=Known(**TORCH))
     told = answer(diagnose(drawn))
-    assert told.verdict == "gpu_bound" and ("half()" in str(told.fixes)) == advised
+    assert told.verdict == "gpu_bound" and ("torch.float16" in str(told.fixes)) == advised
     assert ("converts to float16" in told.sentence) == advised
 
 

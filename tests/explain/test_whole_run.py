@@ -41,8 +41,8 @@ def test_a_run_in_which_nothing_was_measured_waits_for_the_host():
     found = rules(analysis(interval("run", *RUN, kind="run")))["whole-run"]
     assert found.severity == "warning" and found.loss_ns == 700_000 and found.interval == 0
     assert found.title == (
-        "Between its first and its last work the GPU ran nothing for 0.75 of 1 ms; for 700 us of that the CPU was in its own "
-        "code and had not launched the next work."
+        "Between its first and its last work the GPU ran nothing for 0.75 of 1 ms; for 700 us of that the CPU was outside of CUDA "
+        "and had not launched the next work."
     )
     assert not found.faster and not found.advice  # nothing tells what would help
 
@@ -173,6 +173,14 @@ def test_idle_time_in_calls_that_allocate(calls, advice):
     assert found.evidence["idle_for_this_ns"] == 800_000 and found.faster.startswith(advice)
 
 
+@pytest.mark.parametrize("call", ["cudaDeviceReset", "cudaStreamQuery"])
+def test_a_call_that_makes_nothing_is_not_made_once_instead(call):
+    pieces = piece("api", 500, call), piece("api", 300, "cudaHostAlloc")
+    drawn = analysis(interval("run", ("kernel", 100), *pieces, ("kernel", 100), kind="run"))
+    found = rules(replace(drawn, of_runs=(IDLE,)))["whole-run"]
+    assert f"most of it in {call}" in found.title and not found.faster
+
+
 def test_idle_time_inside_the_programs_own_range_is_no_set_up():
     """OpenMP: 102 of 115 s idle lay inside the program's own ranges, and were called set-up."""
     run = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)
@@ -220,7 +228,7 @@ def test_idle_time_of_which_no_cause_is_a_fifth_is_told_by_its_largest():
     drawn = replace(drawn, of_runs=(IDLE,))
     found = rules(drawn)["whole-run"]
     assert (
-        "for 150 us the CPU was in its own code and had not launched the next work;" in found.title
+        "for 150 us the CPU was outside of CUDA and had not launched the next work;" in found.title
     )
     assert "cudaStreamSynchronize was called 40 times." in found.title
     assert found.loss_ns == 0 and not found.faster

@@ -162,3 +162,17 @@ def test_gaps_that_nothing_recorded(analysis, gaps_ns, times, other, said):
         groups=analysis.groups.assign(total_ns=analysis.groups["total_ns"] * times),
     )
     assert answer(slow).labels[0].host == said
+
+
+@pytest.mark.parametrize("letters", range(18, 24))
+def test_a_line_of_a_kernel_is_no_longer_than_the_terminal_is_wide(letters):
+    run = {"label": "GPU 0", "pid": 1, "device": 0, "elapsed_ns": 10**9}
+    kernel = {"label": "GPU 0", "kernel": "k" * letters, "share": 0.5, "total_ns": 18_300_000,
+              "count": 100_000, "idle_before_ns": 999_400_000}  # fmt: skip
+    analysis = SimpleNamespace(
+        runs=pd.DataFrame([run]),
+        kernels=pd.DataFrame([kernel]),
+        trace=SimpleNamespace(thinned=False),
+    )
+    (line,) = screen.kernel_lines(analysis, 80)
+    assert len(line) <= 80 and ("idle before" in line) == (letters <= 20)

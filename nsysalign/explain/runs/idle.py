@@ -56,6 +56,8 @@ _WARN_IDLE = 0.3
 _HARDLY_WORKS = 0.9
 #: A pair or range that was read from the trace and covers less of the run is not all that counts.
 _NEXT_TO_NOTHING = 0.02
+#: Calls that make what can be used again.
+_MAKES = re.compile(r"Create|Init|Open|Instantiate|Import|EnablePeer|Get|SetLimit")
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
 
 _WARM_UP = (
@@ -99,7 +101,7 @@ class Cause(NamedTuple):
 
 
 CAUSES_OF_IDLE = (
-    Cause(("host",), "the CPU was in its own code and had not launched the next work"),
+    Cause(("host",), "the CPU was outside of CUDA and had not launched the next work"),
     Cause(
         ("api_launch", "launch_latency"),
         "the CPU was inside calls that launch work, or the launched work was on its way",
@@ -530,7 +532,10 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
         return
     loads = [name for name in names if LOADS.match(name)]
     allocates = [name for name in names if re.match(ALLOCATION_CALLS, name)]
-    if set(names) - {*loads, *allocates}:  # a call of another kind
+    remaining = [name for name in names if name not in (*loads, *allocates)]
+    if not all(map(_MAKES.search, remaining)):
+        return  # what polls, ends or asks need not be what can be called once
+    if remaining:
         explanation.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
     elif loads and allocates:
         explanation.faster = (_LOAD_AND_ALLOCATE,)
