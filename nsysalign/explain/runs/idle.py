@@ -535,7 +535,7 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     remaining = [name for name in names if name not in (*loads, *allocates)]
     if not all(map(_MAKES.search, remaining)):
         return  # what polls, ends or asks need not be what can be called once
-    if remaining:
+    if remaining:  # a call of another kind
         explanation.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
     elif loads and allocates:
         explanation.faster = (_LOAD_AND_ALLOCATE,)
