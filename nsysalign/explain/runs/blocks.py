@@ -99,9 +99,12 @@ def _table_of_launches(trace: Trace) -> pd.DataFrame:
     operations = trace.operations
     table = operations[operations["kind"].isin([KIND["kernel"], KIND["graph"]])]
     is_kernel = (table["kind"] == KIND["kernel"]).to_numpy()
+    # shapes are read from the trace file: once for each of its rows, by their numbers
     rows, place = np.unique(table["row"].to_numpy()[is_kernel], return_inverse=True)
     grid_and_block = np.zeros((len(table), 6), np.int64)  # x, y, z of each
-    grid_and_block[is_kernel] = np.asarray(trace.shapes(rows))[place, :6]
+    grid_and_block[is_kernel] = np.asarray(trace.shapes(rows))[
+        place, :6
+    ]  # behind these stand registers and memory
     blocks = grid_and_block[:, :3].prod(axis=1)
     threads = grid_and_block[:, 3:].prod(axis=1)
     no_computation = [
@@ -138,7 +141,8 @@ def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
     launches: the rows of `_table_of_launches` of this device
     multiprocessors: how many the device has
 
-    Starts and ends of all kernels, sorted, cut the time into stretches, in each of which the same kernels run.
+    Starts and ends of all kernels, sorted, cut the time into stretches, in each of which the same kernels run (of 0 ns
+    where two of them are at one time).
     """
     blocks = launches["blocks"].to_numpy()
     threads = launches["threads"].to_numpy()
@@ -156,10 +160,12 @@ def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
     wide_blocks = running(np.where(is_narrow, 0, blocks))
     narrow_threads = running(np.where(is_narrow, blocks * threads, 0))
     works = blocks_at_once > 0
-    few = works & (blocks_at_once <= 1 / 2 * multiprocessors)
-    fewer = works & (blocks_at_once <= 2 / 3 * multiprocessors)
-    only_narrow = ~few & works & (wide_blocks == 0)
+    # of so many blocks each multiprocessor has one at most: half of them have none, or a third
+    is_half_idle = works & (2 * blocks_at_once <= multiprocessors)
+    is_third_idle = works & (3 * blocks_at_once <= 2 * multiprocessors)
+    is_only_narrow = ~is_half_idle & works & (wide_blocks == 0)
     used_multiprocessors = blocks_at_once / multiprocessors
+    # where multiprocessors have blocks, what lacks is threads: a block takes a whole warp at least
     used_threads = narrow_threads / np.maximum(WARP * blocks_at_once, 1)
 
     def lack(name: str, when: np.ndarray, used: np.ndarray, is_small: np.ndarray) -> _Lack:
@@ -171,9 +177,11 @@ def _lacks(launches: pd.DataFrame, multiprocessors: int) -> list[_Lack]:
         return _Lack(name, int(stretch_ns[when].sum()), int(unused_ns), launches[is_small])
 
     return [
-        lack("few_blocks", few, used_multiprocessors, 2 * blocks <= multiprocessors),
-        lack("fewer_blocks", fewer, used_multiprocessors, 3 * blocks <= 2 * multiprocessors),
-        lack("few_threads", only_narrow, used_threads, is_narrow),
+        lack("few_blocks", is_half_idle, used_multiprocessors, 2 * blocks <= multiprocessors),
+        lack(
+            "fewer_blocks", is_third_idle, used_multiprocessors, 3 * blocks <= 2 * multiprocessors
+        ),
+        lack("few_threads", is_only_narrow, used_threads, is_narrow),
     ]
 
 
@@ -212,25 +220,26 @@ def few_blocks(run: Run) -> Findings:
     kernel lacks what, and what to change.
     """
     lacks = {small.lack: small for small in run.facts_by(SmallLaunches)}
-    # what is said of half of the GPU is not said of a third of it once more: no lack lasts longer than the run
     says_half = "few_blocks" in lacks and lacks["few_blocks"].ns > WARN_SHARE * run.elapsed_ns
-    for lack, share, faster in (
+    for lack_name, share, advice in (
         ("few_blocks", WARN_SHARE, _MORE_BLOCKS),
-        ("fewer_blocks", 1 if says_half else TYPICAL_SHARE, _MORE_BLOCKS),
+        ("fewer_blocks", TYPICAL_SHARE, _MORE_BLOCKS),
         ("few_threads", WARN_SHARE, _MORE_THREADS),
     ):
-        few = lacks.get(lack)
+        if lack_name == "fewer_blocks" and says_half:
+            continue  # what is said of half of the GPU is not said of a third of it once more
+        few = lacks.get(lack_name)
         if few is None or few.ns <= share * run.elapsed_ns:
             continue
         ran = run.facts.analysis.kernels
         ran = ran[(ran["label"] == run.row.label) & (ran["kernel"] == few.kernel)]
         if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
-            continue  # its launch takes longer than it: more blocks gain nothing
+            continue  # its launch takes longer than it runs on average: more blocks gain nothing
         blocks = few.blocks
         threads = few.threads_per_block
-        evidence = {f"{lack}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
+        evidence = {f"{lack_name}_ns": few.ns, "blocks": blocks, "threads_per_block": threads}
         name = kernel_name(few.kernel)
-        if few.kinds > 1:  # it has only a part of the time
+        if few.kinds > 1:  # others lack the same, and `few.ns` is of all of them
             name += (
                 f" (of {few.kinds} such kernels the one that runs longest: {span(few.longest_ns)})"
             )
@@ -238,14 +247,14 @@ def few_blocks(run: Run) -> Findings:
         launched = (
             f"{name} was launched with {plural(blocks, 'block')} of {plural(threads, 'thread')}"
         )
-        if lack == "few_threads":
+        if lack_name == "few_threads":
             title = f"nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}"
             evidence["threads_of_a_warp"] = WARP
         else:
-            part = "half" if lack == "few_blocks" else "a third"
+            part = "half" if lack_name == "few_blocks" else "a third"
             title = f"at least {part} of the GPU had nothing to do: {launched}"
             if few.multiprocessors:
                 title += f", and the GPU has {few.multiprocessors:,} multiprocessors"
             evidence["multiprocessors"] = few.multiprocessors or None  # None is left out
         title = f"for {of(few.ns, run.elapsed_ns)} {title}."
-        yield run.finding(title, faster, loss_ns=few.unused_ns, **evidence)
+        yield run.finding(title, advice, loss_ns=few.unused_ns, **evidence)

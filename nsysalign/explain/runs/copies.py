@@ -22,10 +22,10 @@ _ADVICE = {
 }
 
 
-def copying(run: Run, kernels: int) -> Finding:
+def copying(run: Run, kernels_ns: int) -> Finding:
     """Return the finding of a run in which the GPU copied for much of the time.
 
-    kernels: how long (ns) its kernels and graphs took
+    kernels_ns: how long its kernels and graphs took
 
     It is a warning if the copies took longer than the kernels.  What could be saved is what kernels and the
     CPU's own code could do beside the copies, and by how much copies of pageable memory are slower than the bus.
@@ -47,9 +47,9 @@ def copying(run: Run, kernels: int) -> Finding:
             if only_pageable
             else "copies, most of the time of pageable memory,"
         )
-    if kernels:
-        computing = f"its kernels take {span(kernels)}"
-        evidence = {"copying_ns": run.copying_ns, "kernels_ns": kernels}
+    if kernels_ns:
+        computing = f"its kernels take {span(kernels_ns)}"
+        evidence = {"copying_ns": run.copying_ns, "kernels_ns": kernels_ns}
     else:
         count = _count_of_copies(run)
         computing = f"no kernel was launched; {count:,} {'copy' if count == 1 else 'copies'}"
@@ -58,9 +58,10 @@ def copying(run: Run, kernels: int) -> Finding:
     return run.finding(
         f"{name} take {of(run.copying_ns, run.elapsed_ns)} between the first and the last work of the GPU; "
         f"{computing}{beside}.",
-        _ADVICE[mostly_pageable, kernels > 0],
-        loss_ns=min(run.copying_ns, slower_ns + kernels + cpu_ns),
-        severity="info" if run.copying_ns < kernels else "warning",
+        _ADVICE[bool(mostly_pageable), kernels_ns > 0],
+        # kernels and the CPU's own code could run while copies do
+        loss_ns=min(run.copying_ns, slower_ns + kernels_ns + cpu_ns),
+        severity="info" if run.copying_ns < kernels_ns else "warning",
         outside_CUDA_ns=cpu_ns or None,
         **evidence,
     )

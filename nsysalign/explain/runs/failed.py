@@ -30,8 +30,11 @@ _FIND = "Find the kernel that fails before anything is timed:   compute-sanitize
 
 
 def failed_calls(facts: Facts) -> Findings:
-    """Yield a finding if launches, copies or synchronisations returned an error, or any calls one that lasts: how many did,
-    the first three by name, and their error codes.  What such a call should have done did not happen.
+    """Yield a finding if calls failed: how many did, the first three by name, and their error codes.  What such a call
+    should have done did not happen.
+
+    The trace's reader chose them: launches, copies and synchronisations that returned an error, and any call that
+    returned one after which no later call works.
 
     Where no call of the trace gives work to the GPU, the recorder's own reason is said with it.
     """
@@ -51,10 +54,10 @@ def failed_calls(facts: Facts) -> Findings:
     more = ", …" if len(failed) > _MOST_NAMED else ""
     by_call = {f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]}
     title = f"{plural(total, 'CUDA call')} failed: {calls}{more}."
-    info = facts.analysis.trace
+    recorder = facts.analysis.trace
     without_work = facts.analysis.of_runs_by(CallsWithoutWork)
-    if info.reasons and any(not calls_made.issuing for calls_made in without_work):
-        title += f" No call in the trace gives work to the GPU; {info.by.title} says: {first_reason(info.reasons)}"
+    if recorder.reasons and any(calls_made.issuing == 0 for calls_made in without_work):
+        title += f" No call in the trace gives work to the GPU; {recorder.by.title} says: {first_reason(recorder.reasons)}"
     lasting = any(code in LASTING_ERRORS for _, code, _ in failed)
     yield Finding(
         "error",

@@ -21,11 +21,11 @@ class CallsWithoutWork(NamedTuple):
     """The calls of a trace without any GPU work."""
 
     calls: int
-    issuing: int  # of them give work to a GPU
+    issuing: int  # how many of them give work to a GPU
     whole_ns: int  # from the first to the last
-    call: str  # the one, by name, that takes most of it
-    call_ns: int
-    call_count: int
+    call: str  # the name of those that take most of it
+    call_ns: int  # how long these take together
+    call_count: int  # how many these are
 
 
 def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
@@ -33,12 +33,12 @@ def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
     if len(trace.operations) or trace.calls.empty:
         return []
     calls = trace.calls[trace.outermost]
-    issuing = calls["kind"].isin([CALL[kind] for kind in ISSUING_CALLS])
+    is_issuing = calls["kind"].isin([CALL[kind] for kind in ISSUING_CALLS])
     spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
     most = int(spent.idxmax())
     known = CallsWithoutWork(
         calls=len(calls),
-        issuing=int(issuing.sum()),
+        issuing=int(is_issuing.sum()),
         whole_ns=int(calls["end_ns"].max() - calls["start_ns"].min()),
         call=trace.names.get(most, ""),
         call_ns=int(spent.max()),
@@ -48,10 +48,11 @@ def calls_without_work(trace: Trace) -> list[CallsWithoutWork]:
 
 
 def no_gpu_work(facts: Facts) -> Findings:
-    """Yield a remark on a trace with CUDA calls and no work of a GPU: which calls it has, and why it has no row of their
-    work.
+    """Yield a remark on a trace with CUDA calls and no work of a GPU: which calls it has, and why the trace has
+    no row of the GPU's work.
 
-    If the recorder itself stated a reason, this is the reason that is given; else the usual ones are listed.
+    A program that gives no work to the GPU needs no other reason.  Else it is the recorder's own one if it states one,
+    or the usual ones.  Of calls that failed no reason is given here: `failed_calls` tells of them.
     """
     info = facts.analysis.trace
     usual = _USUAL.get(info.recorder, _USUAL_OF_OTHERS.format(info.by.title))
@@ -60,21 +61,18 @@ def no_gpu_work(facts: Facts) -> Findings:
         if known.call_ns >= WARN_SHARE * known.whole_ns:
             spent = of(known.call_ns, known.whole_ns)
             calls += f" ({known.call}, called {times_over(known.call_count)}, takes {spent})"
-        reasons = info.reasons
-        if not known.issuing:
-            why = "check that the program reached its GPU part, and that the process that does was recorded"
-            if reasons:
-                why = f"{info.by.title} says: {first_reason(reasons)}"
-            text = f"{NO_WORK}{calls}, and none of them gives work to the GPU: {why}"
-        elif reasons and not facts.failed_calls:
-            text = (
-                f"{NO_WORK}no row of the GPU's work; {info.by.title} says: {first_reason(reasons)} There are {calls}, {known.issuing:,} of "
-                "which give work to the GPU."
-            )
+        give_work = f"{known.issuing:,} of which give work to the GPU"
+        stated = f"{info.by.title} says: {first_reason(info.reasons)}" if info.reasons else ""
+        if known.issuing == 0:
+            check = "check that the program reached its GPU part, and that the process that does was recorded"
+            text = f"{calls}, and none of them gives work to the GPU: {stated or check}"
+        elif facts.failed_calls:
+            text = f"{calls}, {give_work}, but no row of it"
+        elif stated:  # a sentence, with its full stop
+            text = f"no row of the GPU's work; {stated} There are {calls}, {give_work}."
         else:
-            text = f"{NO_WORK}{calls}, {known.issuing:,} of which give work to the GPU, but no row of it"
-            text += "" if facts.failed_calls else f": {usual}"
-        yield Remark(text)
+            text = f"{calls}, {give_work}, but no row of it: {usual}"
+        yield Remark(f"{NO_WORK}{text}")
 
 
 def first_reason(reasons: tuple[str, ...]) -> str:
