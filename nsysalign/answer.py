@@ -616,7 +616,11 @@ class _Rows:
             return "a search"
         if times_compiled(label, group) > 1:
             return "compiles"
-        if group.count == 1 and loads_code(group):
+        findings = self._analysis.findings
+        of_group = findings[(findings["label"] == label.name) & (findings["group"] == group.number)]
+        # what the label's finding is about is a first call only if that says so
+        is_other = len(of_group) > 0 and not of_group["rule"].eq("module-load").any()
+        if group.count == 1 and loads_code(group) and not is_other:
             return "first call"
         if not tells_apart(label):
             return ""

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, VERY_MANY, Case, shown_groups
+from nsysalign.explain.facts import of_others
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import (
+    CODE,
     CONVOLUTIONS,
     GRAPH,
     compiled,
@@ -170,7 +172,16 @@ def _can_run_ahead(case: Case) -> bool:
         and not case.others
         and case.thread_count == 1
         and not case.handed_over
+        and not _begins_at_end(case)
     )
+
+
+def _begins_at_end(case: Case) -> bool:
+    """A timing of its group begins with the record that ends another one: a delay before that record would be part of
+    the other timing."""
+    timings = case.facts.intervals.iloc[case.group.intervals]
+    beside = case.facts.intervals[case.facts.intervals["pid"].isin(timings["pid"])]
+    return bool(timings["start_record"].isin(beside["end_record"]).any())
 
 
 def _short_delay(case: Case) -> bool:
@@ -198,7 +209,8 @@ def _waits_itself(case: Case) -> bool:
 
 def _compiles(case: Case) -> bool:
     """torch.compile could fuse and capture it: a torch program of many operations, one kind of work,
-    nothing that waits inside but copies of pageable memory to the GPU, and not a graph already."""
+    nothing that waits inside but copies of pageable memory to the GPU, not a graph already, and no kernels of
+    CuPy's or numba's."""
     kinds = {group.work.name for group in case.label.steady if group.count > 1}
     kinds.add(case.group.work.name)
     return (
@@ -210,6 +222,7 @@ def _compiles(case: Case) -> bool:
         and case.group.work.waits <= _pageable_copies_in(case)
         and not case.graphs
         and not case.of_library
+        and not any(of_others(kernel.name) for kernel in case.group.work.of_kind("kernel"))
     )
 
 
@@ -751,6 +764,14 @@ FASTER: tuple[Row, ...] = (
         "Code is loaded again in {count} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",
         "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n sizes",
         _loaded,
+    ),
+    Row(
+        ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),
+        lambda case: case.facts.python and case.loads_unchanged,
+        "Make each kernel once, before the loop, and pass what changes as an argument, not in its source: code is loaded in "
+        "{count} of these timings for the same kernels with as many blocks",
+        "",
+        lambda case: {"count": f"{case.prepares[CODE]:,}"},
     ),
     Row(
         ("host-gap", "api-launch", "many-tiny-kernels", "other-calls", "module-load"),

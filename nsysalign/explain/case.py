@@ -30,6 +30,7 @@ from nsysalign.explain.preparing import (
     GRAPH,
     LOAD_NS,
     LOADS,
+    MAKES,
     compiler_of,
     earliest,
     loading_share,
@@ -155,6 +156,8 @@ GOOD_PART = 1 / 3
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
 LOADING_SHARE = 0.05
+#: A timing that prepares for others does so for at least this share of the CPU's time.
+PREPARING_SHARE = 0.3
 #: What loads code in such a part of its timings never warms up; it loads the same again if it does so that many times
 #: for each of its kernels.
 NEVER_WARM, LOADED_AGAIN = 0.2, 3
@@ -523,17 +526,63 @@ class Case:
         kernels = self.group.work.of_kind("kernel")
         count = sum(kernel.count for kernel in kernels)
         foreign = [kernel for kernel in kernels if not of_torch(kernel.name)]
-        nearly_all = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * self.operations
+        # what it copies and fills is its own as well
+        nearly_all = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * count
+        nearly_all = nearly_all and 2 * count >= self.operations
         between_ns = self.ns("host") / max(self.operations, 1)
         if self.on_host or count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
             return None
         return max(foreign, key=lambda kernel: kernel.count)
 
     @cached_property
+    def _preparing(self) -> tuple[int, int, int]:
+        """Of the typical interval: (how long (ns) the CPU loads code or makes graphs, with what it does before and after
+        that between two launches, as who compiles first and then loads; how long the CPU works; in how many such
+        stretches code is loaded).
+
+        [host, load, api)[launch)[host)[launch)[host)[launch) ... 300 times: the first stretch alone
+        """
+        preparing_ns = whole_ns = stretch_ns = count = 0
+        prepares = False
+        for piece in self.facts.segments(self.group):
+            if piece.cause not in ("host", "api", "profiler", "api_launch"):
+                continue
+            whole_ns += piece.ns
+            if piece.cause == "api_launch":
+                stretch_ns, prepares = 0, False
+                continue
+            stretch_ns += piece.ns
+            if prepares:
+                preparing_ns += piece.ns
+            elif piece.cause == "api" and MAKES.match(piece.text):
+                preparing_ns += stretch_ns
+                prepares = True
+                count += bool(LOADS.match(piece.text))
+        return preparing_ns, whole_ns, count
+
+    @property
+    def is_preparing(self) -> bool:
+        """Whether a good part of the CPU's time in the typical interval prepares for others: loads code, or makes a graph."""
+        preparing_ns, whole_ns, _ = self._preparing
+        if not whole_ns:  # too many operations to be looked at
+            return loading_share(self.group) >= LOADING_SHARE
+        return preparing_ns >= PREPARING_SHARE * whole_ns
+
+    @property
+    def loads_inside(self) -> int:
+        """How often code is loaded in the typical interval, where that is many times as often as it has kernels: it is
+        loaded in each round of a loop, and no first call; else 0."""
+        count = self._preparing[2]
+        kernels = {kernel.name for kernel in self.group.work.of_kind("kernel")}
+        return count if count >= LOADED_AGAIN * len(kernels) > 0 else 0
+
+    @cached_property
     def first_ones(self) -> int:
         """How many of the label's first timings prepare for the others: its first calls and this group, where
         these are the earliest and something is prepared in both; 0 for none."""
         if self.group.role == FIRST or self.label.overlapping or not self.prepares:
+            return 0
+        if not self.is_preparing or self.loads_inside:
             return 0
         groups = [*(g for g in self.label.groups if g.role == FIRST), self.group]
         if sum(group.count for group in groups) == self.label.count:
@@ -556,6 +605,10 @@ class Case:
         code, and a graph that all of them record makes none longer."""
         if self.compiler:
             return {f"{self.compiler} compiles": self.group.count}
+        if self.loads_inside and self.group.count == 1:
+            return {f"{CODE} {self.loads_inside:,} times": 1}
+        if not self.is_preparing:
+            return {}
         apart = tells_apart(self.label)
         return {text: count for text, count in self.prepares.items() if text != GRAPH or apart}
 
@@ -595,6 +648,18 @@ class Case:
         table = self.facts.analysis.kernels
         rows = table[(table["label"] == self.label.name) & (table["kind"] == "kernel")]
         return 0 < LOADED_AGAIN * rows["kernel"].nunique() <= self.loads_in
+
+    @property
+    def loads_unchanged(self) -> bool:
+        """Whether code is loaded in most timings of its group, all of which run the same kernels with as many blocks for the
+        same time: then their sizes do not differ."""
+        kernels = self.group.work.of_kind("kernel")
+        known = bool(kernels) and all(kernel.blocks > 0 for kernel in kernels)
+        is_late = self.group.role != FIRST and self.group.count >= FEWEST_REPEATED
+        if not known or not is_late or self.compiler or CODE not in self.prepares:
+            return False
+        ran_ns = self.facts.column("kernel_only_upper_ns")[self.group.intervals]
+        return 0 < int(ran_ns.max()) <= SAME_KERNELS * int(ran_ns.min())
 
     @cached_property
     def compiling(self) -> list[Group]:

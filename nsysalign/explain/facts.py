@@ -85,6 +85,11 @@ def of_torch(kernel: str) -> bool:
     return bool(_TORCH.search(kernel))
 
 
+def of_others(kernel: str) -> bool:
+    """Whether it is a kernel of CuPy's or numba's."""
+    return bool(_OF_OTHERS.search(kernel))
+
+
 def ran_torch(evidence: Evidence) -> bool:
     """Whether kernels ran that only torch has."""
     return any(map(_TORCH.search, pd.unique(evidence.kernels["kernel"].astype(str)).tolist()))

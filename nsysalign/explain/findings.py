@@ -360,7 +360,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
             verdict = MIXED
             words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
         tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
-        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued")
+        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued") > 0
         if waits_much and not tells_waiting:
             title = f"{title} {sentences.also_waited(case, numbers)}"
         range_ns = _range_on_host_ns(case)
@@ -480,6 +480,9 @@ def cause_of(case: Case) -> str:
     # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
     waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
+    # nobody can take waits out of a library's own loop: that it launches so much is the cause
+    if case.of_library and case.facts.torch and case.facts.python and can_be_held_up:
+        return "launches"
     waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
     # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
     # thread launched the work: then the timing thread's code holds up nothing
@@ -537,7 +540,8 @@ def _is_first_call(case: Case) -> bool:
     loading_ns = sum(entry.ns for entry in entries if LOADS.search(entry.what))
     once = case.group.role == FIRST or case.label.count == 1
     loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_first_of_its_lines(case))
-    return (once and loads_enough) or _waits_for_first_kernels(case)
+    is_first = once and loads_enough and case.is_preparing and not case.loads_inside
+    return is_first or _waits_for_first_kernels(case)
 
 
 def _is_first_of_its_lines(case: Case) -> bool:

@@ -17,6 +17,7 @@ from nsysalign.label import Entry, Group, Label
 #: Calls that load or link code, and those that make a graph of what was captured.
 LOADS = re.compile(r"^cu(da)?(LibraryLoad|ModuleLoad|Link)")
 _GRAPHS = re.compile(r"^cu(da)?GraphInstantiate")
+MAKES = re.compile(f"{LOADS.pattern}|{_GRAPHS.pattern}")
 #: Loading code, and recording a graph, are named from this time in each timing on.
 LOAD_NS, _GRAPH_NS = 100_000, 5_000
 #: What is prepared, in words.

@@ -827,6 +827,8 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
     difference_ns = longer.typical_ns - shorter.typical_ns
     if longer.typical_ns < ALIKE * shorter.typical_ns:
         return ""
+    if any(group.work.mains > 1 and not _is_of_one_length(group) for group in (longer, shorter)):
+        return ""  # others of the group are of other work, and of another length
     parts = {
         name: ns - shorter_ns
         for (name, ns), shorter_ns in zip(
@@ -934,14 +936,17 @@ def _length(case: Case, numbers: Numbers) -> str:
     """How long each timing of a group takes: "1.22 ms", or "0.99 to 4.12 ms" where the typical one, so many times, is
     not what they take together, or most of them differ."""
     group = case.group
-    is_mean = (
-        abs(group.count * group.typical_ns - group.total_ns) <= _TYPICAL_ERROR * group.total_ns
-    )
-    if is_mean and group.high_ns <= SPREAD * group.low_ns:
+    if _is_of_one_length(group) and group.high_ns <= SPREAD * group.low_ns:
         return numbers.time("typical", group.typical_ns)
     elapsed_ns = case.facts.column("elapsed_ns")[group.intervals]
     shortest = numbers.time("shortest", elapsed_ns.min())
     return f"{shortest} to {numbers.time('longest', elapsed_ns.max())}"
+
+
+def _is_of_one_length(group: Group) -> bool:
+    """Whether the typical timing, so many times, is about what a group's timings take together."""
+    error_ns = abs(group.count * group.typical_ns - group.total_ns)
+    return error_ns <= _TYPICAL_ERROR * group.total_ns
 
 
 def _left(groups: Sequence[Group], numbers: Numbers) -> str:
@@ -1076,8 +1081,8 @@ def _mostly(lead: Case, slow: Sequence[Group]) -> str:
 
     ", mostly larft_T_32 with 2,310 to 36,870 operations"
     """
-    kernel = _main_kernel(lead.group)
-    alike = [group for group in slow if _main_kernel(group) == kernel]
+    kernel = _kernel_of_all(lead.group)
+    alike = [group for group in slow if _kernel_of_all(group) == kernel]
     is_most = 2 * sum(g.total_ns for g in alike) > sum(g.total_ns for g in slow)
     others = {_main_kernel(group) for group in lead.label.steady} - {"", kernel}
     if not kernel or not is_most or not others:
@@ -1121,12 +1126,12 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
         )
         if not name or "operation" in name or len(counts) == len(groups) > 1:
             name = _work(group)
-            if end and kernels_differ and (kernel := _main_kernel(group)):
+            if end and kernels_differ and (kernel := _kernel_of_all(group)):
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
         elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
-            name = _main_kernel(group) or _largest_kernel(group)
+            name = _kernel_of_all(group) if _main_kernel(group) else _largest_kernel(group)
             kernel_of_kind[group.kind] = name
         names[group.number] = "" if end and name.startswith("copy ") else name
     if len(set(kernel_of_kind.values())) < len(kernel_of_kind):  # the name does not tell them apart
@@ -1143,6 +1148,11 @@ def _main_kernel(group: Group) -> str:
     kernels = {kernel.name for kernel in group.work.of_kind("kernel")}
     main = group.work.main
     return middle(kernel_name(main), _KIND_LETTERS) if main in kernels else ""
+
+
+def _kernel_of_all(group: Group) -> str:
+    """The same where it is the kernel that runs longest in each timing of the group; else ''."""
+    return _main_kernel(group) if group.work.mains <= 1 else ""
 
 
 def _largest_kernel(group: Group) -> str:

@@ -263,7 +263,7 @@ def kinds(m: Measured) -> list[np.ndarray]:
 
     Several descriptions of the work are tried, the finest first, until the kinds that have at least FEW
     intervals and SHARE of the time cover most of the time.  If none does, the coarsest one counts
-    if it has few kinds, or else all intervals are one kind.
+    if it has few kinds, or else those that launch a CUDA graph are a kind, and the others.
 
     A label is a sweep if most of its time goes to intervals whose main kernel is the main kernel of
     no other interval: then each main kernel is a kind.  (No kind has FEW intervals then, and all would be one.)
@@ -296,7 +296,14 @@ def kinds(m: Measured) -> list[np.ndarray]:
             return _without_twins(m, alike)
     coarsest = _alike(*descriptions[-1])
     has_few_kinds = count >= FEWEST_DIVIDED and len(coarsest) <= MOST_KINDS
-    return _without_twins(m, coarsest) if has_few_kinds else [np.arange(count)]
+    return _without_twins(m, coarsest) if has_few_kinds else _by_graph(m)
+
+
+def _by_graph(m: Measured) -> list[np.ndarray]:
+    """Return the intervals of a label in two sets, those that launch a CUDA graph and the others; in one if all or none
+    do."""
+    sides = np.flatnonzero(m.graph == 0), np.flatnonzero(m.graph)
+    return [side for side in sides if len(side)]
 
 
 def _by_memory(m: Measured) -> list[np.ndarray]:
@@ -530,6 +537,8 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     remaining = at[~np.isin(at, [*known, number])]
     if not len(remaining):
         return False
+    if len(remaining) == 1 and not m.new[number]:
+        return False  # which of the two is the usual one is not known
     times = np.sort(m.elapsed_ns[remaining])
     slowest_ns = times[-2] if len(remaining) > 2 else times[-1]
     ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
