@@ -33,6 +33,7 @@ from nsysalign.explain.preparing import (
     MAKES,
     compiler_of,
     earliest,
+    is_of_compiler,
     loading_share,
     prepared,
     searches,
@@ -157,7 +158,7 @@ GOOD_PART = 1 / 3
 FEWEST_REPEATED, ALLOCATING_SHARE = 3, 0.05
 LOADING_SHARE = 0.05
 #: A timing that prepares for others does so for at least this share of the CPU's time.
-PREPARING_SHARE = 0.3
+PREPARING_SHARE = 0.2
 #: What loads code in such a part of its timings never warms up; it loads the same again if it does so that many times
 #: for each of its kernels.
 NEVER_WARM, LOADED_AGAIN = 0.2, 3
@@ -563,6 +564,8 @@ class Case:
     @property
     def is_preparing(self) -> bool:
         """Whether a good part of the CPU's time in the typical interval prepares for others: loads code, or makes a graph."""
+        if is_of_compiler(self.label.name):
+            return True
         preparing_ns, whole_ns, _ = self._preparing
         if not whole_ns:  # too many operations to be looked at
             return loading_share(self.group) >= LOADING_SHARE
@@ -572,7 +575,7 @@ class Case:
     def loads_inside(self) -> int:
         """How often code is loaded in the typical interval, where that is many times as often as it has kernels: it is
         loaded in each round of a loop, and no first call; else 0."""
-        count = self._preparing[2]
+        count = 0 if is_of_compiler(self.label.name) else self._preparing[2]
         kernels = {kernel.name for kernel in self.group.work.of_kind("kernel")}
         return count if count >= LOADED_AGAIN * len(kernels) > 0 else 0
 

@@ -113,6 +113,11 @@ def compiler_of(group: Group) -> str:
     return "torch.compile" if compiled(group) and loads_code(group) and is_outside else ""
 
 
+def is_of_compiler(range_name: str) -> bool:
+    """Whether XLA opens a range of this name while it compiles."""
+    return bool(_XLA.match(range_name))
+
+
 def times_compiled(label: Label, group: Group) -> int:
     """How many of a label's timings are compiled in by the compiler of this group; 0 if nobody compiles."""
     compiler = compiler_of(group)

@@ -1112,7 +1112,8 @@ def _which(lead: Case, groups: list[Group], count: str) -> str:
 def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
     """By what a reader tells groups of one label apart, by number of the group, '' where only their
     time differs; with `end` behind it."""
-    names, counts = {}, {group.work.operations for group in groups}
+    names = dict[int, str]()
+    counts = {group.work.operations for group in groups}
     kernel_of_kind = dict[int, str]()
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
     words = [group.work.name.split(", ") for group in groups]
@@ -1134,7 +1135,8 @@ def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
             name = _kernel_of_all(group) if _main_kernel(group) else _largest_kernel(group)
             kernel_of_kind[group.kind] = name
         names[group.number] = "" if end and name.startswith("copy ") else name
-    if len(set(kernel_of_kind.values())) < len(kernel_of_kind):  # the name does not tell them apart
+    kernels = set(kernel_of_kind.values()) - {""}
+    if len(kernels) < len(kernel_of_kind):  # no kernel's name tells them apart
         names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
