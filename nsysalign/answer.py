@@ -1208,7 +1208,9 @@ def _remark_on_first_calls(
     ]
     first_ns = {label.name: sum(group.total_ns for group in label.first) for label in labels}
     most = max(labels, key=lambda label: first_ns[label.name])
-    where = f", {duration(first_ns[most.name])} of it in {short(most.name)}" if labels[1:] else ""
+    in_most = duration(first_ns[most.name])
+    part_in_most = "all" if in_most == duration(once_ns) else in_most
+    where = f", {part_in_most} of it in {short(most.name)}" if labels[1:] else ""
     of_program = ~analysis.measured["library"].to_numpy(dtype=bool)
     share = once_ns / _covered_by(analysis.measured[of_program])
     is_much = share >= _MOST_OF_ALL and once_ns >= _LONG_NS

@@ -33,6 +33,7 @@ REASONS = {
     "than the time itself",
     "varies": "the intervals vary too much to tell; more of them would help",
     "small": "there is a change, but it may be too small to matter",
+    "wrong timing": "what was timed is not what is meant, so that its change tells nothing",
 }
 
 
@@ -149,6 +150,12 @@ def compare(
         only_before += [f"{name} ({unmatched.name})" for unmatched in left_before]
         only_after += [f"{name} ({unmatched.name})" for unmatched in left_after]
         changes += [_label_change(label, name_after, pair, times, threshold) for pair in pairs]
+    wrong = _wrong_timings(before, after)
+    are_wrong = {timing.label for timing in wrong}
+    changes = [
+        _of_wrong_timing(change) if {change.label, change.label_after} & are_wrong else change
+        for change in changes
+    ]
     if confounders and not anyway:
         changes = [_not_judged(change) for change in changes]
     if moved := [
@@ -167,7 +174,7 @@ def compare(
         remarks=tuple(remarks),
         missing=missing,
         same_recording=_same_recording(before, after),
-        wrong=_wrong_timings(before, after),
+        wrong=wrong,
     )
 
 
@@ -250,6 +257,13 @@ def _label_change(
         reason=reason,
         library=label.library,
     )
+
+
+def _of_wrong_timing(label: LabelChange) -> LabelChange:
+    """A timing that measures something else neither got slower nor faster, whatever its number says."""
+    if label.verdict not in ("slower", "faster"):
+        return label
+    return replace(label, verdict="unclear", reason="wrong timing")
 
 
 def _not_judged(label: LabelChange) -> LabelChange:

@@ -114,6 +114,20 @@ def test_wrong_timings_are_named_with_their_side(tmp_path):
     ).read_text("utf-8")
 
 
+@pytest.mark.parametrize("side", ["A", "B"])
+def test_a_wrong_timing_gets_neither_faster_nor_slower(side):
+    wrong = {**FINDING, "severity": "error", "label": "t1", "title": "t1 times the launching"}
+
+    def timed(ns, *findings):
+        runs = [[("kernel", ns + 100 * n, "gemm")] for n in range(12)]
+        return build([(t, "event", "a.py:1", False, runs) for t in ("t1", "t2")], findings=findings)
+
+    before = timed(90_000, *([wrong] if side == "A" else []))
+    after = timed(40_000, *([wrong] if side == "B" else []))
+    verdicts = [(change.verdict, change.reason) for change in compare(before, after).labels]
+    assert verdicts == [("unclear", "wrong timing"), ("faster", "")]
+
+
 LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.lastChild.textContent)"
 
 
