@@ -539,19 +539,19 @@ def _is_first_call(case: Case) -> bool:
     entries = case.group.of_cause("api")
     loading_ns = sum(entry.ns for entry in entries if LOADS.search(entry.what))
     once = case.group.role == FIRST or case.label.count == 1
-    loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_first_of_its_lines(case))
+    loads_enough = loading_ns >= LOAD_NS or (loading_ns > 0 and _is_done_again(case))
     is_first = once and loads_enough and case.is_preparing and not case.loads_inside
     return is_first or _waits_for_first_kernels(case)
 
 
-def _is_first_of_its_lines(case: Case) -> bool:
-    """Return whether other callers measured the same lines later, which issued the same work and took FAR less time."""
-    _, lines = call_site(case.label.name)
+def _is_done_again(case: Case) -> bool:
+    """Return whether other labels issued the same work later, in FAR less time: numba loads a kernel in microseconds, after
+    it compiled it for a second."""
+    issued = case.group.work.issued
     start_ns = case.facts.column("start_ns")
-    return bool(lines) and any(
+    return bool(issued) and any(
         label.name != case.label.name
-        and call_site(label.name)[1] == lines
-        and label.usual.work.issued == case.group.work.issued
+        and label.usual.work.issued == issued
         and FAR * label.usual.typical_ns <= case.group.typical_ns
         and start_ns[label.usual.intervals[0]] > start_ns[case.group.typical]
         for label in case.facts.labels

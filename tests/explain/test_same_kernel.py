@@ -74,14 +74,25 @@ def test_one_call_site_for_both_has_a_row_without_the_green_sign():
     assert "in others of its timings" in label.sentence
 
 
-@pytest.mark.parametrize(("later_us", "words"), [(190, "first call"), (90_000, "CPU-bound")])
-def test_one_timing_of_lines_that_are_quick_later_is_a_first_call(later_us, words):
+@pytest.mark.parametrize(
+    ("first_at", "later_at", "later_us", "later_blocks", "words"),
+    [
+        ("a.py:24 (a.py:16-18)", "a.py:25 (a.py:16-18)", 190, 131_072, "first call"),
+        ("a.py:24 (a.py:16-18)", "a.py:25 (a.py:16-18)", 90_000, 131_072, "CPU-bound"),
+        # j15: the call that compiles has lines of its own, before the loop
+        ("a.py:24-26", "a.py:30-32", 190, 131_072, "first call"),
+        ("a.py:24-26", "a.py:30-32", 190, 65_536, "CPU-bound"),  # other work
+    ],
+)  # fmt: skip
+def test_one_timing_of_work_that_is_quick_later_is_a_first_call(
+    first_at, later_at, later_us, later_blocks, words
+):
     """h14: numba compiles for 700 ms in the one call of line 24, and hardly loads; the lines' other callers take 190 us."""
     load = piece("api", 50, "cuLibraryLoadData")
-    first = interval("a.py:24 (a.py:16-18)", ("host", 703_000), load, ("kernel", 126))
-    later = repeat(20, "a.py:25 (a.py:16-18)", ("host", later_us - 126), ("kernel", 126))
-    found = told(first, later, issued=[(AXPY, 1, 131_072, 126), (AXPY, 1, 131_072, 126)])
-    row = next(row for row in found.labels if row.label.startswith("a.py:24"))
+    first = interval(first_at, ("host", 703_000), load, ("kernel", 126))
+    later = repeat(20, later_at, ("host", later_us - 126), ("kernel", 126))
+    found = told(first, later, issued=[(AXPY, 1, 131_072, 126), (AXPY, 1, later_blocks, 126)])
+    row = next(row for row in found.labels if row.label == first_at)
     assert words in row.words
 
 

@@ -96,9 +96,8 @@ class IdleTime(NamedTuple):
     first_kernel_ns: int = 0
     loading_ns: int = 0  # code was loaded or linked meanwhile
     loading_count: int = 0
-    loading_in_later_half_ns: int = (
-        0  # of loading_ns, in the later half of the run: not the start's alone
-    )
+    #: of loading_ns, in the quarter of the device's operations that has least of it: 0 where loading ends
+    loading_in_least_quarter_ns: int = 0
     loads: int = 0  # calls that did so
     load_calls_ns: int = 0  # how long one of these was open
     back_ns: int = 0  # between a copy to the host and one to the device
@@ -158,7 +157,7 @@ def idle_times(ran: Ran) -> OfRuns:
             crowd=_crowd(ran, gaps),
         )
         idle = _with_first_kernels(idle, ran, gaps, first_waits)
-        idle = _with_loading(idle, gaps, is_loading)
+        idle = _with_loading(idle, gaps, is_loading, _quarters(ran, operations, gaps))
         idle = _with_calls(idle, ran.trace, device_run.process, gaps)
         idle = _with_ranges(idle, ran.trace, device_run.process, gaps)
         between_copies = _round_trips(ran, gaps)
@@ -221,20 +220,34 @@ def _with_first_kernels(idle: IdleTime, ran: Ran, gaps: Stretches, waits: _First
     )
 
 
-def _with_loading(idle: IdleTime, gaps: Stretches, is_loading: np.ndarray) -> IdleTime:
+def _with_loading(
+    idle: IdleTime, gaps: Stretches, is_loading: np.ndarray, quarter: np.ndarray
+) -> IdleTime:
     """Return the record with the gaps in which code was loaded.
 
     is_loading: bool, per gap, whether code was loaded during it
+    quarter: as `_quarters`
     """
-    twice_middle_ns = (
-        gaps.start[0] + gaps.end[-1]
-    )  # a whole number, as the middle itself need not be
-    in_later_half = 2 * gaps.start >= twice_middle_ns
+    ns_of_quarter = np.bincount(quarter[is_loading], weights=gaps.ns[is_loading], minlength=4)
     return idle._replace(
         loading_ns=int(gaps.ns[is_loading].sum()),
         loading_count=int(is_loading.sum()),
-        loading_in_later_half_ns=int(gaps.ns[is_loading & in_later_half].sum()),
+        loading_in_least_quarter_ns=int(ns_of_quarter.min()),
     )
+
+
+def _quarters(ran: Ran, operations: np.ndarray, gaps: Stretches) -> np.ndarray:
+    """Return, per gap, in which quarter of the operations the one that ended it is: 0 to 3.
+
+    Operations count, not time: a first iteration that loads for seconds is most of a run's time, and little of its work.
+
+    time        [ load    KK  load      KK   load     KK load ][K][K][K][K][K][K][K][K][K][K][K][K]
+    quarter       0                                            0        1        2        3
+
+    operations: those of the lane, sorted by start
+    """
+    place = np.searchsorted(ran.start[operations], gaps.end)
+    return 4 * place // len(operations)
 
 
 def _with_ranges(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> IdleTime:

@@ -41,7 +41,7 @@ FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
 LEAST_NS, _FEW_NS = 100_000, 20_000
 #: A gap of this share of the longest is named beside it; so many of one kind are counted.
 _NEARLY_AS_LONG, _MANY_GAPS = 0.1, 10
-#: Code is loaded again and again where this share of it comes in the later half of the run.
+#: Code is loaded all along the run where each quarter of its operations has this share of what an even one had.
 _AGAIN = 0.25
 #: Gaps that are named or counted beside a cause take this share of the idle time.
 _MANY = 0.3
@@ -325,7 +325,7 @@ def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
     }
     lies = f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was"
     often = times_over(idle_time.loads)
-    again = idle_time.loading_in_later_half_ns >= _AGAIN * idle_time.loading_ns
+    again = 4 * idle_time.loading_in_least_quarter_ns >= _AGAIN * idle_time.loading_ns
     if not again or idle_time.loading_count < _MANY_GAPS:
         text = f"{lies} linked or loaded ({often})"
         return Explanation(text, idle_time.loading_ns, evidence, _advice_to_warm_up(run))
