@@ -52,7 +52,7 @@ def test_a_loop_fits_a_period_away_as_well():
     """A third of the calls have no record call in the trace; those that have one fit 100 us later, too."""
     t0 = np.arange(20) * 100_300
     record = t0[4:17] + 3_900
-    clock = refine(rough(0), [(t0, t0 + 11_500, record + START, record + START + 3_000)])
+    clock = refine(rough(0), [Times(t0, t0 + 11_500, record + START, record + START + 3_000)])
     assert np.abs(clock.to_trace(t0) - t0 - START).max() <= clock.width_ns == 2_000
 
 

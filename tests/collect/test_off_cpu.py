@@ -35,9 +35,15 @@ def test_a_thread_that_waits_is_logged_with_what_its_process_used(probed, what, 
 
 
 def test_a_thread_that_computes_is_not_logged(probed):
-    """But where a busy machine gives it no core; so not every time."""
-    runs = (probed(f"{BEGIN}\nboth(lambda: work(0.06))") for _ in range(5))
-    assert any(not run.lines("off_cpu") for run in runs if (run.status, run.errors) == (0, ""))
+    """But where a busy machine gives it no core."""
+    timed = "wall = time.monotonic()\nboth(lambda: work(0.06))\nprint(time.monotonic() - wall)"
+    for _ in range(10):
+        run = probed(f"{BEGIN}\n{timed}")
+        assert (run.status, run.errors, run.err) == (0, "", "")
+        if float(run.out) < 0.09:  # it had a core
+            assert not run.lines("off_cpu")
+            return
+    pytest.skip("this machine is too busy")
 
 
 def test_clock_readings_are_enough(probed):
@@ -52,6 +58,9 @@ def test_a_forked_child_begins_anew(probed):
     run = probed(f"{BEGIN}\nwork(0.05)\nboth(int)\n{child}")
     assert (run.status, run.errors, len(run.logs)) == (0, "", 2)
     assert all(line["thread_ns"] >= 0 for line in run.lines("off_cpu"))
-    assert (
-        len({pid for pid, lines in run.logs.items() for x in lines if x["type"] == "off_cpu"}) == 1
-    )
+    # what its parent did is not in its log: a main thread has the number of its process
+    tids = {
+        pid: {line["tid"] for line in lines if line["type"] == "off_cpu"}
+        for pid, lines in run.logs.items()
+    }
+    assert any(tids.values()) and all(logged <= {pid} for pid, logged in tids.items())
