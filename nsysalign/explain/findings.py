@@ -347,6 +347,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         shown = (*shown, case.group) if leads_without_row else shown
         sums = {group.number: Case.of(case.facts, label, group, matrix).one for group in shown}
         title = sentences.of_several_groups(label, case, shown, sums, numbers)
+        # how often one group waits is not said of the others, unless they wait about as often
+        if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
+            words = sentences.words(case.group, case.one)
         if verdict == GPU:
             rule = "several-kinds"
             verdict = MIXED

@@ -74,6 +74,9 @@ MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
+#: Two kinds differ in their waits for the GPU if one has this many times as many as the other, or as a single one; each has
+#: at least this share of the intervals.
+MORE_WAITS, RARELY = 3, 0.1
 #: A sweep has at most this many repetitions, each of which is a row.
 LONGEST_SWEEP = 64
 #: Pairs of a window and a block in it that are held at once.
@@ -114,6 +117,7 @@ class Measured(NamedTuple):
     new: np.ndarray
     frees: np.ndarray
     behind: np.ndarray
+    waits: np.ndarray
 
     @classmethod
     def of_work(
@@ -237,8 +241,10 @@ def _kinds_of_work(m: Measured, total_ns: int) -> list[np.ndarray]:
         for kind in kinds(m.take(side)):
             # how much they issued, where few of a kind are far from alike
             for alike in _by_operations(m, side[kind]):
-                # whether earlier work still ran at their start, where that changes their length
-                out += _by_backlog(m, alike, total_ns)
+                # how often they wait for the GPU
+                for waiting in _by_waits(m, alike):
+                    # whether earlier work still ran at their start, where that changes their length
+                    out += _by_backlog(m, waiting, total_ns)
     return out
 
 
@@ -386,6 +392,25 @@ def _by_operations(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     by_count = at[np.argsort(m.operations[at], kind="stable")]
     operations = m.operations[by_count]
     cuts = np.flatnonzero(operations[1:] > ALIKE * operations[:-1]) + 1
+    return [np.sort(alike) for alike in np.split(by_count, cuts)]
+
+
+def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind in sets that wait for the GPU about equally often: where one waits MORE_WAITS times as
+    often as the next, and neither side is rare, another set begins.
+
+    at: the positions of the kind's intervals
+
+    A row says how often one of its intervals waits, which is to be so in nearly all of them, however equally long they are:
+
+    nonzero()   launch w launch w launch w launch       3.4 ms, 9 waits
+    a mask      launch launch launch launch launch      3.2 ms, none: the same number of operations, another row
+    """
+    by_count = at[np.argsort(m.waits[at], kind="stable")]
+    waits = m.waits[by_count]
+    cuts = np.flatnonzero(waits[1:] >= MORE_WAITS * np.maximum(waits[:-1], 1)) + 1
+    fewest = max(FEW, RARELY * len(at))
+    cuts = [cut for cut in cuts.tolist() if min(cut, len(at) - cut) >= fewest]
     return [np.sort(alike) for alike in np.split(by_count, cuts)]
 
 

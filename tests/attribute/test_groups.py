@@ -20,7 +20,7 @@ from nsysalign.split.groups import (
 
 def measured(
     us, *, idle=None, pid=1, content=1, grids=0, names=1, bits=1, graph=0, busy=0, main=1, count=1, size=0,
-    new=(), frees=0, behind=0,
+    new=(), frees=0, behind=0, waits=0,
 ):  # fmt: skip
     """A label's intervals: microseconds, and what each issued; single values are those of all.
     `new`: which of them launch a kernel that is new; `bits`: of which names."""
@@ -34,7 +34,7 @@ def measured(
         (us * 1000).astype(np.int64), (idle * 1000).astype(np.int64), column(pid), column(content),
         column(grids), column(names), column(bits), column(graph), 1000 * column(busy), column(main),
         column(count), column(size),
-        np.isin(np.arange(len(us)), list(new)), *(column(v).astype(bool) for v in (frees, behind)),
+        np.isin(np.arange(len(us)), list(new)), *(column(v).astype(bool) for v in (frees, behind)), column(waits),
     )  # fmt: skip
 
 
@@ -449,6 +449,19 @@ def test_a_backlog_is_what_still_runs_when_the_range_opens(tmp_path):
         "GPU busy before": list(range(0, 40, 2)),
         "GPU idle before": list(range(1, 40, 2)),
     }
+
+
+def test_timings_that_wait_and_those_that_do_not_are_two_kinds():
+    """j05: a step with nine read-backs and one with none took equally long, and were one row of nine waits."""
+    turn = np.arange(40) % 2
+    sides = [(list(range(0, 40, 2)), ""), (list(range(1, 40, 2)), "")]
+    assert rows(measured(noisy(40), waits=9 * turn)) == sides
+    assert {part.kind for part in grouped(measured(noisy(40), waits=9 * turn))} == {0, 1}
+    # a decoder that waits once for each of its tokens is one kind, whatever their number
+    assert len(rows(measured(noisy(40), waits=np.arange(40)))) == 1
+    # so is a label that waits once or twice, or in which three of forty wait
+    assert len(rows(measured(noisy(40), waits=1 + turn))) == 1
+    assert len(rows(measured(noisy(40), waits=9 * (np.arange(40) < 3)))) == 1
 
 
 def test_few_of_different_work_are_no_average():
