@@ -585,7 +585,8 @@ class Case:
         these are the earliest and something is prepared in both; 0 for none."""
         if self.group.role == FIRST or self.label.overlapping or not self.prepares:
             return 0
-        if not self.is_preparing or self.loads_inside:
+        # what is captured for a graph is launched before the graph is made: its part is not known
+        if GRAPH not in self.prepares and (not self.is_preparing or self.loads_inside):
             return 0
         groups = [*(g for g in self.label.groups if g.role == FIRST), self.group]
         if sum(group.count for group in groups) == self.label.count:
@@ -610,10 +611,8 @@ class Case:
             return {f"{self.compiler} compiles": self.group.count}
         if self.loads_inside and self.group.count == 1:
             return {f"{CODE} {self.loads_inside:,} times": 1}
-        if not self.is_preparing:
-            return {}
-        apart = tells_apart(self.label)
-        return {text: count for text, count in self.prepares.items() if text != GRAPH or apart}
+        tells = {CODE: self.is_preparing, GRAPH: tells_apart(self.label)}
+        return {text: count for text, count in self.prepares.items() if tells[text]}
 
     @cached_property
     def searches(self) -> bool:

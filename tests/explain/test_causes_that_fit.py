@@ -910,3 +910,12 @@ def test_a_timing_that_waited_for_nothing_does_not_wait():
         *repeat(2, "x", ("host", 10), ("queued", 500), ("kernel", 500), kind="host", operations=9),
     ]
     assert "For 0 ns" not in said(drawn).sentence
+
+
+def test_a_graph_that_is_recorded_is_said_whatever_its_part():
+    """b17: launches are captured one by one, and the call that makes the graph comes behind them."""
+    makes = piece("api", 20, "cudaGraphInstantiate")
+    captures = [*[("host", 200), LAUNCH] * 15, makes, ("host", 5), LAUNCH, ("kernel", 9)]
+    replays = [("host", 20), LAUNCH, ("kernel", 300), *[("kernel", 2)] * 30]
+    drawn = [*repeat(8, "x", *replays), *repeat(8, "x", *captures)]
+    assert "a CUDA graph is recorded in each" in said(drawn).sentence
