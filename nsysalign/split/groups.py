@@ -410,8 +410,8 @@ def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     waits = m.waits[by_count]
     cuts = np.flatnonzero(waits[1:] >= MORE_WAITS * np.maximum(waits[:-1], 1)) + 1
     fewest = max(FEW, RARELY * len(at))
-    many = [cut for cut in cuts.tolist() if min(cut, len(at) - cut) >= fewest]
-    return [np.sort(alike) for alike in np.split(by_count, many)]
+    kept_cuts = [cut for cut in cuts.tolist() if min(cut, len(at) - cut) >= fewest]
+    return [np.sort(alike) for alike in np.split(by_count, kept_cuts)]
 
 
 def _is_only_one(values: np.ndarray) -> np.ndarray:
