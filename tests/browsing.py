@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 
@@ -33,6 +34,10 @@ def start():
     for flag in FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    failed = pytest.importorskip("selenium.common.exceptions").SessionNotCreatedException
+    for _ in range(2):
+        with contextlib.suppress(failed):  # a busy machine does not always get it started
+            return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
 
 
