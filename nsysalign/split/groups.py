@@ -34,7 +34,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
 from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, is_even
-from nsysalign.model import KIND, OPERATION_KINDS, Trace
+from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import Executed, SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
@@ -1275,10 +1275,17 @@ def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataF
     groups: `frames.GROUPS`
     """
     typical = groups["typical"].to_numpy()
-    inside = issued_in(split.alignment, issues, typical)
-    tables = [_by_name(split.trace, issues, window, issue) for window, issue in inside]
-    if not tables:
+    batches = list(issued_in(split.alignment, issues, typical))
+    if not batches:
         return frames.empty(frames.ISSUED)
+    row_of_operation = split.trace.operations["row"].to_numpy()
+    is_kernel = issues.kinds[issues.name] == KIND["kernel"]  # per issue
+    rows = [row_of_operation[issues.first[issue[is_kernel[issue]]]] for _, issue in batches]
+    tables = []
+    for (window, issue), blocks in zip(batches, blocks_of(split.trace, rows), strict=True):
+        blocks_of_issues = np.zeros(len(issue), np.int64)
+        blocks_of_issues[is_kernel[issue]] = blocks
+        tables.append(_by_name(issues, window, issue, blocks_of_issues))
     table = pd.concat(tables, ignore_index=True)
     name = table["name"].to_numpy()
     group_of_window = pd.Series(groups["group"].to_numpy(), index=typical)
@@ -1292,18 +1299,21 @@ def _issued(split: SplitTrace, issues: Issues, groups: pd.DataFrame) -> pd.DataF
     return frames.check(table.reset_index(drop=True), frames.ISSUED)
 
 
-def _by_name(trace: Trace, issues: Issues, window: np.ndarray, issue: np.ndarray) -> pd.DataFrame:
+def _by_name(
+    issues: Issues, window: np.ndarray, issue: np.ndarray, blocks: np.ndarray
+) -> pd.DataFrame:
     """Return what windows issued by name: a row per window and name, with how many there are (`count`), their bytes,
     the blocks of kernels' grids (0: not known), and how long they ran (`ns`).
 
     window, issue: pairs of a window and an issue in it
+    blocks: per pair, the blocks of the issue's grid, 0 if it is no kernel or its grid is not known
     """
-    name = issues.name[issue]
-    kernels = np.flatnonzero(issues.kinds[name] == KIND["kernel"])
-    operation = issues.first[issue[kernels]]
-    blocks = np.zeros(len(name), np.int64)
-    blocks[kernels] = blocks_of(trace, trace.operations["row"].to_numpy()[operation])
-    columns = {"window": window, "name": name, "bytes": issues.size[issue], "blocks": blocks}
+    columns = {
+        "window": window,
+        "name": issues.name[issue],
+        "bytes": issues.size[issue],
+        "blocks": blocks,
+    }
     columns["ns"] = issues.busy_ns[issue].astype(np.int64)
     by_name = pd.DataFrame(columns).groupby(["window", "name"], sort=False)
     count = by_name.size().rename("count")

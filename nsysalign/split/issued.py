@@ -19,7 +19,7 @@ that was queued before fills a window of any length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -361,7 +361,7 @@ def grids_of(
     is_kernel = issues.kinds[issues.name[issue]] == KIND["kernel"]
     window, issue = window[is_kernel], issue[is_kernel]
     kernel = issues.first[issue]
-    kernel_blocks = blocks_of(trace, trace.operations["row"].to_numpy()[kernel])
+    (kernel_blocks,) = blocks_of(trace, [trace.operations["row"].to_numpy()[kernel]])
     weight = np.random.default_rng(3).integers(1 << 62, size=max(len(issues.names), 1))
     np.add.at(blocks, window, kernel_blocks)
     # a hash of all pairs of a name and a number of blocks; the sums wrap around, which does no harm, as they are only
@@ -370,19 +370,27 @@ def grids_of(
     return grids, blocks
 
 
-def blocks_of(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Return, per kernel, how many blocks its grid has.
+def blocks_of(trace: Trace, sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return, for each set of kernels, per kernel how many blocks its grid has.
 
-    rows: the rowids of the kernels in nsys's table
+    sets: the rowids of the kernels in nsys's table
 
-    All are 0 if the trace does not say, or if there are too many kernels.
+    All of a set are 0 if the trace does not say, or if the set has too many kernels.  The trace is asked once: one of our
+    own recorder is decoded as a whole for each question.
     """
-    wanted = distinct(rows)
-    if trace.shapes is None or not len(wanted) or len(wanted) > _MOST_GRIDS:
-        return np.zeros(len(rows), np.int64)
-    grid = np.asarray(trace.shapes(wanted))[:, :3]
+    wanted = [distinct(rows) for rows in sets]
+    are_few = [0 < len(rows) <= _MOST_GRIDS for rows in wanted]
+    if trace.shapes is None or not any(are_few):
+        return [np.zeros(len(rows), np.int64) for rows in sets]
+    known = distinct(
+        np.concatenate([rows for rows, is_few in zip(wanted, are_few, strict=True) if is_few])
+    )
+    grid = np.asarray(trace.shapes(known))[:, :3]
     blocks = grid.prod(axis=1)
-    return blocks[np.searchsorted(wanted, rows)]
+    return [
+        blocks[np.searchsorted(known, rows)] if is_few else np.zeros(len(rows), np.int64)
+        for rows, is_few in zip(sets, are_few, strict=True)
+    ]
 
 
 def issued_in(
