@@ -8,15 +8,15 @@ after     [ another thread of the process           ]      a range of its own ki
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames
 from nsysalign.intervals import covered, union
 from nsysalign.model import NO_THREAD, OFF_CPU, OTHER_THREAD, EventLog, Trace, thread_of
 from nsysalign.place.clocks import ClockMap
+from nsysalign.place.log_ranges import Described, with_log_ranges
 
 #: A thread did not run where that is so for this share of its time outside of CUDA; the others of its process
 #: did where they ran for this share of that, and did not where they ran for less than the rest.
@@ -32,32 +32,25 @@ def with_off_cpu(
     clocks: log process -> its clock; stretches of a process without one are left out
     processes: log process -> globalPid
     """
-    if log is None or log.off_cpu.empty:
+    if log is None:
         return trace
-    rows = []
-    for number, stretches in log.off_cpu.groupby("process"):
-        clock = clocks.get(int(number))
-        if clock is None:
-            continue
-        process = processes[int(number)]
-        start = clock.to_trace(stretches["t0_ns"].to_numpy())
-        end = np.maximum(clock.to_trace(stretches["t1_ns"].to_numpy()), start)
-        thread = thread_of(process, stretches["tid"].to_numpy())
-        outside_ns = end - start - _in_calls_ns(trace, thread, start, end)
-        ran_ns, all_ran_ns = (stretches[name].to_numpy() for name in ("thread_ns", "process_ns"))
-        # what ran in calls counts as if it had run outside
-        off_ns = outside_ns - ran_ns
-        others_ns = all_ran_ns - ran_ns
-        is_off = (off_ns > 0) & (off_ns >= _SHARE * outside_ns)
-        names = np.where(others_ns >= _SHARE * off_ns, OTHER_THREAD, "")
-        names = np.where(others_ns <= (1 - _SHARE) * off_ns, NO_THREAD, names)
-        known = is_off & (names != "")
-        columns = {"start_ns": start, "end_ns": end, "thread": thread, "process": process}
-        columns |= {"text": names, "kind": OFF_CPU, "row": -1}
-        rows.append(pd.DataFrame(columns)[known])
-    ranges = pd.concat([trace.ranges, *rows], ignore_index=True)
-    ranges = ranges.sort_values("start_ns", kind="stable", ignore_index=True)
-    return replace(trace, ranges=frames.check(ranges, frames.RANGES))
+    return with_log_ranges(trace, log.off_cpu, clocks, processes, OFF_CPU, partial(_waiting, trace))
+
+
+def _waiting(
+    trace: Trace, stretches: pd.DataFrame, process: int, start: np.ndarray, end: np.ndarray
+) -> Described:
+    """Return (thread, text) of each stretch: OTHER_THREAD or NO_THREAD, '' where neither is known."""
+    thread = thread_of(process, stretches["tid"].to_numpy())
+    outside_ns = end - start - _in_calls_ns(trace, thread, start, end)
+    ran_ns, all_ran_ns = (stretches[name].to_numpy() for name in ("thread_ns", "process_ns"))
+    # what ran in calls counts as if it had run outside
+    off_ns = outside_ns - ran_ns
+    others_ns = all_ran_ns - ran_ns
+    is_off = (off_ns > 0) & (off_ns >= _SHARE * outside_ns)
+    others_ran = is_off & (others_ns >= _SHARE * off_ns)
+    others_did_not = is_off & (others_ns <= (1 - _SHARE) * off_ns)
+    return thread, np.select([others_did_not, others_ran], [NO_THREAD, OTHER_THREAD], "")
 
 
 def _in_calls_ns(

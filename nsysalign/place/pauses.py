@@ -8,14 +8,13 @@ after           [ garbage collection ]                 a range of its own kind, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames
 from nsysalign.model import PAUSE, EventLog, Trace, pid_of, thread_of
 from nsysalign.place.clocks import ClockMap
+from nsysalign.place.log_ranges import Described, with_log_ranges
 
 #: What idle time that a collection covers is called, in details and in words.
 GARBAGE_COLLECTION = "garbage collection"
@@ -30,27 +29,12 @@ def with_pauses(
     clocks: log process -> its clock; collections of a process without one are left out
     processes: log process -> globalPid
     """
-    if log is None or log.collections.empty:
+    if log is None:
         return trace
-    parts = [trace.ranges]
-    for number, collections in log.collections.groupby("process"):
-        clock = clocks.get(int(number))
-        if clock is None:
-            continue
-        process = processes[int(number)]
-        start = clock.to_trace(collections["t0_ns"].to_numpy())
-        end = clock.to_trace(collections["t1_ns"].to_numpy())
-        # a clock that is corrected meanwhile may turn start and end round
-        columns = {
-            "start_ns": start,
-            "end_ns": np.maximum(end, start),
-            "thread": thread_of(process, pid_of(process)),
-            "process": process,
-            "text": GARBAGE_COLLECTION,
-            "kind": PAUSE,
-            "row": -1,
-        }
-        parts.append(pd.DataFrame(columns))
-    ranges = pd.concat(parts, ignore_index=True)
-    ranges = ranges.sort_values("start_ns", kind="stable", ignore_index=True)
-    return replace(trace, ranges=frames.check(ranges, frames.RANGES))
+    return with_log_ranges(trace, log.collections, clocks, processes, PAUSE, _on_main_thread)
+
+
+def _on_main_thread(
+    collections: pd.DataFrame, process: int, start: np.ndarray, end: np.ndarray
+) -> Described:
+    return thread_of(process, pid_of(process)), GARBAGE_COLLECTION
