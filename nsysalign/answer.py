@@ -616,11 +616,7 @@ class _Rows:
             return "a search"
         if times_compiled(label, group) > 1:
             return "compiles"
-        findings = self._analysis.findings
-        of_group = findings[(findings["label"] == label.name) & (findings["group"] == group.number)]
-        # what the label's finding is about is a first call only if that says so
-        is_other = len(of_group) > 0 and not of_group["rule"].eq("module-load").any()
-        if group.count == 1 and loads_code(group) and not is_other:
+        if group.count == 1 and loads_code(group) and not self._has_another_finding(label, group):
             return "first call"
         if not tells_apart(label):
             return ""
@@ -628,6 +624,12 @@ class _Rows:
         if count == group.count:
             return "records a CUDA graph"
         return f"{count:,} record a graph" if count else ""
+
+    def _has_another_finding(self, label: Label, group: Group) -> bool:
+        """Return whether the label's finding is about this group, and calls it no first call."""
+        findings = self._analysis.findings
+        of_group = findings[(findings["label"] == label.name) & (findings["group"] == group.number)]
+        return len(of_group) > 0 and not of_group["rule"].eq("module-load").any()
 
     def of_runs(self) -> list[LabelRow]:
         """Return a row for each run: the longest device first, each before its streams.  Its sentence is the title of its

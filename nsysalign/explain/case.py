@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.facts import (
-    ALLOCATION_CALLS,
+    ALLOCATES,
     BUS_BYTES_PER_NS,
     SMALL_NS,
     Facts,
@@ -168,7 +168,6 @@ FIRST_USE = re.compile(rf"{LOADS.pattern}|^cu(da)?(Kernel|Func)SetAttribute")
 PROGRAM_OF_XLA = "XlaModule:#"
 #: The same kernels with the same blocks differ by at most this ratio in how long they run.
 SAME_KERNELS = 1.1
-_ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -234,6 +233,17 @@ class Case:
     def others_ran(self) -> bool:
         """Whether other streams worked while that of its typical interval was idle, whoever launched that."""
         return self.facts.flagged(np.array([self.group.typical]), *OTHER_STREAMS) > 0
+
+    @cached_property
+    def inside(self) -> pd.DataFrame:
+        """The timings that lie in the typical one, on the same thread, that one among them: rows of `frames.INTERVALS`."""
+        intervals = self.facts.intervals
+        typical = intervals.iloc[self.group.typical]
+        return intervals[
+            (intervals["tid"] == typical["tid"])
+            & (intervals["start_ns"] >= typical["start_ns"])
+            & (intervals["end_ns"] <= typical["end_ns"])
+        ]
 
     @cached_property
     def others(self) -> dict[int, int]:
@@ -368,7 +378,7 @@ class Case:
         group = self.group
         if group.count < FEWEST_REPEATED or group.role == FIRST:
             return {}
-        spent_ns = sum(e.ns for e in group.of_cause("api") if _ALLOCATES.match(e.what))
+        spent_ns = sum(e.ns for e in group.of_cause("api") if ALLOCATES.match(e.what))
         if spent_ns < ALLOCATING_SHARE * group.total_ns or 2 * self.allocating_count < group.count:
             return {}
         calls = dict.fromkeys((piece.text, piece.ref) for piece in self._allocating)
@@ -378,7 +388,7 @@ class Case:
     @property
     def _allocating(self) -> list[Segment]:
         pieces = self.facts.segments(self.group)
-        return [p for p in pieces if p.cause == "api" and _ALLOCATES.match(p.text)]
+        return [p for p in pieces if p.cause == "api" and ALLOCATES.match(p.text)]
 
     @property
     def allocating_ns(self) -> int:
@@ -404,13 +414,13 @@ class Case:
     @staticmethod
     def memory_calls(group: Group) -> list[str]:
         """The calls of a group that allocate and free memory, as far as they take time of it, by name."""
-        return sorted({e.what for e in group.of_cause("api") if _ALLOCATES.match(e.what)})
+        return sorted({e.what for e in group.of_cause("api") if ALLOCATES.match(e.what)})
 
     @cached_property
     def allocating_count(self) -> int:
         """How many timings of the group spend a hundredth of their time and more on it."""
         rows = self.facts.details(self.group.intervals, "api")
-        rows = rows[rows["detail"].astype(str).str.match(_ALLOCATES)]
+        rows = rows[rows["detail"].astype(str).str.match(ALLOCATES)]
         spent_ns = rows.groupby("interval")["ns"].sum()
         elapsed_ns = self.facts.column("elapsed_ns")[spent_ns.index.to_numpy(dtype=np.int64)]
         return int((100 * spent_ns.to_numpy() >= elapsed_ns).sum())

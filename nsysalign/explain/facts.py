@@ -29,8 +29,8 @@ MOST_OPERATIONS = 50_000
 #: Operations that run for longer than this are not small; PCIe 5 with 16 lanes.
 SMALL_NS, BUS_BYTES_PER_NS = 20_000, 64.0
 #: Calls that allocate or free memory; that launch graphs.
-ALLOCATION_CALLS = (
-    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
+ALLOCATES = re.compile(
+    r"cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
     r"|Host(Alloc|Register|Unregister))"
 )
 GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"

@@ -24,7 +24,7 @@ from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
 from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks
-from nsysalign.explain.facts import ALLOCATION_CALLS, WARN_SHARE, Facts
+from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
 from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
 from nsysalign.explain.rules import every_rule
@@ -59,8 +59,6 @@ MATTERS = 0.1
 SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
-#: Calls that allocate or free memory.
-ALLOCATES = re.compile(ALLOCATION_CALLS)
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that follows a colon and three spaces is code.
@@ -128,8 +126,8 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     """Yield (rule, finding) once for each label that does not lie inside another one.
 
     The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
-    takes most of the time that need not be (`_story`).  Two sentences may be added: what the same lines take where
-    they are called elsewhere, and what the label takes without nsys.
+    takes most of the time that need not be (`_story`).  A sentence each may be added on what takes long inside, on what
+    the same lines or the same kernels take elsewhere, and on what the label takes where it is not recorded.
     """
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
     clocks = interval_clocks(facts)
@@ -515,7 +513,7 @@ def rule_of(case: Case, cause: str) -> str:
         return "allocation-inside"
     if cause == "calls":
         name = case.group.of_cause("api")[0].what
-        if ALLOCATES.search(name):
+        if ALLOCATES.match(name):
             return "allocation-inside"
         return "module-load" if LOADS.search(name) else "other-calls"
     if cause == "launches":
@@ -739,13 +737,7 @@ def _told_first_pass(
 
 def _held(case: Case, label: Label) -> tuple[int, int]:
     """Return (ns, how many): of the timings of a label that lie in the typical one of a case, on the same thread."""
-    typical = case.facts.intervals.iloc[case.group.typical]
-    inner = case.facts.intervals.iloc[np.concatenate([g.intervals for g in label.groups])]
-    inner = inner[
-        (inner["tid"] == typical["tid"])
-        & (inner["start_ns"] >= typical["start_ns"])
-        & (inner["end_ns"] <= typical["end_ns"])
-    ]
+    inner = case.inside[case.inside["label"] == label.name]
     return int(inner["elapsed_ns"].sum()), len(inner)
 
 
@@ -753,23 +745,14 @@ def _label_inside(case: Case) -> tuple[int, Label | None]:
     """Return (ns, label): the label of host timings that takes most of the typical timing of a case, and how long its
     timings take there.  Only timings count that lie inside that one, on the same thread, without GPU work.  (0, None)
     if there is no other label of host timings."""
-    facts = case.facts
-    typical = facts.intervals.iloc[case.group.typical]
+    without_work = (case.inside["gpu_busy_ns"] == 0) & (case.inside["operations"] == 0)
+    ns_of_label = case.inside[without_work].groupby("label")["elapsed_ns"].sum()
     longest_ns = 0
     longest = None
-    for label in facts.labels:
+    for label in case.facts.labels:
         if label.kind != "host" or label.name == case.label.name:
             continue
-        numbers = np.concatenate([group.intervals for group in label.groups])
-        inner = facts.intervals.iloc[numbers]
-        inner = inner[
-            (inner["tid"] == typical["tid"])
-            & (inner["start_ns"] >= typical["start_ns"])
-            & (inner["end_ns"] <= typical["end_ns"])
-            & (inner["gpu_busy_ns"] == 0)
-            & (inner["operations"] == 0)
-        ]
-        ns = int(inner["elapsed_ns"].sum())
+        ns = int(ns_of_label.get(label.name, 0))
         if longest is None or ns > longest_ns:
             longest_ns, longest = ns, label
     return longest_ns, longest

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsysalign.explain.facts import (
-    ALLOCATION_CALLS,
+    ALLOCATES,
     GRAPH_LAUNCH,
     SMALL_NS,
     TYPICAL_SHARE,
@@ -531,7 +531,7 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
     if cause.causes != ("api",):  # what to do about a synchronisation does not depend on its name
         return
     loads = [name for name in names if LOADS.match(name)]
-    allocates = [name for name in names if re.match(ALLOCATION_CALLS, name)]
+    allocates = [name for name in names if ALLOCATES.match(name)]
     remaining = [name for name in names if name not in (*loads, *allocates)]
     if not all(map(_MAKES.search, remaining)):
         return  # what polls, ends or asks need not be what can be called once

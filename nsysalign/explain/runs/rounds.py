@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.facts import ALLOCATION_CALLS
+from nsysalign.explain.facts import ALLOCATES
 from nsysalign.intervals import covered
 from nsysalign.model import CALL, SYNC_CALLS, Trace
 from nsysalign.text import span
@@ -126,7 +126,7 @@ def in_words(rounds: Rounds) -> str:
 def in_one_round(rounds: Rounds) -> str:
     """Return what makes rounds faster, by what each of them does."""
     does = []
-    if any(re.match(ALLOCATION_CALLS, call) for call in rounds.calls):
+    if any(ALLOCATES.match(call) for call in rounds.calls):
         does.append("allocate once")
     copies = [call for call in rounds.calls if _COPY.match(call)]
     if any(not _BACK.search(call) for call in copies):
