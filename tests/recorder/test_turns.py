@@ -20,6 +20,14 @@ recorder.nsysalign_problem.restype = ctypes.c_char_p
 turn = recorder.nsysalign_turn
 time.sleep(1.2)  # it listens anew a second after CUPTI was loaded
 """
+#: Another thread calls CUDA every 5 ms, until `calling` is false.
+OTHER_CALLS = """
+timed(3)
+calling = True
+def other():
+    while calling: gpu.fake_long_call(10_000); time.sleep(0.005)
+thread = threading.Thread(target=other); thread.start()
+"""
 #: Runs `step` for so long, with pauses: a few thousand records tell as much as all that fit.
 LOOP = """
 def loop(seconds, step):
@@ -87,12 +95,8 @@ def test_cupti_stays_while_another_thread_calls_now_and_then(program):
     """Its next call would begin while CUPTI is taken out, whatever it does at the moment."""
     text = (
         BEGIN
+        + OTHER_CALLS
         + """
-timed(3)
-calling = True
-def other():
-    while calling: gpu.fake_long_call(10_000); time.sleep(0.005)
-thread = threading.Thread(target=other); thread.start()
 print(*[turn(0) for _ in range(5)])
 calling = False; thread.join()
 print(turn(0))
@@ -105,13 +109,9 @@ print(turn(0))
 def test_threads_of_python_wait_while_cupti_is_taken_out(program):
     text = (
         BEGIN
+        + OTHER_CALLS
         + """
 from nsysalign.probe.recorder import Recorder
-timed(3)
-calling = True
-def other():
-    while calling: gpu.fake_long_call(10_000); time.sleep(0.005)
-thread = threading.Thread(target=other); thread.start()
 here = Recorder(os.environ["CUDA_INJECTION64_PATH"])
 print(*[here.turn(traced) for traced in (False, True) * 3])
 calling = False; thread.join()
