@@ -38,7 +38,7 @@
 #define MOST_NAMES (1u << 20) /* of slots of the tables of names: more than 700,000 different texts are not kept */
 
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, CONTEXT = 9, KERNEL = 10, OVERHEAD = 17, MEMCPY2 = 22,
-       EVENT = 36, SYNC = 38, STREAM = 39, GRAPH = 51 };
+       EVENT = 36, STREAM = 37, SYNC = 38, GRAPH = 51 };
 static const int KINDS[] = {CONTEXT, STREAM, MEMCPY, MEMSET, MEMCPY2, DRIVER, RUNTIME, SYNC, EVENT, OVERHEAD, GRAPH, KERNEL};
 enum { KINDS_IN_ALL = sizeof KINDS / sizeof *KINDS, MOST_KINDS = 64, MOST_CALLS = 2048 };
 enum { NAME_AT = 104, CBID_AT = 4, THREAD_AT = 28, SPARES = 8 };

@@ -38,8 +38,8 @@ _LARGEST_HEADER = 1 << 16
 _AGAIN = "record it again: nsysalign run --recorder cupti SCRIPT.py"
 
 #: Kinds of records (CUpti_ActivityKind), and the sizes that are known of each: CUDA 11.8 to 13.0.
-MEMCPY, MEMSET, DRIVER, RUNTIME, CONTEXT, KERNEL, OVERHEAD, MEMCPY2, EVENT, SYNC, STREAM, GRAPH = (
-    *(1, 2, 4, 5, 9, 10, 17, 22, 36, 38, 39, 51),
+MEMCPY, MEMSET, DRIVER, RUNTIME, CONTEXT, KERNEL, OVERHEAD, MEMCPY2, EVENT, STREAM, SYNC, GRAPH = (
+    *(1, 2, 4, 5, 9, 10, 17, 22, 36, 37, 38, 51),
 )
 SIZES = {
     KERNEL: (200, 208, 216),

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
-enum { MEMCPY = 1, DRIVER = 4, RUNTIME = 5, CONTEXT = 9, KERNEL = 10, OVERHEAD = 17, EVENT = 36, SYNC = 38, STREAM = 39, GRAPH = 51 };
+enum { MEMCPY = 1, DRIVER = 4, RUNTIME = 5, CONTEXT = 9, KERNEL = 10, OVERHEAD = 17, EVENT = 36, STREAM = 37, SYNC = 38, GRAPH = 51 };
 enum { LAUNCH = 211, RECORD = 135, SYNCHRONIZE = 165, GET_DEVICE = 9, COPY = 41, GRAPH_LAUNCH = 311 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -116,6 +116,9 @@ EXPORT int cuInit(unsigned flags) {
         uint8_t *r = record(CONTEXT);
         if (r)
             PUT(uint32_t, 4, 1), PUT(uint32_t, 8, 0), PUT(uint16_t, 12, 1), PUT(uint16_t, 14, 7);
+        r = record(STREAM);
+        if (r)
+            PUT(uint32_t, 4, 1), PUT(uint32_t, 8, 13), PUT(uint32_t, 16, 2); /* 13 is non-blocking */
         pthread_mutex_unlock(&lock);
     }
     return 0;

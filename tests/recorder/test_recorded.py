@@ -1,16 +1,21 @@
 """Recordings of real GPUs (`tests/data/recorder`): no compiler and no GPU is needed to read them."""
 
 import lzma
+import re
+import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 from recordings import DATA
 
+from nsysalign import recorder
 from nsysalign.cli import cli
 from nsysalign.engine import analyze
 from nsysalign.errors import TraceError
 from nsysalign.record.cupti import gathered
+from nsysalign.trace import cupti
 from nsysalign.trace.cupti import write_export
 from nsysalign.trace.read import read_trace
 
@@ -120,3 +125,27 @@ def test_processes_are_put_together_without_what_was_cut(tmp_path):
     assert trace.operations["process"].nunique() == 2
     assert any("cut off" in note for note in trace.info.notes)
     assert len(trace.operations[trace.operations["process"] == trace.operations["process"].max()]) >= 40  # fmt: skip
+
+
+@pytest.mark.nvcc
+def test_kinds_of_records_have_the_numbers_of_cuptis_header():
+    """The fake library has our own numbers, so that it would not find a wrong one."""
+    nvcc = Path(shutil.which("nvcc")).resolve()
+    headers = [*nvcc.parents[1].glob("**/include/cupti_activity.h")]
+    if not headers:
+        pytest.skip("this CUDA has no cupti_activity.h")
+    text = headers[0].read_text()
+    numbers = dict(re.findall(r"CUPTI_ACTIVITY_KIND_(\w+)\s*=\s*(\d+)", text))
+    for ours, cuptis in {
+        "KERNEL": "CONCURRENT_KERNEL",
+        "EVENT": "CUDA_EVENT",
+        "SYNC": "SYNCHRONIZATION",
+        "GRAPH": "GRAPH_TRACE",
+    }.items():
+        numbers[ours] = numbers[cuptis]
+    library = Path(recorder.__file__).with_name("library.c").read_text()
+    kinds = re.search(r"enum \{ (MEMCPY = [^}]*) \};", library)[1]
+    in_library = dict(re.findall(r"(\w+) = (\d+)", kinds))
+    assert len(in_library) == 12
+    for name, number in in_library.items():
+        assert number == numbers[name] == str(getattr(cupti, name)), name

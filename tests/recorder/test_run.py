@@ -73,7 +73,7 @@ def test_kernels_are_those_of_the_program_with_their_names_calls_and_shapes(prog
     assert trace.shapes(kernels["row"].to_numpy()[:1]).tolist() == [
         [100, 1, 1, 256, 1, 1, 32, 0, 0]
     ]
-    assert trace.streams[["stream", "flag"]].values.tolist() == [[7, 3]]
+    assert trace.streams[["stream", "flag"]].values.tolist() == [[7, 3], [13, 2]]
 
 
 def test_calls_that_cost_nothing_are_left_out(program):
