@@ -90,6 +90,12 @@ def spoken(label: str) -> str:
     return name
 
 
+def beside(site: str, label: str) -> str:
+    """Return how a sentence about a label with this call site names another label: without the file's name where both
+    are of one file."""
+    return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
+
+
 def call_site(label: str) -> tuple[str, str]:
     """(line of the caller, lines that it calls) of a label whose pair of lines has several callers;
     ('', '') of others."""
@@ -149,9 +155,8 @@ OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
 #: From so long outside CUDA for each operation on, the CPU does something of the program's own: torch's operators
 #: take 5 to 25 us while they are recorded, so that half of it and more is no operator's.
 OWN_CODE_NS = 50_000
-#: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
-#: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
-SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
+#: Timings of which this share has a property all have it.
+NEARLY_ALL = 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
@@ -437,20 +442,6 @@ class Case:
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
         threads = rows.groupby("pid")["tid"].nunique()
         return int(threads.max()) if self.label.overlapping and self.facts.python else 1
-
-    @cached_property
-    def handed_over(self) -> int:
-        """In how many pieces of the typical interval the CPU was outside CUDA for as long as another thread may keep
-        Python's interpreter; 0 unless nearly all of the CPU's time is in such pieces.
-
-        A thread that comes back from a call waits so long for the interpreter, again and again, while another one
-        computes in Python: pieces of one length that the program's own code would hardly have.
-        """
-        pieces = [piece.ns for piece in self.facts.segments(self.group) if piece.cause == "host"]
-        low_ns, high_ns = SWITCH_NS
-        waits = [ns for ns in pieces if low_ns <= ns <= high_ns]
-        are_nearly_all = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
-        return len(waits) if are_nearly_all and self.facts.python else 0
 
     @property
     def off_cpu(self) -> str:

@@ -99,7 +99,7 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("api_launch", {"operations": 30}, [9], {"idle_for_this_ns": 800_000}, "fuse", 800_000),
         # the same calls again and again say more than one of them
         ("api_launch", {"rounds": ROUNDS}, [9], {"rounds": 90, "round_ns": 9_000, "idle_in_rounds_ns": 500_000},
-         "allocate once, copy all of it at once and wait once", 500_000),
+         "allocate once, copy all of it at once and wait only where the CPU needs", 500_000),
         ("api_launch", {"rounds": ROUNDS._replace(calls=("cuMemcpyDtoH",))}, [9], {"rounds": 90}, "read results back once", 500_000),
         ("host", {"rounds": ROUNDS}, [9], {"idle_for_this_ns": 800_000}, "", 800_000),
     ],
