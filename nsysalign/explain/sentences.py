@@ -102,7 +102,7 @@ _CALL_OR_SIDES = re.compile(
     rf" \([^()]*\)|(?<= first CUDA call) to the last: {_TIME} before it, {_TIME} after it"
 )
 #: A sentence about idle time that does not say why.
-_NO_CAUSE = re.compile(r"ran nothing for [^;:]*\.$")
+_NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
 #: What of a sentence about a run is left out or said shorter where three lines have no room, in this
 #: order: whether of the one about its set-up, what, and what stands there instead.
 _CUTS: tuple[tuple[bool, str, str], ...] = (
@@ -987,8 +987,12 @@ def _of_preparing_calls(
     prepares = []
     if CODE in prepared_texts:
         code = "code is compiled or loaded" if compiles else CODE
+        loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
+        excess_ns = took_ns - lead.first_ones * label.usual.typical_ns
         if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
             code = f"{lead.compiler} compiles"
+        elif compiles and loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
+            code = f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
         prepares.append(code)
     if GRAPH in prepared_texts:
         prepares.append("a graph recorded" if prepares else GRAPH)

@@ -47,6 +47,14 @@ def test_a_run_in_which_nothing_was_measured_waits_for_the_host():
     assert not found.faster and not found.advice  # nothing tells what would help
 
 
+@pytest.mark.parametrize(("pid", "several"), [(1, False), (2, True)])
+def test_beside_other_processes_the_gpu_may_have_worked(pid, several):
+    """A server and its clients on one GPU: the trace of one says nothing of the others' work."""
+    drawn = [interval("run", *RUN, kind="run"), interval("run", *RUN, kind="run", pid=pid)]
+    title = rules(analysis(*drawn))["whole-run"].title
+    assert ("the GPU ran nothing of this process for" in title) == several
+
+
 def test_what_the_tool_did_itself_is_not_idle():
     ours = piece("profiler", 200, "nsysalign:calibration")
     drawn = analysis(

@@ -231,11 +231,13 @@ def _idle_finding(run: Run, rest_is_set_up: bool) -> Findings:
         # it stands before the idle time: a narrow table cuts off what stands at a sentence's end
         collectives = f"{nccl_clause(run.collectives_ns)}, and "
         evidence["nccl_ns"] = run.collectives_ns
+    # another process may have worked on the same GPU
+    is_one_of_many = run.facts.analysis.runs["pid"].nunique() > 1
     # what lies in a range of the program's is part of what it does, whatever it measured
     is_set_up = rest_is_set_up and not lies_in_ranges
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
     yield run.finding(
-        f"between its first and its last work {collectives}the GPU ran nothing for "
+        f"between its first and its last work {collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for "
         f"{of(run.idle_ns, run.elapsed_ns)}{in_range}; {explanation.text}.",
         *(() if is_set_up else explanation.faster),
         loss_ns=0 if is_set_up else explanation.lost_ns,
