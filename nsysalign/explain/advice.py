@@ -824,7 +824,15 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap",),
-        _long_stretch,
+        lambda case: _long_stretch(case) and case.is_held_up_anywhere,
+        "Find what holds the CPU up for {time} in one piece, before different operations in different timings: it computes, or "
+        "waits for another thread (which holds Python's interpreter)",
+        "nsysalign run --sample-python SCRIPT.py",
+        _stretch,
+    ),
+    Row(
+        ("host-gap",),
+        lambda case: _long_stretch(case) and not case.is_held_up_anywhere,
         "Find the function that the CPU is in {where}, for {time} in one piece",
         "nsysalign run --sample-python SCRIPT.py",
         _stretch,

@@ -7,6 +7,7 @@ each can be checked again.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,7 +69,7 @@ from nsysalign.label import (
     Issued,
     Label,
 )
-from nsysalign.model import NO_THREAD, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -138,6 +139,8 @@ class Numbers:
 
 #: One piece of the CPU's own time from this length on is work of its own.
 LONG_PIECE_NS = 1_000_000
+#: So many timings are looked at for where it lies, at least so many of which have one, and so many operations in each.
+TIMINGS_LOOKED_AT, FEWEST_LOOKED_AT, MOST_LOOKED_AT = 12, 4, 5_000
 #: So many operations are launched one by one, whatever the CPU does between two of them.
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
@@ -374,6 +377,21 @@ class Case:
         reason."""
         longest_ns = self.longest_piece_ns
         return longest_ns >= LONG_PIECE_NS and longest_ns >= GOOD_PART * self.idle_ns
+
+    @cached_property
+    def is_held_up_anywhere(self) -> bool:
+        """Whether the longest piece outside CUDA lies before different operations in different timings of the group: no
+        function of the program's comes before all of these, as another thread that holds Python's interpreter does."""
+        if self.on_host or self.operations > MOST_LOOKED_AT:
+            return False
+        behind = Counter[str]()
+        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
+            pieces = [number for number, piece in enumerate(segments) if piece.cause == "host"]
+            longest = max(pieces, key=lambda number: segments[number].ns, default=-1)
+            if longest >= 0 and segments[longest].ns >= LONG_PIECE_NS:
+                then = (p.text for p in segments[longest:] if p.cause in OPERATION_KINDS)
+                behind[next(then, "")] += 1
+        return behind.total() >= FEWEST_LOOKED_AT and 2 * max(behind.values()) <= behind.total()
 
     @cached_property
     def allocations(self) -> dict[str, int]:

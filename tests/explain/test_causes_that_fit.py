@@ -808,6 +808,24 @@ def test_no_graph_where_the_cpu_does_other_things(piece_us, code):
     assert ("256 pieces" in told.fixes[-1].sentence) == (piece_us == 3_000)
 
 
+@pytest.mark.parametrize(("kernels", "named"), [(1, True), (3, False)])
+def test_no_kernel_is_named_where_the_cpu_is_held_up_before_any_of_them(kernels, named):
+    """j06: a thread that publishes images holds the interpreter, wherever the policy's launches are."""
+    names = [f"at::native::k{n}" for n in range(3)]
+    drawn = []
+    for k in range(9):
+        late = names[k % kernels]
+        calls = [
+            (("host", 9_000 if name == late else 20), ("api_launch", 5), piece("kernel", 3, name))
+            for name in names
+        ]
+        drawn.append(interval("x", *[p for pieces in calls for p in pieces]))
+    told = said(drawn, issued=[("kernel", name, 1) for name in names])
+    (fix,) = [fix for fix in told.fixes if fix.purpose == "make it faster"]
+    assert ("before it launches k0" in fix.sentence) == named
+    assert ("holds Python's interpreter" in fix.sentence) != named
+
+
 @pytest.mark.parametrize(
     ("name", "count", "sentence", "code"),
     [
