@@ -554,7 +554,7 @@ def _cold(label: _Kernels, warm: _Kernels) -> Reason:
         f"({numbers.time('kernel_here', label.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
         "if shapes and clocks are the same"
     )
-    words = f"{slower} slower: cold L2?"
+    words = f"cold L2? {slower} slower"
     # no doubt: who flushes the L2 before each timing means it
     lost_ns = int(label.case.group.count * (label.median_ns - warm.median_ns))
     return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)
