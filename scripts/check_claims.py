@@ -885,7 +885,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if f.rule == "whole-run" and key in ("before_first_launches_ns", "loading_gaps_ns"):
         return (0, f.evidence["idle_ns"])
     if key == "load_calls_ns":
-        return e.work.loading(row) if e.work else NOT_GIVEN
+        return (0, e.work.loading(row)) if e.work else NOT_GIVEN
     if key == "longest_first_launch_ns":
         return (f.evidence["before_first_launches_ns"] // 2, f.evidence["before_first_launches_ns"])
     if f.rule == "whole-run" and key in ("kernels", "count", "calls"):

@@ -171,7 +171,6 @@ def _can_run_ahead(case: Case) -> bool:
         and _enqueue_ns(case) < LONGEST_DELAYED_NS
         and not case.others
         and case.thread_count == 1
-        and not case.handed_over
         and not _begins_at_end(case)
     )
 
@@ -469,7 +468,7 @@ def _interpreter_is_held(case: Case) -> bool:
     """Another thread holds Python's interpreter: the timing one waits again and again, not once for the other's
     result."""
     again = case.off_cpu == OTHER_THREAD and not case.in_one_piece
-    return case.facts.python and (case.handed_over > 0 or again)
+    return case.facts.python and again
 
 
 def _collects_garbage(case: Case) -> bool:
@@ -825,7 +824,15 @@ FASTER: tuple[Row, ...] = (
     ),
     Row(
         ("host-gap",),
-        _long_stretch,
+        lambda case: _long_stretch(case) and case.is_held_up_anywhere,
+        "Find what holds the CPU up for {time} in one piece, before different operations in different timings: it computes, or "
+        "waits for another thread (which holds Python's interpreter)",
+        "nsysalign run --sample-python SCRIPT.py",
+        _stretch,
+    ),
+    Row(
+        ("host-gap",),
+        lambda case: _long_stretch(case) and not case.is_held_up_anywhere,
         "Find the function that the CPU is in {where}, for {time} in one piece",
         "nsysalign run --sample-python SCRIPT.py",
         _stretch,

@@ -7,6 +7,7 @@ each can be checked again.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,7 +69,7 @@ from nsysalign.label import (
     Issued,
     Label,
 )
-from nsysalign.model import NO_THREAD, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -88,6 +89,12 @@ def spoken(label: str) -> str:
     if place := _SITE.match(name):
         return f"{place['caller']}:{place['line']} › {place['lines']}"
     return name
+
+
+def beside(site: str, label: str) -> str:
+    """Return how a sentence about a label with this call site names another label: without the file's name where both
+    are of one file."""
+    return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
 
 
 def call_site(label: str) -> tuple[str, str]:
@@ -132,6 +139,8 @@ class Numbers:
 
 #: One piece of the CPU's own time from this length on is work of its own.
 LONG_PIECE_NS = 1_000_000
+#: So many timings are looked at for where it lies, at least so many of which have one, and so many operations in each.
+TIMINGS_LOOKED_AT, FEWEST_LOOKED_AT, MOST_LOOKED_AT = 12, 4, 5_000
 #: So many operations are launched one by one, whatever the CPU does between two of them.
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
@@ -149,9 +158,8 @@ OF_LIBRARY, LEAST_OPERATOR_NS = 0.9, 4_000
 #: From so long outside CUDA for each operation on, the CPU does something of the program's own: torch's operators
 #: take 5 to 25 us while they are recorded, so that half of it and more is no operator's.
 OWN_CODE_NS = 50_000
-#: Python lets a thread keep its interpreter for 5 ms while others wait (`sys.getswitchinterval`); handing it over
-#: takes some more.  From so many such pieces on it is not chance, if they are nearly all of the CPU's time.
-SWITCH_NS, LEAST_HANDED_OVER, NEARLY_ALL = (5_000_000, 5_500_000), 4, 0.9
+#: Timings of which this share has a property all have it.
+NEARLY_ALL = 0.9
 #: One piece of the CPU's time that is so much of the GPU's idle time may be one function.
 GOOD_PART = 1 / 3
 #: Allocating, and loading code, is named where so many timings do it, and from this share of their time on.
@@ -371,6 +379,21 @@ class Case:
         return longest_ns >= LONG_PIECE_NS and longest_ns >= GOOD_PART * self.idle_ns
 
     @cached_property
+    def is_held_up_anywhere(self) -> bool:
+        """Whether the longest piece outside CUDA lies before different operations in different timings of the group: no
+        function of the program's comes before all of these, as another thread that holds Python's interpreter does."""
+        if self.on_host or self.operations > MOST_LOOKED_AT:
+            return False
+        behind = Counter[str]()
+        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
+            pieces = [number for number, piece in enumerate(segments) if piece.cause == "host"]
+            longest = max(pieces, key=lambda number: segments[number].ns, default=-1)
+            if longest >= 0 and segments[longest].ns >= LONG_PIECE_NS:
+                then = (p.text for p in segments[longest:] if p.cause in OPERATION_KINDS)
+                behind[next(then, "")] += 1
+        return behind.total() >= FEWEST_LOOKED_AT and 2 * max(behind.values()) <= behind.total()
+
+    @cached_property
     def allocations(self) -> dict[str, int]:
         """The calls that allocate and free memory in the typical interval, by name, and how many of each; empty unless
         most timings of the group make such calls, again and again, and spend a part of their time in them that
@@ -437,20 +460,6 @@ class Case:
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
         threads = rows.groupby("pid")["tid"].nunique()
         return int(threads.max()) if self.label.overlapping and self.facts.python else 1
-
-    @cached_property
-    def handed_over(self) -> int:
-        """In how many pieces of the typical interval the CPU was outside CUDA for as long as another thread may keep
-        Python's interpreter; 0 unless nearly all of the CPU's time is in such pieces.
-
-        A thread that comes back from a call waits so long for the interpreter, again and again, while another one
-        computes in Python: pieces of one length that the program's own code would hardly have.
-        """
-        pieces = [piece.ns for piece in self.facts.segments(self.group) if piece.cause == "host"]
-        low_ns, high_ns = SWITCH_NS
-        waits = [ns for ns in pieces if low_ns <= ns <= high_ns]
-        are_nearly_all = len(waits) >= LEAST_HANDED_OVER and sum(waits) >= NEARLY_ALL * sum(pieces)
-        return len(waits) if are_nearly_all and self.facts.python else 0
 
     @property
     def off_cpu(self) -> str:

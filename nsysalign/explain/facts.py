@@ -222,12 +222,15 @@ class Facts:
         return with_flag / max(len(numbers), 1)
 
     def read(self, groups: Iterator[Group]) -> None:
-        """Read the segments of the typical intervals of these groups, in batches, and keep them for `segments`.
+        """Read the segments of the typical intervals of these groups, and keep them for `segments`."""
+        self._read(np.unique(np.array([group.typical for group in groups], np.int64)))
+
+    def _read(self, numbers: np.ndarray) -> None:
+        """Read the segments of these intervals, whose numbers rise, in batches.
 
         One by one, a thousand labels would take longer than all other steps together.  Intervals with more
         than MOST_OPERATIONS operations are not read: they keep an empty list.
         """
-        numbers = np.unique(np.array([group.typical for group in groups], np.int64))
         self._segments |= {number: [] for number in numbers.tolist()}
         operations = self.column("operations")[numbers]
         is_small = operations <= MOST_OPERATIONS
@@ -257,6 +260,13 @@ class Facts:
         if group.typical not in self._segments:
             self.read(iter([group]))
         return self._segments[group.typical]
+
+    def segments_of_some(self, group: Group, limit: int) -> list[list[Segment]]:
+        """Return the segments of a group's intervals, of so many at most, spread over all of them."""
+        places = np.linspace(0, group.count - 1, min(limit, group.count)).astype(int)
+        numbers = np.sort(group.intervals[places])
+        self._read(numbers)
+        return [self._segments[number] for number in numbers.tolist()]
 
     def stretches(self, group: Group) -> list[Stretch]:
         """Return the idle stretches of a group's typical interval, in the order of time."""

@@ -23,12 +23,12 @@ from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import (
     ITEM_BYTES,
     MANY_TIMES,
-    SWITCH_NS,
     VERY_MANY,
     Case,
     Numbers,
     spoken,
 )
+from nsysalign.explain.case import beside as beside
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
@@ -42,7 +42,7 @@ from nsysalign.explain.preparing import (
     searches,
 )
 from nsysalign.explain.same_kernel import Elsewhere
-from nsysalign.explain.validity import SPREAD, converts_to, largest_kernel
+from nsysalign.explain.validity import SPREAD, converts_to, largest_kernel, launched_in
 from nsysalign.explain.verdict import (
     COPY,
     CPU,
@@ -84,6 +84,8 @@ _LETTERS = 215
 _TYPICAL_ERROR = 0.1
 #: No one length is that of most timings of which the longer ones take so many times as long as the shorter ones.
 _DIFFER = 2
+#: The first version of Python that has builds without its lock.
+_FREE_THREADED = (3, 13)
 #: From so many kinds of timings on, what all of them have in common is said once.
 _SEVERAL = 3
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
@@ -100,7 +102,7 @@ _CALL_OR_SIDES = re.compile(
     rf" \([^()]*\)|(?<= first CUDA call) to the last: {_TIME} before it, {_TIME} after it"
 )
 #: A sentence about idle time that does not say why.
-_NO_CAUSE = re.compile(r"ran nothing for [^;:]*\.$")
+_NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
 #: What of a sentence about a run is left out or said shorter where three lines have no room, in this
 #: order: whether of the one about its set-up, what, and what stands there instead.
 _CUTS: tuple[tuple[bool, str, str], ...] = (
@@ -201,17 +203,21 @@ def of_threads(case: Case, numbers: Numbers) -> str:
     """A sentence on the other threads of a Python program that hold up the CPU, '' where nothing shows them."""
     if case.thread_count > 1:
         count = numbers.count("threads", case.thread_count, "thread")
-        return f" {count} of the program are timed at once, and only one of them runs Python at a time."
-    if count := case.handed_over:
-        often = numbers.count("handed_over", count)
-        length = numbers.time("switch_interval", SWITCH_NS[0])
-        return f" {often} times the CPU does nothing for {length}, as while another thread of the program holds Python's interpreter."
+        python = case.facts.analysis.known.python
+        unless = "" if _has_lock(python) else ", unless it is free-threaded"
+        return f" {count} of the program are timed at once, and only one of them runs Python at a time{unless}."
     if case.off_cpu == OTHER_THREAD:
         holds = "" if case.in_one_piece else ": one may hold Python's interpreter"
         return f" Its thread hardly ran meanwhile, and others of the process did{holds}."
     if case.off_cpu == NO_THREAD:
         return " Its thread hardly ran meanwhile, nor did others of the process: it waited outside of CUDA."
     return ""
+
+
+def _has_lock(python: str) -> bool:
+    """Whether a version of Python ("3.12.3") lets one thread at a time run in any of its builds."""
+    version = tuple(map(int, re.findall(r"\d+", python)[:2]))
+    return bool(version) and version < _FREE_THREADED
 
 
 def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
@@ -221,7 +227,7 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     of_groups: whether the sentence before is about several groups
     """
     host_ns = case.ns("host")
-    if case.in_one_piece or case.handed_over or not host_ns:
+    if case.in_one_piece or not host_ns:
         return ""
     in_one = f" In one of {numbers.time('typical', case.group.typical_ns)}"
     if case.in_long_pieces:
@@ -290,7 +296,7 @@ def of_loading(case: Case, numbers: Numbers) -> str:
     share = numbers.share("loading", loading_share(case.group), 1)
     if case.loads_the_same:
         return f" In {often} code is loaded ({share} of their time), again and again for the same kernels."
-    return f" In {often} code is loaded ({share} of their time): each runs kernels that are new, as for a new shape."
+    return f" In {often} code is loaded ({share} of their time)."
 
 
 def of_allocations(case: Case, numbers: Numbers) -> str:
@@ -417,12 +423,6 @@ def slower_words(quick: Elsewhere) -> str:
     return f"kernel {quick.factor:,.0f} x as long"
 
 
-def beside(site: str, label: str) -> str:
-    """Return how a sentence about a label with this call site names another label: without the file's name where both
-    are of one file."""
-    return spoken(label).removeprefix(f"{site.partition(':')[0]}:")
-
-
 def _on_device(case: Case, numbers: Numbers) -> str:
     """What work on the device beside kernels is a part of it that is named: ", 98 % copies on the device"."""
     copies = {"copies on the device": case.one.copies_on_device, "memsets": case.one.memset}
@@ -457,7 +457,9 @@ def _takes(case: Case, numbers: Numbers) -> str:
         worked = numbers.time("typical_worked", case.one.worked)
         share = numbers.share("typical_worked", case.one.worked, case.group.typical_ns)
         earlier = numbers.time("typical_earlier", case.one.earlier)
-        return f"the GPU worked for {worked} of it ({share}), {earlier} of that on work that was launched before"
+        label, _ = launched_in(case.facts, case.group.intervals)
+        where = f"in {beside(case.label.site, label)}" if label else "before"
+        return f"the GPU worked for {worked} of it ({share}), {earlier} of that on work that was launched {where}"
     if case.on_host and kernels:
         ran = numbers.time("typical_gpu", kernels)
         return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
@@ -505,7 +507,7 @@ def _recording(case: Case, numbers: Numbers) -> str:
         return ""
     cost = numbers.time("recording", case.one.recording)
     launches = numbers.count("operations", case.operations)
-    return f" Recording its {launches} operations costs some {cost} of it: the CPU is hardly late without."
+    return f" Recording its {launches} operations may cost {cost} of it."
 
 
 def why(case: Case, cause: str, numbers: Numbers) -> str:
@@ -985,8 +987,12 @@ def _of_preparing_calls(
     prepares = []
     if CODE in prepared_texts:
         code = "code is compiled or loaded" if compiles else CODE
+        loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
+        excess_ns = took_ns - lead.first_ones * label.usual.typical_ns
         if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
             code = f"{lead.compiler} compiles"
+        elif compiles and loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
+            code = f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
         prepares.append(code)
     if GRAPH in prepared_texts:
         prepares.append("a graph recorded" if prepares else GRAPH)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.explain.case import Case, Numbers, spoken
+from nsysalign.explain.case import Case, Numbers, beside, spoken
 from nsysalign.explain.clocks import IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
@@ -103,6 +104,12 @@ def _nothing_inside(case: Case) -> Reason | None:
     if case.label.kind == "event" and case.group.typical_ns < FLOOR_AT_MOST_NS:
         text = f"contains no GPU work: {times} is what an event pair itself costs here"
         return Reason("event-floor", FLOOR, "event cost only", text, numbers.evidence)
+    if _is_of_another_process(case):
+        text = f"gives the GPU no work ({often} timings); another process of the run does"
+        return Reason("no-gpu-work-inside", MIXED, "another process works", text, numbers.evidence)
+    if _shares_marks(case):  # what lies between two others is meant
+        text = f"spans {times} without GPU work between marks that other timings share ({often} timings)"
+        return Reason("no-gpu-work-inside", CPU, "no GPU work", text, numbers.evidence)
     # who waits for the GPU inside means its work; before it anything may have waited
     waits = case.facts.flagged(case.group.intervals, "synchronised-after")
     if case.on_host and waits < TYPICAL_SHARE:
@@ -119,6 +126,29 @@ def _nothing_inside(case: Case) -> Reason | None:
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 
 
+def _is_of_another_process(case: Case) -> bool:
+    """Whether the process that timed it gave no GPU any work in all its life, and others of the run did."""
+    runs = case.facts.analysis.runs["pid"]
+    return len(runs) > 0 and case.facts.column("pid")[case.group.typical] not in set(runs)
+
+
+def _shares_marks(case: Case) -> bool:
+    """Whether most timings of a group begin where another timing ends, or end where another one begins: marks round the
+    phases of a loop, some of which are the CPU's.
+
+    marks      A             B           C
+    timings    [ next batch  )[ forward  )         no GPU work in the first one: that is what it is for
+    """
+    rows = case.facts.intervals
+    begin, end = (
+        ("start_record", "end_record") if case.label.kind == "event" else ("start_ns", "end_ns")
+    )
+    mine = rows.iloc[case.group.intervals]
+    beside = rows[rows["pid"].isin(mine["pid"]) & (rows["kind"] == case.label.kind)]
+    shared = mine[begin].isin(beside[end]) | mine[end].isin(beside[begin])
+    return bool(shared.mean() >= TYPICAL_SHARE)
+
+
 def _ended_later(case: Case) -> Reason | None:
     """Return the reason that most of the work which was issued inside ended after the second reading, None if that
     is not so: the reading does not wait for the work.
@@ -132,16 +162,62 @@ def _ended_later(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     often = f"{numbers.count('ended_later', late)} of {numbers.count('steady_timings', count)}"
+    if case.on_host and _waits_for_earlier(case):
+        text = f"waits for earlier work, and not for its own, which ended later ({often} timings)"
+        return Reason("enqueue-only", DOUBTFUL, "waits for earlier work", text, numbers.evidence)
     if case.on_host:
         text = f"measures only launching: work ended later ({often} timings)"
         if late < count:  # the others mean what they say
             text = f"measures only launching in {often} timings: work ended later"
+            text += _others_wait(case, numbers)
         text += _full_queue(case, numbers)
         return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
     streams = list(case.others)
     on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""
     text = f"does not wait for its work{on} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _waits_for_earlier(case: Case) -> bool:
+    """Whether the CPU waits for the GPU inside for half of the time and more, though not for what it launches there: a loop
+    that reads the loss of the step before takes as long as the GPU's steps."""
+    return case.group.work.waits > 0 and 2 * case.group.ns("sync", "queued") >= case.group.total_ns
+
+
+def _others_wait(case: Case, numbers: Numbers) -> str:
+    """A clause on the timings that do wait, where that is mostly for the work of another label; '' where it is not."""
+    waiting = max(case.label.steady, key=lambda group: group.count - group.late)
+    label, ns = launched_in(case.facts, waiting.intervals)
+    if not label or 2 * ns < waiting.total_ns:
+        return ""
+    count = numbers.count("waiting_timings", waiting.count)
+    worked = numbers.time("launched_in_another", ns)
+    whole = numbers.time("waiting_total", waiting.total_ns)
+    numbers.evidence["launched_in"] = label
+    return f"; {worked} of the {whole} that {count} others take is work launched in {beside(case.label.site, label)}"
+
+
+def launched_in(facts: Facts, numbers: np.ndarray) -> tuple[str, int]:
+    """Return (label, ns): in which timings most of the earlier work was launched that ran in these host timings, and how
+    long it ran; ('', 0) where that is not known.
+
+    timing    [ A launches K )[ B launches L, waits  )       K is what ran in A's place after A, up to the end of B's
+    GPU            ...KKKKKKKKKKKKKKKKKKKKKKKKKKKLL          wait: what was launched behind it is done as well
+    """
+    columns = ["pid", "tid", "label", "end_ns", "kernel_outside_ns"]
+    hosts = facts.intervals.loc[facts.intervals["kind"] == "host", columns]
+    timings = facts.intervals.iloc[numbers].sort_values("start_ns", kind="stable")
+    pairs = pd.merge_asof(
+        timings, hosts.sort_values("end_ns", kind="stable"), left_on="start_ns", right_on="end_ns",
+        by=["pid", "tid"], suffixes=("", "_before"),
+    )  # fmt: skip
+    since_ns = pairs["start_ns"] - pairs["end_ns_before"]
+    ran_ns = np.minimum(pairs["kernel_outside_ns_before"] - since_ns, pairs["gpu_earlier_ns"])
+    done = (pairs["operations"] > 0) & (pairs["kernel_outside_ns"] == 0)
+    ns_of_label = ran_ns[done].clip(lower=0).groupby(pairs["label_before"]).sum()
+    if ns_of_label.empty or 2 * ns_of_label.max() <= timings["gpu_earlier_ns"].sum():
+        return "", 0
+    return str(ns_of_label.idxmax()), int(ns_of_label.max())
 
 
 def _full_queue(case: Case, numbers: Numbers) -> str:
@@ -478,7 +554,7 @@ def _cold(label: _Kernels, warm: _Kernels) -> Reason:
         f"({numbers.time('kernel_here', label.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
         "if shapes and clocks are the same"
     )
-    words = f"cold L2, {slower} slower"
+    words = f"cold L2? {slower} slower"
     # no doubt: who flushes the L2 before each timing means it
     lost_ns = int(label.case.group.count * (label.median_ns - warm.median_ns))
     return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)

@@ -284,6 +284,35 @@ def test_only_who_waits_inside_meant_gpu_work(flag, rule):
     assert [name for _, name in found(drawn)] == [rule]
 
 
+@pytest.mark.parametrize("kind", ["host", "event"])
+@pytest.mark.parametrize(("begins_us", "wrong"), [(100, False), (101, True)])
+def test_marks_round_the_phases_of_a_loop_may_have_no_work_between_two_of_them(
+    kind, begins_us, wrong
+):
+    """Next batch, forward: the end of the first timing is the begin of the second one."""
+    idle, work = (("host", 100),), (("host", 20), ("kernel", 80))
+    flags = ("synchronised-after", "no-gpu-work") if kind == "host" else ()
+    drawn = [interval("data", *idle, kind=kind, start=1_000 * k, flags=flags) for k in range(8)]
+    drawn += [interval("step", *work, kind=kind, start=1_000 * k + begins_us) for k in range(8)]
+    drawn = analysis(drawn)
+    if kind == "event" and not wrong:  # the same records
+        of = drawn.intervals.groupby("label")
+        steps = of.get_group("data")["end_record"].to_numpy()
+        drawn.intervals.loc[of.get_group("step").index, "start_record"] = steps
+    rule = "nothing-inside" if wrong else "no-gpu-work-inside"
+    assert rule in {f.rule for f in diagnose(drawn).findings.itertuples() if f.label == "data"}
+
+
+@pytest.mark.parametrize(("pid", "wrong"), [(2, False), (1, True)])
+def test_work_of_a_child_process_is_no_fault_of_the_timing(pid, wrong):
+    """An engine runs in a process of its own, and the program times its answer."""
+    flags = ("synchronised-after", "no-gpu-work")
+    timed = repeat(8, "answer", ("host", 900), kind="host", flags=flags)
+    made = diagnose(analysis(timed, interval("run", ("kernel", 9_000), kind="run", pid=pid)))
+    (row,) = [f for f in made.findings.itertuples() if f.label == "answer"]
+    assert (row.verdict == "wrong") == wrong and ("another process" in row.title) != wrong
+
+
 def elsewhere(operation, **more):
     """Eight products on two other streams, for which its end waits."""
     waits = piece("queued", 4_800, "dependency", stream=17, operation=operation)
@@ -490,12 +519,19 @@ LOAD = piece("api", 13_000, "cuLibraryLoadData")
 GRAPH = piece("api", 114, "cudaGraphInstantiateWithFlags")
 
 
+def test_first_calls_in_which_loading_takes_a_good_part_are_said_to_compile_or_load():
+    first = [("host", 30_000), LOAD, ("kernel", 20)]
+    told = prepared(first, [*first, ("kernel", 2)])
+    assert "code is compiled or loaded." in told.sentence
+
+
 def test_the_first_calls_are_told_together_and_left_out():
     """Compiled code with CUDA graphs: the second call prepares as well, and no environment variable helps."""
     compiled = [("host", 3_000_000), LOAD, *[("kernel", 2)] * 400]
     told = prepared(compiled, [("host", 9_000), LOAD, GRAPH, ("kernel", 30), ("kernel", 2)])
     assert "nearly all of it are the first 2" in told.sentence
-    assert "code is compiled or loaded, a graph recorded" in told.sentence
+    # or starts the workers of a loader, for all that is known
+    assert "code is loaded for 26.0 ms of it, a graph recorded" in told.sentence
     (fix,) = told.fixes
     assert "range(3)" in fix.code and "EAGER" not in fix.code
     assert told.labels[0].words == "first calls" and told.labels[0].groups[0].words == "first call"

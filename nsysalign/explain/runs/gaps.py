@@ -4,7 +4,7 @@ the thread that ended it was in.
 A stretch of idle time is called a gap; the operation that ended it is the first one after it.
 
     device   KKK|------- gap -------|KKK             first     a kernel that had not run before
-    thread      [ call ] own [launch]                load      code was loaded meanwhile
+    thread      [ call ] own [launch]                load      code was loaded meanwhile: calls took most of it
                                                      back      a copy to the host before, one to the device
                                                                behind it, both of one thread, which was
                                                                mostly outside of CUDA
@@ -24,7 +24,7 @@ from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
-from nsysalign.intervals import covered, group, pick, ragged, union
+from nsysalign.intervals import covered, group, pick, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
 from nsysalign.split.gaps import NODE_GAP_NS
@@ -62,16 +62,10 @@ class Stretches(NamedTuple):
         """Return the stretches that a mask or positions name."""
         return Stretches(*(column[index] for column in self))
 
-    def touched(self, table: pd.DataFrame) -> np.ndarray:
-        """Return, per stretch, whether it overlaps a row of a table (columns start_ns and end_ns)."""
+    def held_by(self, table: pd.DataFrame) -> np.ndarray:
+        """Return, per stretch, for how long (ns) a row of a table was open (columns start_ns and end_ns)."""
         start, end = union(table["start_ns"].to_numpy(), table["end_ns"].to_numpy())
-        # each row overlaps the stretches from `first` to before `stop`
-        first = np.searchsorted(self.end, start, side="right")
-        stop = np.searchsorted(self.start, end)
-        _, overlapped = ragged(first, np.maximum(stop - first, 0))
-        out = np.zeros(len(self.ns), dtype=bool)
-        out[overlapped] = True
-        return out
+        return covered(start, end, self.end) - covered(start, end, self.start)
 
 
 class Crowd(NamedTuple):
@@ -85,21 +79,31 @@ class Crowd(NamedTuple):
     runs_ns: int = 0  # the lower median of the operations that end them
 
 
+class FirstRuns(NamedTuple):
+    """Idle time before kernels that ran for the first time."""
+
+    ns: int = 0
+    kernels: int = 0
+    kernel: str = ""  # the one that was waited for longest
+    kernel_ns: int = 0
+    loads_ns: int = 0  # of ns, for how long code was loaded
+
+
 class IdleTime(NamedTuple):
     """What the gaps of a device have in common."""
 
     pid: int
     device: int
-    first_ns: int = 0  # waited for because a kernel ran for the first time
-    first_kernels: int = 0
-    first_kernel: str = ""  # the one that was waited for longest
-    first_kernel_ns: int = 0
+    first: FirstRuns = (
+        FirstRuns()
+    )  # calls that load or launch took most of each stretch before them
+    before_first: FirstRuns = FirstRuns()  # all, whatever took most of it
     loading_ns: int = 0  # code was loaded or linked meanwhile
     loading_count: int = 0
-    #: of loading_ns, in the quarter of the device's operations that has least of it: 0 where loading ends
-    loading_in_least_quarter_ns: int = 0
     loads: int = 0  # calls that did so
-    load_calls_ns: int = 0  # how long one of these was open
+    load_calls_ns: int = 0  # for how long of loading_ns one of these was open
+    #: of that, in the quarter of the device's operations that has least of it: 0 where loading ends
+    load_calls_in_least_quarter_ns: int = 0
     back_ns: int = 0  # between a copy to the host and one to the device
     back_count: int = 0
     sync_call: str = ""  # the synchronisation that the process called most often
@@ -127,10 +131,12 @@ class _FirstWaits(NamedTuple):
 
     stretch:   the position of the stretch
     longer_ns: how much longer it lasted
+    is_known:  whether that is because of the kernel: calls that load or launch took most of the stretch
     """
 
     stretch: np.ndarray
     longer_ns: np.ndarray
+    is_known: np.ndarray
 
 
 def idle_times(ran: Ran) -> OfRuns:
@@ -147,8 +153,8 @@ def idle_times(ran: Ran) -> OfRuns:
         if not len(gaps.ns):
             continue
         rows += _rows_of_longest(ran, device_run.interval, gaps)
-        is_loading = gaps.touched(_loading_calls(ran.trace, device_run.process))
-        first_waits = _waits_for_first_runs(ran, operations, gaps, is_loading)
+        loading_ns = gaps.held_by(_loading_calls(ran.trace, device_run.process))
+        first_waits = _waits_for_first_runs(ran, operations, gaps, loading_ns)
         waits += _records_of_waits(device_run, gaps, first_waits)
         idle = IdleTime(
             pid=int(pid_of(device_run.process)),
@@ -156,8 +162,12 @@ def idle_times(ran: Ran) -> OfRuns:
             operations=len(operations),
             crowd=_crowd(ran, gaps),
         )
-        idle = _with_first_kernels(idle, ran, gaps, first_waits)
-        idle = _with_loading(idle, gaps, is_loading, _quarters(ran, operations, gaps))
+        stretch, longer_ns, is_known = first_waits
+        idle = idle._replace(
+            first=_first_runs(ran, gaps, loading_ns, stretch[is_known], longer_ns[is_known]),
+            before_first=_first_runs(ran, gaps, loading_ns, stretch, longer_ns),
+        )
+        idle = _with_loading(idle, gaps, loading_ns, _quarters(ran, operations, gaps))
         idle = _with_calls(idle, ran.trace, device_run.process, gaps)
         idle = _with_ranges(idle, ran.trace, device_run.process, gaps)
         between_copies = _round_trips(ran, gaps)
@@ -207,32 +217,40 @@ def _records_of_waits(run: _DeviceRun, gaps: Stretches, waits: _FirstWaits) -> I
         yield FirstWait(int(pid_of(run.process)), run.device, start_ns, end_ns, ns)
 
 
-def _with_first_kernels(idle: IdleTime, ran: Ran, gaps: Stretches, waits: _FirstWaits) -> IdleTime:
-    """Return the record with what is known of kernels that ran for the first time."""
-    if not len(waits.stretch):
-        return idle
-    longest = int(waits.longer_ns.argmax())
-    return idle._replace(
-        first_ns=int(waits.longer_ns.sum()),
-        first_kernels=len(waits.stretch),
-        first_kernel=_kernel_name_of(ran, gaps.operation[waits.stretch[longest]]),
-        first_kernel_ns=int(waits.longer_ns[longest]),
+def _first_runs(
+    ran: Ran, gaps: Stretches, loading_ns: np.ndarray, stretch: np.ndarray, longer_ns: np.ndarray
+) -> FirstRuns:
+    """Return what is known of kernels that ran for the first time behind some gaps.
+
+    loading_ns: per gap, for how long code was loaded
+    stretch, longer_ns: as in _FirstWaits
+    """
+    if not len(stretch):
+        return FirstRuns()
+    longest = int(longer_ns.argmax())
+    return FirstRuns(
+        ns=int(longer_ns.sum()),
+        kernels=len(stretch),
+        kernel=_kernel_name_of(ran, gaps.operation[stretch[longest]]),
+        kernel_ns=int(longer_ns[longest]),
+        loads_ns=int(loading_ns[stretch].sum()),
     )
 
 
 def _with_loading(
-    idle: IdleTime, gaps: Stretches, is_loading: np.ndarray, quarter: np.ndarray
+    idle: IdleTime, gaps: Stretches, loading_ns: np.ndarray, quarter: np.ndarray
 ) -> IdleTime:
     """Return the record with the gaps in which code was loaded.
 
-    is_loading: bool, per gap, whether code was loaded during it
+    loading_ns: per gap, for how long code was loaded
     quarter: as `_quarters`
     """
-    ns_of_quarter = np.bincount(quarter[is_loading], weights=gaps.ns[is_loading], minlength=4)
+    ns_of_quarter = np.bincount(quarter, weights=loading_ns, minlength=4)
     return idle._replace(
-        loading_ns=int(gaps.ns[is_loading].sum()),
-        loading_count=int(is_loading.sum()),
-        loading_in_least_quarter_ns=int(ns_of_quarter.min()),
+        loading_ns=int(gaps.ns[loading_ns > 0].sum()),
+        loading_count=int((loading_ns > 0).sum()),
+        load_calls_ns=int(loading_ns.sum()),
+        load_calls_in_least_quarter_ns=int(ns_of_quarter.min()),
     )
 
 
@@ -261,14 +279,13 @@ def _with_ranges(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) ->
 
 
 def _with_calls(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> IdleTime:
-    """Return the record with which calls loaded code, how many and for how long, and which synchronisation was
-    called most often, between the first and the last gap."""
+    """Return the record with how many calls loaded code, and which synchronisation was called most often, between the
+    first and the last gap."""
 
     def among_gaps(calls: pd.DataFrame) -> pd.DataFrame:
         return calls[calls["start_ns"].between(gaps.start[0] + 1, gaps.end[-1] - 1)]
 
-    loading = among_gaps(_loading_calls(trace, process))
-    idle = idle._replace(loads=len(loading), load_calls_ns=_open_ns(loading))
+    idle = idle._replace(loads=len(among_gaps(_loading_calls(trace, process))))
     is_sync = trace.calls["kind"].isin([CALL[kind] for kind in SYNC_CALLS])
     syncs = among_gaps(trace.calls[is_sync & (trace.calls["process"] == process)])
     count_of_name = syncs["name_id"].value_counts()  # the most frequent first
@@ -319,7 +336,7 @@ def _idle_stretches(ran: Ran, lane: int) -> tuple[np.ndarray, Stretches]:
 
 
 def _waits_for_first_runs(
-    ran: Ran, operations: np.ndarray, gaps: Stretches, is_loading: np.ndarray
+    ran: Ran, operations: np.ndarray, gaps: Stretches, loading_ns: np.ndarray
 ) -> _FirstWaits:
     """Return the stretches that lasted longer because a kernel then ran for the first time, and how much longer.
 
@@ -327,10 +344,11 @@ def _waits_for_first_runs(
 
     operations: those of the lane, sorted by start
     gaps: its idle stretches
-    is_loading: bool, per stretch, whether code was loaded during it
+    loading_ns: per stretch, for how long code was loaded
 
-    Where code was loaded, or the launch took most of the stretch, all of it counts: without the first run it would not
-    have been there.  Of other stretches counts what is longer than the usual wait for the kernel's later runs.
+    Where loading or the launch took most of the stretch, all of it counts: without the first run it would not have been
+    there.  Where code was loaded, but something else took most of it, that may be compiling, or reading a file; nothing
+    is known either of other stretches, of which counts what is longer than the usual wait for the kernel's later runs.
     """
     # per operation of the trace, whether it is the first run of a kernel
     is_first = np.zeros(len(ran.name), dtype=bool)
@@ -343,17 +361,18 @@ def _waits_for_first_runs(
     later_waits = group(name_id[ends_in_later], gaps.ns[ends_in_later])
     runs_of_name = np.bincount(ran.name[operations])
     no_waits = gaps.ns[:0]
-    waits = list[tuple[int, int]]()  # (position of the stretch, how much longer it lasted)
+    waits = list[tuple[int, int, bool]]()  # as the columns of _FirstWaits
     for stretch in np.flatnonzero(ends_in_first).tolist():
         kernel = int(name_id[stretch])
         longer_ns = int(gaps.ns[stretch])
-        if not is_loading[stretch] and not _mostly_launching(ran, gaps, stretch):
+        is_known = 2 * loading_ns[stretch] >= longer_ns or _mostly_launching(ran, gaps, stretch)
+        if not loading_ns[stretch] and not is_known:
             later = later_waits.get(kernel, no_waits)
             longer_ns = _longer_than_usual(longer_ns, later, int(runs_of_name[kernel]))
         if longer_ns:
-            waits.append((stretch, longer_ns))
-    stretches, longer = np.array(waits, np.int64).reshape(-1, 2).T
-    return _FirstWaits(stretches, longer)
+            waits.append((stretch, longer_ns, bool(is_known)))
+    stretches, longer, known = np.array(waits, np.int64).reshape(-1, 3).T
+    return _FirstWaits(stretches, longer, known.astype(bool))
 
 
 def _longer_than_usual(ns: int, later_waits: np.ndarray, runs: int) -> int:

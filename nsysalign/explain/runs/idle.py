@@ -60,6 +60,9 @@ _NEXT_TO_NOTHING = 0.02
 _MAKES = re.compile(r"Create|Init|Open|Instantiate|Import|EnablePeer|Get|SetLimit")
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
 
+_IF_COMPILED = (
+    "If code is compiled there, warm up before the part that counts, or cache what is compiled"
+)
 _WARM_UP = (
     "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
@@ -228,11 +231,13 @@ def _idle_finding(run: Run, rest_is_set_up: bool) -> Findings:
         # it stands before the idle time: a narrow table cuts off what stands at a sentence's end
         collectives = f"{nccl_clause(run.collectives_ns)}, and "
         evidence["nccl_ns"] = run.collectives_ns
+    # another process may have worked on the same GPU
+    is_one_of_many = run.facts.analysis.runs["pid"].nunique() > 1
     # what lies in a range of the program's is part of what it does, whatever it measured
     is_set_up = rest_is_set_up and not lies_in_ranges
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
     yield run.finding(
-        f"between its first and its last work {collectives}the GPU ran nothing for "
+        f"between its first and its last work {collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for "
         f"{of(run.idle_ns, run.elapsed_ns)}{in_range}; {explanation.text}.",
         *(() if is_set_up else explanation.faster),
         loss_ns=0 if is_set_up else explanation.lost_ns,
@@ -263,8 +268,9 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     idle_time: what is known of the idle time of the run's device
 
     It is the first of these that explains enough of the idle time, the most definite one first: what the trace names
-    (a library that sets itself up, kernels that ran for the first time, code that was loaded, a DataLoader's next
-    batch), then where the gaps lie (one pause, the CPU at work between two copies, two or three pauses).
+    (a library that sets itself up, calls that load code or launch it for the first time, a DataLoader's next batch), then
+    where the gaps lie (before kernels that had not run, one pause, the CPU at work between two copies, two or three
+    pauses, code that is loaded for a small part of many gaps).
     """
     # `page_migrations` tells of the time in which the CPU touched managed memory
     to_explain_ns = run.idle_ns - run.touched_ns
@@ -273,13 +279,15 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     enough_ns = max(FIRST_SHARE * to_explain_ns, LEAST_NS)
     if idle_time.in_set_up.name_ns >= enough_ns:
         return _explain_set_up(run, idle_time.in_set_up)
-    if idle_time.first_ns >= enough_ns:
-        return _explain_first_launches(run, idle_time)
+    if idle_time.first.ns >= enough_ns:
+        return _explain_first_launches(run, idle_time, known=True)
     # calls that load code were seen in these gaps: no least time is needed, as it is against gaps that are long by chance
-    if idle_time.loading_ns >= FIRST_SHARE * to_explain_ns:
+    if idle_time.load_calls_ns >= FIRST_SHARE * to_explain_ns:
         return _explain_loading(run, idle_time)
     if idle_time.in_data_loader.ns >= enough_ns:
         return _explain_next_batch(idle_time.in_data_loader)
+    if idle_time.before_first.ns >= enough_ns:
+        return _explain_first_launches(run, idle_time, known=False)
     pauses = _longest_gaps(run)
     pauses_ns = sum(gap.ns for gap in pauses)
     are_pauses_enough = pauses_ns >= max(PAUSES_SHARE * to_explain_ns, LEAST_NS)
@@ -291,6 +299,9 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     # where the pauses lie explains nothing if the trace does not say what the CPU did in them
     if are_pauses_enough and _main_cause(run).causes != ("unknown",):
         return _explain_pauses(run, idle_time, pauses)
+    is_loading_usual = idle_time.loading_count >= _MANY_GAPS
+    if is_loading_usual and idle_time.loading_ns >= FIRST_SHARE * to_explain_ns:
+        return _explain_loading(run, idle_time)
     return None
 
 
@@ -322,18 +333,17 @@ def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
         "loading_gaps_ns": idle_time.loading_ns,
         "count": idle_time.loading_count,
         "calls": idle_time.loads,
+        "load_calls_ns": idle_time.load_calls_ns,
     }
-    lies = f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was"
-    often = times_over(idle_time.loads)
-    again = 4 * idle_time.loading_in_least_quarter_ns >= _AGAIN * idle_time.loading_ns
-    if not again or idle_time.loading_count < _MANY_GAPS:
-        text = f"{lies} linked or loaded ({often})"
-        return Explanation(text, idle_time.loading_ns, evidence, _advice_to_warm_up(run))
-    evidence["load_calls_ns"] = idle_time.load_calls_ns
+    again = 4 * idle_time.load_calls_in_least_quarter_ns >= _AGAIN * idle_time.load_calls_ns
+    again = again and idle_time.loading_count >= _MANY_GAPS
     text = (
-        f"{lies} compiled or loaded, all along the run ({often}; the loading calls themselves "
-        f"take {span(idle_time.load_calls_ns)})"
+        f"{span(idle_time.loading_ns)} of that lie in {plural(idle_time.loading_count, 'gap')} in which code was linked or "
+        f"loaded{', all along the run' if again else ''} ({times_over(idle_time.loads)}, for {span(idle_time.load_calls_ns)})"
     )
+    if not again:
+        advice = _advice_to_warm_up(run, known=2 * idle_time.load_calls_ns >= idle_time.loading_ns)
+        return Explanation(text, idle_time.loading_ns, evidence, advice)
     faster = _SAME_SHAPES if run.facts.torch else _LOAD_ONCE
     return Explanation(text, idle_time.loading_ns, evidence, (faster,))
 
@@ -371,40 +381,46 @@ def _explain_set_up(run: Run, inside: InRange) -> Explanation:
     return Explanation(text, inside.name_ns, evidence)
 
 
-def _explain_first_launches(run: Run, idle_time: IdleTime) -> Explanation:
-    """Return what is said of idle time before kernels that ran for the first time: how long, for how many
-    kernels, and how long the rest of the run takes.
+def _explain_first_launches(run: Run, idle_time: IdleTime, *, known: bool) -> Explanation:
+    """Return what is said of idle time before kernels that ran for the first time: how long and for how many kernels.
+
+    known: whether calls that load or launch took most of it, so that it is known that they were waited for; else the CPU
+        may have compiled their code, or prepared data
     """
-    rest_ns = run.elapsed_ns - idle_time.first_ns
-    evidence: dict[str, Any] = {
-        "before_first_launches_ns": idle_time.first_ns,
-        "without_it_ns": rest_ns,
-    }
-    evidence["kernels"] = idle_time.first_kernels
-    kernels = plural(idle_time.first_kernels, "kernel")
-    alone = ""
-    if idle_time.first_kernels == 1:
-        kernels = kernel_name(idle_time.first_kernel) if idle_time.first_kernel else kernels
-    elif idle_time.first_kernel_ns >= _MOST_OF_IT * idle_time.first_ns:
-        alone = (
-            f", {span(idle_time.first_kernel_ns)} of it for {kernel_name(idle_time.first_kernel)}"
-        )
-        evidence["longest_first_launch_ns"] = idle_time.first_kernel_ns
+    first = idle_time.first if known else idle_time.before_first
+    evidence: dict[str, Any] = {"before_first_launches_ns": first.ns, "kernels": first.kernels}
+    kernels, alone = plural(first.kernels, "kernel"), ""
+    if first.kernels == 1:
+        kernels = kernel_name(first.kernel) if first.kernel else kernels
+    elif first.kernel_ns >= _MOST_OF_IT * first.ns:
+        before = "for" if known else "before"
+        alone = f", {span(first.kernel_ns)} of it {before} {kernel_name(first.kernel)}"
+        evidence["longest_first_launch_ns"] = first.kernel_ns
+    if not known:
+        text = f"{span(first.ns)} of that passed before {kernels} ran for the first time{alone}"
+        if first.loads_ns:
+            text += f"; calls that load code take {span(first.loads_ns)} of it"
+            evidence["load_calls_ns"] = first.loads_ns
+        return Explanation(text, first.ns, evidence, _advice_to_warm_up(run, known=False))
+    rest_ns = run.elapsed_ns - first.ns
+    evidence["without_it_ns"] = rest_ns
     text = (
-        f"for {span(idle_time.first_ns)} of that it waited for {kernels} to run for the first time "
+        f"for {span(first.ns)} of that it waited for {kernels} to run for the first time "
         f"(when code is compiled, loaded or set up){alone}; the rest of the run takes {span(rest_ns)}"
     )
-    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, run.idle_ns - idle_time.first_ns)
-    text += clause
-    evidence |= crowd_evidence
-    return Explanation(text, idle_time.first_ns, evidence, _advice_to_warm_up(run))
+    clause, crowd_evidence = _crowd_in_rest(run, idle_time.crowd, run.idle_ns - first.ns)
+    return Explanation(text + clause, first.ns, evidence | crowd_evidence, _advice_to_warm_up(run))
 
 
-def _advice_to_warm_up(run: Run) -> tuple[str, ...]:
+def _advice_to_warm_up(run: Run, *, known: bool = True) -> tuple[str, ...]:
     """Return the advice to warm up; none where something of torch's may have timed the run, which warms up by itself
-    (torch.utils.benchmark): whether the first launches lie in what was timed is not known then."""
+    (torch.utils.benchmark): whether the first launches lie in what was timed is not known then.
+
+    known: whether warming up saves the time; else only where that is spent on compiling
+    """
     seen = run.facts.analysis
-    return () if nothing_timed_is_seen(seen) and ran_torch(seen) else (_WARM_UP,)
+    is_timed_unseen = nothing_timed_is_seen(seen) and ran_torch(seen)
+    return () if is_timed_unseen else (_WARM_UP if known else _IF_COMPILED,)
 
 
 def _explain_pauses(run: Run, idle_time: IdleTime, pauses: list[Any]) -> Explanation:

@@ -134,7 +134,7 @@ def in_one_round(rounds: Rounds) -> str:
     if any(_BACK.search(call) for call in copies):
         does.append("read results back once for many of them, or decide on the GPU")
     if any(_WAIT.search(call) for call in rounds.calls):
-        does.append("wait once")
+        does.append("wait only where the CPU needs a result")
     return f"Do in one round what many do: {_listed(does)}"
 
 
