@@ -602,7 +602,7 @@ class _Rows:
         verdict = word_of(sums, group.elsewhere)
         text = sentences.words(group, sums)
         if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
-            text = "waits for earlier work"
+            text = "awaits earlier work"
         if verdict == CPU:
             text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):

@@ -72,7 +72,7 @@ _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
 _NAMED = 0.1
 #: Shares of the time of one timing and of all of them that differ by less say the same.
-_UNLIKE_ALL = 0.05
+_UNLIKE_ALL = 0.1
 #: Of a difference between two groups a part from this share on is most of it.
 _MOSTLY = 0.6
 #: Of so many different kernels it is said which of them make the difference.
@@ -1481,9 +1481,9 @@ def _fits(behind: str, text: str) -> bool:
 # --- words of a row ---
 
 
-def _idle_words(sums: Sums, cause: str) -> str:
-    """Which share of the time the GPU had nothing to do, and the column that made it wait: "GPU idle 34 %: CPU".  Where
-    the typical interval, which a row shows, is not like all of them together, it is the share of these.
+def _idle_words(sums: Sums) -> str:
+    """Which share of the time the GPU had nothing to do: "GPU idle 34 %"; who kept it waiting is in the columns beside it.
+    Where the typical interval, which a row shows, is not like all of them together, it is the share of these.
 
     sums: what the typical interval spent its time on
     """
@@ -1491,11 +1491,11 @@ def _idle_words(sums: Sums, cause: str) -> str:
     late = sums.share(sums.late)
     if abs(sums.late_in_all - late) >= _UNLIKE_ALL:
         return f"{idler} idle {percent(sums.late_in_all)} in all"
-    return f"{idler} idle {percent(late)}: {cause}"
+    return f"{idler} idle {percent(late)}"
 
 
 def words(group: Group, sums: Sums, cause: str = "") -> str:
-    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "GPU idle 34 %: CPU".
+    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "GPU idle 34 %".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
@@ -1531,7 +1531,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     ):
         return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
-        return _idle_words(sums, "launch" if word == LAUNCH else "CPU")
+        return _idle_words(sums)
     if works_beside(sums):
         earlier = percent(sums.share(sums.earlier))
         worked = percent(sums.share(sums.worked))

