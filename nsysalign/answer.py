@@ -1226,7 +1226,7 @@ def _remark_on_first_calls(
     # first calls that are rows of the table are not among these: such a row has one of these words as its verdict
     shown = {row.words for label in rows for row in (label, *label.groups)}
     head = "other first calls" if shown & {"first call", "first calls"} else "first calls"
-    return f"{head}, left out above: {duration(once_ns)}{part}{where}{sentences.loaded(most.first)}"
+    return f"{head}, left out: {duration(once_ns)}{part}{where}{sentences.loaded(most.first)}"
 
 
 def _none_was_read(analysis: Analysis) -> bool:

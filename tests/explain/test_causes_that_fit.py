@@ -604,9 +604,9 @@ def test_first_calls_that_are_rows_are_not_summed_below_them():
     def remarks(*drawn):
         return [text for text in said(*drawn, first).remarks if "first calls" in text]
 
-    assert [text.split(":")[0] for text in remarks(usual)] == ["first calls, left out above"]
+    assert [text.split(":")[0] for text in remarks(usual)] == ["first calls, left out"]
     rows = remarks(usual, [interval("a", *loads)], usual)
-    assert [text.split(":")[0] for text in rows] == ["other first calls, left out above"]
+    assert [text.split(":")[0] for text in rows] == ["other first calls, left out"]
 
 
 @pytest.mark.parametrize(
