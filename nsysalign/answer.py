@@ -267,7 +267,9 @@ class Answer:
     sentence: str
     proof: Proof | None
     fixes: tuple[Fix, ...]
-    labels: tuple[LabelRow, ...]  # the largest saving first; wrong timings, libraries last
+    labels: tuple[
+        LabelRow, ...
+    ]  # the largest saving first; wrong timings, first calls, libraries last
     file: str  # the file that all labels are of, '' for several
     runs: tuple[LabelRow, ...]  # devices and streams as a whole
     wrong: tuple[Wrong, ...]  # timings that are not what is meant
@@ -484,8 +486,8 @@ class _Rows:
 
     def of_labels(self) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first (if it is large enough
-        to lead), then the longest; those that are a first call and little else come behind these, then wrong timings, then
-        what the program did not time itself.
+        to lead), then the longest; wrong timings come behind all others, then those that are a first call and little else,
+        then what the program did not time itself.
         """
         of_program_ns = sum(label.steady_ns for label in self._labels if not label.library)
         measured_ns = of_program_ns or sum(label.steady_ns for label in self._labels) or 1
@@ -505,7 +507,7 @@ class _Rows:
             of_others = row.library or (row.inferred and times_itself)
             # mostly the program's own warm-up, whose number nobody reads
             is_once = "module-load" in row.findings and not row.saving_ns
-            return of_others, row.verdict == WRONG, is_once, -saves, -row.warm.total_ns
+            return of_others, is_once, row.verdict == WRONG, -saves, -row.warm.total_ns
 
         return sorted(rows, key=rank)
 
