@@ -42,6 +42,7 @@ from nsysalign.explain.verdict import (
     GPU,
     MIXED,
     SIGNS,
+    WAITING,
     WRONG,
     sums_of,
     typical_of,
@@ -266,7 +267,9 @@ class Answer:
     sentence: str
     proof: Proof | None
     fixes: tuple[Fix, ...]
-    labels: tuple[LabelRow, ...]  # the largest saving first; wrong timings, libraries last
+    labels: tuple[
+        LabelRow, ...
+    ]  # the largest saving first; wrong timings, first calls, libraries last
     file: str  # the file that all labels are of, '' for several
     runs: tuple[LabelRow, ...]  # devices and streams as a whole
     wrong: tuple[Wrong, ...]  # timings that are not what is meant
@@ -483,7 +486,8 @@ class _Rows:
 
     def of_labels(self) -> list[LabelRow]:
         """Return a row for each label in the order in which they are shown: the largest saving first (if it is large enough
-        to lead), then the longest; wrong timings come behind all others, then what the program did not time itself.
+        to lead), then the longest; wrong timings come behind all others, then those that are a first call and little else,
+        then what the program did not time itself.
         """
         of_program_ns = sum(label.steady_ns for label in self._labels if not label.library)
         measured_ns = of_program_ns or sum(label.steady_ns for label in self._labels) or 1
@@ -501,7 +505,9 @@ class _Rows:
         def rank(row: LabelRow) -> tuple[Any, ...]:
             saves = row.saving_ns if row.saving >= LEADS else 0
             of_others = row.library or (row.inferred and times_itself)
-            return of_others, row.verdict == WRONG, -saves, -row.warm.total_ns
+            # mostly the program's own warm-up, whose number nobody reads
+            is_once = "module-load" in row.findings and not row.saving_ns
+            return of_others, is_once, row.verdict == WRONG, -saves, -row.warm.total_ns
 
         return sorted(rows, key=rank)
 
@@ -597,6 +603,8 @@ class _Rows:
         )
         verdict = word_of(sums, group.elsewhere)
         text = sentences.words(group, sums)
+        if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
+            text = "awaits earlier work"
         if verdict == CPU:
             text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
@@ -1220,7 +1228,7 @@ def _remark_on_first_calls(
     # first calls that are rows of the table are not among these: such a row has one of these words as its verdict
     shown = {row.words for label in rows for row in (label, *label.groups)}
     head = "other first calls" if shown & {"first call", "first calls"} else "first calls"
-    return f"{head}: {duration(once_ns)} once{part}{where}{sentences.loaded(most.first)}"
+    return f"{head}, left out: {duration(once_ns)}{part}{where}{sentences.loaded(most.first)}"
 
 
 def _none_was_read(analysis: Analysis) -> bool:

@@ -579,11 +579,13 @@ def _waits_for_first_kernels(case: Case) -> bool:
 
 
 def _saved_ns(case: Case) -> int:
-    """Return how much time of the run (ns) could be saved in a group of timings, no time counted twice; 0 for a first
-    call, which happens once, and for waiting on purpose."""
+    """Return how much time of the run (ns) could be saved in a group of timings, no time counted twice; 0 for waiting on
+    purpose, and for a first call: it happens once, and few others are averaged with it."""
     if (case.word in (FLOOR, WAITING) and case.on_purpose) or case.group.role == FIRST:
         return 0
     if _is_first_call(case) or not case.late:
+        return 0
+    if case.first_ones and case.label.count - case.first_ones < FEWEST_STEADY:
         return 0
     intervals = case.group.intervals
     saved_ns = case.loss_ns

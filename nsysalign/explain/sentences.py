@@ -32,6 +32,7 @@ from nsysalign.explain.case import beside as beside
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
+    LOADS,
     compiled,
     compiler_of,
     earliest,
@@ -65,11 +66,13 @@ from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
-_BEGIN = {"event": "start.record()", "host": "the first timer call", "nvtx": "its begin"}
+_BEGIN = {"event": "start.record()", "host": "the first clock reading", "nvtx": "its begin"}
 #: From this share of the idle time on, what lies before the first GPU work is the story.
 _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
 _NAMED = 0.1
+#: Shares of the time of one timing and of all of them that differ by less say the same.
+_UNLIKE_ALL = 0.1
 #: Of a difference between two groups a part from this share on is most of it.
 _MOSTLY = 0.6
 #: Of so many different kernels it is said which of them make the difference.
@@ -700,7 +703,7 @@ def _waited_for(case: Case, numbers: Numbers) -> str:
     if largest.why == "full-queue":
         return ": the launch queue was full."
     if largest.why == "earlier-work":
-        return " for earlier work, which was launched before the first timer call."
+        return " for earlier work, which was launched before the first clock reading."
     if largest.why == "contention":
         return f": {stream} kept the GPU busy{kernel}."
     if case.on_purpose:
@@ -1318,11 +1321,12 @@ def first_calls(label: Label) -> str:
 
 
 def loaded(groups: Sequence[Group]) -> str:
-    """Of first calls the CUDA call that took most of their time, in brackets."""
+    """Of first calls what took most of their time in CUDA calls, in brackets."""
     calls: dict[str, int] = {}
     for group in groups:
         for entry in group.of_cause("api"):
-            calls[entry.what] = calls.get(entry.what, 0) + entry.ns
+            what = "loading code" if LOADS.match(entry.what) else entry.what
+            calls[what] = calls.get(what, 0) + entry.ns
     name = max(calls, key=calls.__getitem__, default="")
     total = sum(g.total_ns for g in groups)
     if not name or calls[name] < _NAMED * total:
@@ -1483,14 +1487,26 @@ def _fits(behind: str, text: str) -> bool:
 # --- words of a row ---
 
 
+def _idle_words(sums: Sums) -> str:
+    """Which share of the time the GPU had nothing to do: "GPU idle 34 %"; who kept it waiting is in the columns beside it.
+    Where the typical interval, which a row shows, is not like all of them together, it is the share of these.
+
+    sums: what the typical interval spent its time on
+    """
+    idler = "stream" if sums.others_ran and not sums.beside else "GPU"
+    late = sums.share(sums.late)
+    if abs(sums.late_in_all - late) >= _UNLIKE_ALL:
+        return f"{idler} idle {percent(sums.late_in_all)} in all"
+    return f"{idler} idle {percent(late)}"
+
+
 def words(group: Group, sums: Sums, cause: str = "") -> str:
-    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "34 % CPU-bound".
+    """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "GPU idle 34 %".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
     """
     word = word_of(sums, group.elsewhere)
-    late = sums.share(sums.late)
     if _is_empty(group):
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
@@ -1519,9 +1535,9 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == LAUNCH and not on_its_way(
         group.work.operations * group.count, sums.launches, sums.latency
     ):
-        return f"unexplained wait, {percent(late)}"
+        return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
-        return f"{percent(late)} {'launch' if word == LAUNCH else 'CPU'}-bound"
+        return _idle_words(sums)
     if works_beside(sums):
         earlier = percent(sums.share(sums.earlier))
         worked = percent(sums.share(sums.worked))

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.label import Group
+from nsysalign.model import OTHER_STREAMS
 
 WRONG, DOUBTFUL, CPU, LAUNCH, COPY, WAITING, MIXED, GPU, FLOOR, CANNOT_TELL = VERDICTS = (
     "wrong", "doubtful", "cpu_bound", "launch_bound", "copy_bound", "waiting", "mixed", "gpu_bound", "floor",
@@ -78,6 +79,10 @@ class Sums:
     worked: int = 0
     earlier: int = 0
     staged: int = 0
+    #: Whether other streams worked while that of its typical interval was idle.
+    others_ran: bool = False
+    #: Of the typical interval of a group: which share of the time of all of them the GPU had nothing to do.
+    late_in_all: float = 0.0
 
     @property
     def busy(self) -> int:
@@ -164,6 +169,7 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
         worked=worked,
         earlier=earlier,
         staged=staged,
+        others_ran=not OTHER_STREAMS.isdisjoint(intervals["flags"].iloc[group.typical]),
     )
 
 
@@ -215,6 +221,8 @@ def typical_of(
         worked=worked_ns if sums.beside else 0,
         earlier=earlier_ns if sums.beside else 0,
         staged=staged,
+        others_ran=sums.others_ran,
+        late_in_all=sums.share(sums.late),
     )
 
 

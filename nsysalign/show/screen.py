@@ -29,10 +29,19 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from nsysalign.answer import Answer, Findings, Fix, LabelRow, Row, of_devices, runs_that_lead
+from nsysalign.answer import (
+    Answer,
+    Findings,
+    Fix,
+    LabelRow,
+    Row,
+    Wrong,
+    of_devices,
+    runs_that_lead,
+)
 from nsysalign.causes import COLUMN_FILLS, COLUMNS
 from nsysalign.explain.proof import Proof, dominant
-from nsysalign.explain.verdict import SIGNS
+from nsysalign.explain.verdict import SIGNS, WRONG
 from nsysalign.model import Analysis
 from nsysalign.parts import apportion
 from nsysalign.show import baseline
@@ -65,9 +74,16 @@ _WORD = re.compile(r"\S*\d (?:%|[num]?s)(?!\w)\S*|\S+")
 _SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
     "event": ("start.record()", "end"),
-    "host": ("first timer call", "second"),
+    "host": ("first clock reading", "second"),
     "nvtx": ("its first GPU work", "last"),
     "run": ("first GPU work", "last"),
+}
+#: What a launch call gives to the GPU, by its name.
+_LAUNCHED = {
+    "Memcpy": "copy",
+    "Memset": "memset",
+    "GraphLaunch": "graph launch",
+    "Launch": "kernel launch",
 }
 
 
@@ -113,14 +129,18 @@ class _FirstScreen:
         remarks = [_wrapped(remark, width, "dim") for remark in answer.remarks]
         self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
         self.commands = [Text(line) for line in extra]  # never cut, because users copy them
+        #: The labels that can have a row: ranges of libraries repeat what the program's own timings say.
+        self.labels = [row for row in answer.labels if not (row.library and row.kind == "nvtx")]
+        self.labels = self.labels or [*answer.labels]
         #: How many labels, or lines in their place, the table has.
-        self.rows = min(len(answer.labels) or len(listed), MOST_ROWS)
+        self.rows = min(len(self.labels) or len(listed), MOST_ROWS)
 
     def lines(self) -> list[Text]:
         """Return all lines: sentence, picture, what is wrong, fixes, table, remarks, commands, the last line."""
         answer, width = self.answer, self.width
         if answer.labels:
-            table = _lines_of_table(_first_rows(answer, self.rows), width, file=answer.file)
+            rows = _first_rows(self.labels, self._named(), self.rows)
+            table = _lines_of_table(rows, width, file=answer.file)
         else:
             table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
         lines = [*_lines_of_sentence(answer, width), *self.picture]
@@ -129,9 +149,21 @@ class _FirstScreen:
         lines += [*_lines_of_blocks(self.remarks), *self.commands]
         return lines + _closing_lines(answer, len(answer.labels) - self.rows, self.page, width)
 
+    def _named(self) -> set[str]:
+        """Return the labels that are named above the table and keep their rows: the one that the sentence is about, and
+        wrong ones of which some timings are no mere launching."""
+        answer = self.answer
+        named = {wrong.label for wrong in _others_wrong(answer)[: self.told]}
+        about = answer.proof.label if answer.proof else ""
+        return {
+            row.label
+            for row in self.labels
+            if row.label == about or (row.label in named and any(map(_awaits_gpu, row.groups)))
+        }
+
     def leave_out(self) -> bool:
         """Leave out what matters least of all that is still there, and return whether there was anything."""
-        if self.rows > LEAST_ROWS:
+        if self.rows > max(LEAST_ROWS, len(self._named())):
             self.rows -= 1
         elif self.lost and self.wrong:
             self.lost = []
@@ -155,12 +187,11 @@ class _FirstScreen:
         return True
 
 
-def _first_rows(answer: Answer, count: int) -> list[LabelRow]:
-    """Return so many labels, the first ones, and among them the one that the sentence is about."""
-    rows = list(answer.labels[:count])
-    about = answer.proof.label if answer.proof else ""
-    left_out = [row for row in answer.labels[count:] if row.label == about]
-    return [*rows[: count - len(left_out)], *left_out]
+def _first_rows(rows: Sequence[LabelRow], named: Collection[str], count: int) -> list[LabelRow]:
+    """Return so many labels: those that are named above the table, and the first ones of the others."""
+    others = [row for row in rows if row.label not in named]
+    left_out = others[max(count - (len(rows) - len(others)), 0) :]
+    return [row for row in rows if row not in left_out][:count]
 
 
 def _lines_of_blocks(blocks: Sequence[Sequence[Text]]) -> list[Text]:
@@ -332,15 +363,20 @@ def _lines_on_wrong(answer: Answer, width: int, most: int) -> list[Text]:
 
     most: how many have a line; a last line says how many more there are
     """
-    others = [wrong for wrong in answer.wrong if wrong.sentence != answer.sentence]
+    others = _others_wrong(answer)
     shown = others[: max(most, 0)]
     texts = [
         _wrapped(f"✖ {wrong.short} {wrong.reason}", width, "bold red", "  ") for wrong in shown
     ]
     lines = [line for text in texts for line in text]
     if left := len(others) - len(shown):
-        lines.append(Text(cut(f"✖ +{left} (-v)", width), "bold red"))
+        lines.append(Text(cut(f"✖ {left} more: -v", width), "bold red"))
     return lines
+
+
+def _others_wrong(answer: Answer) -> list[Wrong]:
+    """Return the wrong timings that the answer's sentence is not about."""
+    return [wrong for wrong in answer.wrong if wrong.sentence != answer.sentence]
 
 
 def _lines_of_fixes(answer: Answer, width: int) -> list[list[Text]]:
@@ -375,12 +411,12 @@ def command_lines(command: str, width: int) -> list[str]:
 
 
 def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
-    """Return the picture of the proof, [] if there is none: an empty line, then times, the interval as a bar of
+    """Return the picture of the proof, [] if there is none: an empty line, then points in time, the interval as a bar of
     blocks to scale, and marks below it for what begins and ends where.
 
-         0     1.2 us                     5.6 us
-        ▕event░░░░░░░░ CPU, GPU idle ░░██kernel█▏
-         └ start.record()          └ launch end ┘
+         0                 ┌1.2 us              5.6 us
+        ▕░░ CPU, GPU idle ░░██████████ kernels ████████▏
+         └ start.record()  └ kernel launch        end ┘
     """
     proof = answer.proof
     cells = width - 2  # of the bar, without its two ends
@@ -394,8 +430,9 @@ def _lines_of_picture(answer: Answer, width: int) -> list[Text]:
     first, last = _ENDS.get(proof.kind, _ENDS["event"])
     marks = {0: f"└ {first}"}
     if proof.launch and proof.launch_ns > 0:
-        # at the first cell it takes the place of the first mark, which it says more than
-        marks[round(proof.launch_ns / proof.elapsed_ns * cells)] = f"└ {proof.launch}"
+        launched = (name for part, name in _LAUNCHED.items() if part in proof.launch)
+        launch = f"└ {next(launched, proof.launch)}"
+        marks.setdefault(round(proof.launch_ns / proof.elapsed_ns * cells), launch)
     above = _texts_at_cells({cells: duration(proof.elapsed_ns)}, ticks, width)
     below = _texts_at_cells({cells: f"{last} ┘"}, marks, width)
     # the rest needs no name: it is what the others leave
@@ -476,7 +513,7 @@ def _ticks(proof: Proof, blocks: Sequence[_Block], edges: np.ndarray) -> dict[in
         if block.cell:
             begins = [p.start_ns for p in proof.pieces if p.column == block.column]
             nearest = min(begins, key=lambda ns, cell=block.cell: abs(ns - edges[cell]))
-            ticks[block.cell] = duration(nearest)
+            ticks[block.cell] = f"┌{duration(nearest)}"
     return ticks
 
 
@@ -538,7 +575,7 @@ def _lines_of_table(
     """
     if not rows:
         return []
-    lines = _table_rows(rows)
+    lines = _table_rows(rows, whole=sentences)
     numbers = _Numbers([line.row for line in lines if line.row is not None])
     verdict_width = max(len(line.words) for line in lines)
     longest = max(*(len(line.name) for line in lines), len(f"label, {numbers.unit}"))
@@ -579,10 +616,17 @@ def _lines_of_table(
         if sentences and line.label_ending is not None:
             drawn_lines += _indented(_text_below(line.label_ending), width)
     if any(column.has_brackets for column in columns):
-        drawn_lines += _wrapped(
-            "( ): kernels on other streams, or while the CPU went on", width, "dim"
-        )
+        drawn_lines += _wrapped(_on_brackets(numbers.rows), width, "dim")
     return drawn_lines
+
+
+def _on_brackets(rows: Sequence[Row]) -> str:
+    """Return what the kernels in brackets are, which are beside the sum of their row."""
+    kinds = {row.kind == "host" for row in rows if row.beside_ns}
+    if kinds == {True}:
+        return "in brackets: how long kernels ran in all, also while the CPU did other things"
+    on_both = ", or while the CPU did other things" if True in kinds else ""
+    return f"in brackets: kernels on other streams{on_both}"
 
 
 def _side_by_side(columns: Sequence[_Column], texts: Sequence[str]) -> str:
@@ -734,8 +778,12 @@ def _text_of_totals(line: _TableRow, width: int) -> str:
     return cut(line.instead.partition(",")[0], width)
 
 
-def _table_rows(rows: Sequence[LabelRow]) -> list[_TableRow]:
-    """Return the lines of the table for these labels, without the table's head."""
+def _table_rows(rows: Sequence[LabelRow], *, whole: bool) -> list[_TableRow]:
+    """Return the lines of the table for these labels, without the table's head.
+
+    whole: whether groups of a wrong timing have a line each, too, where the same is said of all of them
+    """
+    has_numbers = whole or not all(map(_alike, rows))
     lines = []
     for row in rows:
         words = f"{SIGNS[row.verdict]} {row.words}"
@@ -745,12 +793,24 @@ def _table_rows(rows: Sequence[LabelRow]) -> list[_TableRow]:
         steady = plural(row.warm.count, "timing")
         much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
         lines.append(_TableRow(row.short, None, words, f"{steady}{much}"))
-        groups = row.groups[:MOST_GROUPS]
+        groups = () if has_numbers and not whole and _alike(row) else row.groups[:MOST_GROUPS]
         for group in groups:
             words = f"{SIGNS[group.verdict]} {group.words}"
             ending = row if group is groups[-1] else None
             lines.append(_TableRow(f"  {group.name}", group, words, label_ending=ending))
     return lines
+
+
+def _awaits_gpu(row: Row) -> bool:
+    """Whether the timings of a row are mostly work of the GPU, or a wait for it."""
+    columns = row.columns_ns
+    return 2 * max(row.gpu_ns, columns["waiting"] + columns["sync"]) >= row.elapsed_ns
+
+
+def _alike(row: LabelRow) -> bool:
+    """Whether a label is wrong and has groups of which the same is said, but for numbers."""
+    alike = {re.sub(r"\d+", "", group.words) for group in row.groups}
+    return row.verdict == WRONG and len(alike) == 1
 
 
 def _texts_of_columns(
@@ -838,7 +898,7 @@ def _closing_lines(answer: Answer, left: int, page: str, width: int) -> list[Tex
 
     left: how many labels the table left out
     """
-    head = f"{plural(left, 'more label')}: -v" if left > 0 else "all of it: -v"
+    head = f"-v shows {plural(left, 'more label')}" if left > 0 else "-v shows more"
     where = f"   page: {safe_text(page)}" if page else ""
     trust = f"({answer.trust})"
     gap = width - len(head + where) - len(trust)

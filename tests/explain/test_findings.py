@@ -93,7 +93,7 @@ def test_first_calls_are_a_remark_and_lead_nothing():
     (row,) = said.labels
     assert (row.warm.count, row.cold.count) == (17, 1)
     assert row.saving_ns == 17 * 163_000 and row.elapsed_ns == 498_000
-    assert any(remark.startswith("first calls: 900 ms once") for remark in said.remarks)
+    assert any(remark.startswith("first calls, left out: 900 ms") for remark in said.remarks)
 
 
 def test_a_few_slow_ones_lead_with_what_they_take_and_are_worth_their_excess():
@@ -102,7 +102,7 @@ def test_a_few_slow_ones_lead_with_what_they_take_and_are_worth_their_excess():
     said = answer(diagnose(analysis(usual[:300], slow, usual[300:])))
     (row,) = said.labels
     assert [(group.count, group.words) for group in row.groups] == [
-        (5, "100 % CPU-bound"),
+        (5, "GPU idle 100 %"),
         (595, "90 % kernels"),
     ]
     assert row.verdict == "cpu_bound" and row.elapsed_ns == 149_669_000

@@ -43,7 +43,7 @@ EXPECTED: dict[str, tuple[str, str, int] | None] = {
     "dobench": None,
     "few_samples": None,
     "first_call": ("first call", "module-load", 0),
-    "first_call_region": ("CPU outside CUDA|CPU-bound", "host-gap", 0),
+    "first_call_region": ("CPU outside CUDA|GPU idle", "host-gap", 0),
     "flush_inside": ("contains a fill", "fill-inside", 0),
     "full_queue": ("launch queue was full", "queued", 0),
     "graph": ("CUDA graph", "graph-opaque", 0),

@@ -78,10 +78,10 @@ def test_one_call_site_for_both_has_a_row_without_the_green_sign():
     ("first_at", "later_at", "later_us", "later_blocks", "words"),
     [
         ("a.py:24 (a.py:16-18)", "a.py:25 (a.py:16-18)", 190, 131_072, "first call"),
-        ("a.py:24 (a.py:16-18)", "a.py:25 (a.py:16-18)", 90_000, 131_072, "CPU-bound"),
+        ("a.py:24 (a.py:16-18)", "a.py:25 (a.py:16-18)", 90_000, 131_072, "GPU idle"),
         # j15: the call that compiles has lines of its own, before the loop
         ("a.py:24-26", "a.py:30-32", 190, 131_072, "first call"),
-        ("a.py:24-26", "a.py:30-32", 190, 65_536, "CPU-bound"),  # other work
+        ("a.py:24-26", "a.py:30-32", 190, 65_536, "GPU idle"),  # other work
     ],
 )  # fmt: skip
 def test_one_timing_of_work_that_is_quick_later_is_a_first_call(

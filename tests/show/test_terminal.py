@@ -72,12 +72,13 @@ def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
     assert said in answer(replace(analysis, labels=labels)).headline.text
 
 
-@pytest.mark.parametrize(("about", "rows"), [("d", "ad"), ("a", "ab"), ("run", "ab")])
-def test_the_label_of_the_sentence_keeps_its_row(about, rows):
-    """A sentence about a wrong timing stood above rows of other labels alone."""
+@pytest.mark.parametrize(
+    ("named", "rows"), [("d", "ad"), ("a", "ab"), ("", "ab"), ("cd", "cd"), ("bcd", "bc")]
+)
+def test_labels_that_are_named_above_the_table_keep_their_rows(named, rows):
+    """j01: a sentence, and a line with a cross, stood above rows of other labels alone."""
     labels = [SimpleNamespace(label=name) for name in "abcd"]
-    told = SimpleNamespace(labels=labels, proof=SimpleNamespace(label=about))
-    assert "".join(row.label for row in screen._first_rows(told, 2)) == rows
+    assert "".join(row.label for row in screen._first_rows(labels, named, 2)) == rows
 
 
 def test_wrong_numbers_come_first_and_then_what_costs_most(builder, finding):
