@@ -74,9 +74,9 @@ MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
-#: Two kinds differ in their waits for the GPU if one has this many times as many as the other, or as a single one; each has
-#: at least this share of the intervals.
-MORE_WAITS, RARELY = 3, 0.1
+#: Two kinds differ in their waits for the GPU, or in how long it works, if one has this many times as much as the other;
+#: each has at least this share of the intervals.
+MORE, RARELY = 3, 0.1
 #: A sweep has at most this many repetitions, each of which is a row.
 LONGEST_SWEEP = 64
 #: Pairs of a window and a block in it that are held at once.
@@ -203,6 +203,7 @@ def grouped(m: Measured) -> list[Part]:
     kinds_of_work = _kinds_of_work(m, total_ns)
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
+    work = _same_work(m)
     out = list[Part]()
     for kind, (at, first) in enumerate(zip(kinds_of_work, first_of_kind, strict=True)):
         if len(first):
@@ -210,7 +211,7 @@ def grouped(m: Measured) -> list[Part]:
         later = np.setdiff1d(at, first)
         if not len(later):
             continue
-        for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns)):
+        for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns, work)):
             is_slow = pace > 0 and len(at_pace) < RARE * len(later)
             out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
     return out
@@ -241,10 +242,11 @@ def _kinds_of_work(m: Measured, total_ns: int) -> list[np.ndarray]:
         for kind in kinds(m.take(side)):
             # how much they issued, where few of a kind are far from alike
             for alike in _by_operations(m, side[kind]):
-                # how often they wait for the GPU
-                for waiting in _by_waits(m, alike):
-                    # whether earlier work still ran at their start, where that changes their length
-                    out += _by_backlog(m, waiting, total_ns)
+                # how long the GPU works on it, and how often they wait for the GPU
+                for working in _by_gpu_time(m, alike):
+                    for waiting in _by_waits(m, working):
+                        # whether earlier work still ran at their start, where that changes their length
+                        out += _by_backlog(m, waiting, total_ns)
     return out
 
 
@@ -389,15 +391,34 @@ def _by_operations(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     times = np.sort(m.elapsed_ns[at])
     if len(at) >= FEWEST_PACED or is_even(len(at), times[(len(at) - 1) // 2], times.sum()):
         return [at]
-    by_count = at[np.argsort(m.operations[at], kind="stable")]
-    operations = m.operations[by_count]
-    cuts = np.flatnonzero(operations[1:] > ALIKE * operations[:-1]) + 1
-    return [np.sort(alike) for alike in np.split(by_count, cuts)]
+    # one operation is more than none
+    return _in_steps(at, m.operations[at], ALIKE, least=0.5)
+
+
+def _by_gpu_time(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind in sets for which the GPU works about equally long: where it works MORE times as long
+    as for the next, which is a share of their length, another set begins.  What issued exactly the same is the same work,
+    however long it took.
+
+    at: the positions of the kind's intervals
+
+    Where the CPU is late, sizes do not show in the length, and what is said of the GPU would be so of one size only:
+
+    solver, 256 x 256        143 ms, of which the GPU works for 13 ms
+    solver, 1024 x 1024      139 ms, 42 ms: as many operations, another row
+    """
+    usual_ns = float(np.median(m.elapsed_ns[at]))
+    # from half a share on, three times as much differs by a share
+    least_ns = SHARE / 2 * usual_ns
+    # one of few counts, as nothing else divides them
+    fewest = max(FEW, RARELY * len(at)) if len(at) >= FEWEST_PACED else 1
+    sets = _in_steps(at, m.busy_ns[at], MORE, least_ns, fewest)
+    return _of_other_work(_same_work(m), sets)
 
 
 def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
-    """Return the intervals of a kind in sets that wait for the GPU about equally often: where one waits MORE_WAITS times as
-    often as the next, and neither side is rare, another set begins.
+    """Return the intervals of a kind in sets that wait for the GPU about equally often: where one waits MORE times as often
+    as the next, and neither side is rare, another set begins.
 
     at: the positions of the kind's intervals
 
@@ -406,12 +427,47 @@ def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     nonzero()   launch w launch w launch w launch       3.4 ms, 9 waits
     a mask      launch launch launch launch launch      3.2 ms, none: the same number of operations, another row
     """
-    by_count = at[np.argsort(m.waits[at], kind="stable")]
-    waits = m.waits[by_count]
-    cuts = np.flatnonzero(waits[1:] >= MORE_WAITS * np.maximum(waits[:-1], 1)) + 1
-    fewest = max(FEW, RARELY * len(at))
-    kept_cuts = [cut for cut in cuts.tolist() if min(cut, len(at) - cut) >= fewest]
-    return [np.sort(alike) for alike in np.split(by_count, kept_cuts)]
+    return _in_steps(at, m.waits[at], MORE, least=1, fewest=max(FEW, RARELY * len(at)))
+
+
+def _of_other_work(work: np.ndarray, sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return these sets of positions, each joined with the one before it if an interval of both issued exactly the same:
+    that is the same work, however long it took.
+
+    work: per position, as `_same_work` returns it
+    """
+    out = list(sets[:1])
+    for members in sets[1:]:
+        if np.isin(work[members], work[out[-1]]).any():
+            out[-1] = np.append(out[-1], members)
+        else:
+            out.append(members)
+    return out
+
+
+def _same_work(work: Measured | Work) -> np.ndarray:
+    """Return, per interval, a number that is equal for the same operations with the same grids and as many bytes."""
+    # sums that wrap around: they are only compared with each other
+    return work.content + work.grids + _ODD * work.size
+
+
+def _in_steps(
+    at: np.ndarray, values: np.ndarray, ratio: float, least: float, fewest: float = 1
+) -> list[np.ndarray]:
+    """Return positions in sets of about equal values, each set rising: where a value is at least `ratio` times the next
+    smaller one, another set begins.
+
+    values: per position
+    least:  smaller values count as this one
+    fewest: neither side of such a step has fewer positions
+
+    values 5, 1, 6, 30 with a ratio of 3:      [1], [0, 2], [3]
+    """
+    by_value = np.argsort(values, kind="stable")
+    rising = values[by_value]
+    steps = np.flatnonzero(rising[1:] >= ratio * np.maximum(rising[:-1], least)) + 1
+    kept = [step for step in steps.tolist() if min(step, len(at) - step) >= fewest]
+    return [np.sort(at[alike]) for alike in np.split(by_value, kept)]
 
 
 def _is_only_one(values: np.ndarray) -> np.ndarray:
@@ -578,17 +634,20 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     )
 
 
-def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
+def paces(
+    elapsed_ns: np.ndarray, at: np.ndarray, total: int, work: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Return the positions of a kind's intervals by pace, the fastest pace first: a list of arrays, one if all have the
     same pace.
 
     elapsed_ns: of all intervals of the label
     at:         the positions of the kind's intervals
     total:      the time (ns) of the label without first calls
+    work:       of all intervals of the label, as `_same_work` returns it; None if it is not to count
 
     The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
-    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are one pace if they are
-    alike, and else are cut wherever one is much longer than the next (`_listed`).
+    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are cut wherever one is much
+    longer than the next (`_listed`); but where they are about alike, only between intervals that issued other work.
 
     lengths 20, 60, 21, 20, 61, 20, 20 us at 0 to 6:      [0, 3, 5, 6, 2] and [1, 4]
     """
@@ -596,8 +655,10 @@ def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray
     times = np.maximum(elapsed_ns[at], 1).astype(float)
     count = len(times)
     if count < FEWEST_PACED:
-        median = times[(count - 1) // 2]
-        return [at] if is_even(count, median, times.sum()) else _listed(at, times)
+        listed = _listed(at, times)
+        if not is_even(count, times[(count - 1) // 2], times.sum()):
+            return listed
+        return [at] if work is None else _of_other_work(work, listed)
     cut = _best_cut(times, total)
     if not cut:
         return [at]
@@ -813,8 +874,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
         [_details(split.details, of_interval), _kernels(split, ran, of_interval)], ignore_index=True
     )
     ledger = _ledger(named_time, parts)
-    # sums that wrap around: they are only compared with each other
-    key = np.where(grids == 0, 0, work.content + grids + _ODD * work.size)
+    key = np.where(grids == 0, 0, _same_work(work))
     issued = _issued(split, issues, table)
     return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
 

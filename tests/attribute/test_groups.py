@@ -548,3 +548,27 @@ def test_kinds_of_a_growing_number_of_operations_are_not_cut_at_a_power_of_two()
     apart = np.where(operations < 2_400, operations, 2 * operations)
     us = np.where(operations < 2_400, 50, 100)
     assert len(rows(measured(us, count=apart, **work))) == 2
+
+
+def test_timings_on_which_the_gpu_works_three_times_as_long_are_two_kinds():
+    """j14: a solver's grid of 256 x 256 and one of 1024 x 1024, for both of which the CPU takes 140 ms."""
+    sizes = {"grids": [1, 1, 1, 9, 9, 9], "content": 1}
+    assert len(rows(measured([140] * 6, busy=[13] * 3 + [42] * 3, **sizes))) == 2
+    # so few of each that no description of their work has three alike; of few each counts
+    few = {"grids": [1, 2, 3], "content": 1}
+    m = measured([143, 139, 145], busy=[13, 42, 14], **few)
+    assert rows(m) == [([0, 2], ""), ([1], "")]
+    assert {part.kind for part in grouped(m)} == {0, 1}
+    # twice as long, and three times as long of so little that it is no share of the time
+    assert len(rows(measured([143, 139, 145], busy=[13, 26, 14], **few))) == 1
+    assert len(rows(measured([143, 139, 145], busy=[1, 3, 1], **few))) == 1
+    # exactly the same work, which waits for memory in one of them
+    assert len(rows(measured([143, 139, 145], busy=[13, 42, 14], grids=1))) == 1
+
+
+def test_of_two_timings_of_other_work_neither_is_typical():
+    """i18: 378 ms with 298 waits and 272 ms with 148 were one row of 272 ms."""
+    assert rows(measured([378, 272], content=[1, 2])) == [([0], ""), ([1], "")]
+    # the same work, or about the same length: nobody can say what is noise
+    assert rows(measured([378, 272])) == [([0, 1], "")]
+    assert rows(measured([300, 272], content=[1, 2])) == [([0, 1], "")]
