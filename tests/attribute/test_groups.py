@@ -8,14 +8,9 @@ import pytest
 from cases import drawing
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split.groups import (
-    Measured,
-    _Kind,
-    _names_that_differ,
-    _without_twins,
-    grouped,
-    paces,
-)
+from nsysalign.split.groups import Measured, _without_twins, grouped
+from nsysalign.split.kind_names import _Kind, _names_that_differ
+from nsysalign.split.paces import paces
 
 
 def measured(
