@@ -46,7 +46,6 @@ from nsysalign.split.paces import (
     RARE,
     RATIO,
     SHARE,
-    of_other_work,
     paces,
 )
 from nsysalign.split.pieces import DETAILS
@@ -191,17 +190,17 @@ def grouped(m: Measured) -> list[Part]:
     kinds_of_work = _kinds_of_work(m, total_ns)
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
-    work = same_work(m)
-    out = list[Part]()
-    for kind, (at, first) in enumerate(zip(kinds_of_work, first_of_kind, strict=True)):
+    out, kind = list[Part](), 0
+    for at, first in zip(kinds_of_work, first_of_kind, strict=True):
         if len(first):
             out.append(Part(np.sort(first), kind, role=FIRST))
         later = np.setdiff1d(at, first)
-        if not len(later):
-            continue
-        for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns, work)):
-            is_slow = pace > 0 and len(at_pace) < RARE * len(later)
-            out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+        for number, alike in enumerate(_by_length(m, later) if len(later) else []):
+            kind += number > 0
+            for pace, at_pace in enumerate(paces(m.elapsed_ns, alike, steady_ns)):
+                is_slow = pace > 0 and len(at_pace) < RARE * len(alike)
+                out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+        kind += 1
     return out
 
 
@@ -401,7 +400,35 @@ def _by_gpu_time(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     # one of few counts, as nothing else divides them
     fewest = max(FEW, RARELY * len(at)) if len(at) >= FEWEST_PACED else 1
     sets = _in_steps(at, m.busy_ns[at], MORE, least_ns, fewest)
-    return [np.sort(members) for members in of_other_work(same_work(m), sets)]
+    return _of_other_work(m, sets)
+
+
+def _by_length(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind, first calls apart, in sets of about the same length that issued other work, if they
+    are too few for paces; others whole.  How far lengths of the same work spread by chance, so few do not say.
+
+    at: the positions of the kind's intervals
+
+    378 and 272 ms, one waits 298 times and one 148 times:      two kinds, and no median
+    """
+    if len(at) >= FEWEST_PACED:
+        return [at]
+    # from this length on, RATIO times as much is APART_NS more
+    least_ns = APART_NS / (RATIO - 1)
+    return _of_other_work(m, _in_steps(at, m.elapsed_ns[at], RATIO, least_ns))
+
+
+def _of_other_work(m: Measured, sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return these sets of positions, each joined with the one before it if an interval of both issued exactly the same:
+    that is the same work, however long it took."""
+    work = _same_work(m)
+    out = list(sets[:1])
+    for members in sets[1:]:
+        if np.isin(work[members], work[out[-1]]).any():
+            out[-1] = np.sort(np.append(out[-1], members))
+        else:
+            out.append(members)
+    return out
 
 
 def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
@@ -418,7 +445,7 @@ def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     return _in_steps(at, m.waits[at], MORE, least=1, fewest=max(FEW, RARELY * len(at)))
 
 
-def same_work(work: Measured | Work) -> np.ndarray:
+def _same_work(work: Measured | Work) -> np.ndarray:
     """Return, per interval, a number that is equal for the same operations with the same grids and as many bytes."""
     # sums that wrap around: they are only compared with each other
     return work.content + work.grids + _ODD * work.size
@@ -643,7 +670,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
         [_details(split.details, of_interval), _kernels(split, ran, of_interval)], ignore_index=True
     )
     ledger = _ledger(named_time, parts)
-    key = np.where(grids == 0, 0, same_work(work))
+    key = np.where(grids == 0, 0, _same_work(work))
     issued = _issued(split, issues, table)
     return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
 

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,20 +33,17 @@ APART_NS = 1_000
 FEW, FEWEST_PACED = 3, 6
 
 
-def paces(
-    elapsed_ns: np.ndarray, at: np.ndarray, total: int, work: np.ndarray | None = None
-) -> list[np.ndarray]:
+def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
     """Return the positions of a kind's intervals by pace, the fastest pace first: a list of arrays, one if all have the
     same pace.
 
     elapsed_ns: of all intervals of the label
     at:         the positions of the kind's intervals
     total:      the time (ns) of the label without first calls
-    work:       of all intervals of the label, as `groups.same_work` returns it; None if it is not to count
 
     The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
-    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are cut wherever one is much
-    longer than the next (`_listed`); but where they are about alike, only between intervals that issued other work.
+    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are one pace if they are
+    alike, and else are cut wherever one is much longer than the next (`_listed`).
 
     lengths 20, 60, 21, 20, 61, 20, 20 us at 0 to 6:      [0, 3, 5, 6, 2] and [1, 4]
     """
@@ -55,10 +51,8 @@ def paces(
     times = np.maximum(elapsed_ns[at], 1).astype(float)
     count = len(times)
     if count < FEWEST_PACED:
-        listed = _listed(at, times)
-        if not is_even(count, times[(count - 1) // 2], times.sum()):
-            return listed
-        return [at] if work is None else of_other_work(work, listed)
+        median = times[(count - 1) // 2]
+        return [at] if is_even(count, median, times.sum()) else _listed(at, times)
     cut = _best_cut(times, total)
     if not cut:
         return [at]
@@ -210,18 +204,3 @@ def _listed(at: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
     """
     apart = (times[1:] >= RATIO * times[:-1]) & (times[1:] - times[:-1] >= APART_NS)
     return np.split(at, np.flatnonzero(apart) + 1)
-
-
-def of_other_work(work: np.ndarray, sets: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return these sets of positions, each joined with the one before it if an interval of both issued exactly the same:
-    that is the same work, however long it took.
-
-    work: per position, as `groups.same_work` returns it
-    """
-    out = list(sets[:1])
-    for members in sets[1:]:
-        if np.isin(work[members], work[out[-1]]).any():
-            out[-1] = np.append(out[-1], members)
-        else:
-            out.append(members)
-    return out
