@@ -65,8 +65,8 @@ MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
-#: Two kinds differ in their waits for the GPU, in how long it works, or in the bytes that they copy, if one has this many
-#: times as much as the other; each has at least this share of the intervals.
+#: Two kinds differ in their waits for the GPU, or in how long it works, if one has this many times as much as the other;
+#: each has at least this share of the intervals.
 MORE, RARELY = 3, 0.1
 #: A sweep has at most this many repetitions, each of which is a row.
 LONGEST_SWEEP = 64
@@ -492,7 +492,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
     kinds_of_work: the kinds, each the positions of its intervals
 
     Another kernel of the same cost counts as the same work, and so does another CUDA graph; but only if the GPU works for
-    about as long on it, and it does not copy three times as much.  The length of the intervals does not say that: where the GPU waits for the CPU, or for another
+    about as long on it.  The length of the intervals does not say that: where the GPU waits for the CPU, or for another
     stream, work of very different cost takes equally long.
     """
     medians = [float(np.median(m.elapsed_ns[members])) for members in kinds_of_work]
@@ -504,8 +504,7 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
         first = members[0]
         busy_ns = float(np.median(m.busy_ns[members]))
         # all of a kind issue as many operations, but for the coarsest description
-        size = float(np.median(m.size[members]))
-        work = _Cost(medians[number], int(m.operations[first]), busy_ns, size)
+        work = _Cost(medians[number], int(m.operations[first]), busy_ns)
         twin = next((n for n, shorter in enumerate(longest) if _alike_work(shorter, work)), -1)
         if twin < 0:
             merged.append(members)
@@ -519,13 +518,11 @@ def _without_twins(m: Measured, kinds_of_work: Sequence[np.ndarray]) -> list[np.
 
 
 class _Cost(NamedTuple):
-    """What one kind of work costs: its median length, its operations, for how long the GPU works on it, and how many bytes
-    it copies or sets."""
+    """What one kind of work costs: its median length, its operations, and for how long the GPU works on it."""
 
     ns: float
     operations: int
     busy_ns: float
-    size: float
 
 
 def _alike_work(shorter: _Cost, longer: _Cost) -> bool:
@@ -534,10 +531,6 @@ def _alike_work(shorter: _Cost, longer: _Cost) -> bool:
     # as long as that is a share of the length that somebody would look for
     matters = high_ns - low_ns >= SHARE * longer.ns
     if matters and high_ns >= max(ALIKE * low_ns, low_ns + ALIKE_NS):
-        return False
-    # as much time for three times the data is what somebody who varies a size looks for
-    least_bytes, most_bytes = sorted((shorter.size, longer.size))
-    if least_bytes and most_bytes >= MORE * least_bytes:
         return False
     same_length = longer.ns < max(ALIKE * shorter.ns, shorter.ns + ALIKE_NS)
     counts = shorter.operations, longer.operations

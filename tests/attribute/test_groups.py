@@ -569,11 +569,3 @@ def test_of_two_timings_of_other_work_neither_is_typical():
     # the same work, or about the same length: nobody can say what is noise
     assert rows(measured([378, 272])) == [([0, 1], "")]
     assert rows(measured([300, 272], content=[1, 2])) == [([0, 1], "")]
-
-
-def test_kinds_that_copy_three_times_as_much_are_told_apart_however_long_they_take():
-    """j16: one chain and ten thousand take as long, which is the point of timing both; 8 bytes and 40 kB are copied."""
-    assert len(rows(measured([374] * 3 + [391] * 3, size=[8] * 3 + [40_004] * 3))) == 2
-    # twice as much; and a copy of 8 bytes more, beside none
-    assert len(rows(measured([374] * 3 + [391] * 3, size=[8] * 3 + [16] * 3))) == 1
-    assert len(rows(measured([374] * 3 + [391] * 3, size=[0] * 3 + [8] * 3))) == 1
