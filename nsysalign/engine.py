@@ -63,9 +63,9 @@ from nsysalign.split.budget import (
 )
 from nsysalign.split.crowd import without_crowds
 from nsysalign.split.gaps import launch_latency
-from nsysalign.split.groups import groups_of, labels_around
+from nsysalign.split.groups import groups_of
 from nsysalign.split.host import host_activity, on_host
-from nsysalign.split.labels import Ran, kernel_table, label_table
+from nsysalign.split.labels import Ran, kernel_table, label_table, labels_around
 from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION, plural

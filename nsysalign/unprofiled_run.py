@@ -26,8 +26,8 @@ from nsysalign.model import EventLog
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.rundir import CLOCKS, RunDirectory
-from nsysalign.split.groups import RARE, paces
 from nsysalign.split.labels import label_statistics, name_intervals
+from nsysalign.split.paces import RARE, paces
 from nsysalign.store.objects import records
 from nsysalign.text import plural
 from nsysalign.trace.eventlog import read_event_logs, source_lines

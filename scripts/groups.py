@@ -29,6 +29,7 @@ import numpy as np
 from nsysalign.label import is_even
 from nsysalign.split import groups
 from nsysalign.split.groups import Measured, Part
+from nsysalign.split.paces import paces
 from nsysalign.text import plural
 
 #: 90 % over 10 % quantile of ordinary noise.
@@ -136,11 +137,11 @@ def modes(known: list[Case]) -> None:
         for times in quiet:
             for _ in range(DRAWS):
                 drawn = random.choice(times, size)
-                alone += len(groups.paces(drawn, np.arange(size), drawn.sum())) > 1
+                alone += len(paces(drawn, np.arange(size), drawn.sum())) > 1
                 for share in SHARES:
                     slow = np.arange(size) < share * size
                     both = np.where(slow, (drawn * MODES).astype(np.int64), drawn)
-                    sides = groups.paces(both, np.arange(size), both.sum())
+                    sides = paces(both, np.arange(size), both.sum())
                     found[share] += len(sides) > 1 and any(
                         slow[side].sum() >= APART * slow.sum()
                         and (~slow[side]).sum() <= (1 - APART) * (~slow).sum()

@@ -30,10 +30,9 @@ from recordings import untar
 
 
 def recordings(folder: Path) -> Iterator[Path]:
-    """Exports and packed run directories anywhere below a folder, by name."""
-    yield from sorted(
-        p for end in ("sqlite", "sqlite.xz", "tar.xz") for p in folder.rglob(f"*.{end}")
-    )
+    """Exports and run directories, packed or not, anywhere below a folder, by name."""
+    ends = ("sqlite", "sqlite.xz", "tar.xz", "cupti")
+    yield from sorted(p for end in ends for p in folder.rglob(f"*.{end}"))
 
 
 def inputs(
@@ -46,8 +45,9 @@ def inputs(
         for trace in sorted(room.rglob("*.sqlite")):
             yield f"{recording.name}:{trace.relative_to(room)}", *_of_run(trace)
         return
-    if recording.name == "trace.sqlite":
-        yield f"{recording.parent.name}:{recording.name}", *_of_run(recording)
+    if recording.name in ("trace.sqlite", "trace.cupti"):
+        run = recording.parent  # of programs that each have a folder, all are called "run"
+        yield f"{run.parent.name}-{run.name}:{recording.name}", *_of_run(recording)
         return
     stem = recording.name.removesuffix(".xz").removesuffix(".sqlite")
 

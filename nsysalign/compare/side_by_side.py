@@ -23,7 +23,7 @@ from nsysalign.model import EventLog
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.place.untraced import SetApart
-from nsysalign.split.groups import SHARE
+from nsysalign.split.paces import SHARE
 from nsysalign.text import REPETITION, plural
 from nsysalign.unprofiled_run import CANNOT_TELL, label_verdict, verdicts
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -306,6 +307,18 @@ class Explainer:
         #: Thread -> the starts of its calls that issue work which the trace does not show: host functions and
         #: stream memory operations.  Such work may hold up the operations behind it on its stream.
         self._hidden_work = group(self.call_thread[hidden], self.call_start[hidden])
+
+    @cached_property
+    def graph_of_call(self) -> np.ndarray:
+        """Per call, the number of the graph that it launches as a whole, -1 for none or an unknown one."""
+        out = np.full(len(self.call_start) + 1, -1, np.int64)
+        whole = np.flatnonzero(self.kind == KIND["graph"])
+        if self.trace.graphs is not None and len(whole):
+            # an execution of no known call has the call -1: it writes to the one place too many
+            out[self.call[whole]] = self.trace.graphs(
+                self.trace.operations["row"].to_numpy()[whole]
+            )
+        return out[:-1]
 
     def _copies_of_pageable_memory(self) -> np.ndarray:
         """Return, per operation, whether it copies between a device and pageable host memory."""

@@ -23,9 +23,7 @@ part      how long an interval spent on one cause
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,34 +31,27 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import batches, group, ragged
-from nsysalign.label import ALIKE, FIRST, FREES, KEEPS, SLOW, is_even
+from nsysalign.label import ALIKE, FIRST, SLOW, is_even
 from nsysalign.model import KIND, OPERATION_KINDS
 from nsysalign.split.budget import Executed, SplitTrace
 from nsysalign.split.elsewhere import elsewhere_ns
 from nsysalign.split.issued import Issues, Work, blocks_of, grids_of, issued_in, issues_of, work_of
+from nsysalign.split.kind_names import main_names, names_of_kinds
 from nsysalign.split.labels import Ran
+from nsysalign.split.paces import (
+    APART_NS,
+    FEW,
+    FEWEST_PACED,
+    GAP,
+    RARE,
+    RATIO,
+    SHARE,
+    paces,
+)
 from nsysalign.split.pieces import DETAILS
-from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 
-#: Two paces differ by at least this ratio of their medians, and so do two ranks that are reported
-#: apart, and a first call and the slowest of the others.
-RATIO = 1.3
 #: The same for a first call that runs no new kernel: nothing but its length says so, and it has to say it louder.
 RATIO_NOTHING_NEW = 2.0
-#: Between two paces there is a gap: the slower side's 10 % quantile is at least this many times the
-#: faster side's 90 % quantile.
-GAP = 1.15
-#: The gap is also wider than the ratio by which the two sides spread where they face each other,
-#: raised to the power WIDER + WIDER_FEW / repetitions: the fewer they are, the wider gaps come by chance.
-WIDER, WIDER_FEW = 1.5, 12
-#: What deviates makes up at least SHARE of the label's time, and up to twice that share if fewer
-#: than RARE of the repetitions deviate; it does so even with one of these repetitions less.  One or
-#: two repetitions that deviate make up at least ALONE of the time.
-SHARE, RARE, ALONE = 0.05, 0.2, 0.25
-#: The medians of two paces differ by at least this.
-APART_NS = 1_000
-#: A kind that counts has at least FEW repetitions; paces are told apart from FEWEST_PACED repetitions on.
-FEW, FEWEST_PACED = 3, 6
 #: Of the earliest repetitions of a kind at most this many are first calls.
 MOST_FIRST_CALLS = 3
 #: If the kinds of a description cover less than this share of the time, a coarser one is tried.
@@ -74,9 +65,9 @@ MOST_MEDIANS = 3
 #: Two kinds are one if they differ by at most ALIKE in the number of their operations, and in length
 #: by the same or by ALIKE_NS.
 ALIKE_NS = 500
-#: Two kinds differ in their waits for the GPU if one has this many times as many as the other, or as a single one; each has
-#: at least this share of the intervals.
-MORE_WAITS, RARELY = 3, 0.1
+#: Two kinds differ in their waits for the GPU, or in how long it works, if one has this many times as much as the other;
+#: each has at least this share of the intervals.
+MORE, RARELY = 3, 0.1
 #: A sweep has at most this many repetitions, each of which is a row.
 LONGEST_SWEEP = 64
 #: Pairs of a window and a block in it that are held at once.
@@ -85,10 +76,6 @@ _AT_ONCE = 1 << 20
 _VARIED = 0.05
 #: Bytes times this and other numbers of a kind of work rarely make the same sum.
 _ODD = 1_000_003
-#: What the name of a kind of work says where it copies nothing; letters of a kernel's name in it, at most.
-_NO_COPIES = "no copies"
-_BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
-_LONGEST = 32
 #: Two lines of a ledger differ in at least one of these columns.
 _KEY = ["group", "cause", "what", "why", "direction", "memory", "stream"]
 
@@ -203,16 +190,17 @@ def grouped(m: Measured) -> list[Part]:
     kinds_of_work = _kinds_of_work(m, total_ns)
     first_of_kind = [_first_of(m, at, total_ns) for at in kinds_of_work]
     steady_ns = total_ns - sum(m.elapsed_ns[first].sum() for first in first_of_kind)
-    out = list[Part]()
-    for kind, (at, first) in enumerate(zip(kinds_of_work, first_of_kind, strict=True)):
+    out, kind = list[Part](), 0
+    for at, first in zip(kinds_of_work, first_of_kind, strict=True):
         if len(first):
             out.append(Part(np.sort(first), kind, role=FIRST))
         later = np.setdiff1d(at, first)
-        if not len(later):
-            continue
-        for pace, at_pace in enumerate(paces(m.elapsed_ns, later, steady_ns)):
-            is_slow = pace > 0 and len(at_pace) < RARE * len(later)
-            out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+        for number, alike in enumerate(_by_length(m, later) if len(later) else []):
+            kind += number > 0
+            for pace, at_pace in enumerate(paces(m.elapsed_ns, alike, steady_ns)):
+                is_slow = pace > 0 and len(at_pace) < RARE * len(alike)
+                out.append(Part(np.sort(at_pace), kind, pace, SLOW if is_slow else ""))
+        kind += 1
     return out
 
 
@@ -241,10 +229,11 @@ def _kinds_of_work(m: Measured, total_ns: int) -> list[np.ndarray]:
         for kind in kinds(m.take(side)):
             # how much they issued, where few of a kind are far from alike
             for alike in _by_operations(m, side[kind]):
-                # how often they wait for the GPU
-                for waiting in _by_waits(m, alike):
-                    # whether earlier work still ran at their start, where that changes their length
-                    out += _by_backlog(m, waiting, total_ns)
+                # how long the GPU works on it, and how often they wait for the GPU
+                for working in _by_gpu_time(m, alike):
+                    for waiting in _by_waits(m, working):
+                        # whether earlier work still ran at their start, where that changes their length
+                        out += _by_backlog(m, waiting, total_ns)
     return out
 
 
@@ -365,8 +354,8 @@ def _by_backlog(m: Measured, at: np.ndarray, total: int) -> list[np.ndarray]:
     faster_ns, gap_begin_ns = np.quantile(m.elapsed_ns[faster], [0.5, 0.9])
     gap_end_ns, slower_ns = np.quantile(m.elapsed_ns[slower], [0.1, 0.5])
     apart = slower_ns >= max(RATIO * faster_ns, faster_ns + APART_NS)
-    # the gap need not be wider than noise, as that of paces (`_best_cut`): which interval is on which side is known, and
-    # not read off the lengths
+    # the gap need not be wider than noise, as that of paces (`paces._best_cut`): which interval is on which side is
+    # known, and not read off the lengths
     if not apart or gap_end_ns < GAP * gap_begin_ns:
         return [at]
     excess_ns = m.elapsed_ns[slower].sum() - len(slower) * faster_ns
@@ -389,15 +378,62 @@ def _by_operations(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     times = np.sort(m.elapsed_ns[at])
     if len(at) >= FEWEST_PACED or is_even(len(at), times[(len(at) - 1) // 2], times.sum()):
         return [at]
-    by_count = at[np.argsort(m.operations[at], kind="stable")]
-    operations = m.operations[by_count]
-    cuts = np.flatnonzero(operations[1:] > ALIKE * operations[:-1]) + 1
-    return [np.sort(alike) for alike in np.split(by_count, cuts)]
+    # one operation is more than none
+    return _in_steps(at, m.operations[at], ALIKE, least=0.5)
+
+
+def _by_gpu_time(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind in sets for which the GPU works about equally long: where it works MORE times as long
+    as for the next, which is a share of their length, another set begins.  What issued exactly the same is the same work,
+    however long it took.
+
+    at: the positions of the kind's intervals
+
+    Where the CPU is late, sizes do not show in the length, and what is said of the GPU would be so of one size only:
+
+    solver, 256 x 256        143 ms, of which the GPU works for 13 ms
+    solver, 1024 x 1024      139 ms, 42 ms: as many operations, another row
+    """
+    usual_ns = float(np.median(m.elapsed_ns[at]))
+    # from half a share on, three times as much differs by a share
+    least_ns = SHARE / 2 * usual_ns
+    # one of few counts, as nothing else divides them
+    fewest = max(FEW, RARELY * len(at)) if len(at) >= FEWEST_PACED else 1
+    sets = _in_steps(at, m.busy_ns[at], MORE, least_ns, fewest)
+    return _of_other_work(m, sets)
+
+
+def _by_length(m: Measured, at: np.ndarray) -> list[np.ndarray]:
+    """Return the intervals of a kind, first calls apart, in sets of about the same length that issued other work, if they
+    are too few for paces; others whole.  How far lengths of the same work spread by chance, so few do not say.
+
+    at: the positions of the kind's intervals
+
+    378 and 272 ms, one waits 298 times and one 148 times:      two kinds, and no median
+    """
+    if len(at) >= FEWEST_PACED:
+        return [at]
+    # from this length on, RATIO times as much is APART_NS more
+    least_ns = APART_NS / (RATIO - 1)
+    return _of_other_work(m, _in_steps(at, m.elapsed_ns[at], RATIO, least_ns))
+
+
+def _of_other_work(m: Measured, sets: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return these sets of positions, each joined with the one before it if an interval of both issued exactly the same:
+    that is the same work, however long it took."""
+    work = _same_work(m)
+    out = list(sets[:1])
+    for members in sets[1:]:
+        if np.isin(work[members], work[out[-1]]).any():
+            out[-1] = np.sort(np.append(out[-1], members))
+        else:
+            out.append(members)
+    return out
 
 
 def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
-    """Return the intervals of a kind in sets that wait for the GPU about equally often: where one waits MORE_WAITS times as
-    often as the next, and neither side is rare, another set begins.
+    """Return the intervals of a kind in sets that wait for the GPU about equally often: where one waits MORE times as often
+    as the next, and neither side is rare, another set begins.
 
     at: the positions of the kind's intervals
 
@@ -406,12 +442,32 @@ def _by_waits(m: Measured, at: np.ndarray) -> list[np.ndarray]:
     nonzero()   launch w launch w launch w launch       3.4 ms, 9 waits
     a mask      launch launch launch launch launch      3.2 ms, none: the same number of operations, another row
     """
-    by_count = at[np.argsort(m.waits[at], kind="stable")]
-    waits = m.waits[by_count]
-    cuts = np.flatnonzero(waits[1:] >= MORE_WAITS * np.maximum(waits[:-1], 1)) + 1
-    fewest = max(FEW, RARELY * len(at))
-    kept_cuts = [cut for cut in cuts.tolist() if min(cut, len(at) - cut) >= fewest]
-    return [np.sort(alike) for alike in np.split(by_count, kept_cuts)]
+    return _in_steps(at, m.waits[at], MORE, least=1, fewest=max(FEW, RARELY * len(at)))
+
+
+def _same_work(work: Measured | Work) -> np.ndarray:
+    """Return, per interval, a number that is equal for the same operations with the same grids and as many bytes."""
+    # sums that wrap around: they are only compared with each other
+    return work.content + work.grids + _ODD * work.size
+
+
+def _in_steps(
+    at: np.ndarray, values: np.ndarray, ratio: float, least: float, fewest: float = 1
+) -> list[np.ndarray]:
+    """Return positions in sets of about equal values, each set rising: where a value is at least `ratio` times the next
+    smaller one, another set begins.
+
+    values: per position
+    least:  smaller values count as this one
+    fewest: neither side of such a step has fewer positions
+
+    values 5, 1, 6, 30 with a ratio of 3:      [1], [0, 2], [3]
+    """
+    by_value = np.argsort(values, kind="stable")
+    rising = values[by_value]
+    steps = np.flatnonzero(rising[1:] >= ratio * np.maximum(rising[:-1], least)) + 1
+    kept = [step for step in steps.tolist() if min(step, len(at) - step) >= fewest]
+    return [np.sort(at[alike]) for alike in np.split(by_value, kept)]
 
 
 def _is_only_one(values: np.ndarray) -> np.ndarray:
@@ -578,212 +634,6 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     )
 
 
-def paces(elapsed_ns: np.ndarray, at: np.ndarray, total: int) -> list[np.ndarray]:
-    """Return the positions of a kind's intervals by pace, the fastest pace first: a list of arrays, one if all have the
-    same pace.
-
-    elapsed_ns: of all intervals of the label
-    at:         the positions of the kind's intervals
-    total:      the time (ns) of the label without first calls
-
-    The intervals, sorted by length, are cut in two (`_best_cut`), and each side again in the same
-    way, unless it is rare.  Fewer than FEWEST_PACED, for which nobody can say what is noise, are one pace if they are
-    alike, and else are cut wherever one is much longer than the next (`_listed`).
-
-    lengths 20, 60, 21, 20, 61, 20, 20 us at 0 to 6:      [0, 3, 5, 6, 2] and [1, 4]
-    """
-    at = at[np.argsort(elapsed_ns[at], kind="stable")]
-    times = np.maximum(elapsed_ns[at], 1).astype(float)
-    count = len(times)
-    if count < FEWEST_PACED:
-        median = times[(count - 1) // 2]
-        return [at] if is_even(count, median, times.sum()) else _listed(at, times)
-    cut = _best_cut(times, total)
-    if not cut:
-        return [at]
-    out = list[np.ndarray]()
-    for side in (at[:cut], at[cut:]):
-        # a rare side is not cut again: each of its intervals might become a row
-        is_rare = len(side) < RARE * count
-        out += [side] if is_rare else paces(elapsed_ns, side, total)
-    return out
-
-
-def _best_cut(times: np.ndarray, total: int) -> int:
-    """Return how many of the lengths lie on the faster side of the best cut, 0 if no cut is good.
-
-    times: lengths (ns), rising, all positive
-    total: the time (ns) of the label without first calls
-
-    lengths 10, 10, 10, 11, 20, 20, 21 us: 4      lengths 10, 11, 12, ..., 19, 20 us: 0
-
-    Every cut between two neighbouring lengths is tried.  It is good if the medians of its two sides are
-    far apart, the gap between the sides is wider than noise would explain, and what deviates takes enough
-    of the time.  All arrays below have a value per cut.
-    """
-    count = len(times)
-    before = np.arange(1, count)  # how many lengths lie before the cut
-    cuts = _sides_of_cuts(times, before)
-    deviating_ns = _deviating_ns(times, before, cuts)
-    smaller_side = np.minimum(before, count - before)
-
-    medians_apart = cuts.slower_ns - cuts.faster_ns >= APART_NS
-    medians_apart &= cuts.slower_ns / cuts.faster_ns >= RATIO
-    gap = cuts.gap_end_ns / cuts.gap_begin_ns
-    noise = cuts.spread ** (WIDER + WIDER_FEW / count)  # ratios that noise may reach
-    wide = (gap >= GAP) & (gap > noise)
-    enough = deviating_ns >= _least_share(smaller_side, count) * total
-    good = medians_apart & wide & enough
-    if not good.any():
-        return 0
-    # the best cut has the widest gap, between its sides and between the two lengths beside it, and
-    # explains most time
-    step = times[1:] / times[:-1]
-    score = np.log(gap) + np.log(step) + np.log(np.maximum(deviating_ns, 1))
-    return int(before[np.argmax(np.where(good, score, -np.inf))])
-
-
-class _Cuts(NamedTuple):
-    """What lies on the two sides of each cut of sorted lengths: arrays with a value per cut.
-
-    lengths   x   x x x x x            |        x x x x x x   x
-                  |       |           cut       |     |
-               faster   gap begins      gap ends    slower
-
-    faster_ns, slower_ns:     the medians of the two sides
-    gap_begin_ns, gap_end_ns: the 90 % quantile of the faster side, the 10 % quantile of the slower one
-    spread:                   the ratio by which a side spreads where it faces the cut (1: not at all),
-                              of the side that spreads more
-    """
-
-    faster_ns: np.ndarray
-    slower_ns: np.ndarray
-    gap_begin_ns: np.ndarray
-    gap_end_ns: np.ndarray
-    spread: np.ndarray
-
-
-def _sides_of_cuts(times: np.ndarray, before: np.ndarray) -> _Cuts:
-    """Return what lies on the two sides of each cut: medians, the gap between the sides, and how far they spread.
-
-    times:  lengths (ns), rising
-    before: per cut, how many lengths lie before it
-
-    A side spreads from its inner quantile to the gap.  Both sides are measured alike, from the cut outwards:
-
-    lengths   x x x x x x x x x x | x x x x x x x x x x
-              inner <-----------|-cut-|-----------> inner       40 % of a side, at least three lengths
-                              gap     gap                       10 % of a side
-    """
-    count = len(times)
-    behind = count - before
-    last_before = before - 1  # positions of the two lengths beside the cut
-    first_behind = before
-
-    def to_gap(size: np.ndarray) -> np.ndarray:
-        """Return how many lengths further than the one beside the cut a tenth of a side of this size ends.
-
-        The first tenth of 20 lengths ends between the second and the third: 1.5 further than the first."""
-        return np.maximum(size / 10 - 0.5, 0)
-
-    def to_inner(size: np.ndarray) -> np.ndarray:
-        """Return how many lengths further than the one beside the cut the inner quantile lies."""
-        return np.maximum(0.4 * (size - 1) + 0.5, 3)
-
-    def length_at(position: np.ndarray) -> np.ndarray:
-        """Return the lengths at positions in the sorted order; at 2.5 the mean of those at 2 and 3, so
-        that one interval more or less changes little."""
-        return np.interp(position, np.arange(count), times)
-
-    gap_begin = length_at(last_before - to_gap(before))
-    gap_end = length_at(first_behind + to_gap(behind))
-    spread_before = gap_begin / length_at(np.maximum(last_before - to_inner(before), 0))
-    spread_behind = length_at(np.minimum(first_behind + to_inner(behind), count - 1)) / gap_end
-    # a rare side is too small to tell: as if it did not spread
-    spread_before[before < RARE * count] = 1
-    spread_behind[behind < RARE * count] = 1
-    return _Cuts(
-        faster_ns=length_at(last_before / 2),
-        slower_ns=length_at((first_behind + count - 1) / 2),
-        gap_begin_ns=gap_begin,
-        gap_end_ns=gap_end,
-        spread=np.maximum(spread_before, spread_behind),
-    )
-
-
-def _deviating_ns(times: np.ndarray, before: np.ndarray, cuts: _Cuts) -> np.ndarray:
-    """Return, per cut, how much time (ns) it explains: by how much the slower side exceeds the faster
-    one's median, or the faster side falls short of the slower one's median, whichever is less.
-
-    times:  lengths (ns), rising
-    before: per cut, how many lengths lie before it
-
-    lengths 10, 10, 10 | 30 us: the slower side exceeds 10 us by 20 us, the faster side falls short of
-    30 us by 60 us: 20 us
-    """
-    behind = len(times) - before
-    sum_before = np.cumsum(times)[:-1]
-    sum_behind = times.sum() - sum_before
-    excess = sum_behind - behind * cuts.faster_ns
-    shortfall = before * cuts.slower_ns - sum_before
-    return np.minimum(excess, shortfall)
-
-
-def _least_share(smaller: np.ndarray, count: int) -> np.ndarray:
-    """Return, per cut, which share of the time what deviates must take at least.
-
-    smaller: per cut, how many intervals lie on the smaller side
-    count:   how many intervals there are
-    """
-    rare = np.clip(RARE * count / smaller, 1, 2)
-    with_one_less = smaller / np.maximum(smaller - 1, 1)
-    return np.where(smaller < FEW, ALONE, SHARE * rare * with_one_less)
-
-
-def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
-    """Return label -> the label around it, for labels of NVTX ranges that another range wraps.
-
-    step     [            ]      [            ]
-    forward    [  a  b  ]          [  a  b  ]        step is around forward: the same work, one row
-
-    Each range of the inner label lies directly in a range of the outer label, on the same thread,
-    and the outer range issued no other work.
-
-    windows: `alignment.windows`
-    labels:  the label of each window
-    """
-    is_range = windows["kind"] == "nvtx"
-    # a stream, the first start and last end of work on it: equal for ranges of the same work
-    span = ["end_lane", "start_ns", "end_ns"]
-    ranges = windows.loc[is_range, [*span, "thread", "open_ns", "close_ns"]]
-    ranges = ranges.assign(label=labels[is_range])
-    # ranges of the same work come together, the outermost first
-    ranges = ranges.sort_values(
-        [*span, "open_ns", "close_ns"], ascending=[True, True, True, True, False]
-    )
-    before = ranges.groupby(span)[["label", "thread", "close_ns"]].shift()
-    inside = before["thread"] == ranges["thread"]
-    inside &= before["close_ns"] >= ranges["close_ns"]
-    around = before["label"].where(inside, "")
-    out = {}
-    for label, outer_labels in around.groupby(ranges["label"]):
-        outer = str(outer_labels.iloc[0])
-        if outer not in ("", label) and (outer_labels == outer).all():
-            out[str(label)] = outer
-    return out
-
-
-def _listed(at: np.ndarray, times: np.ndarray) -> list[np.ndarray]:
-    """Return too few intervals for paces, cut wherever one is longer than the next shorter one by
-    RATIO and by APART_NS.
-
-    at:    positions, sorted by length
-    times: their lengths (ns), rising
-    """
-    apart = (times[1:] >= RATIO * times[:-1]) & (times[1:] - times[:-1] >= APART_NS)
-    return np.split(at, np.flatnonzero(apart) + 1)
-
-
 # --- the tables
 
 
@@ -804,8 +654,8 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
     table = table.assign(
-        work=_names_of_kinds(table, of_interval, work, issues.names),
-        main=_main_names(table["typical"].to_numpy(), work, issues.names),
+        work=names_of_kinds(table, of_interval, work, issues.names),
+        main=main_names(table["typical"].to_numpy(), work, issues.names),
         elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
     )
     parts = _parts(split.parts, of_interval, len(table))
@@ -813,8 +663,7 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
         [_details(split.details, of_interval), _kernels(split, ran, of_interval)], ignore_index=True
     )
     ledger = _ledger(named_time, parts)
-    # sums that wrap around: they are only compared with each other
-    key = np.where(grids == 0, 0, work.content + grids + _ODD * work.size)
+    key = np.where(grids == 0, 0, _same_work(work))
     issued = _issued(split, issues, table)
     return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
 
@@ -946,186 +795,6 @@ def _work_varies(intervals: pd.DataFrame, busy_ns: np.ndarray) -> np.ndarray:
     low = by_label.quantile(0.1).to_numpy()[label]
     high = by_label.quantile(0.9).to_numpy()[label]
     return measured & (high - low > _VARIED * high)
-
-
-def _main_names(typical: np.ndarray, work: Work, names: Sequence[str]) -> list[str]:
-    """Return, per group, the name of the operation that runs longest of what its typical interval issues."""
-    return [str(names[number]) if number >= 0 else "" for number in work.main[typical].tolist()]
-
-
-class _Kind(NamedTuple):
-    """What tells a kind of work from the others of its label: what its typical interval issues, and what is so in most of
-    its intervals."""
-
-    #: Bytes that are copied or set.
-    size: int
-    operations: int
-    #: Blocks of all kernels' grids, 0 if they are not known.
-    blocks: int
-    #: Which graph of the label it launches, from 1 on, 0 for none or an unknown one.
-    graph: int
-    #: The name of the operation that runs longest.
-    main: str
-    #: How many different operations run longest in the intervals of the kind.
-    main_count: int
-    #: Whether most begin while earlier work runs.
-    is_behind: bool
-    #: As `_memory_words` returns it.
-    memory: str = ""
-
-
-def _names_of_kinds(
-    table: pd.DataFrame, of_interval: np.ndarray, work: Work, names: Sequence[str]
-) -> list[str]:
-    """Return, per group, the name of its kind of work, '' where its label has only one kind.
-
-    table: `frames.GROUPS`
-    of_interval: per interval, its group, -1 for none
-    work:  what each interval issued
-    names: the names of operations, by number
-    """
-    members_of = group(of_interval, np.arange(len(of_interval)))
-    out = [""] * len(table)
-    for _, rows in table.groupby(["label", "pid"], sort=False):
-        if rows["kind"].nunique() == 1:
-            continue
-        kinds_of_label = _kinds_by_number(rows, members_of, work, names)
-        differing = _names_that_differ(list(kinds_of_label.values()))
-        name_of = dict(zip(kinds_of_label, differing, strict=True))
-        for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
-            out[number] = name_of[kind]
-    return out
-
-
-def _kinds_by_number(
-    rows: pd.DataFrame, members_of: dict[int, np.ndarray], work: Work, names: Sequence[str]
-) -> dict[int, _Kind]:
-    """Return the number of each kind of a label -> the kind.
-
-    rows:       the label's rows of `frames.GROUPS`, the group with most time first; its typical interval is the kind's
-    members_of: group -> its intervals
-    """
-    groups_of_kind = {int(kind): of_kind for kind, of_kind in rows.groupby("kind", sort=False)}
-    members = [
-        np.concatenate([members_of[number] for number in of_kind["group"].tolist()])
-        for of_kind in groups_of_kind.values()
-    ]
-    typical = np.array([of_kind["typical"].iloc[0] for of_kind in groups_of_kind.values()])
-    earliest = np.array([of_kind["typical"].min() for of_kind in groups_of_kind.values()])
-    graph = _numbered(work.graph[typical], earliest)
-    main = _main_names(typical, work, names)
-    memory = _memory_words(work, members)
-    return {
-        number: _Kind(
-            size=int(work.size[typical[n]]),
-            operations=int(work.operations[typical[n]]),
-            blocks=int(work.blocks[typical[n]]),
-            graph=int(graph[n]),
-            main=main[n],
-            main_count=len(np.unique(work.main[members[n]])),
-            is_behind=bool(2 * work.behind[members[n]].sum() > len(members[n])),
-            memory=memory[n],
-        )
-        for n, number in enumerate(groups_of_kind)
-    }
-
-
-def _memory_words(work: Work, kinds_of_work: Sequence[np.ndarray]) -> list[str]:
-    """Return, per kind of work, whether its intervals give memory back to the driver; '' for all where a kind does both,
-    or where those that do or do not are too few (`_by_memory`).
-
-    kinds_of_work: of each kind its intervals
-    """
-    frees = [bool(work.frees[members].all()) for members in kinds_of_work]
-    is_clear = all(
-        all_free or not work.frees[members].any()
-        for all_free, members in zip(frees, kinds_of_work, strict=True)
-    )
-    counts = [0, 0]
-    for all_free, members in zip(frees, kinds_of_work, strict=True):
-        counts[all_free] += len(members)
-    if not is_clear or min(counts) < max(FEW, RARE * sum(counts)):
-        return [""] * len(kinds_of_work)
-    return [FREES if all_free else KEEPS for all_free in frees]
-
-
-def _names_that_differ(kinds_of_work: Sequence[_Kind]) -> list[str]:
-    """Return names for the kinds of work of a label: the fewest words by which all of them differ.
-
-    What kinds do with the driver's memory is always named where they differ in it; whether they begin behind earlier
-    work is named where nothing else tells two kinds apart.
-
-    Two kinds with 3 operations each, of 64 and 128 blocks, are called "64 blocks" and "128 blocks".
-    """
-    memory = [kind.memory for kind in kinds_of_work]
-    if any(memory):
-        if len(set(memory)) == len(memory):
-            return memory
-        without = _names_that_differ([kind._replace(memory="") for kind in kinds_of_work])
-        return [f"{words}, {name}" for words, name in zip(memory, without, strict=True)]
-    names = [""] * len(kinds_of_work)
-    columns = _columns_of_words(kinds_of_work)
-    for number in range(1, len(columns) + 1):
-        for chosen in combinations(columns, number):
-            names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
-            if len(set(names)) == len(names) and all(names):
-                return _without_no_copies(names)
-    # all words together do not tell the kinds apart
-    return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
-
-
-def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
-    """Return what can be said of these kinds, a text per kind in each column; without columns that say the same of all.
-
-    The columns come in the order in which their words stand in a name, and are tried: what a reader knows of his program
-    first, its graphs and how much it launches.
-    """
-    short = {kind.main: middle(short_name(kind.main), _LONGEST) for kind in kinds_of_work}
-    short = told_apart(short, _LONGEST)
-    launched = [
-        f"graph {kind.graph}" if kind.graph else plural(kind.operations, "operation")
-        for kind in kinds_of_work
-    ]
-    size = [bytes_text(kind.size) if kind.size else _NO_COPIES for kind in kinds_of_work]
-    blocks = [plural(kind.blocks, "block") if kind.blocks > 0 else "" for kind in kinds_of_work]
-    main = [
-        f"{short[kind.main]} and {kind.main_count - 1} more"
-        if kind.main_count > 1
-        else short[kind.main]
-        for kind in kinds_of_work
-    ]
-    # the last resort, for kinds that are alike in all of these; it comes first, as it is then all that differs
-    words_of_kinds = list(zip(launched, size, blocks, main, strict=True))
-    count_of_words = Counter(words_of_kinds)
-    backlog = [
-        (_BUSY_BEFORE if kind.is_behind else _IDLE_BEFORE) if count_of_words[words] > 1 else ""
-        for kind, words in zip(kinds_of_work, words_of_kinds, strict=True)
-    ]
-    columns = [backlog, launched, size, blocks, main]
-    return [words for words in columns if len(set(words)) > 1]
-
-
-def _without_no_copies(names: list[str]) -> list[str]:
-    """Return these names without `, no copies` at their ends, which says little, where they differ all the same.
-
-    "3 operations, no copies" and "5 operations, no copies":      "3 operations" and "5 operations"
-    """
-    shorter = [name.removesuffix(f", {_NO_COPIES}") for name in names]
-    return shorter if len(set(shorter)) == len(names) else names
-
-
-def _numbered(graph: np.ndarray, interval: np.ndarray) -> np.ndarray:
-    """Return the number by which each kind's graph is called: 1, 2, 3, ... in the order in which they first occur, 0 for
-    none.
-
-    graph:    per kind, a number that is equal for equal graphs (`Work.graph`)
-    interval: per kind, its first typical interval
-    """
-    launching = np.flatnonzero(graph)
-    in_order = launching[np.argsort(interval[launching], kind="stable")]
-    out = np.zeros(len(graph), np.int64)
-    out[in_order] = pd.factorize(graph[in_order])[0] + 1
-    return out
 
 
 def _of_labels(intervals: pd.DataFrame) -> dict[str, np.ndarray]:

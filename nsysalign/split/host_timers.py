@@ -28,6 +28,7 @@ from nsysalign.intervals import (
     batches,
     covered,
     disjoint,
+    distinct,
     group,
     pick,
     positions,
@@ -53,6 +54,8 @@ from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 #: A launch was blocked by a full queue if it took this many times longer than the median of its
 #: name while at least this many operations of its stream had been issued and had not finished.
 _SLOW, _QUEUE_DEPTH = 10, 900
+#: The queue holds as many of a graph as ever waited in it, to this share; so many launches at least say so.
+_FULL, _FEW_GRAPHS = 0.9, 3
 #: Kernels in windows that are held at once.
 _KERNELS_AT_ONCE = 1 << 21
 #: Flags of an interval.
@@ -149,26 +152,62 @@ def _launches_with_cause(explainer: Explainer, pieces: Pieces) -> Pieces:
     pieces: stretches of launch calls; `ref` is the call, `lane` the lane that it launches to
 
     A full queue blocked a call that took _SLOW times as long as usual while _QUEUE_DEPTH operations or more
-    were issued to its lane and had not ended.
+    were issued to its lane and had not ended; of a CUDA graph fewer (`_blocked_graphs`).
 
     A launch of 5 us that usually takes 4 us: api_launch.  One of 2 ms behind 1,000 waiting kernels: queued.
     """
     call = pieces.ref
-    lane_if_slow = np.where(_took_long(explainer, call), pieces.lane, -1)
-    blocked = np.zeros(len(call), dtype=bool)
-    for lane in np.unique(lane_if_slow[lane_if_slow >= 0]).tolist():
-        times = explainer.per_lane[lane].times
-        rows = np.flatnonzero(lane_if_slow == lane)
-        begin = explainer.call_start[call[rows]]
-        issued = np.searchsorted(times.call_start_ns, begin)  # how many by then; these are sorted
-        ended = np.searchsorted(np.sort(times.end_ns), begin, side="right")
-        blocked[rows] = issued - ended >= _QUEUE_DEPTH
+    pending = _pending(explainer, call, pieces.lane)
+    blocked = _took_long(explainer, call) & (pending >= _QUEUE_DEPTH)
+    blocked |= _blocked_graphs(explainer, call, pending)
     return replace(
         pieces,
         cause=np.where(blocked, CAUSE["queued"], CAUSE["api_launch"]).astype(np.int8),
         detail=np.where(blocked, DETAIL["full-queue"], 0).astype(np.int8),
-        lane=np.where(blocked, lane_if_slow, -1),
+        lane=np.where(blocked, pieces.lane, -1),
     )
+
+
+def _pending(explainer: Explainer, call: np.ndarray, lane: np.ndarray) -> np.ndarray:
+    """Return, per call, how many operations had been issued to its lane when it began, and had not ended; 0 without a lane.
+
+    call, lane: positions of calls and the lanes to which they launch, -1 for none
+    """
+    pending = np.zeros(len(call), np.int64)
+    for number in np.unique(lane[lane >= 0]).tolist():
+        times = explainer.per_lane[number].times
+        rows = np.flatnonzero(lane == number)
+        begin = explainer.call_start[call[rows]]
+        issued = np.searchsorted(times.call_start_ns, begin)  # how many by then; these are sorted
+        ended = np.searchsorted(np.sort(times.end_ns), begin, side="right")
+        pending[rows] = issued - ended
+    return pending
+
+
+def _blocked_graphs(explainer: Explainer, call: np.ndarray, pending: np.ndarray) -> np.ndarray:
+    """Return, per call, whether it launches a CUDA graph and was blocked by a full queue.
+
+    call:    positions of calls
+    pending: as `_pending` returns it
+
+    How many graphs the queue holds depends on their nodes, which a trace of whole graphs does not tell.  It was full where
+    all launches of a graph behind as many operations as ever took _SLOW times as long as the quickest tenth did.
+
+    launches   0.2, 0.2, 0.2, 17, 17, 17 ms        behind 0, 5, 10, 15, 15, 15 operations: the last three
+    """
+    blocked = np.zeros(len(call), dtype=bool)
+    launches_graph = explainer.call_kind[call] == CALL["graph_launch"]
+    if not (launches_graph & (pending > 0)).any():
+        return blocked
+    graph = explainer.graph_of_call[call]
+    duration_ns = explainer.call_end[call] - explainer.call_start[call]
+    for launches in group(graph[graph >= 0], np.flatnonzero(graph >= 0)).values():
+        behind_most = launches[pending[launches] > _FULL * pending[launches].max()]
+        quick_ns = np.quantile(duration_ns[launches], 0.1)
+        all_slow = (duration_ns[behind_most] > _SLOW * quick_ns).all()
+        if all_slow and len(distinct(call[behind_most])) >= _FEW_GRAPHS:
+            blocked[behind_most] = True
+    return blocked
 
 
 def _took_long(explainer: Explainer, call: np.ndarray) -> np.ndarray:

@@ -426,3 +426,36 @@ def _counts_by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
             parts.append(by_duration.agg(count="size", idle_before_ns="sum").reset_index())
     filled = [part for part in parts if len(part)] or parts[:1]  # pandas 2 warns of empty tables
     return pd.concat(filled, ignore_index=True).groupby(key, as_index=False).sum()
+
+
+def labels_around(windows: pd.DataFrame, labels: pd.Series) -> dict[str, str]:
+    """Return label -> the label around it, for labels of NVTX ranges that another range wraps.
+
+    step     [            ]      [            ]
+    forward    [  a  b  ]          [  a  b  ]        step is around forward: the same work, one row
+
+    Each range of the inner label lies directly in a range of the outer label, on the same thread,
+    and the outer range issued no other work.
+
+    windows: `alignment.windows`
+    labels:  the label of each window
+    """
+    is_range = windows["kind"] == "nvtx"
+    # a stream, the first start and last end of work on it: equal for ranges of the same work
+    span = ["end_lane", "start_ns", "end_ns"]
+    ranges = windows.loc[is_range, [*span, "thread", "open_ns", "close_ns"]]
+    ranges = ranges.assign(label=labels[is_range])
+    # ranges of the same work come together, the outermost first
+    ranges = ranges.sort_values(
+        [*span, "open_ns", "close_ns"], ascending=[True, True, True, True, False]
+    )
+    before = ranges.groupby(span)[["label", "thread", "close_ns"]].shift()
+    inside = before["thread"] == ranges["thread"]
+    inside &= before["close_ns"] >= ranges["close_ns"]
+    around = before["label"].where(inside, "")
+    out = {}
+    for label, outer_labels in around.groupby(ranges["label"]):
+        outer = str(outer_labels.iloc[0])
+        if outer not in ("", label) and (outer_labels == outer).all():
+            out[str(label)] = outer
+    return out
