@@ -370,10 +370,10 @@ def _next_command(groups: Sequence[Findings]) -> str:
 
 
 def _notes(analysis: Analysis) -> tuple[str, ...]:
-    """Return the notes of the trace and of the analysis, each once, without those that are remarks: at last what the
-    trace lacks, and which ranges are told with the range around them."""
+    """Return the notes of the trace and of the analysis, each once: at last what the trace lacks, and which ranges
+    are told with the range around them."""
     of_all = (*analysis.trace.notes, *analysis.notes)
-    notes = [safe_text(note) for note in of_all if not note.startswith(HOST_TIMERS)]
+    notes = [safe_text(note.removeprefix(HOST_TIMERS)) for note in of_all]
     if analysis.trace.missing:
         notes.append(f"not in the trace: {', '.join(map(safe_text, analysis.trace.missing))}")
     notes += _told_with([label for label in analysis.grouped if label.inside])

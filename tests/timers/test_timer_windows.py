@@ -4,14 +4,17 @@ what is said."""
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from simulator import check, export, machine, oracle
 from simulator.program import Launch, Program, Push, Read, Record, Sleep, Sync
 from simulator.program import Pop as PopRange
 from simulator.world import LEGACY
 
 from nsysalign.answer import answer
+from nsysalign.show.screen import everything
 
 SITES = {
     "start": {"site": "bench.py:10", "callers": ["train.py:5"], "function": "bench.py:8:f", "position": 10, "use": "start",
@@ -144,11 +147,15 @@ def test_stamps_that_come_again_and_again_are_stages(tmp_path):
         ]
     found = analysis.findings.set_index("label")["rule"]
     assert found["bench.py:50-52"] == "enqueue-only" and found["bench.py:52-54"] == "queued"
-    said = answer(analysis)
-    assert [r for r in said.remarks if "no subtraction" in r] == [
-        "bench.py:50-52, 52-54: the time between the clock readings at these lines; no subtraction of them was found"
-    ]
-    assert not [n for n in said.notes if "clock readings" in n], "a remark is no note as well"
+    remark = (
+        "bench.py:50-52, 52-54: the time between the clock readings at these lines; "
+        "no subtraction of them was found"
+    )
+    told = answer(analysis)
+    assert remark in told.remarks and remark in told.notes
+    console = Console(width=200, file=StringIO())
+    everything(analysis, told, console)
+    assert console.file.getvalue().count("no subtraction of them") == 1
 
 
 def missed(analysis):
