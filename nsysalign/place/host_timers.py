@@ -538,6 +538,7 @@ class Stamp(NamedTuple):
     thread: int  # its thread and clock
     sequence: tuple[str, str]  # the function, and the file of the lines
     order: int  # where it stands there
+    number: int  # of the readings in no timer of its thread, from 1 on
     site: Site  # with the line that it is called by
 
     @property
@@ -559,10 +560,16 @@ def stamps_of(owner: np.ndarray, sites: Sequence[Site], in_timer: np.ndarray) ->
     mark("a")           order: 4           work()
     mark("b")           order: 5           stamps.append(clock())
     """
+    loose = {n: site for n, site in enumerate(sites) if site.may_end_timer and not in_timer[n]}
+    count: Counter[int] = Counter()
+    number = {}
+    for reading in loose:
+        count[int(owner[reading])] += 1
+        number[reading] = count[int(owner[reading])]
     kept = {
         reading: site
-        for reading, site in enumerate(sites)
-        if site.use == "kept" and site.function and not (in_timer[reading] or site.interleaved)
+        for reading, site in loose.items()
+        if site.use == "kept" and site.function and not site.interleaved
     }
     positions: dict[str, set[int]] = defaultdict(set)
     for site in set(kept.values()):
@@ -580,16 +587,16 @@ def stamps_of(owner: np.ndarray, sites: Sequence[Site], in_timer: np.ndarray) ->
             called_by[thread, site.function] = callers
             site, order = site._replace(callers=callers), site.position
         sequence = site.function, site.site.rpartition(":")[0]
-        stamps[reading] = Stamp(thread, sequence, order, site)
+        stamps[reading] = Stamp(thread, sequence, order, number[reading], site)
     return stamps
 
 
 def stages(stamps: Mapping[int, Stamp]) -> np.ndarray:
     """Return which stamps are the ends of a stage: an array (stages, 2) with the readings of its start and end, sorted.
 
-    A stage reaches from a stamp to the next one of its sequence and thread, further on in the source.  Its two places
-    come twice at least in this order.  A stamp that is ever reached from further on, or from itself, begins a pass of a
-    loop: before it lies no stage.
+    A stage reaches from a stamp to the next one of its sequence and thread, further on in the source; no other reading
+    that may be a timer's end lies between.  Its two places come twice at least in this order.  A stamp that is ever
+    reached from further on, or from itself, begins a pass of a loop: before it lies no stage.
 
     stamps: per reading, in their order
 
@@ -603,7 +610,7 @@ def stages(stamps: Mapping[int, Stamp]) -> np.ndarray:
         latest[stamp.thread, stamp.sequence] = reading
         if before is None or stamps[before].order >= stamp.order:
             begins_pass.add(stamp.place)
-        else:
+        elif stamps[before].number == stamp.number - 1:
             forward.append((before, reading))
     places = [(stamps[start].place, stamps[end].place) for start, end in forward]
     count = Counter(places)

@@ -221,8 +221,8 @@ class Source:
         match above:
             case ast.BinOp(op=ast.Sub(), left=left, right=right):
                 name = self._name(right) if left is value else None
-                if name is not None and not self._is_compared(above):
-                    use.minus.add(name)
+                if left is value and not self._is_compared(above):
+                    use.minus.add(name or "?")  # no variable: `clock() - starts.pop()`
                 else:
                     use.compared = right is value or self._is_compared(above)
                     use.kept = not use.compared

@@ -113,6 +113,8 @@ MARKS = {
         ("A B A B", {key: s._replace(function=key) for key, s in STAMPS.items()}, ""),
         ("A B C A B C", MARKS, "A0-B1 A3-B4 B1-C2 B4-C5"),
         ("B A B A B", MARKS, ""),  # the loop may begin at B
+        # start() and stop() of two timers: from one start to the next nobody measures
+        ("A X B X A X B X", MARKS | {"X": site(9, "difference")._replace(function="stop")}, ""),
     ],
 )
 def test_stages(program, sites, found):
