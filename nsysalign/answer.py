@@ -52,7 +52,7 @@ from nsysalign.explain.verdict import (
 from nsysalign.intervals import union
 from nsysalign.label import FIRST, Group, Label, pace_words
 from nsysalign.memory import trim_memory
-from nsysalign.model import OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.model import HOST_TIMERS, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
 from nsysalign.text import (
     duration,
@@ -85,6 +85,8 @@ LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: What copies cost is a second lever from this share on of what the sentence's cause costs.
 _SECOND = 0.1
+#: Wrong timings come last where those of another label are so many times as many.
+_FEW = 4
 #: Names of groups by which a reader would not find them in the program.
 _OPAQUE = re.compile(r"^$|\b(operation|block)s?\b")
 #: Of so many groups it is said which of their label's timings they hold.
@@ -311,7 +313,7 @@ def answer(analysis: Analysis) -> Answer:
     gpu_ns = _gpu_ns(analysis, matrix)  # per interval
     trim_memory()
     findings = _findings(analysis)
-    wrong = wrong_timings(findings)
+    wrong = _warm_ups_last(wrong_timings(findings), analysis.grouped)
     # a range that holds all work of the range around it is told with that one, in a note
     shown_labels = [label for label in analysis.grouped if not label.inside]
     rows = _Rows(analysis, shown_labels, matrix, gpu_ns, findings)
@@ -373,7 +375,8 @@ def _next_command(groups: Sequence[Findings]) -> str:
 def _notes(analysis: Analysis) -> tuple[str, ...]:
     """Return the notes of the trace and of the analysis, each once: at last what the trace lacks, and which ranges
     are told with the range around them."""
-    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
+    of_all = (*analysis.trace.notes, *analysis.notes)
+    notes = [safe_text(note.removeprefix(HOST_TIMERS)) for note in of_all]
     if analysis.trace.missing:
         notes.append(f"not in the trace: {', '.join(map(safe_text, analysis.trace.missing))}")
     notes += _told_with([label for label in analysis.grouped if label.inside])
@@ -394,6 +397,13 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
         if finding.verdict == WRONG and not finding.library:
             by_label.setdefault(finding.label, finding)
     return [*by_label.values()]
+
+
+def _warm_ups_last(wrong: Sequence[Finding], labels: Sequence[Label]) -> list[Finding]:
+    """Return wrong timings in their order, but those that are few beside the most frequent one at the end."""
+    count = {label.name: label.count for label in labels}
+    most = max((count.get(finding.label, 0) for finding in wrong), default=0)
+    return sorted(wrong, key=lambda finding: _FEW * count.get(finding.label, 0) < most)
 
 
 def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
@@ -1175,8 +1185,8 @@ def _remarks(
     short: Callable[[str], str],
 ) -> tuple[str, ...]:
     """Return the lines below the table of the first screen, the most important first (the last ones are left out where there
-    is no room): what the run says of itself traced and untraced, how the script ended if it failed, how long first calls
-    took, why nothing is there that the program timed, and that a run without nsys is there.
+    is no room): what the run says of itself traced and untraced, how the script ended if it failed, which timings no
+    subtraction was seen of, and which readings are in none, how long first calls took, why nothing is there that the program timed, and that a run without nsys is there.
 
     rows: of all labels
     is_first_call: bool, per interval
@@ -1188,6 +1198,8 @@ def _remarks(
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.append(f"the script {_ended(analysis)}{unread}")
+    of_timers = (note for note in analysis.notes if note.startswith(HOST_TIMERS))
+    remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in of_timers]
     if on_first_calls := _remark_on_first_calls(analysis, rows, is_first_call, short):
         remarks.append(on_first_calls)
     if nothing_timed_is_seen(analysis):

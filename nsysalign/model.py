@@ -74,9 +74,12 @@ LASTING_ERRORS = (214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719)
 
 #: What a window was made of, in the order in which windows come: a pair that elapsed_time compared,
 #: a host timer of the log, two readings of a clock, a region; without a log two records of the
-#: trace, or an NVTX range; last the run as a whole.
-ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
+#: trace, or an NVTX range; the run as a whole; two readings of a clock that are not seen to be
+#: subtracted.
+ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run", "stage")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
+#: How notes begin that are about host timers: a first screen has them.
+HOST_TIMERS = "host timers: "
 
 #: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices
 #: (CUpti_ActivityMemcpyKind is continued by nsys: ENUM_CUDA_MEMCPY_OPER).

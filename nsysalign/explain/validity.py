@@ -112,6 +112,9 @@ def _nothing_inside(case: Case) -> Reason | None:
         return Reason("no-gpu-work-inside", CPU, "no GPU work", text, numbers.evidence)
     # who waits for the GPU inside means its work; before it anything may have waited
     waits = case.facts.flagged(case.group.intervals, "synchronised-after")
+    busy_ns = case.facts.column("gpu_busy_ns")[case.group.intervals]
+    if case.on_host and waits >= TYPICAL_SHARE and np.mean(busy_ns > 0) >= TYPICAL_SHARE:
+        return None  # it measures a wait for work that was launched before
     if case.on_host and waits < TYPICAL_SHARE:
         # some do work on the GPU: the kind of timings that takes most of the time is the story
         empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)

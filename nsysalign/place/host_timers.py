@@ -3,6 +3,7 @@
 reading    one call of a clock such as `time.perf_counter()`, as the log has it
 site       the place in the source where a clock is read, and what happens to the reading there
 timer      two readings of which the program subtracts the earlier from the later
+stage      two readings, one after the other, of which it is not seen that they are subtracted
 host line  a line of the log with the host's time at both ends of a stretch; a region is one of these
 candidate  a timer or host line that may become a window
 window     a stretch of the trace that is an interval of the analysis
@@ -17,8 +18,18 @@ window     a stretch of the trace that is an interval of the analysis
         dt, last = now - last, now
 
 The sites say what is subtracted from what (record/readings.py): a reading is paired with the latest
-reading of the same clock and thread that was stored in the variable which is subtracted.  Where the
-source does not tell, or a coroutine reads the clock, nothing is guessed.  A difference that the program
+reading of the same clock and thread that was stored in the variable which is subtracted.  Readings that are
+kept (in a list, a dictionary, a record) and of which no subtraction is seen are stamps.  Where stamps come
+again and again in the order of the source, the time between one and the next is a fact, and an interval:
+
+    for batch in data:
+        stamps = [clock()]            A         A   B  C  A   B  C      from C to the next A lies nothing that
+        net(batch)                              [---)--)  [---)--)      the program timed
+        stamps.append(clock())        B
+        masks(batch)
+        stamps.append(clock())        C
+
+Where the source does not tell, or a coroutine reads the clock, nothing is guessed.  A difference that the program
 computes is an interval whether or not CUDA was called in it, and in a process without CUDA as well.  A
 region is an interval only if it holds CUDA work: a call of its thread, or a launch by a thread that reads
 no clock itself (autograd's worker).
@@ -29,7 +40,7 @@ This module finds which candidates have a window, and why the others have none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,6 +52,7 @@ from nsysalign.intervals import any_between
 from nsysalign.model import (
     CALL,
     ENQUEUEING_CALLS,
+    HOST_TIMERS,
     ORIGIN,
     PID_SHIFT,
     EventLog,
@@ -51,6 +63,7 @@ from nsysalign.model import (
 )
 from nsysalign.place.clocks import clock_map
 from nsysalign.place.matched import Matched
+from nsysalign.text import plural
 
 _DEEP = 64  # timers of one class that can be running at once
 #: Calls that are neither work nor a wait of the host: a stretch with no other calls has no CUDA work.
@@ -64,6 +77,8 @@ _OWN_SHARE = 0.02
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
 #: A log that has a time so long before the trace began is of an earlier run: a wall clock is off by less.
 _EARLIER_RUN_NS = 1_000_000
+#: Places that a note names.
+_MOST_NAMED = 8
 
 
 class Site(NamedTuple):
@@ -109,8 +124,8 @@ class HostTimers:
 
 def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     """Return what the program timed on the host's clock (by calls such as `time.perf_counter()`, and its regions) as
-    windows on the trace's clock; what could not be placed there, with the reason; and notes on readings after CUDA
-    work that belong to no timer.
+    windows on the trace's clock; what could not be placed there, with the reason; and notes on stages, and on readings
+    after CUDA work that belong to no timer.
 
     matched: the processes of the log in the trace, and their clocks
     """
@@ -132,28 +147,66 @@ def host_timers(trace: Trace, log: EventLog, matched: Matched) -> HostTimers:
     with_place = candidates[is_interval & (reason == "")].reset_index(drop=True)
     unplaced = candidates.assign(reason=reason)[is_interval & (reason != "")]
     names = [row.region or row.site or "host timer" for row in unplaced.itertuples()]
-    notes = _notes_on_unpaired(trace, readings, readers, unpaired)
+    notes = _note_on_stages(with_place) + _note_on_unpaired(trace, readings, readers, unpaired)
     return HostTimers(_windows(with_place), unplaced.assign(name=names), notes)
 
 
-def _notes_on_unpaired(
+def _note_on_stages(candidates: pd.DataFrame) -> list[str]:
+    """Return a note that names the lines of the stages; [] if there are none.
+
+    candidates: those that have a place
+    """
+    is_stage = candidates["origin"] == ORIGIN["stage"]
+    stages = candidates.loc[is_stage, ["site", "end_site"]].drop_duplicates()
+    if stages.empty:
+        return []
+    places = stages["site"] + "-" + stages["end_site"].str.rpartition(":")[2]
+    return [
+        f"{HOST_TIMERS}{_in_words(places)}: the time between the clock readings at these lines; no subtraction of them was found"
+    ]
+
+
+def _note_on_unpaired(
     trace: Trace, readings: pd.DataFrame, readers: np.ndarray, unpaired: pd.Series
 ) -> list[str]:
-    """Return a note for each site whose readings may have ended a timer but belong to none, if CUDA work
-    lies between such a reading and the one before it on its thread.
+    """Return a note on the readings that may have ended a timer but belong to none, if CUDA work lies between such a
+    reading and the one before it on its thread; [] if there are none.
 
     unpaired: as `_timers` returns it
     """
     by_clock = readings.groupby(["process", "tid", "clock"])
     previous = by_clock["start"].shift(fill_value=-1)  # trace time, -1: the first of its thread
     after_work = _holds_work(trace, readers, readings["thread"], previous, readings["start"])
-    missed = unpaired.notna() & (previous >= 0) & after_work
-    count_of_site = Counter(unpaired[missed])
+    missed = unpaired[unpaired.notna() & (previous >= 0) & after_work]
+    if missed.empty:
+        return []
+    places = _in_words(missed.replace("", "an unknown place").drop_duplicates())
     return [
-        f"host timers, {site or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
-        "are subtracted from could not be told; nsysalign.region names such a stretch"
-        for site, count in sorted(count_of_site.items())
+        f"{HOST_TIMERS}{plural(len(missed), 'clock reading')} after CUDA work in no interval ({places}); "
+        "nsysalign.region names such a stretch"
     ]
+
+
+def _in_words(places: pd.Series) -> str:
+    """Return places of the source as a text, a file's name once: "a.py:3, 5, b.py:9", and how many more there are.
+
+    places: "file:line" or "file:line-line" each
+    """
+    file_before, texts = "", []
+    for place in sorted(places, key=_in_order)[:_MOST_NAMED]:
+        file, _, lines = place.rpartition(":")
+        texts.append(lines if file == file_before else place)
+        file_before = file
+    if len(places) > _MOST_NAMED:
+        texts.append(f"{len(places) - _MOST_NAMED} more")
+    return ", ".join(texts)
+
+
+def _in_order(place: str) -> tuple[str, int]:
+    """Return a key that sorts places of the source by file and line."""
+    file, _, lines = place.rpartition(":")
+    line = lines.partition("-")[0]
+    return file, int(line) if line.isdecimal() else 0
 
 
 def _reasons(log: EventLog, matched: Matched, rows: pd.DataFrame) -> np.ndarray:
@@ -374,7 +427,8 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
         origin=np.where(is_region, ORIGIN["region"], ORIGIN["host"]),
         source=log.hosts.index,
     )
-    timers = timers.assign(origin=ORIGIN["timer"], source=np.arange(len(timers)))
+    origin = np.where(timers["is_stage"].to_numpy(dtype=bool), ORIGIN["stage"], ORIGIN["timer"])
+    timers = timers.drop(columns="is_stage").assign(origin=origin, source=np.arange(len(timers)))
     # pandas warns of empty tables
     not_empty = [table for table in (lines, timers) if len(table)]
     candidates = pd.concat(not_empty or [lines])
@@ -382,10 +436,11 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
 
 
 def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Series]:
-    """Pair the clock readings that the program subtracts from each other.  Returns (timers, unpaired).
+    """Pair the clock readings that the program subtracts from each other, and those of stages.  Returns (timers,
+    unpaired).
 
-    timers: a row per difference of two readings; `elapsed_ns` is the difference that the program computed,
-        `lasted_ns` the same on CLOCK_MONOTONIC, `t0_ns` its start there
+    timers: a row per difference of two readings; `elapsed_ns` is the difference by the clock that the program read,
+        `lasted_ns` the same on CLOCK_MONOTONIC, `t0_ns` its start there, `is_stage` whether it is one of a stage
     unpaired: per reading, the site ("" if unknown) if the reading may have ended a timer, but belongs to none;
         None otherwise
 
@@ -395,22 +450,33 @@ def _timers(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, pd.Ser
     """
     sites = _sites_of(log, readings)
     owner = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
-    pairs = differences(owner, sites)
+    subtracted = differences(owner, sites)
+    # a stage is no pair of the source's: readings that belong to a timer are in no stage
+    in_timer = np.zeros(len(sites), dtype=bool)
+    in_timer[subtracted] = True
+    stamps = stamps_of(owner, sites, in_timer)
+    pairs = np.concatenate([subtracted, stages(stamps)])
+    is_stage = np.arange(len(pairs)) >= len(subtracted)
     starts, ends = pairs.T
     first = readings.iloc[starts].reset_index(drop=True)
     last = readings.iloc[ends].reset_index(drop=True)
-    start_sites = [sites[reading] for reading in starts.tolist()]
-    end_sites = [sites[reading] for reading in ends.tolist()]
+    start_sites, end_sites = (
+        [stamps[n].site if n in stamps else sites[n] for n in readings_there.tolist()]
+        for readings_there in (starts, ends)
+    )
+    # the stages of a region are apart from the region
+    in_one_region = (first["region"] == last["region"]) & ~is_stage
     columns = {
         "process": first["process"],
         "tid": first["tid"],
-        "region": first["region"].where(first["region"] == last["region"], "").astype(object),
+        "region": first["region"].where(in_one_region, "").astype(object),
         "site": pd.Series([site.site for site in start_sites], dtype=object),
         "end_site": pd.Series([site.site for site in end_sites], dtype=object),
         "callers": pd.Series([site.callers for site in start_sites], dtype=object),
         "t0_ns": first["t_ns"],
         "elapsed_ns": last["value_ns"] - first["value_ns"],
         "lasted_ns": last["t_ns"] - first["t_ns"],
+        "is_stage": is_stage,
     }
     may_end = [site.site if site.may_end_timer else None for site in sites]
     unpaired = pd.Series(may_end, dtype=object)
@@ -463,6 +529,96 @@ def differences(owner: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
                 held.clear()  # a plain variable holds the latest reading alone
             held.append(reading)
             del held[:-_DEEP]  # an attribute may belong to several objects, but hardly to more
+    return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+
+
+class Stamp(NamedTuple):
+    """A reading that is kept, in no timer: one of a sequence of readings in one function, or by one helper."""
+
+    thread: int  # its thread and clock
+    sequence: tuple[str, str]  # the function, and the file of the lines
+    order: int  # where it stands there
+    number: int  # of the readings in no timer of its thread, from 1 on
+    site: Site  # with the line that it is called by
+
+    @property
+    def place(self) -> tuple[tuple[str, str], int]:
+        """The same for all threads."""
+        return self.sequence, self.order
+
+
+def stamps_of(owner: np.ndarray, sites: Sequence[Site], in_timer: np.ndarray) -> dict[int, Stamp]:
+    """Return the stamps of a log by their reading, in the order of the readings.
+
+    owner, sites: as in `differences`
+    in_timer: per reading, whether it belongs to a timer
+
+    A helper is a function that reads the clock at one place: its readings are told apart by its callers' lines.
+
+    def mark(name):                    def step():
+        stamps[name] = clock()             stamps.append(clock())      order: the instruction in step
+    mark("a")           order: 4           work()
+    mark("b")           order: 5           stamps.append(clock())
+    """
+    loose = {n: site for n, site in enumerate(sites) if site.may_end_timer and not in_timer[n]}
+    count: Counter[int] = Counter()
+    number = {}
+    for reading in loose:
+        count[int(owner[reading])] += 1
+        number[reading] = count[int(owner[reading])]
+    kept = {
+        reading: site
+        for reading, site in loose.items()
+        if site.use == "kept" and site.function and not site.interleaved
+    }
+    positions: dict[str, set[int]] = defaultdict(set)
+    for site in set(kept.values()):
+        positions[site.function].add(site.position)
+    stamps = {}
+    # who called a function, by thread and function: only the log of its first reading says it
+    called_by: dict[tuple[int, str], tuple[str, ...]] = {}
+    for reading, site in kept.items():
+        thread = int(owner[reading])
+        if len(positions[site.function]) == 1 and site.callers:
+            site = site._replace(site=site.callers[0], callers=site.callers[1:])
+            order = _in_order(site.site)[1]
+        else:
+            callers = site.callers or called_by.get((thread, site.function), ())
+            called_by[thread, site.function] = callers
+            site, order = site._replace(callers=callers), site.position
+        sequence = site.function, site.site.rpartition(":")[0]
+        stamps[reading] = Stamp(thread, sequence, order, number[reading], site)
+    return stamps
+
+
+def stages(stamps: Mapping[int, Stamp]) -> np.ndarray:
+    """Return which stamps are the ends of a stage: an array (stages, 2) with the readings of its start and end, sorted.
+
+    A stage reaches from a stamp to the next one of its sequence and thread, further on in the source; no other reading
+    that may be a timer's end lies between.  Its two places come twice at least in this order.  A stamp that is ever
+    reached from further on, or from itself, begins a pass of a loop: before it lies no stage.
+
+    stamps: per reading, in their order
+
+    A B C  A B C  A C:  A-B, B-C, A-C but nothing before A;  A A B B (one loop after another): nothing before B
+    """
+    latest: dict[tuple[int, tuple[str, str]], int] = {}  # thread, sequence -> its latest reading
+    forward: list[tuple[int, int]] = []
+    begins_pass = set()  # places
+    for reading, stamp in stamps.items():
+        before = latest.get((stamp.thread, stamp.sequence))
+        latest[stamp.thread, stamp.sequence] = reading
+        if before is None or stamps[before].order >= stamp.order:
+            begins_pass.add(stamp.place)
+        elif stamps[before].number == stamp.number - 1:
+            forward.append((before, reading))
+    places = [(stamps[start].place, stamps[end].place) for start, end in forward]
+    count = Counter(places)
+    pairs = [
+        pair
+        for pair, (start, end) in zip(forward, places, strict=True)
+        if count[start, end] > 1 and end not in begins_pass
+    ]
     return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
 
 

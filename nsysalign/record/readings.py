@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -103,10 +103,9 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iter
         if use is not None:
             subtracts = use.minus & stored
             line |= {"stores": sorted(use.stored), "subtracts": sorted(subtracts)}
-            # minus: what is subtracted comes from an unknown place
             unknown = use.stored and not use.compared and not use.stored & subtracted
-            kept = use.kept or use.minus or unknown
-            line["use"] = "difference" if subtracts else "kept" if kept else "compared"
+            kept = use.kept or unknown
+            line["use"] = "difference" if use.minus else "kept" if kept else "compared"
         yield {name: value for name, value in line.items() if value != [] and value is not False}
 
 
@@ -143,9 +142,11 @@ class Source:
     """One parsed file.  Raises SyntaxError if it is not Python.
 
     Follows names, attributes and subscripts that are assigned a reading (possibly scaled or
-    rounded), assignments of one of them to another, helpers that return a reading, and differences
-    at the reading itself (`clock() - t0`).  A difference that is only compared (`while clock() - t0
-    < 5`) is a deadline, not a measurement.  Nothing is guessed, and no code is run.
+    rounded), assignments of one of them to another, helpers that return a reading, differences at
+    the reading itself (`clock() - t0`, `t -= clock()` and later `t += clock()`), and those in a
+    loop over tuples that are written out (`for name, a, b in (("net", t0, t1), ("rest", t1, t2))`).
+    A difference that is only compared (`while clock() - t0 < 5`) is a deadline, not a measurement.
+    Nothing is guessed, and no code is run.
     """
 
     def __init__(self, text: str) -> None:
@@ -170,15 +171,11 @@ class Source:
             match node:
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
-                        pairs = [(target, value)]
-                        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                            pairs = zip(target.elts, value.elts)  # noqa: B905  a starred one may be there
-                        names = [(self._name(to), self._name(from_)) for to, from_ in pairs]
-                        self._copies += [pair for pair in names if None not in pair]
+                        self._copies += self._both_named(self._assigned(target, value))
                 case ast.BinOp(op=ast.Sub(), left=left, right=right):
-                    pair = self._name(left), self._name(right)
-                    if None not in pair:
-                        self._differences.append((*pair, self._is_compared(node)))
+                    compared = self._is_compared(node)
+                    pairs = self._both_named([(left, right), *self._written_out(node)])
+                    self._differences += [(*pair, compared) for pair in pairs]
                 case ast.Return(value=value) if value is not None:
                     self._returns |= self._names([value])
 
@@ -196,7 +193,11 @@ class Source:
         use, value = Use(), calls[0]
         while True:
             match above := self._parent.get(value):
-                case ast.BinOp(op=ast.Mult() | ast.Div() | ast.FloorDiv()) | ast.IfExp():
+                case (
+                    ast.BinOp(op=ast.Mult() | ast.Div() | ast.FloorDiv())
+                    | ast.UnaryOp(op=ast.USub())
+                    | ast.IfExp()
+                ):
                     value = above
                 case ast.Call(func=function, args=arguments) if (
                     value in arguments and _last_name(function) in _CASTS
@@ -220,8 +221,8 @@ class Source:
         match above:
             case ast.BinOp(op=ast.Sub(), left=left, right=right):
                 name = self._name(right) if left is value else None
-                if name is not None and not self._is_compared(above):
-                    use.minus.add(name)
+                if left is value and not self._is_compared(above):
+                    use.minus.add(name or "?")  # no variable: `clock() - starts.pop()`
                 else:
                     use.compared = right is value or self._is_compared(above)
                     use.kept = not use.compared
@@ -229,12 +230,58 @@ class Source:
                 use.stored |= self._names([target])
             case ast.Assign(targets=targets):
                 use.stored |= self._names(targets)
+            case ast.Tuple() | ast.Dict() if isinstance(self._parent[above], ast.Assign):
+                for target in self._parent[above].targets:
+                    pairs = self._assigned(target, above)
+                    use.stored |= self._names([to for to, from_ in pairs if from_ is value])
+                use.kept = not use.stored
+            case ast.AugAssign(op=ast.Sub(), target=target):  # t -= clock(), later t += clock()
+                use.stored |= self._names([target])
+            case ast.AugAssign(op=ast.Add(), target=target):
+                use.minus |= self._names([target])
             case ast.Return() | ast.Lambda():
                 use.returned = True
             case ast.BinOp() | ast.Compare() | ast.While() | ast.If() | ast.Assert() | ast.BoolOp():
                 use.compared = True  # a sum as well: clock() + 5 is a deadline
             case _:
                 use.kept = not isinstance(above, ast.Expr)
+
+    def _assigned(self, target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+        """(variable, what it gets) of an assignment: a, t0 and b, t1 of `a, b = t0, t1`; d["a"], t0
+        of `d = {"a": t0}`."""
+        match target, value:
+            case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+                for to, from_ in zip(targets, values, strict=True):
+                    yield from self._assigned(to, from_)
+            case ast.Name(), ast.Dict(keys=keys, values=values):
+                for key, from_ in zip(keys, values, strict=True):
+                    if key is not None:
+                        to = ast.Subscript(value=target, slice=key)
+                        self._parent[to] = self._parent[target]
+                        yield to, from_
+            case _:
+                yield target, value
+
+    def _written_out(self, difference: ast.BinOp) -> Iterator[tuple[ast.expr, ast.expr]]:
+        """(left, right) of a difference of two variables of a loop over tuples that are written out, for each tuple:
+        of `b - a` in `for a, b in ((t0, t1), (t1, t2))` they are t1, t0 and t2, t1."""
+        above: ast.AST | None = difference
+        while (above := self._parent.get(above)) is not None:
+            for loop in getattr(above, "generators", [above]):
+                if not isinstance(loop, (ast.For, ast.comprehension)):
+                    continue
+                for row in _rows(loop.iter):
+                    bound = {
+                        ast.unparse(to): from_ for to, from_ in self._assigned(loop.target, row)
+                    }
+                    sides = [bound.get(ast.unparse(s)) for s in (difference.left, difference.right)]
+                    if sides[0] is not None and sides[1] is not None:
+                        yield sides[0], sides[1]
+
+    def _both_named(self, pairs: Iterable[tuple[ast.expr, ast.expr]]) -> list[tuple[str, str]]:
+        """The variables that the two expressions of each pair name, of those pairs in which both do."""
+        names = [(self._name(first), self._name(second)) for first, second in pairs]
+        return [(first, second) for first, second in names if first and second]
 
     def _is_compared(self, node: ast.AST) -> bool:
         """Whether an expression is only used in a comparison or a condition."""
@@ -272,6 +319,16 @@ class Source:
         while (node := self._parent.get(node)) is not None:
             if isinstance(node, _FUNCTIONS):
                 yield node
+
+
+def _rows(values: ast.expr) -> list[ast.expr]:
+    """What a loop is over, if that is written out: of `(a, b)` and `[a, b]`, a and b; of `{"a": b}.items()`, ("a", b)."""
+    match values:
+        case ast.Tuple(elts=rows) | ast.List(elts=rows):
+            return rows
+        case ast.Call(func=ast.Attribute(value=ast.Dict(keys=keys, values=values), attr="items")):
+            return [ast.Tuple(elts=[key, value]) for key, value in zip(keys, values, strict=True)]
+    return []
 
 
 def _last_name(node: ast.AST) -> str:

@@ -234,8 +234,9 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
         names = ", ".join(middle(name, 30) for name in unplaced.names)
         text = f"{unplaced.count:,}: {unplaced.reason} ({names})"
         lines += _hanging_lines("not placed:", text, width, "yellow")
-    lines += [Text()] if answer.notes else []
-    for note in answer.notes:
+    notes = [note for note in answer.notes if note not in answer.remarks]
+    lines += [Text()] if notes else []
+    for note in notes:
         lines += _hanging_lines("note:", note, width, "dim")
     lines += [Text(), *_wrapped(_basis_of_numbers(answer), width, "dim")]
     if page:  # a link if the terminal has links

@@ -123,8 +123,47 @@ def table():
 def ms():
     start = int(round(time.time() * 1000))      # ms:A
     use(int(round(time.time() * 1000)) - start)   # ms:B A
+def written_out():
+    a = now()                    # written_out:A
+    b = now()                    # written_out:B A
+    c = now()                    # written_out:C B A
+    for name, start, end in (("net", a, b), ("masks", b, c), ("all", a, c)):
+        use(end - start)
+def items():
+    a = now()                    # items:A
+    b = now()                    # items:B A
+    c = now()
+    return {k: t1 - t0 for k, (t0, t1) in {"net": (a, b)}.items()}
+def added():
+    total = 0.0
+    for _ in range(2):
+        total -= now()           # added:A
+        total += now()           # added:B A
+def unpacked():
+    n, t = 3, now()              # unpacked:A
+    use((now() - t) / n)         # unpacked:B A
+def filled():
+    t = {"start": now()}         # filled:A
+    t["end"] = now()             # filled:B A
+    use(t["end"] - t["start"])
+def appended():
+    for n in range(3):
+        s = [now()]              # appended:A
+        s.append(now())          # appended:B A
+        if n:
+            s.append(now())      # appended:C B
+        for t0, t1 in zip(s, s[1:]):
+            use(t1 - t0)
+def noted():
+    s = {}
+    def mark(name):
+        s[name] = now()
+    for n in range(3):
+        mark("a")                # noted:A
+        mark("b")                # noted:B A
 
-for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, matlab, kept, table, ms):
+for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, matlab, kept, table, ms,
+          written_out, items, added, unpacked, filled, appended, noted):
     f()
 """
 
@@ -156,6 +195,7 @@ def test_every_way_of_writing_it(probed, tmp_path):
     count = {pair: got.count(pair) for pair in expected}
     assert count["class:A", "class:B"] == 3 and count["rolling:B", "rolling:B"] == 2
     assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
+    assert count["appended:B", "appended:C"] == 2 and count["noted:A", "noted:B"] == 3
 
 
 def test_without_the_source_nothing_is_guessed(probed, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.place.host_timers import Site, differences
+from nsysalign.place.host_timers import Site, differences, stages, stamps_of
 
 
 def site(
@@ -91,3 +91,46 @@ def test_what_holds_for_all_programs(sites, data):
     for i, j in zip(a.tolist(), b.tolist(), strict=True):
         start, end = sites[place[i]], sites[place[j]]
         assert start.use == end.use == "loop" or set(start.stores) & set(end.subtracts)
+
+
+STAMPS = {key: site(line, "kept") for key, line in zip("ABC", (3, 5, 7), strict=True)}
+MARKS = {
+    key: site(3, "kept", caller=f"f.py:{line}")
+    for key, line in zip("ABC", (40, 42, 44), strict=True)
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "sites", "found"),
+    [
+        ("A B C A B C", STAMPS, "A0-B1 A3-B4 B1-C2 B4-C5"),  # nothing from C to A
+        ("A B C A B", STAMPS, "A0-B1 A3-B4"),  # B-C once: it does not come again
+        ("A B C A C A B C A C", STAMPS, "A0-B1 A3-C4 A5-B6 A8-C9 B1-C2 B6-C7"),  # B is optional
+        ("A A B B A A B B", STAMPS, ""),  # two loops, one after the other
+        ("A B C B C A B C B C", STAMPS, "B1-C2 B3-C4 B6-C7 B8-C9"),  # A is of the outer loop
+        ("A B A B", {key: s._replace(interleaved=True) for key, s in STAMPS.items()}, ""),
+        ("A B A B", {key: s._replace(use="") for key, s in STAMPS.items()}, ""),
+        ("A B A B", {key: s._replace(function=key) for key, s in STAMPS.items()}, ""),
+        ("A B C A B C", MARKS, "A0-B1 A3-B4 B1-C2 B4-C5"),
+        ("B A B A B", MARKS, ""),  # the loop may begin at B
+        # start() and stop() of two timers: from one start to the next nobody measures
+        ("A X B X A X B X", MARKS | {"X": site(9, "difference")._replace(function="stop")}, ""),
+    ],
+)
+def test_stages(program, sites, found):
+    order = program.split()
+    stamps = stamps_of(np.zeros(len(order)), [sites[k] for k in order], np.zeros(len(order), bool))
+    pairs = stages(stamps).tolist()
+    assert " ".join(sorted(f"{order[a]}{a}-{order[b]}{b}" for a, b in pairs)) == found
+
+
+def test_the_stages_of_a_helper_are_at_its_callers_lines():
+    program = [MARKS[key] for key in "ABAB"]
+    stamps = stamps_of(np.zeros(4), program, np.zeros(4, bool))
+    assert [stamps[n].site.site for n in range(4)] == ["f.py:40", "f.py:42"] * 2
+
+
+def test_what_is_in_a_timer_is_in_no_stage():
+    in_timer = np.array([True, False, False] * 2)
+    stamps = stamps_of(np.zeros(6), [STAMPS[key] for key in "ABCABC"], in_timer)
+    assert stages(stamps).tolist() == [[1, 2], [4, 5]]

@@ -4,12 +4,17 @@ what is said."""
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 from simulator import check, export, machine, oracle
 from simulator.program import Launch, Program, Push, Read, Record, Sleep, Sync
 from simulator.program import Pop as PopRange
 from simulator.world import LEGACY
+
+from nsysalign.answer import answer
+from nsysalign.show.screen import everything
 
 SITES = {
     "start": {"site": "bench.py:10", "callers": ["train.py:5"], "function": "bench.py:8:f", "position": 10, "use": "start",
@@ -17,6 +22,9 @@ SITES = {
     "end": {"site": "bench.py:12", "function": "bench.py:8:f", "position": 20, "use": "difference",
             "subtracts": ["bench.py:8:t0"]},
     "poll": {"site": "bench.py:30", "function": "bench.py:8:f", "position": 40, "use": "compared"},
+    "net": {"site": "bench.py:50", "callers": ["train.py:7"], "function": "bench.py:48:g", "position": 2, "use": "kept"},
+    "masks": {"site": "bench.py:52", "function": "bench.py:48:g", "position": 9, "use": "kept"},
+    "last": {"site": "bench.py:54", "function": "bench.py:48:g", "position": 15, "use": "kept"},
     "one": {"site": "cell:1", "function": "<cell>:1:<module>", "position": 2, "use": ""},
     "two": {"site": "cell:2", "function": "<cell>:1:<module>", "position": 9, "use": ""},
 }  # fmt: skip
@@ -120,24 +128,56 @@ def test_a_workers_launches_count_for_the_thread_that_waits_for_it(tmp_path):
     assert row.kernel_only_ns == 50_000 and row.tid == MAIN
 
 
+def test_stamps_that_come_again_and_again_are_stages(tmp_path):
+    """The first is the launch alone, and the second waits for it: each is judged as a host timer."""
+    passes = [Read("net"), Launch(90_000), Read("masks"), Sync(), Read("last"), Sleep(9_000)]
+    analysis, world = analysed(tmp_path, KERNEL, Sync(), *passes * 6)
+    rows = analysis.measured
+    assert rows["label"].value_counts().to_dict() == {"bench.py:50-52": 6, "bench.py:52-54": 6}
+    at = {
+        site: [r.t for r in world.readings if r.site == site] for site in ("net", "masks", "last")
+    }
+    for label, ends in (
+        ("bench.py:50-52", ("net", "masks")),
+        ("bench.py:52-54", ("masks", "last")),
+    ):
+        stage = rows[rows["label"] == label]
+        assert [*zip(stage["start_ns"], stage["end_ns"], strict=True)] == [
+            *zip(at[ends[0]], at[ends[1]], strict=True)
+        ]
+    found = analysis.findings.set_index("label")["rule"]
+    assert found["bench.py:50-52"] == "enqueue-only" and found["bench.py:52-54"] == "queued"
+    remark = (
+        "bench.py:50-52, 52-54: the time between the clock readings at these lines; "
+        "no subtraction of them was found"
+    )
+    told = answer(analysis)
+    assert remark in told.remarks and remark in told.notes
+    console = Console(width=200, file=StringIO())
+    everything(analysis, told, console)
+    assert console.file.getvalue().count("no subtraction of them") == 1
+
+
+def missed(analysis):
+    return [remark for remark in answer(analysis).remarks if "in no interval" in remark]
+
+
 def test_what_is_missed_is_said(tmp_path):
     analysis, _ = analysed(
         tmp_path, Read("one"), KERNEL, Read("one"), KERNEL, Read("one"), KERNEL, Read("end")
     )
     assert analysis.measured.empty
-    notes = [n for n in analysis.notes if "host timers" in n]
-    assert any(
-        n.startswith("host timers, cell:1: 2 readings after CUDA work belong to no interval")
-        for n in notes
-    )
-    assert any(n.startswith("host timers, bench.py:12: 1 readings after CUDA work") for n in notes)
+    assert missed(analysis) == [
+        "3 clock readings after CUDA work in no interval (bench.py:12, cell:1); "
+        "nsysalign.region names such a stretch"
+    ]
 
 
 def test_one_start_read_against_again_and_again_is_said(tmp_path):
     analysis, _ = analysed(tmp_path, Read("start"), *[KERNEL, Read("end")] * 4)
     assert len(analysis.measured) == 1
-    notes = [n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 readings")]
-    assert len(notes) == 1
+    (remark,) = missed(analysis)
+    assert remark.startswith("3 clock readings after CUDA work in no interval (bench.py:12)")
 
 
 def test_calibration_inside_is_not_the_users_time(tmp_path):
