@@ -156,7 +156,9 @@ def _with_names_and_sites(refused: pd.DataFrame, records: pd.DataFrame) -> pd.Da
     site_of_record = np.append(records["site"].to_numpy(dtype=object), "")  # the last one: for -1
     logged = np.where(refused["start"] >= 0, refused["start"], refused["end"])
     refused["site"] = np.where(logged >= 0, site_of_record[logged], refused["site"])
-    refused["name"] = [row.region or row.site or "unnamed" for row in refused.itertuples()]
+    refused["name"] = [
+        row.region or row.site or "unnamed" for row in frames.rows_of(refused, "region", "site")
+    ]
     return refused
 
 
@@ -272,6 +274,8 @@ def _first_waits(
     column: "lane" or "event": wait and record must agree in it; None: every wait is for every record
     call_start: per call of the trace, its start in ns
     """
+    if records.empty or waits.empty:
+        return pd.Series([], dtype="int64")
     columns = ["time", column] if column else ["time"]
     if column:
         records = records[records[column] >= 0]
