@@ -213,18 +213,22 @@ def known_done_ns_of(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -
     lane; one for an event, for those of the same event.
     """
     waits = _successful_waits(trace, lanes)
+    done = np.full(len(records), FAR)
+    if waits.empty:
+        return done
     records_by_time = records[["process", "lane", "event"]].assign(time=records["call_end_ns"])
     # sorted, but each row keeps its number in `records` as its index
     records_by_time = records_by_time[records["call"] >= 0].astype("int64")
     records_by_time = records_by_time.sort_values("time", kind="stable")
     call_start = trace.calls["start_ns"].to_numpy()
     call_end = trace.calls["end_ns"].to_numpy()
-    done = np.full(len(records), FAR)
     # process by process, because joining by two columns takes much memory
     for process in distinct(waits["process"].to_numpy()).tolist():
         records_of_process = records_by_time[records_by_time["process"] == process]
         for column in (None, "lane", "event"):
             is_for = _is_for_records_of_same(column, waits) & (waits["process"] == process)
+            if not is_for.any():
+                continue
             call_of_wait = _first_waits(records_of_process, waits[is_for], column, call_start)
             record = call_of_wait.index
             done[record] = np.minimum(done[record], call_end[call_of_wait])
@@ -274,8 +278,6 @@ def _first_waits(
     column: "lane" or "event": wait and record must agree in it; None: every wait is for every record
     call_start: per call of the trace, its start in ns
     """
-    if records.empty or waits.empty:
-        return pd.Series([], dtype="int64")
     columns = ["time", column] if column else ["time"]
     if column:
         records = records[records[column] >= 0]

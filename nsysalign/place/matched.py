@@ -553,6 +553,8 @@ def awaited_records(
     the latest record of the same event before the wait (DDP's reducer records many events and then waits
     for each), or else the latest record of the same thread that the wait can be for.
     """
+    if waits.empty:
+        return np.empty(0, np.int64), np.empty(0, bool)
     record = _named_records(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
@@ -576,15 +578,16 @@ def _latest_of_event(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -
     call_start = trace.calls["start_ns"].to_numpy()[waits["call"].to_numpy()]
     asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=call_start)
     asked = asked[asked["event"] >= 0].astype("int64").sort_values("time")
+    record = np.full(len(waits), -1)
+    if asked.empty:
+        return record
     made = records[["process", "event"]].assign(
         record=np.arange(len(records)), time=records["call_start_ns"]
     )
     made = made[(records["call"] >= 0) & (made["event"] >= 0)].astype("int64").sort_values("time")
-    record = np.full(len(waits), -1)
-    if len(asked):
-        latest = pd.merge_asof(asked, made, on="time", by=["process", "event"])
-        latest = latest.dropna(subset="record")
-        record[latest["wait"].to_numpy()] = latest["record"].to_numpy().astype(np.int64)
+    latest = pd.merge_asof(asked, made, on="time", by=["process", "event"])
+    latest = latest.dropna(subset="record")
+    record[latest["wait"].to_numpy()] = latest["record"].to_numpy().astype(np.int64)
     return record
 
 

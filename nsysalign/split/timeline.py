@@ -108,7 +108,8 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     """
     windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
-    drawn_runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
+    longest = devices.sort_values("elapsed_ns", ascending=False, kind="stable").head(MAX_RUNS)
+    drawn_runs = longest["interval"].to_numpy(np.int64)
     measured = np.setdiff1d(intervals, drawn_runs)
     room = min(MAX_ROWS, _ALL_ROWS // max(len(measured), 1))
     views, views_of_runs = [], []
@@ -130,7 +131,8 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     ]
     trim_memory()  # what the pictures of intervals took: those of runs look at whole tables
     parts += [_rows_of_pictures(trace, noun, table, views_of_runs) for noun, table in sources]
-    return pd.concat(parts, ignore_index=True)
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled or parts[:1], ignore_index=True)
 
 
 def everything(trace: Trace) -> pd.DataFrame:
@@ -428,8 +430,10 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
 
 
 def _records_and_waits(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
-    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start."""
-    return [("records", _records(split.alignment)), ("waits", _waits(split))]
+    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start; without those that have
+    no rows."""
+    tables = (("records", _records(split.alignment)), ("waits", _waits(split)))
+    return [(noun, table) for noun, table in tables if len(table)]
 
 
 def _records(alignment: Alignment) -> pd.DataFrame:
@@ -450,6 +454,8 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     alignment, calls = split.alignment, split.trace.calls
     waits = alignment.wait_calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
+    if waits.empty:
+        return waits
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call = waits["call"].to_numpy()
     lane = waits["lane"].to_numpy()

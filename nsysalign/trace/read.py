@@ -517,13 +517,18 @@ def _marks(source: Tables, names: dict[int, str]) -> pd.DataFrame:
 
 
 def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
-    keys = ["pid", "context"]
-    contexts = _in_order(source.read(schema.CONTEXT)).drop_duplicates(keys, keep="last")
+    contexts = _in_order(source.read(schema.CONTEXT))
+    device_of = {  # the last row of a context counts
+        (pid, context): device
+        for pid, context, device in frames.rows_of(contexts, "pid", "context", "device")
+    }
     frame = _in_order(source.read(schema.STREAM))
-    frame = frame.merge(contexts[[*keys, "device"]], on=keys, how="left")
     by_pid = {int(pid_of(p)): int(p) for p in distinct(operations["process"].to_numpy())}
-    process = np.array([by_pid.get(pid, -1) for pid in frame["pid"].tolist()], dtype=np.int64)
-    frame = frame.assign(process=process, device=frame["device"].fillna(-1).astype("int64"))
+    pids, of_context = frame["pid"].tolist(), zip(frame["pid"], frame["context"], strict=True)
+    frame = frame.assign(
+        process=np.array([by_pid.get(pid, -1) for pid in pids], dtype=np.int64),
+        device=np.array([device_of.get(key, -1) for key in of_context], dtype=np.int64),
+    )
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
