@@ -127,6 +127,8 @@ def _used(names: dict[int, str], table: pd.DataFrame) -> dict[int, str]:
 def _untraced(source: Tables) -> pd.DataFrame:
     """`frames.UNTRACED`."""
     columns = pd.DataFrame(source.columns_of(schema.UNTRACED))
+    if columns.empty:
+        return frames.empty(frames.UNTRACED)
     return frames.check(columns.sort_values("start_ns", kind="stable"), frames.UNTRACED)
 
 
@@ -535,6 +537,8 @@ def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
 def _stretches(source: Tables, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
     columns, _ = possible(source.columns_of(table))
+    if not len(columns["row"]):
+        return frames.empty(spec)
     frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 
