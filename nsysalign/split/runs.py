@@ -130,10 +130,10 @@ def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     if len(trace.untraced):
         seen = _is_in_longest_turn(trace)
         start, end, lane = start[seen], end[seen], lane[seen]
-    every: np.ndarray = np.arange(len(lane), dtype=index_type(len(lane)))
+    positions: np.ndarray = np.arange(len(lane), dtype=index_type(len(lane)))
     spans = [
         (number, start[rows].min(), end[rows].max(), (end[rows] - start[rows]).sum())
-        for number, rows in sorted(group(lane, every).items())
+        for number, rows in sorted(group(lane, positions).items())
         if alignment.busy[number]
     ]
     numbers, *columns = np.array(spans, np.int64).reshape(-1, 4).T
