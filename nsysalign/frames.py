@@ -19,7 +19,8 @@ indented lines continue it).  Other lines say more about it:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,17 +73,18 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     """
     import pandas as pd
 
-    frame_columns = dict(frame.items())
-    if missing := [c for c in spec.names if c not in frame_columns]:
+    dtypes = dict(zip(frame.columns, frame.dtypes, strict=True))
+    if missing := [c for c in spec.names if c not in dtypes]:
         raise KeyError(f"{spec.name}: missing columns {missing}")
-    columns = {}
+    converted = {}
     for name, declared, _ in spec.columns:
-        column = frame_columns[name]
-        if column.dtype != _dtype(declared):
-            small = narrow and len(frame) and str(column.dtype) in _NARROWER.get(declared, ())
+        if dtypes[name] != _dtype(declared):
+            small = narrow and len(frame) and dtypes[name].name in _NARROWER.get(declared, ())
             if not small or name.endswith("_ns"):
-                column = column.astype(_dtype(declared))
-        columns[name] = column
+                converted[name] = frame[name].astype(_dtype(declared))
+    if not converted and [*dtypes] == spec.names:
+        return frame.copy(deep=False)  # as declared: most are
+    columns = {name: converted[name] if name in converted else frame[name] for name in spec.names}
     return pd.DataFrame(columns, index=frame.index, copy=False)
 
 
@@ -125,6 +127,8 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
     for name, dtype, _ in spec.columns:
         if name in columns:
             values = columns[name]
+        elif dtype in ("int8", "int64", "bool") or (dtype == "str" and name not in _NAMES):
+            values = _NONE[dtype]  # one value for all rows
         else:
             values = pd.Series([_NONE[dtype]] * count, dtype=dtype)
         if dtype in ("int8", "int64", "bool"):
@@ -166,21 +170,48 @@ def texts(codes: np.ndarray, words: Sequence[str]) -> pd.Categorical:
     import pandas as pd
 
     ordered = _ordered(tuple(words)) if len(words) <= _FEW else _ordered.__wrapped__(tuple(words))
-    return pd.Categorical.from_codes(ordered.codes[codes], dtype=ordered.dtype)
+    return pd.Categorical.from_codes(ordered.place[codes], dtype=ordered.dtype)
+
+
+class _Ordered(NamedTuple):
+    """dtype: a category for each of some words, in order.  place: of each word, its place among them."""
+
+    place: np.ndarray
+    dtype: pd.CategoricalDtype
 
 
 @lru_cache(maxsize=256)
-def _ordered(words: tuple[str, ...]) -> pd.Categorical:
+def _ordered(words: tuple[str, ...]) -> _Ordered:
+    import numpy as np
     import pandas as pd
 
-    return pd.Categorical(pd.Series(list(words), dtype="str"))
+    in_order = sorted({*words})
+    place = {word: number for number, word in enumerate(in_order)}
+    smallest = np.min_scalar_type(-max(len(in_order), 1))
+    dtype = pd.CategoricalDtype(pd.Index(in_order, dtype="str"))
+    return _Ordered(np.array([place[word] for word in words], smallest), dtype)
 
 
 def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     """A table from tuples in the order of the declared columns."""
     import pandas as pd
 
+    if not rows:
+        return empty(spec)
     return check(pd.DataFrame(list(rows), columns=spec.names), spec)
+
+
+def rows_of(frame: pd.DataFrame, *names: str) -> Iterator[Any]:
+    """Rows as named tuples: of these columns, or of all.  `DataFrame.itertuples` makes a class each time,
+    which takes longer than some hundred rows."""
+    columns = names or tuple(frame.columns)
+    lists = (frame[name].tolist() for name in columns)
+    return map(_row(columns)._make, zip(*lists, strict=True))
+
+
+@cache
+def _row(columns: tuple[str, ...]) -> Any:
+    return namedtuple("Row", columns, rename=True)
 
 
 @cache

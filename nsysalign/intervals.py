@@ -21,6 +21,7 @@ MOST_NESTED = 100
 _C = TypeVar("_C", bound="Columns")
 FAR = np.int64(1) << 62  # no such time
 INT32 = np.iinfo(np.int32)
+_FEW_VALUES = 1_000
 
 
 class Columns:
@@ -175,8 +176,10 @@ def positions(wanted: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
-    constant = len(values) and not any(values.strides)
-    return values[:1].copy() if constant else np.sort(pd.unique(values))
+    if len(values) and not any(values.strides):
+        return values[:1].copy()
+    # np.unique sorts all values, which is faster while these are few
+    return np.unique(values) if len(values) < _FEW_VALUES else np.sort(pd.unique(values))
 
 
 def rising(values: np.ndarray) -> bool:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsysalign import frames
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -256,7 +258,7 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
     ledger, issued = _rows(analysis.ledger), _rows(analysis.issued)
     parts = _rows(analysis.group_parts)
     groups: dict[str, list[Group]] = {}
-    for row in analysis.groups.itertuples():
+    for row in frames.rows_of(analysis.groups):
         group = _group(
             row,
             intervals[row.group],
@@ -278,7 +280,7 @@ def labels_of(analysis: Any) -> tuple[Label, ...]:
             inside=row.inside,
             groups=tuple(groups[row.label]),
         )
-        for row in analysis.labels.itertuples()
+        for row in frames.rows_of(analysis.labels)
     )
 
 
@@ -347,6 +349,6 @@ def members(intervals: pd.DataFrame) -> Mapping[int, np.ndarray]:
 def _rows(table: pd.DataFrame) -> dict[int, list[Any]]:
     """The rows of a table of groups, by group."""
     out: dict[int, list[Any]] = {}
-    for row in table.itertuples(index=False):
+    for row in frames.rows_of(table):
         out.setdefault(row.group, []).append(row)
     return out

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, any_between, distinct, pick
+from nsysalign.intervals import FAR, Columns, any_between, distinct, pick, positions
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import LaneOperations, LaneTimes, Streams, in_legacy_order, stream_lane
@@ -156,7 +156,9 @@ def _with_names_and_sites(refused: pd.DataFrame, records: pd.DataFrame) -> pd.Da
     site_of_record = np.append(records["site"].to_numpy(dtype=object), "")  # the last one: for -1
     logged = np.where(refused["start"] >= 0, refused["start"], refused["end"])
     refused["site"] = np.where(logged >= 0, site_of_record[logged], refused["site"])
-    refused["name"] = [row.region or row.site or "unnamed" for row in refused.itertuples()]
+    refused["name"] = [
+        row.region or row.site or "unnamed" for row in frames.rows_of(refused, "region", "site")
+    ]
     return refused
 
 
@@ -211,21 +213,24 @@ def known_done_ns_of(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -
     lane; one for an event, for those of the same event.
     """
     waits = _successful_waits(trace, lanes)
+    done = np.full(len(records), FAR)
+    if waits.empty:
+        return done
     records_by_time = records[["process", "lane", "event"]].assign(time=records["call_end_ns"])
     # sorted, but each row keeps its number in `records` as its index
     records_by_time = records_by_time[records["call"] >= 0].astype("int64")
     records_by_time = records_by_time.sort_values("time", kind="stable")
     call_start = trace.calls["start_ns"].to_numpy()
     call_end = trace.calls["end_ns"].to_numpy()
-    done = np.full(len(records), FAR)
     # process by process, because joining by two columns takes much memory
     for process in distinct(waits["process"].to_numpy()).tolist():
         records_of_process = records_by_time[records_by_time["process"] == process]
         for column in (None, "lane", "event"):
             is_for = _is_for_records_of_same(column, waits) & (waits["process"] == process)
-            call_of_wait = _first_waits(records_of_process, waits[is_for], column, call_start)
-            record = call_of_wait.index
-            done[record] = np.minimum(done[record], call_end[call_of_wait])
+            if not is_for.any():
+                continue
+            record, call = _first_waits(records_of_process, waits[is_for], column, call_start)
+            done[record] = np.minimum(done[record], call_end[call])
     return done
 
 
@@ -263,27 +268,55 @@ def _successful_waits(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
 
 def _first_waits(
     records: pd.DataFrame, waits: pd.DataFrame, column: str | None, call_start: np.ndarray
-) -> pd.Series:
-    """Return the call of the first wait for each record that began after the record's call had returned.  A record without
-    such a wait is left out; the index is that of `records`.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (record, call): the call of the first wait for each record that began after the record's call had returned.  A
+    record without such a wait is left out; the others are numbered as the index of `records` has it.
 
     records: records of one process, with the `time` (ns) at which their calls returned, sorted by it
     waits: waits of that process for such records, with the `time` (ns) at which they began, sorted by it
     column: "lane" or "event": wait and record must agree in it; None: every wait is for every record
     call_start: per call of the trace, its start in ns
     """
-    columns = ["time", column] if column else ["time"]
     if column:
         records = records[records[column] >= 0]
-    waits = waits[[*columns, "call"]]
-    joined = pd.merge_asof(records[columns], waits, on="time", by=column, direction="forward")
-    call_of_wait = joined["call"].set_axis(records.index).dropna().astype("int64")
+    number, time = records.index.to_numpy(), records["time"].to_numpy()
+    wait_time = waits["time"].to_numpy()
+    if column is None:
+        first = np.searchsorted(wait_time, time)
+        first[first == len(waits)] = -1
+    else:
+        key = records[column].to_numpy()
+        first = _first_of_same(key, time, waits[column].to_numpy(), wait_time)
+    has_wait = first >= 0
+    call = waits["call"].to_numpy()[first[has_wait]]
     if column == "event":
         # a wait that began when the event had been recorded again says nothing of this record
-        recorded_again = records.groupby("event")["time"].shift(-1, fill_value=FAR)
-        began_before = call_start[call_of_wait] < recorded_again[call_of_wait.index]
-        call_of_wait = call_of_wait[began_before]
-    return call_of_wait
+        recorded_again = records.groupby("event")["time"].shift(-1, fill_value=FAR).to_numpy()
+        began_before = call_start[call] < recorded_again[has_wait]
+        return number[has_wait][began_before], call[began_before]
+    return number[has_wait], call
+
+
+def _first_of_same(
+    key: np.ndarray, time: np.ndarray, wait_key: np.ndarray, wait_time: np.ndarray
+) -> np.ndarray:
+    """Return, for each key and time, the position of the first wait with this key at that time or later; -1 for none.
+
+    wait_key, wait_time: per wait, sorted by time
+
+    key 5 at 20; waits: key 5 at 10, key 6 at 30, key 5 at 40:      2
+    """
+    keys = distinct(wait_key)
+    place_of_key = positions(key, keys)  # -1: no wait has it
+    # key and time in one number: times by how many waits begin earlier
+    size = len(wait_time) + 1
+    of_wait = np.searchsorted(keys, wait_key) * size + np.searchsorted(wait_time, wait_time)
+    wanted = place_of_key * size + np.searchsorted(wait_time, time)
+    in_order = np.argsort(of_wait, kind="stable")
+    place = np.searchsorted(of_wait[in_order], wanted)
+    first = in_order[np.minimum(place, len(in_order) - 1)]
+    is_found = (place_of_key >= 0) & (place < len(in_order)) & (wait_key[first] == key)
+    return np.where(is_found, first, -1)
 
 
 def neighbours(
@@ -501,12 +534,17 @@ def _records_beside(
     lane, operations_before, call_start: per record, its lane (-1: not known), how many operations were issued to it
         before the record, and when the record's call began (ns)
     """
-    table = pd.DataFrame({"lane": lane, "operations": operations_before, "issued": call_start})
-    in_order = table.sort_values(["lane", "operations", "issued"], kind="stable")
+    before, after = np.zeros((2, len(lane)), np.int64)
+    if not len(lane):
+        return before, after
+    in_order = np.lexsort((call_start, operations_before, lane))
     # records between the same two operations have the same number of operations before them
-    together = in_order.groupby(["lane", "operations"], sort=False)
-    before = together.cumcount().reindex(table.index).to_numpy()
-    after = together.cumcount(ascending=False).reindex(table.index).to_numpy()
+    is_apart = np.diff(lane[in_order]) != 0
+    is_apart |= np.diff(operations_before[in_order]) != 0
+    first = np.flatnonzero(np.append(True, is_apart))  # of those between two operations
+    count = np.diff(first, append=len(lane))
+    before[in_order] = np.arange(len(lane)) - np.repeat(first, count)
+    after[in_order] = np.repeat(count, count) - 1 - before[in_order]
     return np.where(lane >= 0, before, 0), np.where(lane >= 0, after, 0)
 
 

@@ -131,23 +131,20 @@ def _map_by_marks(marks: pd.DataFrame) -> ClockMap | None:
     Marks at 5,000 between the readings 1,000 and 1,300, and at 6,000 between 2,050 and 2,400:  the offset lies between
     3,700 and 4,000, and between 3,600 and 3,950; so it is 3,825 ± 126 ns
     """
-    marks = marks.sort_values("before_ns")
-    limits = pd.DataFrame(
-        {
-            "at": marks["before_ns"],
-            "low": marks["trace_ns"] - marks["after_ns"],
-            "high": marks["trace_ns"] - marks["before_ns"],
-        }
-    )
-    burst = (marks["before_ns"].diff() > _BURST_APART_NS).cumsum()
-    bursts = limits.groupby(burst).agg({"at": "first", "low": "max", "high": "min"})
-    agrees = bursts["low"] <= bursts["high"] + _MARKS_CROSS_NS
-    bursts = bursts[agrees]
-    if bursts.empty:
+    if marks.empty:
         return None
-    at_ns = bursts["at"].to_numpy(np.int64)
-    low = bursts["low"].to_numpy(np.int64)
-    high = bursts["high"].to_numpy(np.int64)
+    marks = marks.sort_values("before_ns")
+    before, after, on_trace = (
+        marks[name].to_numpy(np.int64) for name in ("before_ns", "after_ns", "trace_ns")
+    )
+    # the first mark of each burst
+    first = np.flatnonzero(np.append(True, np.diff(before) > _BURST_APART_NS))
+    low = np.maximum.reduceat(on_trace - after, first)
+    high = np.minimum.reduceat(on_trace - before, first)
+    agrees = low <= high + _MARKS_CROSS_NS
+    if not agrees.any():
+        return None
+    at_ns, low, high = before[first][agrees], low[agrees], high[agrees]
     # a map has one half-width: that of the burst which tells the offset least exactly
     half_width_ns = int((np.abs(high - low) // 2).max()) + 1
     return ClockMap(at_ns, (low + high) // 2, half_width_ns)

@@ -68,19 +68,20 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     columns = {
         name: first[name].to_numpy() for name in ("tid", "device", "site", "callers", "library")
     }
-    return pd.DataFrame(columns, index=elapsed.index).assign(
-        start=start,
-        end=end,
-        elapsed_ns=elapsed_ns,
-        idle_at_most_ns=_whole_ns(idle_ns),
-        start_lag_ns=_whole_ns(lag_ns[start]),
-        end_lag_ns=_whole_ns(lag_ns[end]),
-        caught_up=caught_up[end],
-        kind="event",
-        pid=pid[elapsed["process"].to_numpy()],
-        end_site=last["site"].to_numpy(),
-        region=[of_record or of_call for of_record, of_call in regions],
-    )
+    columns |= {
+        "start": start,
+        "end": end,
+        "elapsed_ns": elapsed_ns,
+        "idle_at_most_ns": _whole_ns(idle_ns),
+        "start_lag_ns": _whole_ns(lag_ns[start]),
+        "end_lag_ns": _whole_ns(lag_ns[end]),
+        "caught_up": caught_up[end],
+        "kind": "event",
+        "pid": pid[elapsed["process"].to_numpy()],
+        "end_site": last["site"].to_numpy(),
+        "region": [of_record or of_call for of_record, of_call in regions],
+    }
+    return pd.DataFrame(columns, index=elapsed.index)
 
 
 def _uncaptured_comparisons(log: EventLog) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

@@ -553,6 +553,8 @@ def awaited_records(
     the latest record of the same event before the wait (DDP's reducer records many events and then waits
     for each), or else the latest record of the same thread that the wait can be for.
     """
+    if waits.empty:
+        return np.empty(0, np.int64), np.empty(0, bool)
     record = _named_records(waits, records)
     unnamed = record < 0
     record = np.where(unnamed, _latest_of_event(trace, waits, records), record)
@@ -576,15 +578,16 @@ def _latest_of_event(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -
     call_start = trace.calls["start_ns"].to_numpy()[waits["call"].to_numpy()]
     asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), time=call_start)
     asked = asked[asked["event"] >= 0].astype("int64").sort_values("time")
+    record = np.full(len(waits), -1)
+    if asked.empty:
+        return record
     made = records[["process", "event"]].assign(
         record=np.arange(len(records)), time=records["call_start_ns"]
     )
     made = made[(records["call"] >= 0) & (made["event"] >= 0)].astype("int64").sort_values("time")
-    record = np.full(len(waits), -1)
-    if len(asked):
-        latest = pd.merge_asof(asked, made, on="time", by=["process", "event"])
-        latest = latest.dropna(subset="record")
-        record[latest["wait"].to_numpy()] = latest["record"].to_numpy().astype(np.int64)
+    latest = pd.merge_asof(asked, made, on="time", by=["process", "event"])
+    latest = latest.dropna(subset="record")
+    record[latest["wait"].to_numpy()] = latest["record"].to_numpy().astype(np.int64)
     return record
 
 
@@ -661,8 +664,9 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     start = positions_by_number(process, compared["start"].to_numpy(), logged_process, logged_seq)
     end = positions_by_number(process, compared["end"].to_numpy(), logged_process, logged_seq)
     # without a length elapsed_time failed: such a comparison is refused below
-    elapsed_ms = compared["ms"].fillna(0.0).clip(-_LONGEST_MS, _LONGEST_MS)
-    elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64).to_numpy()
+    elapsed_ms = np.nan_to_num(compared["ms"].to_numpy(np.float64), nan=0.0)
+    elapsed_ms = np.clip(elapsed_ms, -_LONGEST_MS, _LONGEST_MS)
+    elapsed_ns = np.rint(elapsed_ms * 1e6).astype(np.int64)
     pairs = compared[["process", "region", "site", "t1_ns", "calibration"]].assign(
         elapsed_ns=elapsed_ns,
         start=frames.narrow(start),
@@ -673,8 +677,8 @@ def logged_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, pd
     reason = np.full(len(pairs), "", dtype=object)
     reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
     reason[elapsed_ns < 0] = "negative elapsed_time: the end was recorded before the start"
-    failed = (compared["error"] != "").to_numpy()
-    reason_of_failure = "elapsed_time failed: " + compared["error"].astype(str)
-    reason[failed] = reason_of_failure.to_numpy()[failed]
+    error = compared["error"].to_numpy(dtype=object)
+    failed = error != ""
+    reason[failed] = "elapsed_time failed: " + error[failed]
     refused = reason != ""
     return frames.taken(pairs, ~refused), pairs[refused].assign(reason=reason[refused])

@@ -324,6 +324,8 @@ def of_library(text: str) -> bool:
 
 def own_ranges(trace: Trace) -> pd.DataFrame:
     """Return the NVTX ranges of nsysalign itself (`frames.RANGES`)."""
+    if trace.ranges.empty:
+        return trace.ranges
     return trace.ranges[trace.ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)]
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, group, index_type, pick, rising
+from nsysalign.intervals import distinct, group, index_type, pick, positions, rising
 from nsysalign.model import DEFAULT_STREAM, Trace
 from nsysalign.place.matched import Matched, awaited_records
 
@@ -141,16 +141,23 @@ def _lanes(trace: Trace, with_work: pd.DataFrame) -> pd.DataFrame:
     """
     columns = [*_KEYS, "device"]
     in_stream_table = trace.streams[trace.streams["process"] >= 0]
-    named = pd.concat([with_work, trace.event_rows[columns], in_stream_table[columns]])
-    with_default = named.loc[named["stream"] == DEFAULT_STREAM, "process"].to_numpy()
-    without = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
-    default = {"process": without, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
-    # the device of an operation is certain; the stream table may not know it
-    streams = pd.concat([named, pd.DataFrame(default)]).sort_values("device", kind="stable")
-    lanes = streams.drop_duplicates(_KEYS, keep="last").sort_values(_KEYS)
-    flags = in_stream_table[[*_KEYS, "flag"]].drop_duplicates(_KEYS)
-    lanes = lanes.merge(flags, how="left", on=_KEYS).fillna({"flag": -1}).astype({"flag": "int64"})
-    return frames.check(lanes, frames.LANES)
+    of_events = trace.event_rows[columns].drop_duplicates()
+    device_of: dict[tuple[int, ...], int] = {}
+    for table in (with_work, of_events, in_stream_table):
+        for process, context, stream, device in frames.rows_of(table, *columns):
+            key = (process, context, stream)
+            # the device of an operation is certain; the stream table may not know it (-1)
+            device_of[key] = max(device, device_of.get(key, device))
+    with_default = {process for process, _, stream in device_of if stream == DEFAULT_STREAM}
+    for process in distinct(trace.calls["process"].to_numpy()).tolist():
+        if process not in with_default:
+            device_of[process, 1, DEFAULT_STREAM] = 0
+    flag_of: dict[tuple[int, ...], int] = {}
+    for process, context, stream, flag in frames.rows_of(in_stream_table, *_KEYS, "flag"):
+        flag_of.setdefault((process, context, stream), flag)
+    lanes = [(*key, flag_of.get(key, -1), device_of[key]) for key in sorted(device_of)]
+    table = pd.DataFrame(lanes, columns=[*_KEYS, "flag", "device"])
+    return frames.check(table, frames.LANES)
 
 
 def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
@@ -158,8 +165,16 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 
     rows: a table with columns process, context and stream
     """
-    index = pd.MultiIndex.from_frame(lanes[_KEYS])
-    return index.get_indexer(pd.MultiIndex.from_frame(rows[_KEYS]))
+    of_lanes: np.ndarray = np.zeros(len(lanes), np.int64)  # one number for all three columns
+    of_rows: np.ndarray = np.zeros(len(rows), np.int64)
+    is_known: np.ndarray = np.ones(len(rows), bool)
+    for name in _KEYS:
+        values = distinct(lanes[name].to_numpy())
+        place = positions(rows[name].to_numpy(), values)
+        is_known &= place >= 0
+        of_lanes = of_lanes * len(values) + np.searchsorted(values, lanes[name].to_numpy())
+        of_rows = of_rows * len(values) + place
+    return np.where(is_known, positions(of_rows, of_lanes), -1)
 
 
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
@@ -255,13 +270,13 @@ def _lanes_by_log(
         offset = _stream_offset(lanes, created_ids, waits[waits["process"] == process])
         # the records of each stream of the log, as positions in `records`
         records_of_stream = of_process.groupby(["is_default", "stream_id", "device"]).groups
-        for (of_default, logged_id, device), positions in records_of_stream.items():
+        for (of_default, logged_id, device), rows in records_of_stream.items():
             candidates = _lanes_with_id(streams, lanes, of_default, logged_id, offset)
             candidates = _likeliest_lanes(streams, candidates, of_default, device)
             if len(candidates) == 1:
-                lane[positions] = candidates.index[0]  # a lane is a row of `lanes`
+                lane[rows] = candidates.index[0]  # a lane is a row of `lanes`
             # notes on what concerns whole streams; each record without a lane is refused with its own reason as well
-            elif of_default and not has_event_row[positions].all():
+            elif of_default and not has_event_row[rows].all():
                 notes.append(_SEVERAL_DEFAULTS)
             elif logged_id >= 0 and offset is None:
                 notes.append(_NOT_TOLD_APART)

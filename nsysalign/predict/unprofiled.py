@@ -339,7 +339,7 @@ def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
         wanted = wanted[:0]
     windows = source.alignment.windows.iloc[wanted]
     predictor, rows, budgets = None, [], []
-    columns = (wanted.tolist(), windows.itertuples(index=False), source.budgets(wanted))
+    columns = (wanted.tolist(), frames.rows_of(windows), source.budgets(wanted))
     # NCCL's kernels: a replay takes a wait for another rank to be as long as it was
     names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
     collectives = trace.operations[trace.operations["name_id"].isin(names)]

@@ -575,6 +575,8 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
             tables = [_busiest(pd.concat(tables))]
             rows_held = 0
     table = _busiest(pd.concat(tables, ignore_index=True))
+    if table.empty:  # as of every program that works on one stream
+        return frames.empty(frames.OTHER_STREAMS)
     stream = split.alignment.lanes["stream"].to_numpy()[table["lane"].to_numpy()]
     table = table.assign(stream=stream, ordered=_ordered_behind(split, table))
     by_stream = table.groupby(["interval", "stream"], sort=True, as_index=False)
@@ -681,27 +683,25 @@ def intervals_table(split: SplitTrace, idle_at_most_ns: pd.Series) -> pd.DataFra
     start_record = windows["start"].to_numpy()
     end_record = windows["end"].to_numpy()
     names, labels = name_intervals(windows)
-    table = windows.drop(columns=["start", "end", "start_lane", "end_lane"]).assign(
-        interval=np.arange(len(windows)),
-        name=names,
-        label=labels,
-        pid=pid_of(windows["process"].to_numpy()),
-        tid=tid_of(windows["thread"].to_numpy()),
-        start_record=seq[start_record],
-        end_record=seq[end_record],
-        device=device[end_lane],
-        start_stream=stream[start_lane],
-        end_stream=stream[end_lane],
-        operations=split.operations,
-        idle_at_most_ns=idle_at_most_ns,
-        flags=pd.Series(_flags(split, total), dtype=object),
-        findings=pd.Series([()] * len(windows), dtype=object),
-        **_work_inside(split, total),
-    )
-    columns = {
-        name: table[name].array for name in table
-    }  # not Series: these keep their row numbers
-    return frames.lean(columns, frames.INTERVALS, len(table))
+    # not Series: these keep their row numbers
+    columns = {name: windows[name].array for name in windows} | {
+        "interval": np.arange(len(windows)),
+        "name": pd.Series(names, dtype="str").array,
+        "label": pd.Series(labels, dtype="str").array,
+        "pid": pid_of(windows["process"].to_numpy()),
+        "tid": tid_of(windows["thread"].to_numpy()),
+        "start_record": seq[start_record],
+        "end_record": seq[end_record],
+        "device": device[end_lane],
+        "start_stream": stream[start_lane],
+        "end_stream": stream[end_lane],
+        "operations": split.operations,
+        "idle_at_most_ns": idle_at_most_ns.array,
+        "flags": pd.Series(_flags(split, total), dtype=object).array,
+        "findings": pd.Series([()] * len(windows), dtype=object).array,
+    }
+    columns |= _work_inside(split, total)
+    return frames.lean(columns, frames.INTERVALS, len(windows))
 
 
 def _work_inside(split: SplitTrace, total: np.ndarray) -> dict[str, np.ndarray]:

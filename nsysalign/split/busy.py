@@ -92,15 +92,26 @@ def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     return visible, layer_of
 
 
-def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
+class Times(NamedTuple):
+    """When each row of a table begins and ends (ns)."""
+
+    start: np.ndarray
+    end: np.ndarray
+
+
+def times_of(table: pd.DataFrame) -> Times:
+    """Return the times of a table with the columns start_ns and end_ns."""
+    return Times(table["start_ns"].to_numpy(), table["end_ns"].to_numpy())
+
+
+def union_of(times: Times, rows: np.ndarray) -> Blocks:
     """Return the blocks that rows of a table cover together.
 
-    table: columns start_ns and end_ns
+    times: of all rows
     rows:  positions in the table, sorted by start; where rows overlap, the first names the block
     """
-    start = table["start_ns"].to_numpy()
-    end = table["end_ns"].to_numpy()
-    if len(rows) < len(table):
+    start, end = times
+    if len(rows) < len(start):
         start = start[rows]
         end = end[rows]
     place, block_start, block_end = disjoint(start, end)
@@ -129,6 +140,7 @@ class Streams:
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
         """Group the operations of a trace by lane; blocks are made later."""
         self.operations = trace.operations
+        self._times = times_of(trace.operations)
         #: Per operation, its lane.
         self.lane_of = alignment.operation_lane
         lanes = alignment.lanes
@@ -161,7 +173,7 @@ class Streams:
             positions = self.positions(lane)
             kind = self.operations["kind"].to_numpy()[positions]
             codes = np.flatnonzero(np.bincount(kind)).tolist()  # in order of priority
-            layers = [union_of(self.operations, positions[kind == code]) for code in codes or [0]]
+            layers = [union_of(self._times, positions[kind == code]) for code in codes or [0]]
             self._blocks[lane], _ = first_of(layers)
         return self._blocks[lane]
 
@@ -208,7 +220,7 @@ class Streams:
                 self._rivals = {}
             competes = self._of_kind(kind) & (self._device[self.lane_of] == self._device[lane])
             positions = np.flatnonzero(competes & ~np.isin(self.lane_of, members))
-            self._rivals[lane, kind] = union_of(self.operations, positions)
+            self._rivals[lane, kind] = union_of(self._times, positions)
         return self._rivals[lane, kind]
 
     def _of_kind(self, kind: int) -> np.ndarray:
@@ -228,6 +240,7 @@ class Threads:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._times = times_of(trace.calls)
         codes = [CAUSE[_CAUSE_OF_CALL.get(kind, "api")] for kind in CALL_KINDS]
         #: Per call, the code of the cause of the time in it.
         self.cause = np.array(codes, dtype=np.int8)[trace.calls["kind"].to_numpy()]
@@ -255,12 +268,11 @@ class Threads:
         Outermost calls never overlap.
         """
         rows = self._calls.get(thread, _NONE)
-        start = self.trace.calls["start_ns"].to_numpy()  # sorted, as calls are
-        # in the type of `rows`, all of which would be converted otherwise, at each call
-        begun = np.searchsorted(start, [low, high]).astype(rows.dtype)
+        # calls are sorted by start; in the type of `rows`, all of which would be converted otherwise, at each call
+        begun = np.searchsorted(self._times.start, [low, high]).astype(rows.dtype)
         first, stop = np.searchsorted(rows, begun)
         # the last call that began before `low` may still be open then
-        return union_of(self.trace.calls, rows[max(first - 1, 0) : stop])
+        return union_of(self._times, rows[max(first - 1, 0) : stop])
 
     def beside_calls(self, thread: int) -> tuple[Blocks, Blocks]:
         """Return (when the profiler itself worked on a thread, the innermost range at every time).
@@ -276,8 +288,8 @@ class Threads:
     def _profiler_of(self, thread: int) -> Blocks:
         """Return when the profiler itself worked on a thread."""
         rows = self._overhead.get(thread, _NONE)
-        start = self.trace.overhead["start_ns"].to_numpy()[rows]
-        return union_of(self.trace.overhead, rows[np.argsort(start, kind="stable")])
+        times = times_of(self.trace.overhead)
+        return union_of(times, rows[np.argsort(times.start[rows], kind="stable")])
 
     def _ranges_of(self, thread: int) -> Blocks:
         """Return the innermost range of a thread at every time.
@@ -294,8 +306,8 @@ class Threads:
         off = self._off_cpu.get(thread, _NONE)
         if not len(pauses) and not len(off):
             return ranges
-        table = self.trace.ranges
-        blocks, _ = first_of([union_of(table, pauses), ranges, union_of(table, off)])
+        times = times_of(self.trace.ranges)
+        blocks, _ = first_of([union_of(times, pauses), ranges, union_of(times, off)])
         return blocks
 
 

@@ -650,10 +650,11 @@ class Explainer:
         """Return the lanes that the legacy default stream's implicit order puts behind or before this
         lane: all blocking streams of its context for the default stream, and the reverse."""
         lanes = self.alignment.lanes
-        process = lanes["process"].to_numpy()
-        context = lanes["context"].to_numpy()
         flag = lanes["flag"].to_numpy()
         partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(flag[lane])
+        if partner is None:
+            return []
+        process, context = lanes["process"].to_numpy(), lanes["context"].to_numpy()
         in_context = (process == process[lane]) & (context == context[lane])
         partners = np.flatnonzero(in_context & (flag == partner))
         return [number for number in partners.tolist() if number in self.per_lane]

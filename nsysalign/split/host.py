@@ -237,10 +237,13 @@ def _views_of_ranges_and_os_calls(
     """
     names = gaps["range"].str.replace(_REPETITION, "", regex=True)
     ranges = gaps[["label", "ns"]].assign(view="range", name=names)
-    ranges = ranges[names != gaps["label"]]
-    calls = _os_calls(gaps, trace.os_calls, trace.names).assign(view="os")
-    pieces = pd.concat([ranges, calls])
-    sums = pieces[pieces["name"] != ""].groupby(["view", "label", "name"])["ns"]
+    pieces = ranges[(names != gaps["label"]) & (names != "")]
+    if len(trace.os_calls):
+        calls = _os_calls(gaps, trace.os_calls, trace.names).assign(view="os")
+        pieces = pd.concat([pieces, calls[calls["name"] != ""]])
+    if pieces.empty:  # most traces have neither
+        return pieces
+    sums = pieces.groupby(["view", "label", "name"])["ns"]
     sums = sums.agg(count="size", ns="sum").reset_index()
     sums = sums.sort_values(["view", "ns", "name"], ascending=[False, False, True])
     label_ns = whole.reindex(sums["label"]).clip(lower=1)

@@ -246,9 +246,12 @@ def _copy_names(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:
     copy_kind = operations["copy_kind"].to_numpy()[position]
     direction = _each(copy_kind, lambda code: DIRECTION.get(code, f"kind {code}"))
     memory = _each(host_side(operations, position), lambda code: MEMORY.get(code, "unknown"))
-    without_uvm = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
     copy = "copy " + direction + " " + memory
-    return np.where(np.isin(copy_kind, MIGRATIONS), "page migration " + without_uvm, copy)
+    migrates = np.isin(copy_kind, MIGRATIONS)
+    if not migrates.any():
+        return copy
+    without_uvm = np.array([text.removeprefix("UVM ") for text in direction], dtype=object)
+    return np.where(migrates, "page migration " + without_uvm, copy)
 
 
 def host_side(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:

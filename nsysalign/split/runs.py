@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import group, index_type
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.place.untraced import longest_traced
 
@@ -115,7 +116,7 @@ def _runs_of_devices_and_streams(
         lane_of_device = lane_count + len(of_devices)
         runs.append(_Run(words, lane_of_device, process, start, end))
         of_devices.append((process, device))
-        for lane_of_stream, stream in zip(streams.index, streams.itertuples(), strict=True):
+        for lane_of_stream, stream in zip(streams.index, frames.rows_of(streams), strict=True):
             name = [*words, _stream_name(stream)]
             runs.append(_Run(name, lane_of_stream, process, stream.start, stream.end))
     return [run for run in runs if run.end_ns > run.start_ns], of_devices
@@ -124,13 +125,20 @@ def _runs_of_devices_and_streams(
 def _used_lanes(trace: Trace, alignment: Alignment) -> pd.DataFrame:
     """Return `alignment.lanes` on which work ran, with the columns start, end and ns: the first start,
     the last end and the sum of the durations of its operations (ns)."""
-    work, lane = trace.operations[["start_ns", "end_ns"]], alignment.operation_lane
+    start, end = (trace.operations[name].to_numpy() for name in ("start_ns", "end_ns"))
+    lane = alignment.operation_lane
     if len(trace.untraced):
         seen = _is_in_longest_turn(trace)
-        work, lane = work[seen], lane[seen]
-    work = work.assign(ns=work["end_ns"] - work["start_ns"]).groupby(lane)
-    spans = work.agg(start=("start_ns", "min"), end=("end_ns", "max"), ns=("ns", "sum"))
-    return alignment.lanes[np.asarray(alignment.busy)].join(spans, how="inner")
+        start, end, lane = start[seen], end[seen], lane[seen]
+    positions: np.ndarray = np.arange(len(lane), dtype=index_type(len(lane)))
+    spans = [
+        (number, start[rows].min(), end[rows].max(), (end[rows] - start[rows]).sum())
+        for number, rows in sorted(group(lane, positions).items())
+        if alignment.busy[number]
+    ]
+    numbers, *columns = np.array(spans, np.int64).reshape(-1, 4).T
+    used = alignment.lanes.iloc[numbers]
+    return used.assign(**dict(zip(("start", "end", "ns"), columns, strict=True)))
 
 
 def _busiest_first(used: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:

@@ -108,17 +108,19 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     """
     windows, trace = split.alignment.windows, split.trace
     devices = evidence.runs.drop_duplicates(["pid", "device"])
-    drawn_runs = devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
+    longest = devices.sort_values("elapsed_ns", ascending=False, kind="stable").head(MAX_RUNS)
+    drawn_runs = longest["interval"].to_numpy(np.int64)
     measured = np.setdiff1d(intervals, drawn_runs)
     room = min(MAX_ROWS, _ALL_ROWS // max(len(measured), 1))
     views, views_of_runs = [], []
-    for number, window in zip(measured.tolist(), windows.iloc[measured].itertuples(), strict=True):
+    times = ("process", "open_ns", "start_ns", "end_ns", "close_end_ns")
+    drawn_windows = frames.rows_of(windows.iloc[measured], *times)
+    for number, window in zip(measured.tolist(), drawn_windows, strict=True):
         low = min(window.open_ns, window.start_ns) - _MARGIN_NS
         high = max(window.close_end_ns, window.end_ns) + _MARGIN_NS
         views.append(_View(number, window.process, low, high, room))
-    for number, window in zip(
-        drawn_runs.tolist(), windows.iloc[drawn_runs].itertuples(), strict=True
-    ):
+    windows_of_runs = frames.rows_of(windows.iloc[drawn_runs], *times)
+    for number, window in zip(drawn_runs.tolist(), windows_of_runs, strict=True):
         low = window.start_ns - _LAUNCH_BEFORE_NS
         high = window.end_ns + _MARGIN_NS
         views_of_runs.append(_View(number, window.process, low, high, RUN_ROWS, merge=True))
@@ -129,7 +131,8 @@ def split_timeline(split: SplitTrace, intervals: np.ndarray, evidence: Evidence)
     ]
     trim_memory()  # what the pictures of intervals took: those of runs look at whole tables
     parts += [_rows_of_pictures(trace, noun, table, views_of_runs) for noun, table in sources]
-    return pd.concat(parts, ignore_index=True)
+    filled = [part for part in parts if len(part)]
+    return pd.concat(filled or parts[:1], ignore_index=True)
 
 
 def everything(trace: Trace) -> pd.DataFrame:
@@ -163,11 +166,11 @@ def _rows_of_pictures(
     """
     start = table["start_ns"].to_numpy()
     end = table["end_ns"].to_numpy()
-    latest_end = np.maximum.accumulate(end)
+    bars = _Bars(table["process"].to_numpy(), start, end, np.maximum.accumulate(end))
     tables, counts = [], []
     rows_of_view = []  # of each picture, the rows that are drawn by themselves
     for view in views:
-        rows = _rows_in(view, table, latest_end)
+        rows = _rows_in(view, bars)
         if len(rows) > view.room:
             fitted = _fitted(rows, start, end, view.room)
             if view.merge:
@@ -181,6 +184,8 @@ def _rows_of_pictures(
     if counts:
         tables.append(_rows_on_left_out(noun, counts))
     drawn_alone = np.concatenate([np.empty(0, np.int64), *rows_of_view])
+    if not tables and not len(drawn_alone):
+        return frames.empty(frames.TIMELINE)
     intervals = np.array([view.interval for view in views], np.int64)
     drawn_rows = _timeline_table(
         interval=np.repeat(intervals, [len(rows) for rows in rows_of_view]),
@@ -189,7 +194,7 @@ def _rows_of_pictures(
         ref_id=table["row"].to_numpy()[drawn_alone],
         **_columns_in_words(trace, noun, table, drawn_alone),
     )
-    return pd.concat([*tables, drawn_rows], ignore_index=True)
+    return pd.concat([*tables, drawn_rows], ignore_index=True) if tables else drawn_rows
 
 
 def _fitted(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> _Fitted:
@@ -205,18 +210,25 @@ def _fitted(rows: np.ndarray, start: np.ndarray, end: np.ndarray, room: int) -> 
     return _Fitted(row_start, row_end, _is_among_longest(row_end - row_start, room))
 
 
-def _rows_in(view: _View, table: pd.DataFrame, latest_end: np.ndarray) -> np.ndarray:
-    """Return the positions of the rows of a table that lie in a picture, at least in part.
+class _Bars(NamedTuple):
+    """Per row of a table that is drawn, sorted by start: its process and times (ns), and the latest end of it and
+    all rows before it."""
 
-    table:      sorted by start
-    latest_end: per row, the latest end (ns) of it and all rows before it
-    """
-    first = np.searchsorted(latest_end, view.low)  # rows that began before may still reach into it
-    stop = np.searchsorted(table["start_ns"].to_numpy(), view.high)
-    end = table["end_ns"].to_numpy()[first:stop]
-    process = table["process"].to_numpy()[first:stop]
-    row = np.flatnonzero((end >= view.low) & (process == view.process))
-    return (row + first).astype(index_type(len(table)))
+    process: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    latest_end: np.ndarray
+
+
+def _rows_in(view: _View, bars: _Bars) -> np.ndarray:
+    """Return the positions of the rows of a table that lie in a picture, at least in part."""
+    # rows that began before may still reach into it
+    first = np.searchsorted(bars.latest_end, view.low)
+    stop = np.searchsorted(bars.start, view.high)
+    reaches = bars.end[first:stop] >= view.low
+    of_process = bars.process[first:stop] == view.process
+    row = np.flatnonzero(reaches & of_process)
+    return (row + first).astype(index_type(len(bars.start)))
 
 
 def _is_among_longest(ns: np.ndarray, count: int) -> np.ndarray:
@@ -310,7 +322,8 @@ def _timeline_table(**columns: Any) -> pd.DataFrame:
     """
     default = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
     detail = columns.pop("detail", [{}] * len(columns["interval"]))
-    table = pd.DataFrame(default | columns | {"detail": pd.Series(detail, dtype=object)})
+    columns = default | columns | {"detail": pd.Series(detail, dtype=object)}
+    table = pd.DataFrame({name: columns[name] for name in frames.TIMELINE.names})
     return frames.check(table, frames.TIMELINE)
 
 
@@ -417,8 +430,10 @@ def _operation_details(trace: Trace, operations: pd.DataFrame) -> list[dict[str,
 
 
 def _records_and_waits(split: SplitTrace) -> list[tuple[str, pd.DataFrame]]:
-    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start."""
-    return [("records", _records(split.alignment)), ("waits", _waits(split))]
+    """Return the nouns "records" and "waits", each with a table of its rows, sorted by start; without those that have
+    no rows."""
+    tables = (("records", _records(split.alignment)), ("waits", _waits(split)))
+    return [(noun, table) for noun, table in tables if len(table)]
 
 
 def _records(alignment: Alignment) -> pd.DataFrame:
@@ -439,6 +454,8 @@ def _waits(split: SplitTrace) -> pd.DataFrame:
     alignment, calls = split.alignment, split.trace.calls
     waits = alignment.wait_calls
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
+    if waits.empty:
+        return waits
     record = alignment.records.iloc[waits["record"]].reset_index(drop=True)
     call = waits["call"].to_numpy()
     lane = waits["lane"].to_numpy()

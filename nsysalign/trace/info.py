@@ -163,6 +163,8 @@ def _failed(calls: pd.DataFrame, names: Mapping[int, str]) -> tuple[tuple[str, i
     counts_if_failed = np.isin(calls["kind"].to_numpy(), working_kinds)
     counts_if_failed |= np.isin(code, LASTING_ERRORS)
     has_failed = ~np.isin(code, no_failures) & counts_if_failed
+    if not has_failed.any():
+        return ()
     failed = calls[has_failed].sort_values("start_ns", kind="stable")
     counts = failed.groupby(["name_id", "return_value"], sort=False).size()
     rows = ((*map(int, ids), int(count)) for ids, count in counts.items())

@@ -51,6 +51,8 @@ _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _ROWIDS_AT_ONCE = 50_000
+#: The shapes of all kernels of such a file take a few megabytes.
+_SMALL_BYTES = 8 << 20
 _INT16 = np.iinfo(np.int16)
 #: Copies of one stream overlap what follows by less, as far as clocks are read apart.
 _OVERLAP_NS = 100_000
@@ -125,6 +127,8 @@ def _used(names: dict[int, str], table: pd.DataFrame) -> dict[int, str]:
 def _untraced(source: Tables) -> pd.DataFrame:
     """`frames.UNTRACED`."""
     columns = pd.DataFrame(source.columns_of(schema.UNTRACED))
+    if columns.empty:
+        return frames.empty(frames.UNTRACED)
     return frames.check(columns.sort_values("start_ns", kind="stable"), frames.UNTRACED)
 
 
@@ -187,7 +191,7 @@ def _reading(path: Path) -> Iterator[_Reading]:
             "nsys",
             source,
             partial(trace_info, source),
-            partial(_shapes, path),
+            _Shapes(path),
             gpus(source),
             partial(_graphs, path),
             partial(cuda_messages, source),
@@ -360,20 +364,38 @@ def _joined(
     return out
 
 
-def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
-    """Grid and block (x, y, z), registers per thread, static and dynamic shared memory (bytes) of
-    kernels by rowid: int64 array (kernels, 9); 0, and -1 for registers and memory, if the trace
-    does not say."""
-    names = [field.name for field in schema.KERNEL_SHAPE.fields]
-    out = np.zeros((len(rows), len(names)), np.int64)
-    wanted = np.unique(rows)
-    with opened(path) as source:
-        for first in range(0, len(wanted), _ROWIDS_AT_ONCE):
-            rowids = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
-            frame = source.read(schema.KERNEL_SHAPE, f"rowid in ({rowids})")
-            position = pd.Index(frame["row"]).get_indexer(rows)
-            out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
-    return out
+class _Shapes:
+    """Called with rowids of kernels it returns, per kernel, its grid and block (x, y, z), registers per thread, static
+    and dynamic shared memory (bytes): int64 array (kernels, 9); 0, and -1 for registers and memory, if the trace does
+    not say.  They are asked for several times: of a small file all are read at the first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._all: Columns | None = None
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        names = [field.name for field in schema.KERNEL_SHAPE.fields]
+        out = np.zeros((len(rows), len(names)), np.int64)
+        for columns in self._batches(np.unique(rows)):
+            position = positions(rows, columns["row"])
+            is_here = position >= 0
+            for number, name in enumerate(names):
+                out[is_here, number] = columns[name][position[is_here]]
+        return out
+
+    def _batches(self, wanted: np.ndarray) -> Iterator[Columns]:
+        """What the file says of these rowids, and perhaps of others."""
+        if self._all is not None:
+            yield self._all
+            return
+        with opened(self._path) as source:
+            if self._path.stat().st_size <= _SMALL_BYTES:
+                self._all = source.columns_of(schema.KERNEL_SHAPE)
+                yield self._all
+                return
+            for first in range(0, len(wanted), _ROWIDS_AT_ONCE):
+                rowids = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
+                yield source.columns_of(schema.KERNEL_SHAPE, f"rowid in ({rowids})")
 
 
 def _graphs(path: Path, rows: np.ndarray) -> np.ndarray:
@@ -497,19 +519,26 @@ def _marks(source: Tables, names: dict[int, str]) -> pd.DataFrame:
 
 
 def _streams(source: Tables, operations: pd.DataFrame) -> pd.DataFrame:
-    keys = ["pid", "context"]
-    contexts = _in_order(source.read(schema.CONTEXT)).drop_duplicates(keys, keep="last")
+    contexts = _in_order(source.read(schema.CONTEXT))
+    device_of = {  # the last row of a context counts
+        (pid, context): device
+        for pid, context, device in frames.rows_of(contexts, "pid", "context", "device")
+    }
     frame = _in_order(source.read(schema.STREAM))
-    frame = frame.merge(contexts[[*keys, "device"]], on=keys, how="left")
     by_pid = {int(pid_of(p)): int(p) for p in distinct(operations["process"].to_numpy())}
-    process = np.array([by_pid.get(pid, -1) for pid in frame["pid"].tolist()], dtype=np.int64)
-    frame = frame.assign(process=process, device=frame["device"].fillna(-1).astype("int64"))
+    pids, of_context = frame["pid"].tolist(), zip(frame["pid"], frame["context"], strict=True)
+    frame = frame.assign(
+        process=np.array([by_pid.get(pid, -1) for pid in pids], dtype=np.int64),
+        device=np.array([device_of.get(key, -1) for key in of_context], dtype=np.int64),
+    )
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
 def _stretches(source: Tables, table: schema.Table, spec: frames.Spec) -> pd.DataFrame:
     """The profiler's own work, or calls of the OS runtime, by their start."""
     columns, _ = possible(source.columns_of(table))
+    if not len(columns["row"]):
+        return frames.empty(spec)
     frame = _in_order(pd.DataFrame(columns).astype("int64"), "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 

@@ -191,7 +191,9 @@ class Source:
 
     def read(self, table: Table, where: str = "") -> pd.DataFrame:
         """The same as int64 columns of a table."""
-        return pd.DataFrame(self.columns_of(table, where)).astype("int64")
+        columns = self.columns_of(table, where)
+        wide = {name: values.astype(np.int64) for name, values in columns.items()}
+        return pd.DataFrame(wide, copy=False)
 
     def texts(self, table: Table, column: str) -> dict[int, str]:
         """rowid -> text of the rows that carry the text inline."""
