@@ -82,8 +82,8 @@ LEADS = 0.005
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
-#: What copies cost is a second lever from this share on of what the sentence's cause costs.
-_SECOND = 0.1
+#: What copies or waits cost is a second lever from this share on of what the sentence's cause costs.
+_LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
 #: Names of groups by which a reader would not find them in the program.
 _OPAQUE = re.compile(r"^$|\b(operation|block)s?\b")
 #: Of so many groups it is said which of their label's timings they hold.
@@ -394,8 +394,8 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the finding about copies, where of all causes but that of the sentence these cost most, and a part of it
-    that matters; else nothing.
+    """Return the finding about copies, or waits, where of all causes but that of the sentence these cost most, and a part
+    of it that matters; else nothing.
 
     about: the finding that the sentence is about
     """
@@ -403,7 +403,7 @@ def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Fi
         return []
     beside = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
     second = max(beside, key=lambda f: f.loss_ns, default=None)
-    if second is None or second.rule != "copy-inside" or second.verdict == WRONG:
+    if second is None or second.rule not in _LEVERS or second.verdict == WRONG:
         return []
     return [second] if second.loss_ns >= _SECOND * about.loss_ns else []
 
@@ -428,7 +428,8 @@ def _fixes_to_show(
         more = f" and {len(labels) - _MOST_NAMED} more" if labels[_MOST_NAMED:] else ""
         names = ", ".join(labels[:_MOST_NAMED]) + more
         beside.append(replace(fix, sentence=f"{names}: {fix.sentence}"))
-    return (*fixes, *beside)
+    # one without code says less than those of other findings
+    return (*(fix for fix in fixes if fix.code or not beside), *beside)
 
 
 def _after_name(finding: Finding) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nsysalign.causes import HIDDEN_BY_DELAY
 from nsysalign.explain.case import LONG_PIECE_NS, VERY_MANY, Case, shown_groups
-from nsysalign.explain.facts import of_others
+from nsysalign.explain.facts import of_numba, of_others
 from nsysalign.explain.finding import Advice
 from nsysalign.explain.preparing import (
     CODE,
@@ -26,9 +26,9 @@ from nsysalign.explain.preparing import (
 from nsysalign.explain.sentences import copies_pageable
 from nsysalign.explain.validity import converts_to, largest_kernel
 from nsysalign.explain.verdict import LATE_SHARE, NCCL
-from nsysalign.label import SLOW, Group, Issued
+from nsysalign.label import GIVES_BACK, SLOW, TAKES, Group, Issued
 from nsysalign.model import LAUNCH_QUEUE, NO_THREAD, OTHER_THREAD
-from nsysalign.text import duration, kernel_name
+from nsysalign.text import duration, kernel_name, percent
 
 #: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
 #: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
@@ -39,15 +39,13 @@ LONGEST_DELAYED_NS = 5_000_000
 MANY_OPERATIONS = 10
 #: So many results are read back after the end event instead of inside.
 _FEW_READ = 4
-#: Conversions are worth advice from this share of the kernel time on; loading code earlier from this share of the time.
-_MUCH, _MUCH_LOADING = 0.3, 0.2
+#: Loading code earlier is worth advice from this share of the time on.
+_MUCH_LOADING = 0.2
 _NEARLY_ALL = 0.9
 #: The CPU is late, and can be ahead, where it costs at least this share.
 _LATE = 0.1
 #: A launch call and a synchronisation take about so long together, recorded.
 _LEAST_TIMED_NS = 20_000
-#: JAX takes longer than this from one operation to the next where Python calls each.
-_LEAST_DISPATCH_NS = 8_000
 
 #: How each library waits for the GPU.
 _SYNC = "torch.cuda.synchronize()"
@@ -63,13 +61,6 @@ _SAMPLE = "nsysalign run --sample-python SCRIPT.py"
 
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
 _SETS_UP = "cudaFree"
-#: Names of what fetches the next batch.
-_LOADING = re.compile(
-    r"data_?(time|load|wait)|load(er|ing)?_?time|(fetch|batch)_?wait", re.IGNORECASE
-)
-_FETCHES = re.compile(
-    r"\b(data_?load\w*|load_?batch|next_?batch|fetch_?(data|batch\w*)|data)\b", re.IGNORECASE
-)
 #: Products of 32-bit floats that run on the CUDA cores, by the names that cuBLAS gives them.
 _FP32_PRODUCT = re.compile(r"f32f32_f32f32_f32|_simt_sgemm|\bsgemm|_sgemm_")
 #: GPUs older than Ampere, by their names.
@@ -87,9 +78,6 @@ _OF_CUPY = re.compile(
     r"bitwise_\w+|floor|ceil|rint)__"
 )
 _ALLOCATES = ("Malloc", "HostAlloc", "MemAlloc", "MemCreate", "HostRegister", "Free")
-#: Calls that take memory of the GPU from the driver, and that give it back.
-_TAKES = re.compile(r"^cu(da)?(Malloc|MemAlloc(?!Host)|MemCreate)(?!Host)")
-_GIVES_BACK = re.compile(r"^cu(da)?(Free|MemFree|MemRelease)(?!Host)")
 
 
 class Row(NamedTuple):
@@ -209,6 +197,15 @@ def _pageable_copies_in(case: Case) -> int:
     return sum(copy.count for copy in _pageable_copies(case) if "H2D" in copy.name)
 
 
+def _waits(case: Case) -> int:
+    """How often the timing that is shown waits between its launches: of a host timer, whose last wait is behind these, no
+    oftener than its own pieces say."""
+    waits = case.group.work.waits
+    pieces = case.facts.segments(case.group) if case.on_host and waits else []
+    shown = {piece.ref for piece in pieces if piece.cause == "sync"}
+    return min(waits, len(shown) - 1) if shown else waits
+
+
 def _waits_itself(case: Case) -> bool:
     """The program waits oftener than it copies pageable memory, which no copy does without a wait."""
     copies = sum(copy.count for copy in _pageable_copies(case))
@@ -216,19 +213,24 @@ def _waits_itself(case: Case) -> bool:
 
 
 def _many_small(case: Case) -> bool:
-    """It launches many small operations, which neither a graph nor a library's own loop does for it."""
+    """It launches many small operations, which no graph does for it."""
     is_small = case.operations >= MANY_OPERATIONS and case.small
-    return is_small and case.group.role != SLOW and not case.graphs and not case.of_library
+    return is_small and case.group.role != SLOW and not case.graphs
 
 
 def _compiles(case: Case) -> bool:
-    """torch.compile could fuse and capture it: many small operations of one kind of work, nothing that waits inside but
-    copies of pageable memory to the GPU, and no kernels of CuPy's or numba's."""
-    kinds = {group.work.name for group in case.label.steady if group.count > 1}
-    kinds.add(case.group.work.name)
-    is_torch = not any(of_others(kernel.name) for kernel in _kernels(case))
-    waits = case.group.work.waits > _pageable_copies_in(case)
-    return _many_small(case) and len(kinds) == 1 and not waits and is_torch
+    """torch.compile could fuse and capture it: many small operations of one shape, half of the label's timings and more, with
+    nothing that waits inside but copies of pageable memory to the GPU, and no kernels of CuPy's or numba's."""
+    is_usual = 2 * case.group.count >= sum(group.count for group in case.label.steady)
+    is_torch = not any(of_others(k.name) for k in _kernels(case)) and not case.of_library
+    waits = _waits(case) > _pageable_copies_in(case)
+    return _many_small(case) and is_usual and case.has_one_shape and not waits and is_torch
+
+
+def _by_numba(case: Case) -> bool:
+    """Most of its operations are kernels of Numba's, which are launched from Python."""
+    launched = sum(k.count for k in _kernels(case) if of_numba(k.name))
+    return 2 * launched >= case.operations >= VERY_MANY
 
 
 def _cells(case: Case) -> list[tuple[int, str]]:
@@ -258,12 +260,6 @@ def _fp32_timings(case: Case) -> str:
     return duration(max(times_ns)) if times_ns else ""
 
 
-def _converts(case: Case) -> bool:
-    """Much of its kernel time goes into converting to a 16-bit type, in which weights can be kept."""
-    name, share = largest_kernel(case)
-    return converts_to(name) in ("float16", "bfloat16") and share >= _MUCH
-
-
 def _updates_parameters(case: Case) -> bool:
     """Nearly all that it launches are the kernels of an optimizer that is not fused: Adam's single steps, or lists of
     tensors."""
@@ -271,14 +267,6 @@ def _updates_parameters(case: Case) -> bool:
     fused = any("FusedAdam" in k.name or "FusedSgd" in k.name for k in kernels)
     alike = sum(k.count for k in kernels if "elementwise" in k.name or "multi_tensor" in k.name)
     return _runs(case, _OPTIMIZER) and alike >= _NEARLY_ALL * case.operations and not fused
-
-
-def _wrapped(case: Case) -> bool:
-    """Most kernels are of one instruction of XLA's each: what runs operation by operation."""
-    single = sum(k.count for k in _kernels(case) if k.name.startswith("wrapped_"))
-    # what runs under jit is launched by XLA itself, without Python between two kernels
-    one_by_one = case.ns("host") >= _LEAST_DISPATCH_NS * case.operations
-    return 2 * single >= case.operations >= MANY_OPERATIONS and one_by_one
 
 
 def _elementwise(case: Case) -> bool:
@@ -297,15 +285,8 @@ def _copied_both_ways(case: Case) -> bool:
 def _gives_back(case: Case) -> bool:
     """Memory is given back to the driver and taken again, time and again."""
     calls = [entry.what for entry in case.group.of_cause("api")]
-    both_ways = all(any(map(way.search, calls)) for way in (_TAKES, _GIVES_BACK))
+    both_ways = all(any(map(way.match, calls)) for way in (TAKES, GIVES_BACK))
     return case.group.count > 1 and both_ways
-
-
-def _fetches(case: Case) -> bool:
-    """Most of what the CPU does has the name of what fetches data."""
-    entries = case.group.of_cause("host")
-    has_name = bool(entries) and 2 * entries[0].ns >= case.group.ns("host")
-    return has_name and bool(_FETCHES.search(entries[0].what))
 
 
 def _loads_late(case: Case) -> bool:
@@ -376,7 +357,6 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
         not any(_BEFORE_AMPERE.search(name) for name in case.facts.analysis.trace.devices)
     ),
     # the timing
-    "timed once": lambda case: case.group.count == 1,
     "by the host": lambda case: case.on_host,
     "short on the host": _short_on_host,
     "can synchronise": lambda case: case.facts.library in _SYNCS,
@@ -387,17 +367,22 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "collectives": _issues_collectives,
     "float32 products": lambda case: _in_fp32(case.group),
     "a kind of float32 products": lambda case: bool(_fp32_timings(case)),
-    "converts": _converts,
+    "copies much": lambda case: case.copying_share > 0,
     "other streams": lambda case: bool(case.others),
     "many small": _many_small,
     "compiles": _compiles,
+    "very many": lambda case: case.operations >= VERY_MANY,
+    "by Numba": _by_numba,
+    "launches first": lambda case: case.launches_first,
     "library's loop": lambda case: case.of_library is not None,
     "recurrent": lambda case: _runs(case, _RECURRENT),
     "cells": lambda case: (
         sum(n for n, _ in _cells(case)) >= MANY_OPERATIONS and case.small and not case.graphs
     ),
     "optimizer": _updates_parameters,
-    "operation by operation": _wrapped,
+    "loop inside": lambda case: (
+        case.operations >= VERY_MANY * max(case.programs, 1) and case.small and not case.compiler
+    ),
     "starts programs": lambda case: (
         case.programs >= VERY_MANY and case.small and not case.compiler
     ),
@@ -405,11 +390,12 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "transforms": lambda case: _runs(case, _CUFFT),
     # what it copies, and waits for
     "waits": lambda case: case.group.work.waits > 0,
-    "more waits than copies in": lambda case: case.group.work.waits > _pageable_copies_in(case),
+    "more waits than copies in": lambda case: _waits(case) > _pageable_copies_in(case),
     "waits itself": _waits_itself,
     "reads back": lambda case: case.copies_back > 0,
     "few read": lambda case: case.copies_back <= _FEW_READ,
-    "few waits": lambda case: 0 < case.group.work.waits <= _FEW_READ,
+    "waits often": lambda case: case.waits_often,
+    "more than a few waits": lambda case: case.group.work.waits > _FEW_READ,
     "copies pageable": copies_pageable,
     "pageable in": lambda case: _pageable(case, "H2D"),
     "pageable out": lambda case: _pageable(case, "D2H"),
@@ -424,14 +410,12 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     # what the CPU does
     "own code": lambda case: case.own_code,
     "collects garbage": lambda case: "garbage" in _largest(case, "host"),
-    "fetches": _fetches,
     "threads": lambda case: case.thread_count > 1,
     "interpreter held": _interpreter_is_held,
     "sleeps": lambda case: case.off_cpu == NO_THREAD,
     "one long piece": lambda case: case.in_one_piece,
     "long pieces": lambda case: case.in_long_pieces,
     # what it prepares, and allocates
-    "prepares": lambda case: bool(case.prepares),
     "first ones": lambda case: case.first_ones > 0,
     "searches": lambda case: case.searches,
     "compiler": lambda case: bool(case.compiler),
@@ -461,16 +445,17 @@ def _rate(case: Case) -> str:
     return f" (pinned copies of this run reach {rate:.3g} GB/s)" if rate else ""
 
 
+def _convert(case: Case) -> str:
+    """The code that converts once, where the largest kernel converts to a type in which weights can be kept."""
+    dtype = converts_to(largest_kernel(case)[0])
+    code = f"model = model.to(torch.{dtype})  # once, before the loop, and no autocast in it"
+    return code if dtype in ("float16", "bfloat16") else ""
+
+
 def _search(case: Case) -> str:
     if _runs(case, CONVOLUTIONS):
         return "torch.backends.cudnn.benchmark = False"
     return "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"
-
-
-def _launches_too(case: Case) -> str:
-    """What is left to do where the waits are gone."""
-    text = " Then fuse the small operations, or replay them as a CUDA graph: timings that hardly wait leave the GPU idle, too."
-    return text if case.launches_without_waits else ""
 
 
 def _where(case: Case) -> str:
@@ -491,7 +476,8 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "cycles": _cycles,
     "warm": lambda case: str(max(case.first_ones + 1, 3)),
     "time": _fp32_timings,
-    "type": lambda case: converts_to(largest_kernel(case)[0]),
+    "copying": lambda case: percent(case.copying_share),
+    "convert": _convert,
     "rate": _rate,
     "search": _search,
     "loading": lambda case: f"{case.loads_in:,}",
@@ -501,13 +487,15 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "where": _where,
     "longest": lambda case: duration(case.longest_piece_ns),
     "pieces": lambda case: f"{case.long_piece_count:,}",
-    "launches": _launches_too,
+    "each": lambda case: duration(case.ns("host") / case.operations),
     "kernel": lambda case: kernel_name(case.of_library.name) if case.of_library else "",
     "often": lambda case: f"{case.of_library.count:,}" if case.of_library else "",
     "programs": lambda case: f"{case.programs:,}",
     "cell": lambda case: max(_cells(case))[1],
     "steps": lambda case: f"{max(_cells(case))[0]:,}",
-    "waits": lambda case: "its wait" if case.group.work.waits == 1 else f"its {case.group.work.waits:,} waits",
+    "operations": lambda case: f"{case.operations:,}",
+    "less": lambda case: "read all back at once (no .item())" if 2 * case.copies_back >= case.group.work.waits else "wait less often",
+    "waits": lambda case: "its wait" if _waits(case) == 1 else f"its {_waits(case):,} waits",
 }  # fmt: skip
 
 
@@ -528,9 +516,6 @@ MEASURING: tuple[Row, ...] = (
     Row("different-streams", "torch events",
         "Record both events on the stream that does the work",
         "start.record(stream); ...; end.record(stream)"),
-    Row("enqueue-only", "torch, timed once, prepares",
-        "Run it once before, and synchronise before both readings of the clock",
-        f"f(x); {_SYNC}; t0 = time.perf_counter(); f(x); {_SYNC}; t1 = time.perf_counter()"),
     Row("enqueue-only", "python, can synchronise",
         "Synchronise before both readings of the clock",
         "{sync}; t = time.perf_counter()  # at both ends"),
@@ -596,12 +581,10 @@ FASTER: tuple[Row, ...] = (
     Row("several-kinds", "torch, a kind of float32 products",
         "Those of {time} are matrix products in float32, not on the tensor cores: allow TF32, if that is exact enough",
         _TF32),
-    Row("gpu-bound", "torch, converts",
-        "Convert once what does not change between the calls, such as weights that are not trained, not in each of them",
-        "model = model.to(torch.{type})  # once, before the loop, and no autocast in it"),
-    Row("gpu-bound", "copies pageable, torch, pageable in",
-        "Pin what is copied to the GPU, once{rate}: it copies faster and does not block the CPU",
-        _PIN),
+    Row("gpu-bound mixed", "torch, copies much",
+        "{copying} of its kernel time copies or converts: do so once, before, with what does not change between the calls "
+        "(x.contiguous(), .to(dtype), autocast's casts of weights that are not trained)",
+        "{convert}"),
     Row("gpu-bound", "copies pageable",
         "Copy from and to pinned memory{rate}, which is faster"),
     Row("host-gap", "collects garbage",
@@ -628,17 +611,12 @@ FASTER: tuple[Row, ...] = (
     Row(_PREPARES, "python, loads unchanged",
         "Make each kernel once, before the loop, and pass what changes as an argument, not in its source: code is loaded in "
         "{these} of these timings for the same kernels with as many blocks"),
-    Row(_PREPARES, "python, loads the same",
-        "Code is loaded again in {loading} of {timings} timings: keep to fewer different sizes, or to a larger cache"),
     Row(_PREPARES, "python, new sizes",
         "Keep to few shapes, and run each once before what is timed: each that is new has kernels and plans of its own",
         _RUN_EACH),
     Row(_LAUNCHES, "torch, records a graph",
         "A CUDA graph is recorded anew: record it once and replay it; where shapes change, pad to few, and run each before what is timed",
         "[f(pad(x, n)) for n in lengths for _ in range(3)]  # once, before"),
-    Row("host-gap", "torch, fetches",
-        "The GPU waits for data: let worker processes prepare the next batch meanwhile, more of them where there are some",
-        _LOADER),
     Row(f"{_CPU} api-launch other-calls", "python, threads",
         "Launch from one thread, or use processes: only one thread runs Python at a time",
         "torch.multiprocessing.spawn(worker, nprocs={threads})  # instead of threads"),
@@ -655,31 +633,20 @@ FASTER: tuple[Row, ...] = (
         "Find what the CPU does in {pieces} pieces of a millisecond and more: it computes, or waits for another thread (which "
         "holds Python's interpreter) or process",
         _SAMPLE),
-    Row("sync-inside", "torch, reads back, few waits",
-        "Keep the value on the GPU; where it decides the sizes of what follows, pass the number in or keep sizes fixed (torch.where, not x[mask]). To find the line",
-        _NAMES_LINES),
-    Row("sync-inside", "torch, reads back, waits",
-        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once.{launches} To find the lines",
-        _NAMES_LINES),
-    Row("sync-inside", "torch, reads back",
-        "Keep the value on the GPU: no .item(), float() or tensor as a number inside; read it back once",
-        "total += loss.detach()  # in the loop;   total.item()  # once, after it"),
-    Row("sync-inside", "torch, not reads back, waits itself",
-        "Wait only where something depends on it, and on the GPU rather than on the CPU",
-        "stream.wait_event(event)  # instead of torch.cuda.synchronize()"),
     Row(_LAUNCHES, "torch, library's loop, not recurrent",
         "Compiled code launches them itself, as a library's does, one after the other ({kernel} {often} times), out of torch.compile's "
         "reach: take a routine that does the whole batch at once, if there is one"),
     Row(_LAUNCHES, "torch, optimizer",
         "Let the optimizer update all parameters in few kernels",
         "torch.optim.AdamW(model.parameters(), fused=True)  # as Adam, SGD and Adagrad"),
-    Row(_LAUNCHES, "JAX, operation by operation",
-        "Compile the whole function: its operations are launched one by one",
-        "f = jax.jit(f)"),
     Row(_LAUNCHES, "JAX, starts programs",
         "It starts {programs} compiled programs one after the other: compile the loop around them as a whole, or compute all its passes at once",
         "f = jax.jit(jax.vmap(f))  # instead of the loop;   jax.lax.scan(step, x, xs)  # where a pass needs the one before"),
-    Row(_LAUNCHES, "CuPy, elementwise",
+    Row(_LAUNCHES, "JAX, loop inside",
+        "A loop inside a compiled program launches its {operations} operations one after the other: let each pass do more (unroll it, or "
+        "take more at once)",
+        "jax.lax.scan(step, x, xs, unroll=8)"),
+    Row(f"{_LAUNCHES} sync-inside", "CuPy, elementwise, launches first",
         "Fuse the elementwise operations into one kernel",
         "@cupy.fuse()  # above the function that computes them"),
     Row(_LAUNCHES, "torch, cells",
@@ -692,22 +659,30 @@ FASTER: tuple[Row, ...] = (
     Row(_LAUNCHES, "torch, compiles",
         "Fuse the small operations, or replay them as a CUDA graph",
         'f = torch.compile(f, mode="reduce-overhead")'),
-    Row(_LAUNCHES, "torch, many small, more waits than copies in, not own code",
-        "Launch less: give each operation more to do (larger batches), or fuse the small ones. A CUDA graph cannot hold "
-        "{waits} for the GPU. To find the lines",
+    Row(_LAUNCHES, "python, by Numba, many small",
+        "Let each kernel do more, such as the loop around it: the CPU takes {each} for each launch, more where arrays of other "
+        "libraries are converted each time",
+        "d = cuda.as_cuda_array(x)  # once;   kernel[grid, block](d)  # in the loop"),
+    Row(f"{_LAUNCHES} sync-inside", "torch, many small, not library's loop, more waits than copies in, waits often, launches first, not own code",
+        "Launch less (larger batches), {less}; a CUDA graph cannot hold {waits}. Find them",
         _NAMES_LINES),
+    Row(_LAUNCHES, "python, many small, very many, not own code",
+        "Launch less: give each operation more to do (larger batches), or fuse the small ones"),
+    Row("sync-inside", "torch, reads back, more than a few waits",
+        "Decide on the GPU instead of reading back (no .item(), `if` of a tensor, nonzero() or x[mask]), or read all of it back once. To find the lines",
+        _NAMES_LINES),
+    Row("sync-inside", "torch, reads back",
+        "Keep the value on the GPU; where it decides the sizes of what follows, pass the number in or keep sizes fixed (torch.where, not x[mask]). To find the line",
+        _NAMES_LINES),
+    Row("sync-inside", "torch, not reads back, waits itself",
+        "Wait only where something depends on it, and on the GPU rather than on the CPU",
+        "stream.wait_event(event)  # instead of torch.cuda.synchronize()"),
     Row("allocation-inside other-calls host-gap", "torch, allocates pinned",
         "Allocate pinned memory once, before the loop, and copy from it",
         _PIN),
     Row("allocation-inside", "torch, allocates, gives back",
         "Keep the memory: it is given back to the driver and taken again, as by empty_cache() in a loop, or where memory runs short",
         _KEEP),
-    Row("allocation-inside", "CuPy, allocates",
-        "Keep CuPy's memory pool: no free_all_blocks() in the loop, no other allocator, and enough free memory",
-        "cp.cuda.set_allocator(cp.get_default_memory_pool().malloc)"),
-    Row("allocation-inside", "Numba, allocates",
-        "Allocate once, before the loop, and reuse the memory",
-        "out = cuda.device_array_like(x)  # once;   kernel[grid, block](x, out)  # in the loop"),
     Row("allocation-inside", "torch, allocates",
         "Allocate once and reuse the memory",
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop"),
@@ -726,16 +701,9 @@ FASTER: tuple[Row, ...] = (
     Row("sync-inside", "CuPy, reads back",
         "Keep the value on the GPU: no float(), .get() or .item() inside; read it back once",
         "total += x.sum()  # in the loop;   float(total)  # once, after it"),
-    Row("sync-inside", "JAX, reads back",
-        "Keep the value on the GPU: no float(), bool() or print() inside; read all of them back once. A lax.while_loop reads "
-        "its condition back in each round: a fori_loop of a known number does not",
-        "losses.append(loss)  # in the loop;   jax.device_get(losses)  # once, after it"),
     Row("slower-kernel", "managed memory, Numba",
         "Copy to the GPU explicitly, before the kernel needs it, instead of letting it fetch managed memory page by page",
         "d = cuda.to_device(a)  # instead of cuda.managed_array"),
-    Row("slower-kernel", "managed memory, CuPy",
-        "Move managed memory to the GPU before the kernel touches it, or do not use it",
-        "cp.cuda.runtime.memPrefetchAsync(x.data.ptr, x.nbytes, device, stream)"),
     Row("slower-kernel", "managed memory",
         "Move managed memory to the GPU before the kernel touches it (cudaMemPrefetchAsync), or copy explicitly"),
     Row("launch-blocking", "always", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"),
@@ -743,15 +711,6 @@ FASTER: tuple[Row, ...] = (
         "Load the code when the program starts, as far as it is not compiled later, not when the first result is needed",
         "CUDA_MODULE_LOADING=EAGER python SCRIPT.py"),
 )  # fmt: skip
-
-
-def of_label_inside(case: Case, place: str, source: str) -> Advice | None:
-    """What to do where most of a timing passes in another one (`place`, with its lines of code) that gives
-    the GPU no work; None if they do not say what that is."""
-    if not _holds("torch", case) or not _LOADING.search(source):
-        return None
-    text = f"Give the loader more workers, or each of them less to do: the GPU waits for data in {place}"
-    return Advice("", text, _LOADER)
 
 
 def of_first_pass(case: Case) -> Advice | None:

@@ -262,17 +262,11 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
     case: the group of timings in which that shows
     reason: why that is so; its rule and verdict decide the finding's severity and advice
 
-    A sentence may be added: what of the number is a first call's set-up, and what the number is besides.
+    A sentence may be added: what the number is besides.
     """
     name = sentences.spoken(case.label.name)
     title = f"{name} {reason.text}."
     severity = {WRONG: "error", DOUBTFUL: "warning"}.get(reason.verdict, "info")
-    if reason.rule == "enqueue-only" and case.group.count == 1 and case.prepares:
-        numbers = Numbers(dict(reason.evidence))
-        set_up = numbers.time("set_up", case.group.typical_ns - case.kernels_ns)
-        typical = numbers.time("typical", case.group.typical_ns)
-        title += f" {set_up} of its {typical} are the set-up of a first call: {' and '.join(case.prepares)}."
-        reason = replace(reason, evidence=numbers.evidence)
     # of a number that is only doubtful it is said what it consists of
     if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
         numbers = Numbers(dict(reason.evidence))
@@ -380,7 +374,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         title += f" {sentences.of_slower_kernel(case, numbers)}"
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
-    loss_ns = _saved_ns(case) if cause else case.slower_kernel_ns
+    loss_ns = _saved_ns(case) if cause else case.unneeded_ns
     severity = _severity(case, rule, verdict, loss_ns)
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
@@ -406,6 +400,9 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     elif rule in ("host-gap", "allocation-inside") and not makes:
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
+    if rule == "mixed" and case.copying_share:
+        share = numbers.share("copying_kernels", case.copying_share, 1)
+        text += f" {share} of its kernel time copies or converts."
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
     if of_groups:
@@ -661,8 +658,7 @@ def _with_label_inside(case: Case, finding: Finding) -> Finding:
     # the new sentence is about the typical timing: it comes before what is said of the others
     before, stop, behind = finding.title.partition(" The others:")
     title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
-    hints = advice.of_label_inside(case, place, _source(case.facts, inside))
-    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
+    return replace(finding, title=title, evidence=numbers.evidence)
 
 
 def _with_quicker_inside(
@@ -756,15 +752,6 @@ def _label_inside(case: Case) -> tuple[int, Label | None]:
         if longest is None or ns > longest_ns:
             longest_ns, longest = ns, label
     return longest_ns, longest
-
-
-def _source(facts: Facts, label: Label) -> str:
-    """The lines of the program at both ends of a label's timings."""
-    row = facts.intervals.iloc[label.usual.typical]
-    lines = facts.analysis.source_lines
-    return " ".join(
-        lines.loc[lines["site"].isin([row["site"], row["end_site"]]), "text"].astype(str)
-    )
 
 
 def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:
