@@ -53,7 +53,6 @@ _SYNCS = {"torch": _SYNC, "cupy": "cp.cuda.Device().synchronize()", "numba": "cu
 #: torch warns at each call that waits for the GPU, with its line.
 _NAMES_LINES = 'torch.cuda.set_sync_debug_mode("warn")'
 _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
-_LOADER = "DataLoader(..., num_workers=2 * N, pin_memory=True, persistent_workers=True)"
 _RUN_EACH = "[f(pad(x, n)) for n in lengths]  # once, before"
 _TF32 = 'torch.set_float32_matmul_precision("high")  # once, before'
 _KEEP = "torch.cuda.empty_cache()  # not in the loop"
@@ -277,9 +276,10 @@ def _elementwise(case: Case) -> bool:
 
 
 def _copied_both_ways(case: Case) -> bool:
-    """An array of pageable memory is copied there and back."""
-    names = [copy.name for copy in _pageable_copies(case)]
-    return any("H2D" in name for name in names) and any("D2H" in name for name in names)
+    """As many bytes of pageable memory are copied there and back: arrays that it is called with."""
+    copies = _pageable_copies(case)
+    there, back = (sum(c.size for c in copies if way in c.name) for way in ("H2D", "D2H"))
+    return there == back > 0
 
 
 def _gives_back(case: Case) -> bool:

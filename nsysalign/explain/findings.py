@@ -154,7 +154,6 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         else:
             rule, finding = _story(case, matrix)
             if rule == "host-gap" and case.on_host:
-                finding = _with_label_inside(case, finding)
                 finding = _with_first_pass(case, finding)
                 finding = _with_quicker_inside(finding, case, quicker, leading)
             if label.name in quicker:
@@ -644,23 +643,6 @@ def _share_in_both(first: Work, second: Work) -> float:
     return shared / max(sum(first_counts.values()), sum(second_counts.values()), 1)
 
 
-def _with_label_inside(case: Case, finding: Finding) -> Finding:
-    """Return the finding with another host timing of the program inside the typical one, where that gives the GPU no
-    work and holds half of what the CPU did: the next batch, as meters of a training loop have it."""
-    held_ns, inside = _label_inside(case)
-    if inside is None or 2 * held_ns < case.ns("host"):
-        return finding
-    numbers = Numbers(dict(finding.evidence))
-    held = numbers.time("held_by_label", held_ns)
-    typical = numbers.time("typical", case.group.typical_ns)
-    numbers.evidence["label_inside"] = inside.name
-    place = _spoken_beside(case, inside)
-    # the new sentence is about the typical timing: it comes before what is said of the others
-    before, stop, behind = finding.title.partition(" The others:")
-    title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
-    return replace(finding, title=title, evidence=numbers.evidence)
-
-
 def _with_quicker_inside(
     finding: Finding, case: Case, quicker: dict[str, Case], leading: dict[str, Case]
 ) -> Finding:
@@ -735,23 +717,6 @@ def _held(case: Case, label: Label) -> tuple[int, int]:
     """Return (ns, how many): of the timings of a label that lie in the typical one of a case, on the same thread."""
     inner = case.inside[case.inside["label"] == label.name]
     return int(inner["elapsed_ns"].sum()), len(inner)
-
-
-def _label_inside(case: Case) -> tuple[int, Label | None]:
-    """Return (ns, label): the label of host timings that takes most of the typical timing of a case, and how long its
-    timings take there.  Only timings count that lie inside that one, on the same thread, without GPU work.  (0, None)
-    if there is no other label of host timings."""
-    without_work = (case.inside["gpu_busy_ns"] == 0) & (case.inside["operations"] == 0)
-    ns_of_label = case.inside[without_work].groupby("label")["elapsed_ns"].sum()
-    longest_ns = 0
-    longest = None
-    for label in case.facts.labels:
-        if label.kind != "host" or label.name == case.label.name:
-            continue
-        ns = int(ns_of_label.get(label.name, 0))
-        if longest is None or ns > longest_ns:
-            longest_ns, longest = ns, label
-    return longest_ns, longest
 
 
 def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:

@@ -774,6 +774,21 @@ def test_launches_of_another_thread_are_no_code_between_them(tid, advised):
     assert any("reduce-overhead" in fix.code for fix in told.fixes) == advised
 
 
+@pytest.mark.parametrize(("back", "advised"), [(1, True), (0, False)])
+def test_arrays_that_numba_copies_there_and_back(back, advised):
+    """j15: 224 MB of pageable memory each way at each call of a kernel of 105 us."""
+    way = {"memory": "pageable", "bytes": 1 << 20}
+    copies = [piece("memcpy", 900, direction=d, **way) for d in ("H2D", "D2H")[: 1 + back]]
+    kernel = "_ZN6cudapy8__main__5scaleB2v1"
+    issued = [("kernel", kernel, 1), ("memcpy", "copy H2D pageable", 1)]
+    issued += [("memcpy", "copy D2H pageable", 1)] * back
+    drawn = issuing(analysis(repeat(8, "x", *copies, ("kernel", 9))), issued)
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kind": "kernel"}
+    table = frames.check(pd.DataFrame([row | {"kernel": kernel}]), frames.KERNELS)
+    fixes = answer(diagnose(replace(drawn, kernels=table, known=Known(python="3.12")))).fixes
+    assert any("to_device" in fix.code for fix in fixes) == advised
+
+
 KERNELS_IN_LOOPS = [
     ("loop_multiply_fusion_3", "unroll"),
     ("_ZN6cudapy8__main__5scaleB2v1", "as_cuda_array"),

@@ -550,30 +550,6 @@ def test_what_a_library_timed_is_no_fault_of_the_programs():
     assert (other.verdict, other.words, other.groups) == ("mixed", "timed by a library", ())
 
 
-def loop(source, inner_us=16_000):
-    """A training loop's meters: the batch, and the wait for data at its begin."""
-    drawn = []
-    for k in range(20):
-        at = 30_000 * k
-        batch = (("host", 22_000), ("kernel", 1_600))
-        drawn.append(interval("t.py:46-45", *batch, kind="host", start=at))
-        drawn.append(
-            interval(
-                "t.py:46-37", ("host", inner_us), kind="host", start=at, flags=("no-gpu-work",)
-            )
-        )
-    lines = pd.DataFrame({"site": ["bench.py:7"], "text": [source]})
-    drawn = replace(analysis(drawn), known=Known(**TORCH), source_lines=lines)
-    return answer(diagnose(drawn))
-
-
-def test_the_wait_for_data_inside_a_batch_is_joined_to_it():
-    """Meters of a training example: the loader's workers are late, and 'find the function' was advised."""
-    told = loop("data_time.update(time.time() - end)")
-    assert "16.0 ms of the 23.6 ms pass in t.py:46-37" in told.sentence
-    assert "pass in" not in loop("data_time = 0", inner_us=3_000).sentence, "a part of it"
-
-
 @pytest.mark.parametrize(
     ("name", "us", "advised", "much"),
     [
