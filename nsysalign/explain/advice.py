@@ -278,8 +278,8 @@ def _elementwise(case: Case) -> bool:
 def _copied_both_ways(case: Case) -> bool:
     """As many bytes of pageable memory are copied there and back: arrays that it is called with."""
     copies = _pageable_copies(case)
-    there, back = (sum(c.size for c in copies if way in c.name) for way in ("H2D", "D2H"))
-    return there == back > 0
+    to_gpu, to_host = (sum(c.size for c in copies if way in c.name) for way in ("H2D", "D2H"))
+    return to_gpu == to_host > 0
 
 
 def _gives_back(case: Case) -> bool:
