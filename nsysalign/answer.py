@@ -83,8 +83,8 @@ LEADS = 0.005
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 #: Parts, functions, ranges or calls that a sentence names.
 _MOST_PARTS, _MOST_NAMED = 4, 3
-#: What copies cost is a second lever from this share on of what the sentence's cause costs.
-_SECOND = 0.1
+#: What copies or waits cost is a second lever from this share on of what the sentence's cause costs.
+_LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
@@ -407,8 +407,8 @@ def _warm_ups_last(wrong: Sequence[Finding], labels: Sequence[Label]) -> list[Fi
 
 
 def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the finding about copies, where of all causes but that of the sentence these cost most, and a part of it
-    that matters; else nothing.
+    """Return the finding about copies, or waits, where of all causes but that of the sentence these cost most, and a part
+    of it that matters; else nothing.
 
     about: the finding that the sentence is about
     """
@@ -416,7 +416,7 @@ def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Fi
         return []
     beside = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
     second = max(beside, key=lambda f: f.loss_ns, default=None)
-    if second is None or second.rule != "copy-inside" or second.verdict == WRONG:
+    if second is None or second.rule not in _LEVERS or second.verdict == WRONG:
         return []
     return [second] if second.loss_ns >= _SECOND * about.loss_ns else []
 
@@ -441,7 +441,8 @@ def _fixes_to_show(
         more = f" and {len(labels) - _MOST_NAMED} more" if labels[_MOST_NAMED:] else ""
         names = ", ".join(labels[:_MOST_NAMED]) + more
         beside.append(replace(fix, sentence=f"{names}: {fix.sentence}"))
-    return (*fixes, *beside)
+    # one without code says less than those of other findings
+    return (*(fix for fix in fixes if fix.code or not beside), *beside)
 
 
 def _after_name(finding: Finding) -> str:

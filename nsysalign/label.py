@@ -13,6 +13,7 @@ nanoseconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,9 @@ ALIKE = 1.1
 FIRST, SLOW = "first", "slow"
 #: Kinds of work that differ in whether they give memory of the GPU back to the driver are called so.
 FREES, KEEPS = MEMORY = "frees memory", "keeps memory"
+#: Calls that give memory of the GPU back to the driver, and that take it; those of a stream's order ask a pool.
+GIVES_BACK = re.compile(r"cu(da)?(Free|MemFree|MemRelease)(?!\w*(Async|Host))")
+TAKES = re.compile(r"cu(da)?(Malloc|MemAlloc|MemCreate)(?!\w*(Async|Host))")
 
 
 @dataclass(frozen=True)

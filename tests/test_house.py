@@ -184,7 +184,6 @@ addons/ranks/words.py: every more most other others own said what
 addons/ranks/work.py: found given there
 answer.py: more most nothing own rest same several
 brief.py: every more most said
-explain/advice.py: what
 explain/findings.py: few
 explain/proof.py: what
 explain/rules/__init__.py: each

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,10 +45,8 @@ from nsysalign.explain.preparing import (
 from nsysalign.explain.runs.threads import LaunchesOfThreads
 from nsysalign.explain.same_kernel import Elsewhere
 from nsysalign.explain.verdict import (
-    CPU,
     GPU,
     GPU_SHARE,
-    LAUNCH,
     MANY_LAUNCHES,
     MIXED,
     Sums,
@@ -147,7 +144,9 @@ VERY_MANY = 100
 FEWER_WAITS = 10
 #: Waits are a cause where the CPU's and the GPU's work leave at least this share of the time: without them it is
 #: shorter by no more than that, and by what reading back costs.
-LEFT_FOR_WAITS = 0.1
+LEFT_FOR_WAITS = 0.15
+#: Kernels of one shape differ by at most this ratio in how long they run.
+ONE_SHAPE = 1.5
 #: A wait for so many operations holds up all launching, and a result that is read back for so many.
 OFTEN, OFTEN_READ = 10, 50
 #: Timings that take so many times as long as the usual ones are of another sort.
@@ -176,6 +175,9 @@ FIRST_USE = re.compile(rf"{LOADS.pattern}|^cu(da)?(Kernel|Func)SetAttribute")
 PROGRAM_OF_XLA = "XlaModule:#"
 #: The same kernels with the same blocks differ by at most this ratio in how long they run.
 SAME_KERNELS = 1.1
+#: torch's kernels that copy (`x.contiguous()`) or convert (`x.half()`), and from which share of the kernel time on that
+#: is worth a word.
+COPIES, MUCH_COPYING = re.compile(r"\w_copy_kernel_cuda\b"), 0.3
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -450,9 +452,11 @@ class Case:
 
     @property
     def own_code(self) -> bool:
-        """Whether most of the typical interval is code of the program's own between its launches."""
-        host_ns = self.ns("host")
-        return 2 * host_ns >= self.group.typical_ns and host_ns >= OWN_CODE_NS * self.operations
+        """Whether most of the typical interval is code of the program's own between its launches.  Where another thread
+        makes most of these, as autograd's does, the timing one may wait for it."""
+        host_ns, by_others = self.ns("host"), self.launched_by_others
+        is_long = 2 * host_ns >= self.group.typical_ns and host_ns >= OWN_CODE_NS * self.operations
+        return is_long and 2 * by_others <= self.operations
 
     @cached_property
     def thread_count(self) -> int:
@@ -500,44 +504,56 @@ class Case:
 
     @property
     def waits_often(self) -> bool:
-        """Whether the CPU waits for the GPU so often that it hardly ever launches ahead."""
+        """Whether the CPU waits for the GPU so often that it hardly ever launches ahead, and that matters: the same work with
+        hardly a wait takes clearly less."""
         operations_of_wait = OFTEN_READ if self.copies_back else OFTEN
-        return 0 < self.operations <= operations_of_wait * self.group.work.waits
+        often = 0 < self.operations <= operations_of_wait * self.group.work.waits
+        return often and (self._twin_ns == 0 or self.left_for_waits)
 
     @property
-    def left_for_waits(self) -> bool:
-        """Whether the typical interval would be shorter without its waits: the CPU's own work, and the GPU's, are less than
-        its whole time.
+    def _without_waits_ns(self) -> int:
+        """How long the typical interval takes at least without its waits: as long as the CPU's own work, and the GPU's, or as the
+        label's timings of about as much work that hardly wait.
 
         CPU   [work)wait[work)wait[work)      the waits are the cause
         CPU   [work---------)wait[work--)     the work is: it takes nearly as long without the wait
         """
         working_ns = self.ns("host", "api", "api_launch", "profiler")
-        least_ns = max(working_ns, self.one.worked)
-        # of the same work with hardly a wait it is known how long it takes
-        twins_ns = (group.typical_ns for group in self._without_waits())
-        least_ns = min(least_ns, *twins_ns, self.group.typical_ns)
-        return self.group.typical_ns - least_ns >= LEFT_FOR_WAITS * self.group.typical_ns
+        typical_ns = self.group.typical_ns
+        return min(max(working_ns, self.one.worked), self._twin_ns or typical_ns, typical_ns)
 
-    def _without_waits(self) -> Iterator[Group]:
-        """Yield the label's groups of about as much work, of very many operations, that hardly wait."""
+    @cached_property
+    def _twin_ns(self) -> int:
+        """What the label's timings of about as much work, of very many operations, take that hardly wait; 0 for none."""
         work = self.group.work
-        for group in self.label.steady:
-            is_alike = 2 * group.work.operations >= work.operations >= VERY_MANY
-            if is_alike and FEWER_WAITS * group.work.waits <= work.waits:
-                yield group
+        alike = (
+            g for g in self.label.steady if 2 * g.work.operations >= work.operations >= VERY_MANY
+        )
+        twins = (g.typical_ns for g in alike if FEWER_WAITS * g.work.waits <= work.waits)
+        return min(twins, default=0) if work.waits else 0
 
     @property
-    def launches_without_waits(self) -> bool:
-        """Whether the label has timings of about as much work that hardly wait, and launching very many operations is what
-        makes these long: without the waits that is left."""
-        for group in self._without_waits():
-            if group.ns("host") >= OWN_CODE_NS * group.work.operations * group.count:
-                continue
-            sums = sums_of(group, self.label.kind, self.facts.intervals)
-            if word_of(sums, group.elsewhere) in (CPU, LAUNCH):
-                return True
-        return False
+    def left_for_waits(self) -> bool:
+        """Whether the typical interval would be clearly shorter without its waits."""
+        typical_ns = self.group.typical_ns
+        return typical_ns - self._without_waits_ns >= LEFT_FOR_WAITS * typical_ns
+
+    @property
+    def launches_first(self) -> bool:
+        """Whether its launches take longer than its waits: what is left without these is more of the CPU's than they cost.
+        Few operations may be launched ahead once nothing waits."""
+        if not self.group.work.waits:
+            return True
+        ahead = self.operations < VERY_MANY and self.waits_often and self.left_for_waits
+        least_ns, worked_ns = self._without_waits_ns, max(self.one.worked, self.one.busy)
+        return not ahead and least_ns - worked_ns > self.group.typical_ns - least_ns
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether the GPU works about as long in nearly all timings of its group: their shapes do not differ."""
+        ran_ns = self.facts.column("kernel_only_upper_ns")[self.group.intervals]
+        low_ns, high_ns = np.quantile(ran_ns, (0.1, 0.9))
+        return bool(high_ns <= ONE_SHAPE * low_ns)
 
     @property
     def of_library(self) -> Issued | None:
@@ -550,7 +566,7 @@ class Case:
         nearly_all = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * count
         nearly_all = nearly_all and 2 * count >= self.operations
         between_ns = self.ns("host") / max(self.operations, 1)
-        if self.on_host or count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
+        if count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
             return None
         return max(foreign, key=lambda kernel: kernel.count)
 
@@ -863,15 +879,15 @@ class Case:
     @property
     def small(self) -> bool:
         """Its operations run for a short time each."""
-        return self.sums.busy <= SMALL_NS * self.group.count * max(self.group.work.operations, 1)
+        return self.one.busy <= SMALL_NS * max(self.operations, 1)
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these; 0 where the GPU works enough, or where others did meanwhile.  Of a kernel that is far
-        quicker elsewhere its excess."""
+        """The largest of these, or what its kernels take that they need not; 0 where the GPU works enough, or where others did
+        meanwhile."""
         if self.others_worked and not self.sums.gpu:
             return 0
-        return max(*self.avoidable().values(), self.slower_kernel_ns)
+        return max(*self.avoidable().values(), self.unneeded_ns)
 
     @property
     def quicker_elsewhere(self) -> Elsewhere | None:
@@ -885,6 +901,21 @@ class Case:
         if quick is None:
             return 0
         return min(self.group.count * quick.excess_ns, self.group.ns("kernel"))
+
+    @cached_property
+    def copying_share(self) -> float:
+        """How much of its kernel time (0 to 1) goes into torch's kernels that copy or convert, where that is a good part and
+        something else is computed, too; else 0.  What of a host timer ran beside the CPU is not known: then it is more."""
+        pieces = self.facts.segments(self.group) if self.word in (GPU, MIXED) else []
+        copying_ns = sum(p.ns for p in pieces if p.cause == "kernel" and COPIES.search(p.text))
+        share = copying_ns / max(self.kernels_ns, 1)
+        return share if MUCH_COPYING <= share < NEARLY_ALL else 0.0
+
+    @property
+    def unneeded_ns(self) -> int:
+        """What its kernels take that they need not: as they are quicker elsewhere, or copy and convert."""
+        copying_ns = int(self.copying_share * self.kernels_ns) * self.group.count
+        return max(self.slower_kernel_ns, min(copying_ns, self.group.total_ns))
 
     @property
     def late(self) -> bool:

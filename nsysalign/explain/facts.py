@@ -44,7 +44,7 @@ _TORCH = re.compile(
 _NUMBA = (
     r"\bcudapy\b|6cudapy|\[abi:v\d+\]|B2v\d+B\d+c\w"  # its signature is in the name, as an ABI tag
 )
-_OF_OTHERS = re.compile(rf"^cupy_|{_NUMBA}")
+_OF_OTHERS, _OF_NUMBA = re.compile(rf"^cupy_|{_NUMBA}"), re.compile(_NUMBA)
 
 #: Kernels by which a program's library is known, where it is not torch: XLA calls what one instruction became
 #: "wrapped", and several of them a "fusion".
@@ -93,6 +93,11 @@ def of_others(kernel: str) -> bool:
 def ran_torch(evidence: Evidence) -> bool:
     """Whether kernels ran that only torch has."""
     return any(map(_TORCH.search, pd.unique(evidence.kernels["kernel"].astype(str)).tolist()))
+
+
+def of_numba(kernel: str) -> bool:
+    """Whether it is a kernel of numba's."""
+    return bool(_OF_NUMBA.search(kernel))
 
 
 class Segment(NamedTuple):

@@ -154,7 +154,6 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
         else:
             rule, finding = _story(case, matrix)
             if rule == "host-gap" and case.on_host:
-                finding = _with_label_inside(case, finding)
                 finding = _with_first_pass(case, finding)
                 finding = _with_quicker_inside(finding, case, quicker, leading)
             if label.name in quicker:
@@ -262,17 +261,11 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
     case: the group of timings in which that shows
     reason: why that is so; its rule and verdict decide the finding's severity and advice
 
-    A sentence may be added: what of the number is a first call's set-up, and what the number is besides.
+    A sentence may be added: what the number is besides.
     """
     name = sentences.spoken(case.label.name)
     title = f"{name} {reason.text}."
     severity = {WRONG: "error", DOUBTFUL: "warning"}.get(reason.verdict, "info")
-    if reason.rule == "enqueue-only" and case.group.count == 1 and case.prepares:
-        numbers = Numbers(dict(reason.evidence))
-        set_up = numbers.time("set_up", case.group.typical_ns - case.kernels_ns)
-        typical = numbers.time("typical", case.group.typical_ns)
-        title += f" {set_up} of its {typical} are the set-up of a first call: {' and '.join(case.prepares)}."
-        reason = replace(reason, evidence=numbers.evidence)
     # of a number that is only doubtful it is said what it consists of
     if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
         numbers = Numbers(dict(reason.evidence))
@@ -380,7 +373,7 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         title += f" {sentences.of_slower_kernel(case, numbers)}"
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
-    loss_ns = _saved_ns(case) if cause else case.slower_kernel_ns
+    loss_ns = _saved_ns(case) if cause else case.unneeded_ns
     severity = _severity(case, rule, verdict, loss_ns)
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
@@ -406,6 +399,9 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     elif rule in ("host-gap", "allocation-inside") and not makes:
         pieces = sentences.of_pieces(case, numbers, of_groups=of_groups)
         text += pieces + sentences.of_waits(case, numbers, begins=of_groups and not pieces)
+    if rule == "mixed" and case.copying_share:
+        share = numbers.share("copying_kernels", case.copying_share, 1)
+        text += f" {share} of its kernel time copies or converts."
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
     if of_groups:
@@ -649,24 +645,6 @@ def _share_in_both(first: Work, second: Work) -> float:
     return shared / max(sum(first_counts.values()), sum(second_counts.values()), 1)
 
 
-def _with_label_inside(case: Case, finding: Finding) -> Finding:
-    """Return the finding with another host timing of the program inside the typical one, where that gives the GPU no
-    work and holds half of what the CPU did: the next batch, as meters of a training loop have it."""
-    held_ns, inside = _label_inside(case)
-    if inside is None or 2 * held_ns < case.ns("host"):
-        return finding
-    numbers = Numbers(dict(finding.evidence))
-    held = numbers.time("held_by_label", held_ns)
-    typical = numbers.time("typical", case.group.typical_ns)
-    numbers.evidence["label_inside"] = inside.name
-    place = _spoken_beside(case, inside)
-    # the new sentence is about the typical timing: it comes before what is said of the others
-    before, stop, behind = finding.title.partition(" The others:")
-    title = f"{before} {held} of the {typical} pass in {place}, which gives the GPU no work.{stop}{behind}"
-    hints = advice.of_label_inside(case, place, _source(case.facts, inside))
-    return replace(finding, title=title, evidence=numbers.evidence, advice=hints or finding.advice)
-
-
 def _with_quicker_inside(
     finding: Finding, case: Case, quicker: dict[str, Case], leading: dict[str, Case]
 ) -> Finding:
@@ -741,32 +719,6 @@ def _held(case: Case, label: Label) -> tuple[int, int]:
     """Return (ns, how many): of the timings of a label that lie in the typical one of a case, on the same thread."""
     inner = case.inside[case.inside["label"] == label.name]
     return int(inner["elapsed_ns"].sum()), len(inner)
-
-
-def _label_inside(case: Case) -> tuple[int, Label | None]:
-    """Return (ns, label): the label of host timings that takes most of the typical timing of a case, and how long its
-    timings take there.  Only timings count that lie inside that one, on the same thread, without GPU work.  (0, None)
-    if there is no other label of host timings."""
-    without_work = (case.inside["gpu_busy_ns"] == 0) & (case.inside["operations"] == 0)
-    ns_of_label = case.inside[without_work].groupby("label")["elapsed_ns"].sum()
-    longest_ns = 0
-    longest = None
-    for label in case.facts.labels:
-        if label.kind != "host" or label.name == case.label.name:
-            continue
-        ns = int(ns_of_label.get(label.name, 0))
-        if longest is None or ns > longest_ns:
-            longest_ns, longest = ns, label
-    return longest_ns, longest
-
-
-def _source(facts: Facts, label: Label) -> str:
-    """The lines of the program at both ends of a label's timings."""
-    row = facts.intervals.iloc[label.usual.typical]
-    lines = facts.analysis.source_lines
-    return " ".join(
-        lines.loc[lines["site"].isin([row["site"], row["end_site"]]), "text"].astype(str)
-    )
 
 
 def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -> Finding:

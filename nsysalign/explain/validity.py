@@ -107,14 +107,14 @@ def _nothing_inside(case: Case) -> Reason | None:
     if _is_of_another_process(case):
         text = f"gives the GPU no work ({often} timings); another process of the run does"
         return Reason("no-gpu-work-inside", MIXED, "another process works", text, numbers.evidence)
-    if _shares_marks(case):  # what lies between two others is meant
-        text = f"spans {times} without GPU work between marks that other timings share ({often} timings)"
-        return Reason("no-gpu-work-inside", CPU, "no GPU work", text, numbers.evidence)
     # who waits for the GPU inside means its work; before it anything may have waited
     waits = case.facts.flagged(case.group.intervals, "synchronised-after")
     busy_ns = case.facts.column("gpu_busy_ns")[case.group.intervals]
     if case.on_host and waits >= TYPICAL_SHARE and np.mean(busy_ns > 0) >= TYPICAL_SHARE:
         return None  # it measures a wait for work that was launched before
+    if _shares_marks(case):  # what lies between two others is meant
+        text = f"spans {times} without GPU work between marks that other timings share ({often} timings)"
+        return Reason("no-gpu-work-inside", CPU, "no GPU work", text, numbers.evidence)
     if case.on_host and waits < TYPICAL_SHARE:
         # some do work on the GPU: the kind of timings that takes most of the time is the story
         empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)
@@ -147,8 +147,8 @@ def _shares_marks(case: Case) -> bool:
         ("start_record", "end_record") if case.label.kind == "event" else ("start_ns", "end_ns")
     )
     mine = rows.iloc[case.group.intervals]
-    beside = rows[rows["pid"].isin(mine["pid"]) & (rows["kind"] == case.label.kind)]
-    shared = mine[begin].isin(beside[end]) | mine[end].isin(beside[begin])
+    alike = rows[rows["pid"].isin(mine["pid"]) & (rows["kind"] == case.label.kind)]
+    shared = mine[begin].isin(alike[end]) | mine[end].isin(alike[begin])
     return bool(shared.mean() >= TYPICAL_SHARE)
 
 

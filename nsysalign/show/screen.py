@@ -126,14 +126,18 @@ class _FirstScreen:
         self.wrong = _lines_on_wrong(answer, width, self.told)
         self.lost = _wrapped(answer.lost, width, "yellow")[:MOST_WRAPPED]
         self.fixes = _lines_of_fixes(answer, width)
-        remarks = [_wrapped(remark, width, "dim") for remark in answer.remarks]
-        self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
-        self.commands = [Text(line) for line in extra]  # never cut, because users copy them
         #: The labels that can have a row: ranges of libraries repeat what the program's own timings say.
         self.labels = [row for row in answer.labels if not (row.library and row.kind == "nvtx")]
         self.labels = self.labels or [*answer.labels]
+        self._restore()
+        self.commands = [Text(line) for line in extra]  # never cut, because users copy them
+
+    def _restore(self) -> None:
+        """Have all remarks and rows."""
+        remarks = [_wrapped(remark, self.width, "dim") for remark in self.answer.remarks]
+        self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
         #: How many labels, or lines in their place, the table has.
-        self.rows = min(len(self.labels) or len(listed), MOST_ROWS)
+        self.rows = min(len(self.labels) or len(self.listed), MOST_ROWS)
 
     def lines(self) -> list[Text]:
         """Return all lines: sentence, picture, what is wrong, fixes, table, remarks, commands, the last line."""
@@ -171,6 +175,7 @@ class _FirstScreen:
             self.remarks.pop()
         elif len(self.fixes) > 1:
             self.fixes.pop()
+            self._restore()  # there may be room for them now
         elif self.lost:
             self.lost = []
         elif self.wrong and self.told > 1:

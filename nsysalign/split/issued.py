@@ -28,6 +28,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import batches, distinct, group, ragged, rising
+from nsysalign.label import GIVES_BACK
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import Ran
 
@@ -38,8 +39,6 @@ _AT_ONCE = 1 << 20
 _MANY, _TIMES_AS_MANY = 1 << 23, 16
 #: An odd number that scatters small ones; products wrap around.
 _SCATTER = 0x9E3779B97F4A7C15 - (1 << 64)
-#: Calls that give memory of the GPU back to the driver; those of a stream's order give it to a pool.
-_GIVES_BACK = re.compile(r"cu(da)?(Free|MemFree|MemRelease)(?!\w*(Async|Host))")
 #: Grids are read for at most this many kernels.
 _MOST_GRIDS = 200_000
 
@@ -262,7 +261,7 @@ def work_of(trace: Trace, alignment: Alignment, issues: Issues) -> Work:
         main=main,
         busy_ns=sums["busy_ns"],
         waits=_waits(trace, alignment, issues),
-        frees=_calls(trace, alignment, issues, _GIVES_BACK),
+        frees=_calls(trace, alignment, issues, GIVES_BACK),
         late=late,
         new=new,
         behind=_behind_earlier_work(alignment, issues),

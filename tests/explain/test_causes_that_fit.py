@@ -247,7 +247,7 @@ def issuing(drawn, *issued, **columns):
 def test_what_waits_cost_is_told_beside_the_same_work_without_them():
     """b14: 200 waits, and nearly the same kernels elsewhere without any."""
     calls = [p for _ in range(20) for p in (("host", 40), ("api_launch", 6), ("kernel", 3))]
-    drawn = analysis(repeat(8, "x", *calls, ("sync", 60)), repeat(8, "y", *calls))
+    drawn = analysis(repeat(8, "x", *calls, ("sync", 200)), repeat(8, "y", *calls))
     same = [("kernel", "k", 18)]
     copies = [*same, ("memcpy", "D2H pinned", 20)]
     told = diagnose(issuing(drawn, copies, [*same, ("kernel", "l", 2)], waits=[20, 0]))
@@ -346,7 +346,7 @@ def test_a_kind_in_float32_is_advised_on_beside_others(kernel):
 
 LIBRARIES = [
     ("cupy_add__float32_float32_float32", "cupy", "cupy.fuse"),
-    ("wrapped_add", "jax", "jax.jit"),
+    ("wrapped_add", "jax", ""),
     ("loop_multiply_fusion_3", "jax", ""),
     ("_ZN6cudapy8__main__5scaleB2v1", "numba", ""),
     ("__main__::scale[abi:v1][abi:cw51cXTLSUwv1sDUa](Array<float, 1, C, mutable>)", "numba", ""),
@@ -381,6 +381,14 @@ def allocating(calls: int):
     given = [piece("api", 50, "cudaFree") for _ in range(calls)]
     launches = [p for _ in range(40) for p in (("host", 150), ("api_launch", 5), ("kernel", 20))]
     return [*taken, *launches, *given]
+
+
+@pytest.mark.parametrize(("order", "advised"), [("", True), ("Async", False)])
+def test_memory_of_a_pool_is_not_given_back(order, advised):
+    """cudaFreeAsync gives memory to a pool, which keeps it."""
+    pieces = [piece("api", 900, f"cuda{call}{order}") for call in ("Malloc", "Free")] * 8
+    told = said(repeat(8, "x", *pieces, ("kernel", 20)), issued=[("kernel", "at::native::add", 1)])
+    assert any("empty_cache" in fix.code for fix in told.fixes) == advised
 
 
 @pytest.mark.parametrize(
@@ -743,38 +751,105 @@ def test_a_part_without_gpu_work_does_not_stand_for_all(cpu_us, rule, words):
     assert ("4 of 7 timings" in finding.title) == (rule != "host-gap")
 
 
-@pytest.mark.parametrize(
-    ("host_us", "kernel_us", "count", "fuse"),
-    [
-        (10, 2, 755, True),
-        (1, 60, 755, False),  # without waits the GPU works
-        (10, 2, 90, False),  # other work
-    ],
-)
-def test_what_is_left_without_waits_is_advised_too(host_us, kernel_us, count, fuse):
-    """h11: 1,000 waits cost 53 of 185 ms; the timings with 20 of them are CPU-bound for 89 %."""
-    checks = [p for _ in range(1_000) for p in (("host", 11), ("api_launch", 7), ("kernel", 2))]
-    quiet = [("host", host_us), ("api_launch", 3), ("kernel", kernel_us)] * count
-    drawn = analysis(repeat(6, "x", *checks, ("sync", 9)), repeat(6, "x", *quiet))
-    waiting = drawn.groups["operations"] == 1_000
-    same = ("kernel", "at::native::add", count)
-    issued = [[same, ("memcpy", "D2H pinned", 1_000)] if waits else [same] for waits in waiting]
-    told = issuing(drawn, *issued, waits=np.where(waiting, 1_000, 20))
-    (fix,) = [fix for fix in answer(diagnose(told)).fixes if "Decide on the GPU" in fix.sentence]
-    assert ("CUDA graph" in fix.sentence) == fuse
+@pytest.mark.parametrize(("sync_us", "launches"), [(4, True), (40, False)])
+def test_the_larger_part_is_advised_on_first(sync_us, launches):
+    """h11: 1,000 waits cost 53 of 185 ms, and launching nearly all the rest."""
+    calls = (("host", 11), ("api_launch", 7), ("kernel", 2), ("sync", sync_us))
+    drawn = analysis(repeat(6, "x", *calls * 200))
+    issued = [("kernel", "at::native::add", 200), ("memcpy", "D2H pinned", 300)]
+    fix = answer(diagnose(issuing(drawn, issued, waits=[200]))).fixes[-1]
+    assert fix.sentence.startswith("Launch less") == launches
+    assert ("its 200 waits" in fix.sentence) == launches
+
+
+@pytest.mark.parametrize(("host_us", "waits"), [(12, False), (2, True)])
+def test_waits_that_the_same_work_hardly_needs_are_not_told(host_us, waits):
+    """j14: with 12 waits instead of 1,201 the solver takes 118 of 139 ms."""
+    checks = (("host", 11), ("api_launch", 7), ("kernel", 2)) * 200
+    quiet = (("host", host_us), ("api_launch", 7), ("kernel", 2)) * 170
+    drawn = analysis(repeat(6, "x", *checks), repeat(6, "x", *quiet))
+    often = drawn.groups["operations"] == 200
+    back = [("kernel", "at::native::add", 170), ("memcpy", "D2H pinned", 300)]
+    issued = [back if is_often else back[:1] for is_often in often]
+    told = answer(diagnose(issuing(drawn, *issued, waits=np.where(often, 200, 2))))
+    text = told.sentence + told.fixes[-1].sentence
+    assert ("wait" in text or "reading back" in text) == waits
+
+
+def test_a_host_timer_that_is_shown_has_the_waits_that_are_told():
+    """j05: 9 waits were said of a timing with the one that ends it."""
+    step = repeat(8, "x", *[("host", 20), ("api_launch", 7)] * 40, ("sync", 3), kind="host")
+    drawn = analysis([{**timing, "operations": 40, "issued": 80} for timing in step])
+    issued = [("kernel", "at::native::add", 40)]
+    (fix,) = answer(diagnose(issuing(drawn, issued, waits=[9]))).fixes
+    assert "reduce-overhead" in fix.code and "wait" not in fix.sentence
+
+
+@pytest.mark.parametrize(("longest_us", "one_shape"), [(3, True), (9, False)])
+def test_a_graph_is_for_one_shape(longest_us, one_shape):
+    """j08: batches of many lengths, 7 to 40 ms of kernels for the same operations."""
+    times_us = np.linspace(3, longest_us, 24)
+    drawn = [
+        interval("x", *(("host", 12), ("api_launch", 6), ("kernel", us)) * 200) for us in times_us
+    ]
+    fix = said(drawn, issued=[("kernel", "at::native::add", 200)]).fixes[-1]
+    assert ("reduce-overhead" in fix.code) == one_shape
+    assert fix.sentence.startswith("Launch less") != one_shape
+
+
+@pytest.mark.parametrize(("tid", "advised"), [(1, False), (2, True)])
+def test_launches_of_another_thread_are_no_code_between_them(tid, advised):
+    """j08: autograd launched 447 of 646 operations, and 58 us for each looked like the program's own code."""
+    step = repeat(8, "x", ("host", 12_000), ("api_launch", 5), kind="host", issued=500)
+    drawn = analysis([{**timing, "operations": 150} for timing in step])
+    drawn = launched_by(drawn, tid, *range(50, 12_000, 100))
+    told = answer(diagnose(issuing(drawn, [("kernel", "at::native::add", 150)])))
+    assert any("reduce-overhead" in fix.code for fix in told.fixes) == advised
+
+
+@pytest.mark.parametrize(("back", "advised"), [(1, True), (0, False)])
+def test_arrays_that_numba_copies_there_and_back(back, advised):
+    """j15: 224 MB of pageable memory each way at each call of a kernel of 105 us."""
+    way = {"memory": "pageable", "bytes": 1 << 20}
+    copies = [piece("memcpy", 900, direction=d, **way) for d in ("H2D", "D2H")[: 1 + back]]
+    kernel = "_ZN6cudapy8__main__5scaleB2v1"
+    issued = [("kernel", kernel, 1), ("memcpy", "copy H2D pageable", 1)]
+    issued += [("memcpy", "copy D2H pageable", 1)] * back
+    drawn = issuing(analysis(repeat(8, "x", *copies, ("kernel", 9))), issued)
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kind": "kernel"}
+    table = frames.check(pd.DataFrame([row | {"kernel": kernel}]), frames.KERNELS)
+    fixes = answer(diagnose(replace(drawn, kernels=table, known=Known(python="3.12")))).fixes
+    assert any("to_device" in fix.code for fix in fixes) == advised
+
+
+KERNELS_IN_LOOPS = [
+    ("loop_multiply_fusion_3", "unroll"),
+    ("_ZN6cudapy8__main__5scaleB2v1", "as_cuda_array"),
+    ("void saxpy(int, float*)", ""),
+]
+
+
+@pytest.mark.parametrize(("kernel", "code"), KERNELS_IN_LOOPS)
+def test_launching_is_advised_on_in_the_words_of_the_library(kernel, code):
+    """j16: 80,000 kernels of a loop inside one program of XLA's; i13: 3,000 launches from Python."""
+    calls = (("host", 12), ("api_launch", 6), ("kernel", 3)) * 200
+    drawn = issuing(analysis(repeat(8, "x", *calls)), [("kernel", kernel, 200)])
+    row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kind": "kernel"}
+    table = frames.check(pd.DataFrame([row | {"kernel": kernel}]), frames.KERNELS)
+    (fix,) = answer(diagnose(replace(drawn, kernels=table, known=Known(python="3.12")))).fixes
+    assert code in fix.code if code else fix.sentence.startswith("Launch less") and not fix.code
 
 
 @pytest.mark.parametrize(("sync_us", "rule"), [(0.3, "host-gap"), (4, "sync-inside")])
 def test_waits_are_no_cause_where_the_cpu_works_all_the_time(sync_us, rule):
     """h06: 48 waits are 2 % of a step of 792 small operations, between which the CPU takes 11 us each."""
     layer = [("host", 11), ("api_launch", 6), ("sync", sync_us)] * 48
-    drawn = repeat(20, "x", *layer, kind="host", issued=2, operations=400)
+    drawn = repeat(20, "x", *layer, ("sync", 1), kind="host", issued=2, operations=400)
     issued = [("kernel", "at::native::add", 376), ("memcpy", "D2H pageable", 24)]
     told = said(drawn, issued=issued, waits=48)
     (fix,) = told.fixes
     assert told.labels[0].findings == (rule,)
-    assert ("larger batches" in fix.sentence) == (rule == "host-gap")
-    assert ("its 48 waits" in fix.sentence) == (rule == "host-gap")
+    assert "larger batches" in fix.sentence and "its 48 waits" in fix.sentence
     assert "waits for the GPU 48 times" in told.sentence and "reduce-overhead" not in fix.code
 
 

@@ -548,19 +548,6 @@ def test_a_graph_that_is_recorded_in_each_of_them_is_told():
     assert [group.words for group in row.groups if group.count == 7] == ["records a CUDA graph"]
 
 
-def test_set_up_inside_a_wrong_timing_is_told_and_warmed_up():
-    """98.3 of 98.6 ms loaded code: synchronising alone gives 101 ms for a kernel of 2.7."""
-    more = {"kind": "host", "issued": 2_700, "outside": 2_500, "operations": 1}
-    loads = interval("x", ("host", 78_000), LOAD, **more)
-    drawn = analysis(loads)
-    drawn = replace(drawn, groups=drawn.groups.assign(late=1), known=Known(**TORCH))
-    told = answer(diagnose(drawn))
-    assert told.labels[0].verdict == "wrong"
-    assert "are the set-up of a first call: code is loaded" in told.sentence
-    (fix,) = told.fixes
-    assert fix.code.startswith("f(x); ")
-
-
 @pytest.mark.parametrize(
     ("kernel", "waits", "code"),
     [
@@ -599,48 +586,36 @@ def test_what_a_library_timed_is_no_fault_of_the_programs():
     assert (other.verdict, other.words, other.groups) == ("mixed", "timed by a library", ())
 
 
-def loop(source, inner_us=16_000):
-    """A training loop's meters: the batch, and the wait for data at its begin."""
-    drawn = []
-    for k in range(20):
-        at = 30_000 * k
-        batch = (("host", 22_000), ("kernel", 1_600))
-        drawn.append(interval("t.py:46-45", *batch, kind="host", start=at))
-        drawn.append(
-            interval(
-                "t.py:46-37", ("host", inner_us), kind="host", start=at, flags=("no-gpu-work",)
-            )
-        )
-    lines = pd.DataFrame({"site": ["bench.py:7"], "text": [source]})
-    drawn = replace(analysis(drawn), known=Known(**TORCH), source_lines=lines)
-    return answer(diagnose(drawn))
-
-
-def test_the_wait_for_data_inside_a_batch_is_joined_to_it():
-    """Meters of a training example: the loader's workers are late, and 'find the function' was advised."""
-    told = loop("data_time.update(time.time() - end)")
-    assert "16.0 ms of the 23.6 ms pass in t.py:46-37" in told.sentence
-    assert "num_workers" in told.fixes[-1].code
-    other = loop("parse.update(time.time() - end)")
-    assert "16.0 ms of the 23.6 ms" in other.sentence and "num_workers" not in other.fixes[-1].code
-    assert "pass in" not in loop("data_time = 0", inner_us=3_000).sentence, "a part of it"
-
-
 @pytest.mark.parametrize(
-    ("name", "us", "advised"),
+    ("name", "us", "advised", "much"),
     [
-        ("float16_copy_kernel_cuda", 360, True),
-        ("float16_copy_kernel_cuda", 85, False),
-        ("direct_copy_kernel_cuda", 360, False),
+        ("float16_copy_kernel_cuda", 360, True, True),
+        ("float16_copy_kernel_cuda", 85, False, False),
+        ("direct_copy_kernel_cuda", 360, False, True),
+        ("direct_copy_kernel_cuda", 3_600, False, False),  # it is what is timed
+        ("copy_if_kernel", 360, False, False),
     ],
 )
-def test_a_conversion_in_each_call_is_told(name, us, advised):
+def test_a_conversion_in_each_call_is_told(name, us, advised, much):
     """Autocast of weights: 'look at it with ncu' was said of four casts a call."""
     pieces = [piece("kernel", us, name), piece("kernel", 185, "gemm"), piece("kernel", 85, "relu")]
     drawn = replace(analysis(repeat(8, "x", *pieces)), known=Known(**TORCH))
     told = answer(diagnose(drawn))
     assert told.verdict == "gpu_bound" and ("torch.float16" in str(told.fixes)) == advised
     assert ("converts to float16" in told.sentence) == advised
+    assert any("copies or converts" in fix.sentence for fix in told.fixes) == much
+
+
+def test_kernels_that_convert_come_before_a_small_gap():
+    """j07: autocast cast all weights in each call of 4.2 ms; the model in half leaves the GPU idle for 0.6 of 1.8 ms."""
+    cast = piece("kernel", 2_500, "float16_copy_kernel_cuda"), piece("kernel", 1_300, "gemm")
+    drawn = analysis(
+        repeat(8, "half", ("host", 550), piece("kernel", 1_250, "gemm")),
+        repeat(8, "autocast", ("host", 350), *cast),
+    )
+    told = answer(diagnose(replace(drawn, known=Known(**TORCH))))
+    assert told.sentence.startswith("autocast")
+    assert "torch.float16" in told.fixes[0].code
 
 
 def test_a_graph_is_counted_once():

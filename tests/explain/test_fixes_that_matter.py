@@ -3,6 +3,7 @@ had none."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.answer import answer
+from nsysalign.explain import advice
 from nsysalign.model import Known
 from nsysalign.split.groups import WorkOfIntervals
 
@@ -168,3 +170,13 @@ def test_the_same_lines_are_quicker_elsewhere(kernel_us):
     text = "48 › 25-30 (20 x 12.1 ms); line 36 does the same in 1.12 ms."
     assert (text in sentences["run.py:43-49"]) == (kernel_us == 3)
     assert ("Line 36" in sentences["run.py:48 (run.py:25-30)"]) == (kernel_us == 3)
+
+
+def test_every_condition_and_value_of_the_table_is_known_and_used():
+    rows = [*advice.MEASURING, *advice.FASTER]
+    asked = {name.removeprefix("not ") for row in rows for name in row.when.split(", ")}
+    assert asked == set(advice.CONDITIONS)
+    filled = {name for row in rows for name in re.findall(r"{(\w+)}", row.sentence + row.code)}
+    assert filled == set(advice.VALUES)
+    fixes = [(row.sentence, row.code) for row in advice.FASTER]
+    assert len(fixes) == len(set(fixes))

@@ -202,15 +202,6 @@ def test_cupy_fuses_arithmetic_only(operation):
     assert ("cupy.fuse" in codes(said)) == CUPY[operation]
 
 
-@pytest.mark.parametrize(("between_us", "advised"), [(14, True), (2, False)])
-def test_what_xla_launches_itself_is_compiled_already(between_us, advised):
-    """Kernels of one instruction each in a jitted loop: no Python between two of them."""
-    calls = [p for _ in range(40) for p in (("host", between_us), ("api_launch", 6), ("kernel", 3))]
-    issued = [("kernel", "wrapped_add", 40)]
-    said = told(repeat(8, "x", *calls), issued=issued, known=Known(python="3.12"))
-    assert ("jax.jit(f)" in codes(said)) == advised
-
-
 @pytest.mark.parametrize(
     ("kernel", "advised"), [("steqr_kernel", True), ("LSTM_elementWise_fp", False)]
 )
