@@ -1,11 +1,17 @@
-"""The recordings of tests/data and the demo's, as files."""
+"""The recordings of tests/data and the demo's, as files, and the analyses of them."""
 
 from __future__ import annotations
 
+import fcntl
 import lzma
+import pickle
 import tarfile
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
 
 DATA = Path(__file__).parent / "data"
 #: For the fixture `puzzle`, always in this order.
@@ -28,3 +34,43 @@ def untar(packed: Path, folder: Path) -> None:
     safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(packed) as archive:
         archive.extractall(folder, **safely)
+
+
+class Recorded(NamedTuple):
+    """A recording that is analysed, with the segments of all intervals. Who writes to its files unpacks their own."""
+
+    folder: Path
+    trace: Path
+    logs: list[Path]
+    analysis: Analysis
+
+
+def analysed(name: str, room: Path, *, baseline: bool = False) -> Recorded:
+    """A puzzle, a recording of tests/data or the demo, analysed once for all processes that share `room`."""
+    folder = room / f"{name}{'-with-baseline' * baseline}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = folder / "analysis.pickle"
+        if not kept.exists():
+            unfinished = folder / "unfinished"
+            unfinished.write_bytes(pickle.dumps(_analysis(name, folder / "run", baseline)))
+            unfinished.rename(kept)
+    logs = sorted((folder / "run").glob("events*.jsonl"))
+    analysis = pickle.loads(kept.read_bytes())  # anew each time: no test sees what another changed
+    return Recorded(folder / "run", folder / "run" / "trace.sqlite", logs, analysis)
+
+
+def _analysis(name: str, folder: Path, baseline: bool) -> Analysis:
+    from nsysalign.engine import analyze
+
+    folder.mkdir(exist_ok=True)
+    puzzle = DATA / "puzzles" / f"{name}.tar.xz"
+    if puzzle.is_file():
+        untar(puzzle, folder)
+        return analyze(folder, all_segments=True)
+    trace, log = unpack(name, folder)
+    beside = folder / "without-nsys.jsonl"
+    if baseline:
+        beside.write_bytes(lzma.decompress((DATA / f"{name}.baseline.jsonl.xz").read_bytes()))
+    return analyze(trace, events=[log], baseline=[beside] * baseline, all_segments=True)
