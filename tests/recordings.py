@@ -29,6 +29,16 @@ def unpack(
     return folder / trace, folder / log
 
 
+def unpack_cupti(name: str, folder: Path) -> Path:
+    """A run directory with a recording of our recorder."""
+    folder.mkdir(exist_ok=True)
+    for end, file in (("cupti", "trace.cupti"), ("events.jsonl", "events-1.jsonl")):
+        packed = DATA / "recorder" / f"{name}.{end}.xz"
+        if packed.exists():
+            (folder / file).write_bytes(lzma.decompress(packed.read_bytes()))
+    return folder
+
+
 def untar(packed: Path, folder: Path) -> None:
     """Unpack a run directory.  Pythons before 3.11.4 know no filter, those from 3.12 on ask for one."""
     safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
@@ -46,7 +56,8 @@ class Recorded(NamedTuple):
 
 
 def analysed(name: str, room: Path, *, baseline: bool = False) -> Recorded:
-    """A puzzle, a recording of tests/data or the demo, analysed once for all processes that share `room`."""
+    """A puzzle, a recording of tests/data, one of our recorder or the demo, analysed once for all processes
+    that share `room`."""
     folder = room / f"{name}{'-with-baseline' * baseline}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -56,9 +67,10 @@ def analysed(name: str, room: Path, *, baseline: bool = False) -> Recorded:
             unfinished = folder / "unfinished"
             unfinished.write_bytes(pickle.dumps(_analysis(name, folder / "run", baseline)))
             unfinished.rename(kept)
-    logs = sorted((folder / "run").glob("events*.jsonl"))
+    run = folder / "run"
+    (trace,) = (path for path in run.glob("trace.*") if path.suffix in (".sqlite", ".cupti"))
     analysis = pickle.loads(kept.read_bytes())  # anew each time: no test sees what another changed
-    return Recorded(folder / "run", folder / "run" / "trace.sqlite", logs, analysis)
+    return Recorded(run, trace, sorted(run.glob("events*.jsonl")), analysis)
 
 
 def _analysis(name: str, folder: Path, baseline: bool) -> Analysis:
@@ -69,6 +81,8 @@ def _analysis(name: str, folder: Path, baseline: bool) -> Analysis:
     if puzzle.is_file():
         untar(puzzle, folder)
         return analyze(folder, all_segments=True)
+    if (DATA / "recorder" / f"{name}.cupti.xz").is_file():
+        return analyze(unpack_cupti(name, folder), all_segments=True)
     trace, log = unpack(name, folder)
     beside = folder / "without-nsys.jsonl"
     if baseline:
