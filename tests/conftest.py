@@ -7,11 +7,13 @@ import importlib.util
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from recordings import DATA, untar
+from recordings import Recorded, analysed
 
 # no time limit for an example, which a busy machine would exceed, and the same examples each time
 settings.register_profile("calm", deadline=None, derandomize=True, database=None)
@@ -78,14 +80,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def puzzle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
-    """(name, run directory, analysis with the segments of all intervals) of a puzzle.  pytest puts the
-    tests of one puzzle next to each other, whatever their file, so that each is analysed once."""
-    from nsysalign.engine import analyze
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Recorded]:
+    """`recorded(name)`: a recording and its analysis, which all workers share."""
+    room = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        room = room.parent
+    return partial(analysed, room=room / "recorded")
 
-    folder = tmp_path_factory.mktemp(request.param)
-    untar(DATA / "puzzles" / f"{request.param}.tar.xz", folder)
-    return request.param, folder, analyze(folder, all_segments=True)
+
+@pytest.fixture
+def puzzle(request: pytest.FixtureRequest, recorded: Callable[..., Recorded]):
+    """(name, run directory, analysis with the segments of all intervals) of a puzzle."""
+    found = recorded(request.param)
+    return request.param, found.folder, found.analysis
 
 
 def pytest_collection_finish() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import kineto_file
 import pytest
+import warm
 from recordings import untar
 from simulator import export, machine
 from simulator.program import Elapsed, Launch, Program, Record, Sleep, Sync
@@ -95,10 +96,7 @@ def surroundings(place: Path) -> dict[str, str]:
 def ran(place: Path, words: list[str]) -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
     environment |= surroundings(place)
-    return subprocess.run(
-        [sys.executable, "-m", "nsysalign", *words], cwd=place, env=environment,
-        capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return warm.python(["-m", "nsysalign", *words], place, environment, timeout_s=120)
 
 
 @pytest.mark.parametrize("line", shown())

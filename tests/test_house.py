@@ -98,14 +98,15 @@ def test_without_add_ons_the_core_works(tmp_path):
         "export run -o run.json",
         "redact run/trace.sqlite shared.sqlite",
         "run --help",
+        "--help",
     )
-    done = python("-c", ONE_BY_ONE, *commands)
-    assert done.stdout.count("ended with 0") == len(commands), done.stdout + done.stderr
-    help_text = python("-m", "nsysalign", "--help").stdout
+    done = python("-c", ONE_BY_ONE, *commands, "analyze run run", "doctor")
+    assert done.stdout.count("ended with 0\n") == len(commands), done.stdout + done.stderr
+    text, said, doctor = done.stdout.partition("analyze run run ended with 2\n")
+    assert said and "add-on" in done.stderr
+    assert re.search(r"nsysalign.*\ndoctor ended with [013]\n", doctor, re.S), doctor
+    help_text = text.partition("run --help ended")[2]
     assert "doctor" in help_text and "measure" not in help_text
-    assert "nsysalign" in python("-m", "nsysalign", "doctor").stdout
-    several = python("-m", "nsysalign", "analyze", "run", "run")
-    assert several.returncode == 2 and "add-on" in several.stderr
     for name, words in (("marks", "addons/marks"), ("benchmark", "add-on measure")):
         done = python("-c", f"from nsysalign import {name}")
         assert done.returncode == 1 and words in done.stderr
@@ -153,10 +154,9 @@ def test_an_add_on_adds_all_it_has_from_its_own_folder(tmp_path):
         "templates/extra.js": 'SECTIONS.push(["extra-part", "extra", () => {}]);',
     }.items():  # fmt: skip
         (folder / name).write_text(text)
-    assert python("-m", "nsysalign", "extra").stdout == "hello\n"
-    assert "Say hello." in python("-m", "nsysalign", "--help").stdout
-    done = python("-m", "nsysalign", "demo", "-o", "out")
-    assert done.returncode == 0, done.stderr
+    done = python("-c", ONE_BY_ONE, "extra", "--help", "demo -o out")
+    assert done.stdout.startswith("hello\nextra ended with 0\n") and "Say hello." in done.stdout
+    assert done.stdout.endswith("demo -o out ended with 0\n"), done.stderr
     code = "import nsysalign; a = nsysalign.load('out/analysis.db'); print(len(a.extras), a.notes)"
     read = python("-c", code).stdout
     labels = int(read.split()[0])

@@ -21,7 +21,6 @@ from same_numbers import inputs, recordings  # noqa: E402
 
 #: Beside the project, where they are: recordings that are not in the repository.
 SHARED = ROOT.parent / "shared" / "data"
-POSITIONS = DATA / "positions_h100.sqlite.xz"
 ELSEWHERE = [*DATA.glob("puzzles/*"), *DATA.glob("*.sqlite.xz")]
 OURS = [path for path in recordings(DATA) if path not in ELSEWHERE]
 
@@ -32,9 +31,8 @@ def test_recording(path, tmp_path):
         ledger(nsysalign.analyze(trace, logs, clocks=clocks))
 
 
-def test_a_stored_analysis_has_the_same_groups(tmp_path):
-    ((_, trace, logs, _, _),) = inputs(POSITIONS, tmp_path)
-    fresh = nsysalign.analyze(trace, logs)
+def test_a_stored_analysis_has_the_same_groups(recorded, tmp_path):
+    fresh = recorded("positions_h100").analysis
     database.write(fresh, tmp_path / "analysis.db")
     stored = nsysalign.load(tmp_path / "analysis.db")
     assert repr(stored.grouped) == repr(fresh.grouped) and len(fresh.grouped) > 3

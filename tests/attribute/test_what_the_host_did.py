@@ -137,11 +137,11 @@ def test_what_follows_the_last_call_of_a_host_timer_is_about_its_own_thread(kind
     assert gaps[["ns", "thread"]].to_numpy().tolist() == [[16, thread]]
 
 
-def test_samples_of_a_run_reach_its_analysis(tmp_path):
+def test_samples_of_a_run_reach_its_analysis(recorded, tmp_path):
     """A recording with samples put into its longest host gap: what a run with --sample-python
     leaves."""
     export, _ = unpack("probe", tmp_path)
-    a = nsysalign.analyze(tmp_path)
+    a = recorded("probe").analysis
     host = a.segments[
         (a.segments["cause"] == "host") & a.segments["interval"].isin(a.measured["interval"])
     ]

@@ -19,7 +19,8 @@ from nsysalign.record.convert import convert
 from nsysalign.record.nsys import Nsys, find_nsys
 from nsysalign.record.processes import end_all
 
-from .user import RUNS, User, fresh_environment, read_log
+from .logs import read_log
+from .user import RUNS, User, fresh_environment
 
 FAKE_TORCH = Path(__file__).parent / "faketorch"
 ROOT = Path(__file__).resolve().parents[2]

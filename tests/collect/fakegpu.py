@@ -17,7 +17,7 @@ from pathlib import Path
 from nsysalign.record.convert import convert
 from nsysalign.rundir import event_logs
 
-from .user import read_log
+from .logs import read_log
 
 TABLES = {
     "RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT, returnValue INT",

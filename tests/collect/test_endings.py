@@ -19,7 +19,8 @@ from nsysalign.record.processes import of_run
 from nsysalign.record.session import recover
 from nsysalign.rundir import event_logs
 
-from .user import RUNS, analysed, elapsed, read_log
+from .logs import read_log
+from .user import RUNS, analysed, elapsed
 
 pytestmark = pytest.mark.nsys
 

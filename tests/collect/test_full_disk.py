@@ -16,7 +16,8 @@ from nsysalign.files import write_lines
 from nsysalign.record.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
-from .user import PAIRS, RUNS, read_log, small_disk
+from .logs import read_log
+from .user import PAIRS, RUNS, small_disk
 
 
 def test_a_full_disk_does_not_touch_the_program(tmp_path):

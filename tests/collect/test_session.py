@@ -18,8 +18,9 @@ from nsysalign.record.command import probe_environment
 from nsysalign.record.session import recover
 from nsysalign.trace.samples import read_clock_samples
 
+from .logs import read_log
 from .test_clocks import FAKE_NVML
-from .user import PAIRS, elapsed, read_log
+from .user import PAIRS, elapsed
 
 TEXT = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
 

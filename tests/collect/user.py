@@ -3,8 +3,6 @@ choice."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import shutil
 import subprocess
@@ -17,6 +15,8 @@ import pytest
 from nsysalign.engine import load
 from nsysalign.record.processes import marked, of_run
 from nsysalign.rundir import event_logs
+
+from .logs import read_log
 
 RUNS = "nsysalign-runs"
 NSYS_BROKE_DOWN = "nsys itself broke down"
@@ -110,12 +110,6 @@ def processes_named(name: bytes, run_dir: Path) -> list[int]:
     """nsys's processes of a run whose command line has `name`."""
     every = marked(b"NSYSALIGN_RUN=" + os.fsencode(run_dir))
     return [pid for pid in every if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-def read_log(path: Path) -> list[dict]:
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def elapsed(run_dir: Path) -> int:

@@ -11,7 +11,6 @@ import pytest
 from handmade import build
 from hypothesis import given
 from hypothesis import strategies as st
-from recordings import unpack
 
 import nsysalign
 from nsysalign.addons.confirm.experiment import (
@@ -208,12 +207,11 @@ def test_a_verdict_follows_from_what_meets_what(before, predicted, after, a, b, 
     assert verdict(2)[0] == word  # a clock that counts twice as fast changes nothing
 
 
-def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_path):
+def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(recorded):
     """There the interval already is what a delay would make of it.  And 50 tiny launches behind a
     delay took 89.0 and 93.6 us in other runs on an H200 (this one reads 414 us): within the
     prediction."""
-    trace, log = unpack("probe", tmp_path)
-    analysis = nsysalign.analyze(trace, events=[log])
+    analysis = recorded("probe").analysis
     measured = analysis.labels.set_index("label")["median_ns"]
     rows = np.flatnonzero(analysis.measured["label"].str.match("dev_t|flush_t"))
     ahead = rows[parts_of(analysis, rows, *NONE_IF_AHEAD) == 0]

@@ -22,7 +22,7 @@ from .drawing import analysis, diagnose, repeat
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
-from check_claims import check, unpacked  # noqa: E402
+from check_claims import check  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 RECORDINGS = sorted(DATA.glob("*.sqlite.xz"))  # the puzzles: see test_puzzles.py
@@ -32,9 +32,8 @@ ESCAPED = {"probe": _WRONG, "truth_event_timestamps": _WRONG}
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
-def test_a_recording(path, tmp_path):
-    trace, logs = unpacked(path, tmp_path)
-    analysis = nsysalign.analyze(trace, logs, all_segments=True)
+def test_a_recording(path, recorded):
+    _, trace, logs, analysis = recorded(path.name.split(".")[0])
     result = check(analysis, trace, logs)
     assert not result.false and not result.unknown
     ledger(analysis)

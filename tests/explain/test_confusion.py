@@ -4,15 +4,7 @@ trace cut from it."""
 
 from __future__ import annotations
 
-import lzma
-import shutil
-from pathlib import Path
-
 import pytest
-
-from nsysalign.engine import analyze
-
-RECORDING = Path(__file__).resolve().parents[1] / "data"
 
 #: workload -> its finding and what that is worth: (rule, severity, verdict).
 EXPECTED = {
@@ -37,13 +29,8 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def analysis(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recording")
-    for kind in ("sqlite", "events.jsonl"):
-        source = RECORDING / f"probe.{kind}.xz"
-        with lzma.open(source) as packed, (folder / f"trace.{kind}").open("wb") as out:
-            shutil.copyfileobj(packed, out)
-    return analyze(folder / "trace.sqlite", events=[folder / "trace.events.jsonl"])
+def analysis(recorded):
+    return recorded("probe").analysis
 
 
 @pytest.mark.parametrize("label", EXPECTED)

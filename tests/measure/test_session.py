@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 from waiting import command_line, wait_until
 
 import nsysalign
@@ -180,12 +181,10 @@ def test_what_hangs_in_the_middle_keeps_its_blocks(measured):
 
 def ended(folder, *arguments, path=(), **env):
     """(status, standard error, the measurement or None)."""
-    done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "measure", "--backend", SIMULATED, "-q", "-o", "out", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=120,
-        env={k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
-        | {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **env},
-    )  # fmt: skip
+    words = "-m", "nsysalign", "measure", "--backend", SIMULATED, "-q", "-o", "out", *arguments
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
+    environment |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT])), **env}
+    done = warm.python([*words], folder, environment, timeout_s=120)
     assert "Traceback" not in done.stderr, done.stderr
     file = folder / "out" / "measure.json"
     return done.returncode, done.stderr, json.loads(file.read_text()) if file.exists() else None

@@ -1,11 +1,13 @@
 import os
 
 from hypothesis import HealthCheck, Phase, settings
+from thorough import part
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 # the suite fails fast; the hunt shrinks what it finds, which can take minutes
 QUICK = (Phase.explicit, Phase.generate)
-settings.register_profile("suite", max_examples=12, derandomize=True, phases=QUICK, **COMMON)
+EXAMPLES = part(5, 12)
+settings.register_profile("suite", max_examples=EXAMPLES, derandomize=True, phases=QUICK, **COMMON)
 settings.register_profile(
     "hunt", max_examples=400, print_blob=True, **COMMON
 )  # HYPOTHESIS_PROFILE=hunt pytest ...

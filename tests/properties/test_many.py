@@ -13,6 +13,7 @@ from simulator import check, export, machine, oracle, together
 from simulator.export import Style
 from simulator.program import Elapsed, Launch, Program, Record, Sleep, Sync
 from simulator.world import LEGACY, NON_BLOCKING
+from thorough import part
 
 from .test_properties import forward, true_budget
 
@@ -127,8 +128,12 @@ def test_kernels_without_launch_rows(event_rows):
         assert len(analysis.measured) == 4
 
 
-@pytest.mark.parametrize("event_rows", ROWS)
-@pytest.mark.parametrize("share", [0.35, 0.6, 0.8])
+#: (what rows of events there are, where the slice begins): each of both.
+SLICES = [("timestamps", 0.35), ("untimed", 0.6), ("none", 0.8), ("none", 0.35)]
+EVERY_SLICE = [(rows, share) for share in (0.35, 0.6, 0.8) for rows in ROWS]
+
+
+@pytest.mark.parametrize(("event_rows", "share"), part(SLICES, EVERY_SLICE))
 def test_a_slice_of_a_trace(event_rows, share):
     """Rows that began before a moment are gone, as after a late start of the profiler: what is
     whole is right, what is cut is unaligned with a reason, and no earlier record is taken for a

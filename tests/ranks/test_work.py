@@ -25,9 +25,9 @@ from nsysalign.errors import UsageError
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """(the traces of three ranks, the answer of this process)."""
+    """(the traces of two ranks, the answer of this process)."""
     folder = tmp_path_factory.mktemp("job")
-    write_ranks(run(3, 6, think=lambda r, s: 60_000 * (1 + (r + s) % 3)), folder)
+    write_ranks(run(2, 6, think=lambda r, s: 60_000 * (1 + (r + s) % 3)), folder)
     sources = find([folder])
     serial = tmp_path_factory.mktemp("serial")
     return sources, answer(here(partial(one, output=serial), sources, 1))
@@ -47,6 +47,8 @@ def test_worker_processes_and_a_dask_cluster_give_the_same_answer(job, tmp_path)
     local.scheduler.allowed_failures = 0  # else a trace may kill four workers
     with local, work.cluster(local.scheduler_address) as over:
         assert answer(over(partial(one, output=tmp_path / "cluster"), sources)) == serial
+        for nanny in local.workers.values():
+            nanny.auto_restart = False  # nobody needs the worker after the one that dies
         failed = [r.failure for r in over(jobs.dies_on_bad, [Source("bad", Path("bad"))])]
         assert len(failed) == 1 and failed[0].startswith("its worker died (KilledWorker")
     with pytest.raises(UsageError, match="--dask nonsense"), work.cluster("nonsense://x"):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import warm
 
 from nsysalign.record import cupti
 
@@ -59,6 +60,13 @@ class Program:
         }  # fmt: skip
 
     def python(self, *words: object, **environment: str) -> subprocess.CompletedProcess:
+        """A command, or a script that imports nsysalign."""
+        if {"PYTHONPATH", "LD_LIBRARY_PATH"} & set(environment):
+            return self.cold(*words, **environment)
+        return warm.python([*map(str, words)], self.folder, self.environment(**environment))
+
+    def cold(self, *words: object, **environment: str) -> subprocess.CompletedProcess:
+        """From the start of its interpreter on."""
         return subprocess.run(
             [sys.executable, *map(str, words)], cwd=self.folder, env=self.environment(**environment),
             capture_output=True, text=True, timeout=60,
@@ -81,7 +89,7 @@ class Program:
         raw.mkdir(exist_ok=True)
         self.written(text)
         added = {cupti.INJECTION: str(library), "NSYSALIGN_DIR": str(self.folder)}
-        return self.python("script.py", **added, **environment), sorted(raw.glob("*.cupti"))
+        return self.cold("script.py", **added, **environment), sorted(raw.glob("*.cupti"))
 
 
 #: `timed(n)`: n pairs of events around two kernels of 30 and 50 us.

@@ -1,6 +1,5 @@
 """Recordings of real GPUs (`tests/data/recorder`): no compiler and no GPU is needed to read them."""
 
-import lzma
 import re
 import shutil
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from recordings import DATA
+from recordings import unpack_cupti as unpacked
 
 from nsysalign import recorder
 from nsysalign.cli import cli
@@ -22,19 +21,9 @@ from nsysalign.trace.read import read_trace
 NAMES = {"linears_h100": 60, "linears_h200": 60, "graph_h200": 25}  # pairs
 
 
-def unpacked(name, folder):
-    """A run directory of this recording."""
-    folder.mkdir(exist_ok=True)
-    for end, file in (("cupti", "trace.cupti"), ("events.jsonl", "events-1.jsonl")):
-        packed = DATA / "recorder" / f"{name}.{end}.xz"
-        if packed.exists():
-            (folder / file).write_bytes(lzma.decompress(packed.read_bytes()))
-    return folder
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_every_pair_lies_on_the_event_clock_and_adds_up(tmp_path, name):
-    analysis = analyze(unpacked(name, tmp_path / "run"))
+def test_every_pair_lies_on_the_event_clock_and_adds_up(recorded, name):
+    _, path, _, analysis = recorded(name)
     pairs = analysis.measured[analysis.measured["kind"] == "event"]
     assert len(pairs) == NAMES[name] and set(pairs["method"]) == {"clock"}
     assert analysis.unaligned.empty
@@ -43,15 +32,15 @@ def test_every_pair_lies_on_the_event_clock_and_adds_up(tmp_path, name):
     assert analysis.trace.driver_version == "580.159.04"
     assert analysis.trace.devices[0].startswith("NVIDIA H")
     # the recorder's clock is the log's: a record call lies inside its Python call
-    trace, log = read_trace(tmp_path / "run" / "trace.cupti"), analysis
+    trace, log = read_trace(path), analysis
     assert trace.info.monotonic and not log.trace.failed_calls
     assert (trace.operations["call"] >= 0).all()
 
 
-def test_the_linears_say_what_they_say_under_nsys(tmp_path):
+def test_the_linears_say_what_they_say_under_nsys(recorded):
     """The first one waits for the CPU, not for a copy (`tests/data`: truth_linears, the demo)."""
     for name in ("linears_h100", "linears_h200"):
-        analysis = analyze(unpacked(name, tmp_path / name))
+        analysis = recorded(name).analysis
         parts = analysis.parts[analysis.parts["ns"] > 0]
         rows = analysis.labels
         first = parts[parts["interval"] == rows["row_interval"].iloc[0]].set_index("cause")["ns"]
@@ -60,8 +49,8 @@ def test_the_linears_say_what_they_say_under_nsys(tmp_path):
         assert ("host-gap", rows["label"].iloc[0]) in zip(analysis.findings["rule"], analysis.findings["label"], strict=True)  # fmt: skip
 
 
-def test_graphs_are_traced_whole(tmp_path):
-    analysis = analyze(unpacked("graph_h200", tmp_path / "run"))
+def test_graphs_are_traced_whole(recorded):
+    analysis = recorded("graph_h200").analysis
     assert analysis.parts.groupby("cause")["ns"].sum()["graph"] > 0
 
 
@@ -71,21 +60,21 @@ def test_pairs_of_a_program_in_cpp_are_known_from_the_trace(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["linears_h200", "graph_h200"])
-def test_nsyss_layout_gives_the_same_analysis(tmp_path, name):
-    run = unpacked(name, tmp_path / "run")
-    write_export(run / "trace.cupti", tmp_path / "trace.sqlite")
-    own, same = (analyze(t, [run / "events-1.jsonl"]) for t in (run / "trace.cupti", tmp_path / "trace.sqlite"))  # fmt: skip
+def test_nsyss_layout_gives_the_same_analysis(recorded, tmp_path, name):
+    _, trace, logs, own = recorded(name)
+    write_export(trace, tmp_path / "trace.sqlite")
+    same = analyze(tmp_path / "trace.sqlite", logs)
     for table in ("intervals", "parts", "labels", "details"):
         pd.testing.assert_frame_equal(getattr(own, table), getattr(same, table))
     assert own.trace.missing == same.trace.missing and same.trace.monotonic
 
 
-def test_what_is_shared_is_in_nsyss_layout(tmp_path):
+def test_what_is_shared_is_in_nsyss_layout(recorded, tmp_path):
     run = unpacked("linears_h200", tmp_path / "run")
     done = CliRunner().invoke(cli, ["redact", str(run), str(tmp_path / "shared"), "--hash-names"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "shared" / "trace.sqlite").is_file()
-    own, same = analyze(run), analyze(tmp_path / "shared")
+    own, same = recorded("linears_h200").analysis, analyze(tmp_path / "shared")
     columns = ["elapsed_ns", "start_ns", "kernel_only_ns", "error_ns"]
     pd.testing.assert_frame_equal(own.intervals[columns], same.intervals[columns])
     done = CliRunner().invoke(cli, ["export", str(run), "-f", "nsys-sqlite"])

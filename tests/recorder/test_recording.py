@@ -31,7 +31,7 @@ assert b'"graphs":"nodes"' in (run.path / "trace.cupti").read_bytes()
     (program.folder / "script.py").write_text(program_text(text))
     ran = program.python("script.py")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.startswith("here ")  # the answer, of the label
+    assert ran.stdout.startswith("here")  # the answer, of the label
     again = program.python("-m", "nsysalign", "analyze", "-q", "kept")
     assert again.returncode == 0, again.stderr
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import io
 import json
-import lzma
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +24,12 @@ from rich.console import Console
 
 from nsysalign import brief
 from nsysalign.answer import Answer, Fix, answer
-from nsysalign.engine import analyze
 from nsysalign.model import Analysis
 from nsysalign.show import screen, waterfall
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))  # for who runs this file
-from recordings import PUZZLES, untar  # noqa: E402
+from recordings import PUZZLES, Recorded, analysed  # noqa: E402
 
 SCHEMA = json.loads((ROOT / "docs" / "answer.schema.json").read_text("utf-8"))
 SCREENS, DATA = Path(__file__).parent / "screens", ROOT / "tests" / "data"
@@ -39,19 +38,9 @@ SINGLE = ("probe", "threads_h200", "unprofiled_linears", "truth_oracle", "graph_
 WHOLE = ("demo", "probe", "unprofiled_linears", "host_timers", "captured")
 
 
-def analysed(name: str, room: Path) -> Analysis:
+def of(name: str, recorded: Callable[..., Recorded]) -> Analysis:
     """The analysis of a puzzle, of a recording of tests/data, or of the demo."""
-    if (DATA / "puzzles" / f"{name}.tar.xz").is_file():
-        untar(DATA / "puzzles" / f"{name}.tar.xz", room)
-        (trace,) = room.rglob("trace.sqlite")
-        return analyze(trace.parent)
-    source = files("nsysalign.demo") if name == "demo" else DATA
-    for kind in ("sqlite", "events.jsonl", "baseline.jsonl"):
-        packed = source.joinpath(f"{name}.{kind}.xz")
-        if packed.is_file():
-            (room / kind).write_bytes(lzma.decompress(packed.read_bytes()))
-    baseline = [room / "baseline.jsonl"] if (room / "baseline.jsonl").exists() else []
-    return analyze(room / "sqlite", events=[room / "events.jsonl"], baseline=baseline)
+    return recorded(name, baseline=name.startswith("unprofiled")).analysis
 
 
 def _printed(draw, width: int) -> str:
@@ -76,8 +65,8 @@ def expected_verdicts() -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("name", ["demo", *SINGLE])
-def test_screen(name, tmp_path):
-    agrees(name, analysed(name, tmp_path), tmp_path)
+def test_screen(name, recorded, tmp_path):
+    agrees(name, of(name, recorded), tmp_path)
 
 
 @pytest.mark.parametrize("puzzle", PUZZLES, indirect=True)
@@ -88,9 +77,9 @@ def test_screen_of_a_puzzle(puzzle):
     assert {row.label: row.verdict for row in answer(analysis).labels} == verdicts
 
 
-def test_code_is_on_lines_of_its_own_at_any_width(tmp_path):
+def test_code_is_on_lines_of_its_own_at_any_width(recorded):
     """Code that is broken where the terminal ends cannot be pasted, nor two statements behind one comment."""
-    said = answer(analysed("copy_pageable", tmp_path))
+    said = answer(of("copy_pageable", recorded))
     long = "torch.cuda.synchronize(); t0 = time.perf_counter(); ...; torch.cuda.synchronize()"
     said = replace(said, fixes=(*said.fixes, Fix("measure it right", "Wait", long)))
     for width in (40, 60, 80):
@@ -107,9 +96,9 @@ def test_code_is_on_lines_of_its_own_at_any_width(tmp_path):
     ("name", "width", "head"),
     [("outliers", 50, r"time +kernels$"), ("other_stream", 80, r"time = waiting \+ rest")],
 )
-def test_a_narrow_table_calls_no_largest_part_rest(name, width, head, tmp_path):
+def test_a_narrow_table_calls_no_largest_part_rest(name, width, head, recorded):
     """Where there is no room for the parts it has the kernels alone; a column that is empty takes none."""
-    lines = first_screen(None, answer(analysed(name, tmp_path)), width).splitlines()
+    lines = first_screen(None, answer(of(name, recorded)), width).splitlines()
     (shown,) = (line for line in lines if line.startswith("label, ") or " time " in line)
     assert re.search(head, shown.partition("  parts,")[0].rstrip()), shown
     if name == "outliers":
@@ -117,9 +106,9 @@ def test_a_narrow_table_calls_no_largest_part_rest(name, width, head, tmp_path):
         assert any("80 timings " in line for line in lines), "its total is left out, not cut"
 
 
-def test_commands_name_the_script_if_there_is_one(tmp_path):
+def test_commands_name_the_script_if_there_is_one(recorded):
     """The one that all call sites are in; of two files nobody knows which was run."""
-    analysis = analysed("graph", tmp_path)
+    analysis = of("graph", recorded)
     assert answer(analysis).fixes[0].code.endswith("run --graph-trace node puzzles/graph.py")
     sites = analysis.intervals["site"].astype(str)
     sites = sites.where(analysis.intervals.index > 0, "other.py:3")
@@ -135,8 +124,8 @@ def test_numbers_of_a_row_are_rounded_as_on_the_page():
     assert [*rounded(2, np.array([700, 800, 800]), 1_000)] in ([1, 1, 0], [1, 0, 1], [0, 1, 1])
 
 
-def test_brief_has_the_sentence_and_the_fix_of_other_labels(tmp_path):
-    said = answer(analysed("demo", tmp_path))
+def test_brief_has_the_sentence_and_the_fix_of_other_labels(recorded):
+    said = answer(of("demo", recorded))
     short = json.loads(brief.of_answer(said, "demo", "run"))
     first = short["findings"][0]
     assert first["label"] == "wrongstream" and "stream 23" in first["sentence"]
@@ -204,11 +193,11 @@ def rows_add_up(lines: list[str]) -> None:
 
 if __name__ == "__main__":
     SCREENS.mkdir(exist_ok=True)
-    for recorded in sys.argv[1:] or ["demo", *SINGLE, *PUZZLES]:
+    for name in sys.argv[1:] or ["demo", *SINGLE, *PUZZLES]:
         with tempfile.TemporaryDirectory() as folder:
-            shown = analysed(recorded, Path(folder))
+            shown = of(name, partial(analysed, room=Path(folder)))
             told = answer(shown)
-            (SCREENS / f"{recorded}.txt").write_text(first_screen(shown, told, 80), "utf-8")
-            if recorded in WHOLE:
+            (SCREENS / f"{name}.txt").write_text(first_screen(shown, told, 80), "utf-8")
+            if name in WHOLE:
                 whole = everything(shown, told, 100)
-                (SCREENS / f"{recorded}-all.txt").write_text(whole, "utf-8")
+                (SCREENS / f"{name}-all.txt").write_text(whole, "utf-8")

@@ -57,7 +57,7 @@ def work_of(monkeypatch, trace):
 @pytest.mark.parametrize("order", ["serial", "wide"])
 def test_twice_the_streams_are_at_most_two_and_a_half_times_the_work(order, monkeypatch, tmp_path):
     sizes = []
-    for streams in (100, 200):
+    for streams in (50, 100):
         analysis, pieces = work_of(monkeypatch, export(tmp_path / "t.sqlite", streams, order))
         tables = ("intervals", "parts", "segments", "details", "other_streams", "kernels", "labels")
         sizes.append([pieces, *(len(getattr(analysis, name)) for name in tables)])

@@ -9,7 +9,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from handmade import build
-from tiny_export import PROCESS, US, P, call, tiny, work
+from tiny_export import PROCESS, US, P, call, tiny, work, write_export, write_lines
 
 import nsysalign
 from nsysalign.errors import NoCudaWork
@@ -21,8 +21,19 @@ CALLS = {"device": "cudaDeviceSynchronize_v3020", "stream": "cudaStreamSynchroni
 NOT_READY, LAUNCH_FAILURE = 600, 719
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The interval of the tiny export as it is."""
+    folder = tmp_path_factory.mktemp("place")
+    trace = write_export(folder / "trace.sqlite")
+    (row,) = nsysalign.analyze(
+        trace, [write_lines(folder / "events-7.jsonl")]
+    ).measured.itertuples()
+    return row
+
+
 @pytest.mark.parametrize("what", CALLS)
-def test_a_call_that_failed_or_was_not_ready_proves_nothing(export, log, what):
+def test_a_call_that_failed_or_was_not_ready_proves_nothing(export, log, what, place):
     """
     thread 7   |rec| |launch|   ... |rec|  |call|  |        stream synchronise         |
     stream 7                                             kernel, copy, memset  | end record |graph
@@ -30,7 +41,6 @@ def test_a_call_that_failed_or_was_not_ready_proves_nothing(export, log, what):
 
     A call that had waited for the end record would have returned after 180.
     """
-    (place,) = nsysalign.analyze(export(tiny()), [log]).measured.itertuples()
     row = {
         "start": 76 * US,
         "end": 78 * US,

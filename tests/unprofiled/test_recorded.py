@@ -17,12 +17,10 @@ from .recordings import unpack
 
 
 @pytest.fixture(scope="module", params=["micro", "linears", "models"])
-def pair(request, tmp_path_factory):
+def pair(request, recorded):
     """A profiled run with the run without nsys beside it, and alone."""
-    files = unpack(f"unprofiled_{request.param}", tmp_path_factory.mktemp(request.param))
-    trace, log, baseline = (files[x] for x in ("sqlite", "events.jsonl", "baseline.jsonl"))
-    both = engine.analyze(trace, events=[log], baseline=[baseline])
-    return both, engine.analyze(trace, events=[log])
+    name = f"unprofiled_{request.param}"
+    return recorded(name, baseline=True).analysis, recorded(name).analysis
 
 
 def test_labels_are_predicted_within_a_tenth(pair):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import DATA
 
-import nsysalign
 from nsysalign.causes import CAUSES
 from nsysalign.parts import parts_matrix
 from nsysalign.place.lag import local_hull, lower_hull
@@ -39,12 +38,11 @@ def unpacked(tmp_path, name, what):
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_the_cpu_never_cost_more_than_the_bound(tmp_path, name):
-    log = unpacked(tmp_path, name, "events.jsonl")
-    analysis = nsysalign.analyze(unpacked(tmp_path, name, "sqlite"), [log])
+def test_the_cpu_never_cost_more_than_the_bound(recorded, name):
+    _, _, logs, analysis = recorded(name)
     by_the_cpu = parts_matrix(analysis)[:, BY_THE_CPU].sum(axis=1)
     told = analysis.intervals.assign(by_the_cpu=by_the_cpu)
-    timed = timed_intervals(read_event_logs([log]))
+    timed = timed_intervals(read_event_logs(logs))
     both = told[told["kind"] == "event"].merge(
         timed[["pid", "name", "elapsed_ns", "idle_at_most_ns", "verdict"]],
         on=["pid", "name", "elapsed_ns"], suffixes=("", "_without_nsys"),

@@ -3,11 +3,10 @@
 import json
 import lzma
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from recordings import DATA
 
 import nsysalign
@@ -29,10 +28,7 @@ def command(folder, *arguments, **environment):
     path = os.pathsep.join([str(ROOT / "tests" / "collect" / "faketorch"), str(ROOT)])
     env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": path, **environment}
     env["OPENBLAS_NUM_THREADS"] = "1"  # tests/conftest.py
-    return subprocess.run(
-        [sys.executable, "-m", "nsysalign", *map(str, arguments)],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    return warm.python(["-m", "nsysalign", *map(str, arguments)], folder, env)
 
 
 @pytest.fixture
