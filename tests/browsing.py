@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 import time
 
 import pytest
@@ -35,10 +36,15 @@ def start():
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     failed = pytest.importorskip("selenium.common.exceptions").SessionNotCreatedException
-    for _ in range(2):
-        with contextlib.suppress(failed):  # a busy machine does not always get it started
-            return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    with tempfile.NamedTemporaryFile("r") as log:
+        for pause_s in (0, 1, 3, 9):  # a busy machine does not always get it started
+            time.sleep(pause_s)
+            service = webdriver.ChromeService(
+                DRIVER, log_output=log.name, service_args=["--verbose"]
+            )
+            with contextlib.suppress(failed):
+                return webdriver.Chrome(options=options, service=service)
+        pytest.fail(f"Chromium does not start:\n{log.read()[-3000:]}")
 
 
 def until(driver, script, what, seconds=60):

@@ -112,7 +112,7 @@ def test_the_hint_in_the_find_box_is_whole(opened, width):
 
 def test_work_that_ran_after_the_timing_is_in_its_picture(opened, tmp_path):
     """What the sentence says: the kernel that was launched inside begins behind the second reading."""
-    page = opened(analysed("demo", tmp_path))
+    page = opened(analysed("demo", tmp_path).analysis)
     page("choose('host_none', null, false)")
     page.until(f"{DRAWN}.startsWith(selected.interval)")
     tip = "document.querySelector('#lanes .gap path').getBoundingClientRect().left"
@@ -367,7 +367,7 @@ def test_what_is_shared_holds_the_fix(opened, finding):
 
 
 def test_on_a_phone_the_picture_is_on_the_first_screen(opened, tmp_path):
-    page = opened(analysed("demo", tmp_path))
+    page = opened(analysed("demo", tmp_path).analysis)
     resized(page, 390)
     try:
         assert page("$('lanes').getBoundingClientRect().top + scrollY") < 600
