@@ -627,8 +627,7 @@ FASTER: tuple[Row, ...] = (
         "XLA compiles for each new shape and static argument: pad to few shapes, and run each once before what is timed",
         _RUN_EACH),
     Row(f"{_PREPARES} allocation-inside", "python, plans anew",
-        "Code is loaded in {planning} timings, as cuFFT does for a new plan: keep to fewer lengths (pad to few), keep the plan, or let "
-        "the cache of plans hold them all",
+        "Code is loaded in {planning} timings, as cuFFT does for a new plan: pad to few lengths, or keep all plans",
         "{plans}"),
     Row(f"{_CPU} api-launch other-calls sync-inside mixed several-kinds", "torch, kinds that give back",
         "Keep the memory: the timings that give it back to the driver or take it again are longer",

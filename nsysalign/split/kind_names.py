@@ -23,6 +23,8 @@ from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 _NO_COPIES = "no copies"
 _BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
 _LONGEST = 32
+#: A kind whose timings have more different operations that run longest is not told by one of them.
+_FEW_MAINS = 2
 
 
 class _Kind(NamedTuple):
@@ -185,9 +187,10 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
         (_BUSY_BEFORE if kind.is_behind else _IDLE_BEFORE) if count_of_words[words] > 1 else ""
         for kind, words in zip(kinds_of_work, words_of_kinds, strict=True)
     ]
-    # what takes its time comes before what it copies, where one kernel is the longest in all timings of a kind
-    by_kernel = all(kind.main_count <= 1 for kind in kinds_of_work)
-    columns = [backlog, launched, *((main, size) if by_kernel else (size, main)), blocks]
+    # what takes its time comes before what it copies, where that is one kernel or two in all timings of a kind
+    by_kernel = all(kind.main_count <= _FEW_MAINS for kind in kinds_of_work)
+    described = (main, size, blocks) if by_kernel else (size, blocks, main)
+    columns = [backlog, launched, *described]
     return [words for words in columns if len(set(words)) > 1]
 
 
