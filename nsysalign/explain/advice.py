@@ -56,6 +56,7 @@ _PIN = "x = x.pin_memory()  # once;   x.cuda(non_blocking=True)  # in the loop"
 _RUN_EACH = "[f(pad(x, n)) for n in lengths]  # once, before"
 _TF32 = 'torch.set_float32_matmul_precision("high")  # once, before'
 _KEEP = "torch.cuda.empty_cache()  # not in the loop"
+_PLANS = "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n lengths"
 _SAMPLE = "nsysalign run --sample-python SCRIPT.py"
 
 #: In what is timed once libraries call it to set CUDA up: there is nothing to free yet.
@@ -288,6 +289,16 @@ def _gives_back(case: Case) -> bool:
     return case.group.count > 1 and both_ways
 
 
+def _allocates_most(case: Case) -> bool:
+    """Most of the time in CUDA calls that do not launch goes into allocating and freeing."""
+    return 2 * case.allocating_ns >= case.ns("api")
+
+
+def _plans_anew(case: Case) -> bool:
+    """cuFFT's kernels run, and code is loaded in many timings that are not the first ones: for plans."""
+    return _runs(case, _CUFFT) and (case.loads_the_same or case.loads_again > 0)
+
+
 def _loads_late(case: Case) -> bool:
     """Loading code takes a part of its time that matters, and a start of the program could load that: it is not made while
     the program runs, as CuPy's, Numba's, XLA's and torch.compile's is, and what is linked there."""
@@ -385,7 +396,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
         case.programs >= VERY_MANY and case.small and not case.compiler
     ),
     "elementwise": _elementwise,
-    "transforms": lambda case: _runs(case, _CUFFT),
+    "plans anew": _plans_anew,
     # what it copies, and waits for
     "waits": lambda case: case.group.work.waits > 0,
     "more waits than copies in": lambda case: _waits(case) > _pageable_copies_in(case),
@@ -422,13 +433,13 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "compiles the same": lambda case: case.compiles_the_same,
     "compiles shapes": lambda case: case.compiles_shapes,
     "loads never warm": lambda case: case.loads_in > 0,
-    "loads the same": lambda case: case.loads_the_same,
     "loads unchanged": lambda case: case.loads_unchanged,
     "new sizes": lambda case: case.loads_again > 0 or case.first_of_size[0] > 0,
     "loads late": _loads_late,
     "records a graph": lambda case: case.group.count > 1 and GRAPH in case.prepares,
     "kinds that give back": lambda case: case.memory_kinds is not None,
     "allocates": _allocates,
+    "allocates most": _allocates_most,
     "allocates pinned": lambda case: "HostAlloc" in _largest(case, "api"),
     "gives back": _gives_back,
 }  # fmt: skip
@@ -457,6 +468,14 @@ def _search(case: Case) -> str:
     return "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"
 
 
+def _planning(case: Case) -> str:
+    """In how many timings plans are made: of the label, where they are not only in its group."""
+    count, of_count = case.loads_in, case.label.count
+    if not case.loads_the_same:
+        count, of_count = case.loads_again, case.group.count
+    return f"{count:,} of {of_count:,}"
+
+
 def _where(case: Case) -> str:
     """Where the longest piece of the CPU's is."""
     if case.on_host:
@@ -479,8 +498,10 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "convert": _convert,
     "rate": _rate,
     "search": _search,
-    "loading": lambda case: f"{case.loads_in:,}",
-    "timings": lambda case: f"{case.label.count:,}",
+    "planning": _planning,
+    "plans": lambda case: (  # torch keeps 4,096 plans
+        _RUN_EACH if case.facts.torch and not case.loads_the_same else _PLANS
+    ),
     "these": lambda case: f"{case.prepares[CODE]:,}",
     "threads": lambda case: str(case.thread_count),
     "where": _where,
@@ -521,6 +542,8 @@ MEASURING: tuple[Row, ...] = (
     Row("enqueue-only", "JAX",
         "Wait for the result before the second reading of the clock",
         "jax.block_until_ready(f(x)); t1 = time.perf_counter()"),
+    Row("enqueue-only", "python",
+        "Wait for the GPU before both readings of the clock"),
     Row("nothing-inside", "torch",
         "Look at what is timed: called like this it launches nothing, such as a step without gradients"),
     Row("sync-inside", "torch events, reads back, few read, not waits",
@@ -538,12 +561,14 @@ MEASURING: tuple[Row, ...] = (
     Row("copy-inside", "torch events, copies out last",
         "Copy after the end event",
         "end.record(); y = y.cpu()"),
-    Row("queued", "torch, behind earlier work",
+    Row("queued", "python, behind earlier work, can synchronise",
         "Synchronise before the first reading as well",
-        f"{_SYNC}; t0 = time.perf_counter()"),
-    Row("queued", "torch, behind a full queue, by the host",
+        "{sync}; t0 = time.perf_counter()"),
+    Row("queued", "python, behind earlier work",
+        "Wait for the GPU before the first reading as well"),
+    Row("queued", "python, behind a full queue, by the host, can synchronise",
         "Synchronise before both readings of the clock",
-        f"{_SYNC}; t = time.perf_counter()  # at both ends"),
+        "{sync}; t = time.perf_counter()  # at both ends"),
     Row("queued", "torch events, python, beside other work",
         "Let the other streams finish first",
         f"{_SYNC}; start.record()"),
@@ -601,12 +626,12 @@ FASTER: tuple[Row, ...] = (
     Row(_PREPARES, "JAX, recompiles, compiles shapes",
         "XLA compiles for each new shape and static argument: pad to few shapes, and run each once before what is timed",
         _RUN_EACH),
+    Row(f"{_PREPARES} allocation-inside", "python, plans anew",
+        "Code is loaded in {planning} timings, as cuFFT does for a new plan: pad to few lengths, or keep all plans",
+        "{plans}"),
     Row(f"{_CPU} api-launch other-calls sync-inside mixed several-kinds", "torch, kinds that give back",
         "Keep the memory: the timings that give it back to the driver or take it again are longer",
         _KEEP),
-    Row(_PREPARES, "python, loads the same, transforms",
-        "Code is loaded again in {loading} of {timings} timings: keep to fewer different sizes, or let the cache of plans hold them all",
-        "cp.fft.config.get_plan_cache().set_size(n)  # CuPy's, for n sizes"),
     Row(_PREPARES, "python, loads unchanged",
         "Make each kernel once, before the loop, and pass what changes as an argument, not in its source: code is loaded in "
         "{these} of these timings for the same kernels with as many blocks"),
@@ -655,7 +680,7 @@ FASTER: tuple[Row, ...] = (
     Row(_LAUNCHES, "torch, cells",
         "{cell}Cell runs {steps} times, one step after the other: where nothing else depends on a step, let cuDNN run the whole "
         "sequence, which launches less",
-        "y, h = torch.nn.{cell}(inputs, hidden, batch_first=True)(x)  # instead of the loop"),
+        "y, h = torch.nn.{cell}(inputs, hidden)(x)  # takes (steps, batch, inputs), or batch_first=True"),
     Row(_LAUNCHES, "torch, compiles, waits",
         "Fuse the small operations, or replay them as a CUDA graph, and copy to the GPU outside of that",
         'f = torch.compile(f, mode="reduce-overhead"); f(x.cuda())'),
@@ -683,10 +708,10 @@ FASTER: tuple[Row, ...] = (
     Row("allocation-inside other-calls host-gap", "torch, allocates pinned",
         "Allocate pinned memory once, before the loop, and copy from it",
         _PIN),
-    Row("allocation-inside", "torch, allocates, gives back",
+    Row("allocation-inside", "torch, allocates, gives back, allocates most",
         "Keep the memory: it is given back to the driver and taken again, as by empty_cache() in a loop, or where memory runs short",
         _KEEP),
-    Row("allocation-inside", "torch, allocates",
+    Row("allocation-inside", "torch, allocates, not gives back",
         "Allocate once and reuse the memory",
         "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop"),
     Row(f"{_CPU} api-launch", "torch, held by a copy",

@@ -169,18 +169,19 @@ class Facts:
         return list(evidence.runs.drop_duplicates(["pid", "device"]).itertuples())
 
     def _uses_torch(self) -> bool:
-        """Return whether the program uses torch: its log says so, or the trace is torch.profiler's, or kernels or
-        ranges have names that only torch's code makes.
+        """Return whether the program uses torch: the trace is torch.profiler's, or kernels or ranges have names that only
+        torch's code makes; or its log names torch, and no kernels are known.
 
-        CuPy and numba have logs, too, and may import torch without using it.
+        The log names what is imported, and CuPy and numba import torch without using it.  A program of CuPy's may run
+        kernels of cuBLAS or cuFFT alone; one of torch's fills or adds something somewhere, with a kernel of its own.
         """
         evidence = self.analysis
         texts = pd.concat([evidence.kernels["kernel"], evidence.labels["label"]])
-        names = pd.unique(texts.astype(str)).tolist()
-        if any(map(_TORCH.search, names)):
+        if evidence.trace.recorder == "kineto" or any(
+            map(_TORCH.search, pd.unique(texts.astype(str)))
+        ):
             return True
-        by_torch = evidence.trace.recorder == "kineto" or bool(evidence.known.torch)
-        return by_torch and not any(map(_OF_OTHERS.search, names))
+        return bool(evidence.known.torch) and not (evidence.kernels["kind"] == "kernel").any()
 
     def _other_library(self) -> str:
         """Return the library whose kernels ran, '' for none of _LIBRARIES."""

@@ -676,9 +676,16 @@ def _copies(case: Case, numbers: Numbers) -> str:
             (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
         ]
         rate = float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
-        numbers.evidence["achieved_GB_per_s"] = rate
-        how = f" at {_speed(rate)} GB/s"
+        # a reader divides: the rate is left out where that is not the time that is called copying
+        fits = abs(largest.size / case.group.count / rate - ns) <= _FITS * ns
+        if fits:
+            numbers.evidence["achieved_GB_per_s"] = rate
+        how = f" at {_speed(rate)} GB/s" if fits else ""
     return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
+
+
+#: Bytes over their rate are a time, to this share.
+_FITS = 0.2
 
 
 def _speed(rate: float) -> str:

@@ -653,8 +653,9 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     grids, blocks = grids_of(split.trace, split.alignment, issues, varied)
     work = work._replace(grids=grids, blocks=blocks)
     of_interval, table = group_table(intervals, split.parts, work)
+    issued = _issued(split, issues, table)
     table = table.assign(
-        work=names_of_kinds(table, of_interval, work, issues.names),
+        work=names_of_kinds(table, of_interval, work, issues.names, issued),
         main=main_names(table["typical"].to_numpy(), work, issues.names),
         elsewhere_ns=elsewhere_ns(split, table["typical"].to_numpy()),
     )
@@ -664,7 +665,6 @@ def groups_of(split: SplitTrace, ran: Ran, intervals: pd.DataFrame) -> Groups:
     )
     ledger = _ledger(named_time, parts)
     key = np.where(grids == 0, 0, _same_work(work))
-    issued = _issued(split, issues, table)
     return Groups(of_interval, table, ledger, issued, parts, (WorkOfIntervals(key),))
 
 

@@ -48,7 +48,7 @@ from nsysalign.model import (
 )
 from nsysalign.place.streams import stream_lane
 from nsysalign.split.busy import Blocks, first_of
-from nsysalign.split.gaps import BEFORE_ALL, Explainer, Windows, host_pieces
+from nsysalign.split.gaps import BEFORE_ALL, LEGACY_DEFAULT, Explainer, Windows, host_pieces
 from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 
 #: A launch was blocked by a full queue if it took this many times longer than the median of its
@@ -56,6 +56,7 @@ from nsysalign.split.pieces import DETAIL, REF, WORK, Pieces, Spans, join, make
 _SLOW, _QUEUE_DEPTH = 10, 900
 #: The queue holds as many of a graph as ever waited in it, to this share; so many launches at least say so.
 _FULL, _FEW_GRAPHS = 0.9, 3
+_TO_HOST = 2  # the kind of a copy from a device to the host
 #: Kernels in windows that are held at once.
 _KERNELS_AT_ONCE = 1 << 21
 #: Flags of an interval.
@@ -86,13 +87,15 @@ def host_timer_pieces(explainer: Explainer, windows: Windows, spans: Spans) -> P
         explainer.trace, call, kind
     )  # copies that block the host
     launching = ~waiting & np.isin(kind, [CALL[name] for name in ISSUING_CALLS])
-    with_lane = replace(pieces, lane=pick(_lane_of_calls(explainer), call, -1))
+    first = pick(_first_of_calls(explainer), call, -1)
+    with_lane = replace(pieces, lane=pick(explainer.alignment.operation_lane, first, -1))
     waits = _Waits(
         explainer=explainer,
         windows=windows,
         pieces=with_lane.take(waiting),
         kind=kind[waiting],
         staging=staging[waiting],
+        copies_back_ns=_begin_of_copies_back(explainer, first)[waiting],
     )
     launches = _launches_with_cause(explainer, with_lane.take(launching))
     # calls that neither launch nor wait are `api`, also records and queries, which have the cause `event` in a gap of
@@ -136,13 +139,23 @@ def _is_synchronous_copy(trace: Trace, call: np.ndarray, kind: np.ndarray) -> np
     return synchronous
 
 
-def _lane_of_calls(explainer: Explainer) -> np.ndarray:
-    """Return, per call of the trace, the lane of the first operation that it issued, -1 for none."""
-    lane = np.full(len(explainer.trace.calls), -1, dtype=np.int64)
+def _first_of_calls(explainer: Explainer) -> np.ndarray:
+    """Return, per call of the trace, the first operation that it issued, -1 for none."""
+    first = np.full(len(explainer.trace.calls), -1, dtype=np.int64)
     issued = np.flatnonzero(explainer.call >= 0)
     last_to_first = np.flip(issued)  # of several operations of a call the first is written last
-    lane[explainer.call[last_to_first]] = explainer.alignment.operation_lane[last_to_first]
-    return lane
+    first[explainer.call[last_to_first]] = last_to_first
+    return first
+
+
+def _begin_of_copies_back(explainer: Explainer, first: np.ndarray) -> np.ndarray:
+    """Return, per call, when it begins to copy from a device to the host, before which there is nothing to stage: the data
+    come from the device.  BEFORE_ALL for calls that do not copy so.
+
+    first: the first operation of each call, -1 for none
+    """
+    is_back = pick(explainer.copy_kind == _TO_HOST, first, False)
+    return np.where(is_back, pick(explainer.op_start, first, BEFORE_ALL), BEFORE_ALL)
 
 
 def _launches_with_cause(explainer: Explainer, pieces: Pieces) -> Pieces:
@@ -247,6 +260,7 @@ class _Waits:
     pieces:  the stretches; `ref` is the call, `lane` the lane of the operation that it issued
     kind:    per piece, the code of the call's kind
     staging: per piece, whether the call is a copy that stages pageable memory
+    copies_back_ns: as `_begin_of_copies_back` returns it, per piece
     """
 
     explainer: Explainer
@@ -254,6 +268,7 @@ class _Waits:
     pieces: Pieces
     kind: np.ndarray
     staging: np.ndarray
+    copies_back_ns: np.ndarray
 
     def explained(self) -> Pieces:
         """Return pieces that tile the time in these calls by what the calls wait for: work that was issued inside the
@@ -307,7 +322,7 @@ class _Waits:
 
         piece: the position, in `pieces`, of the call's piece
         """
-        staging = self.staging[piece]
+        staging = self.staging[piece] & (spans.start >= self.copies_back_ns[piece])
         copying = self.kind[piece] == CALL["memcpy"]
         cause_without_staging = np.where(copying, CAUSE["api_launch"], CAUSE["sync"])
         return make(
@@ -345,21 +360,45 @@ class _Waits:
     def _executions(self) -> _Executions:
         """Return what executes on the lanes that the calls wait for, of the work that was issued
         before each call."""
-        explainer, pieces = self.explainer, self.pieces
         empty = np.empty(0, np.int64)
         parts = [_Executions(empty, empty, empty, empty)]
-        for lane, waiting in self._waiting_for_lanes():
-            blocks = explainer.streams.blocks(lane)
-            tiles = tile(pieces.start[waiting], pieces.end[waiting], blocks.start, blocks.end)
-            operation = pick(blocks.ref, tiles.block, -1)
-            piece = waiting[tiles.span]
-            issuing_call = pick(explainer.call, operation, -1)
-            issue = pick(explainer.call_start, issuing_call, BEFORE_ALL)
-            waiting_call = pieces.ref[piece]
-            issued_before = issue <= explainer.call_start[waiting_call]
-            executions = _Executions(piece, tiles.start, tiles.end, operation)
-            parts.append(executions.take((operation >= 0) & issued_before))
+        parts += [self._on_lane(lane, waiting) for lane, waiting in self._waiting_for_lanes()]
+        for lane, copying in self._copies_in_unknown_order():
+            executions = self._on_lane(lane, copying)
+            end = self.explainer.op_end[executions.operation]
+            # what still runs when the copy begins did not hold it up
+            parts.append(executions.take(end <= self.copies_back_ns[executions.piece]))
         return _Executions.joined(parts)
+
+    def _on_lane(self, lane: int, waiting: np.ndarray) -> _Executions:
+        """Return what executes on a lane during these pieces, of the work that was issued before the call of each."""
+        explainer, pieces = self.explainer, self.pieces
+        blocks = explainer.streams.blocks(lane)
+        tiles = tile(pieces.start[waiting], pieces.end[waiting], blocks.start, blocks.end)
+        operation = pick(blocks.ref, tiles.block, -1)
+        piece = waiting[tiles.span]
+        issue = pick(explainer.call_start, pick(explainer.call, operation, -1), BEFORE_ALL)
+        issued_before = issue <= explainer.call_start[pieces.ref[piece]]
+        executions = _Executions(piece, tiles.start, tiles.end, operation)
+        return executions.take((operation >= 0) & issued_before)
+
+    def _copies_in_unknown_order(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each legacy default stream (its lane) with the positions of the pieces in copies to the host on streams of its
+        context that may be ordered behind it: the trace does not say whether they are blocking.
+
+        stream 15        call [ waits             )copy     )
+        default stream   AAAAAAAAAAAAAAAAAAAAAAAAAA            the copy begins when A has ended: it waited for A
+        """
+        lanes = self.explainer.alignment.lanes
+        flag = lanes["flag"].to_numpy()
+        process, context = lanes["process"].to_numpy(), lanes["context"].to_numpy()
+        lane = self.pieces.lane
+        is_unknown = (self.copies_back_ns > BEFORE_ALL) & (pick(flag, lane, 0) < 0)
+        for number in np.flatnonzero(flag == LEGACY_DEFAULT).tolist():
+            in_context = (process[lane] == process[number]) & (context[lane] == context[number])
+            rows = np.flatnonzero(is_unknown & in_context)
+            if len(rows):
+                yield number, rows
 
     def _waiting_for_lanes(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield each lane (stream) with the positions of the pieces whose calls wait for it.

@@ -23,13 +23,15 @@ from nsysalign.text import bytes_text, middle, plural, short_name, told_apart
 _NO_COPIES = "no copies"
 _BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
 _LONGEST = 32
+#: A kind whose timings have more different operations that run longest is not told by one of them.
+_FEW_MAINS = 2
 
 
 class _Kind(NamedTuple):
     """What tells a kind of work from the others of its label: what its typical interval issues, and what is so in most of
     its intervals."""
 
-    #: Bytes that are copied or set.
+    #: Bytes that are copied.
     size: int
     operations: int
     #: Blocks of all kernels' grids, 0 if they are not known.
@@ -47,7 +49,11 @@ class _Kind(NamedTuple):
 
 
 def names_of_kinds(
-    table: pd.DataFrame, of_interval: np.ndarray, work: Work, names: Sequence[str]
+    table: pd.DataFrame,
+    of_interval: np.ndarray,
+    work: Work,
+    names: Sequence[str],
+    issued: pd.DataFrame,
 ) -> list[str]:
     """Return, per group, the name of its kind of work, '' where its label has only one kind.
 
@@ -55,13 +61,16 @@ def names_of_kinds(
     of_interval: per interval, its group, -1 for none
     work:  what each interval issued
     names: the names of operations, by number
+    issued: `frames.ISSUED`
     """
+    copied = issued[issued["kind"] == "memcpy"].groupby("group")["bytes"].sum()
+    copied = copied.reindex(table["group"], fill_value=0)
     members_of = group(of_interval, np.arange(len(of_interval)))
     out = [""] * len(table)
     for _, rows in table.groupby(["label", "pid"], sort=False):
         if rows["kind"].nunique() == 1:
             continue
-        kinds_of_label = _kinds_by_number(rows, members_of, work, names)
+        kinds_of_label = _kinds_by_number(rows, members_of, work, names, copied)
         differing = _names_that_differ(list(kinds_of_label.values()))
         name_of = dict(zip(kinds_of_label, differing, strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
@@ -70,12 +79,17 @@ def names_of_kinds(
 
 
 def _kinds_by_number(
-    rows: pd.DataFrame, members_of: dict[int, np.ndarray], work: Work, names: Sequence[str]
+    rows: pd.DataFrame,
+    members_of: dict[int, np.ndarray],
+    work: Work,
+    names: Sequence[str],
+    copied: pd.Series,
 ) -> dict[int, _Kind]:
     """Return the number of each kind of a label -> the kind.
 
     rows:       the label's rows of `frames.GROUPS`, the group with most time first; its typical interval is the kind's
     members_of: group -> its intervals
+    copied:     by group, how many bytes its typical interval copies
     """
     groups_of_kind = {int(kind): of_kind for kind, of_kind in rows.groupby("kind", sort=False)}
     members = [
@@ -89,7 +103,7 @@ def _kinds_by_number(
     memory = _memory_words(work, members)
     return {
         number: _Kind(
-            size=int(work.size[typical[n]]),
+            size=int(copied[groups_of_kind[number]["group"].iloc[0]]),
             operations=int(work.operations[typical[n]]),
             blocks=int(work.blocks[typical[n]]),
             graph=int(graph[n]),
@@ -173,7 +187,10 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
         (_BUSY_BEFORE if kind.is_behind else _IDLE_BEFORE) if count_of_words[words] > 1 else ""
         for kind, words in zip(kinds_of_work, words_of_kinds, strict=True)
     ]
-    columns = [backlog, launched, size, blocks, main]
+    # what takes its time comes before what it copies, where that is one kernel or two in all timings of a kind
+    by_kernel = all(kind.main_count <= _FEW_MAINS for kind in kinds_of_work)
+    described = (main, size, blocks) if by_kernel else (size, blocks, main)
+    columns = [backlog, launched, *described]
     return [words for words in columns if len(set(words)) > 1]
 
 

@@ -490,6 +490,31 @@ def test_a_kind_is_called_by_its_graph_or_by_how_much_it_launches_first():
     assert named((0, 3, 64, 0), (0, 3, 128, 0)) == ["64 blocks", "128 blocks"]
 
 
+def test_kinds_are_told_apart_by_the_kernel_that_takes_their_time_before_their_copies():
+    def named(count):
+        kinds = [(0, 3, 9, 0, "align1"), (64, 3, 8, 0, "align2"), (8, 3, 7, 0, "wgmma")]
+        return _names_that_differ([_Kind(*kind, count, is_behind=False) for kind in kinds])
+
+    assert named(1) == ["align1", "align2", "wgmma"]
+    assert named(3) == ["no copies", "64 B", "8 B"]  # one kernel of several says little
+
+
+def test_bytes_that_are_set_are_not_copied(tmp_path):
+    """nanoPALM#6: cuBLAS sets its counters, 8 or 14,656 bytes, and nothing is copied."""
+
+    def draw(world):
+        for k in range(20):
+            at, odd = 1000 * k, k % 2
+            world.ranges.append(Range("step", at, at + 400, world.pid))
+            gemm = world.call("launch", at + 2, at + 8)
+            world.kernel(at + 20, at + 120 + 40 * odd, gemm, name=f"gemm_align{1 + odd}")
+            clears = world.call("memset", at + 10, at + 12)
+            world.op("memset", at + 180, at + 181, clears, bytes=8 if odd else 14_656)
+
+    (label,) = drawn(tmp_path, draw).grouped
+    assert {group.work.name for group in label.groups} == {"gemm_align1", "gemm_align2"}
+
+
 def test_kinds_of_one_length_are_one_only_if_the_gpu_works_as_long_on_them():
     """The CPU is late in both: their length is that of its launches, the work is not the same."""
     at_once = [np.arange(0, 10), np.arange(10, 20)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.world import HostInterval, Range
+from simulator.world import D2H, HostInterval, Range
 
 from .drawing import MAIN, OTHER, collector, kernel
 
@@ -58,6 +58,33 @@ def pageable_copy_behind_a_blocking_stream(w):
     """
     kernel(w, (-20, -16), (-10, 20), 14)
     w.copy(25, 40, w.call("memcpy", 5, 50), pageable=True)
+    between(w, 0, 52)
+
+
+@host_case("host 7, api_launch 10, memcpy 25", kernel_only=0)
+def pageable_copy_to_the_host(w):
+    """The data come from the GPU: before the copy begins there is nothing to stage."""
+    w.copy(15, 30, w.call("memcpy", 5, 40), pageable=True, kind=D2H)
+    between(w, 0, 42)
+
+
+@host_case("host 7, queued 15, api_launch 5, memcpy 25", kernel_only=0)
+def pageable_copy_to_the_host_in_unknown_order(w):
+    """
+    H    s-20--16  |0  s5-----------------50 |52
+    G7          #-10------20                       the default stream: 15 us of a kernel that was launched before
+    G21                      #25--40               whether it is a blocking stream is not known: the copy waited
+    """
+    kernel(w, (-20, -16), (-10, 20))
+    w.copy(25, 40, w.call("memcpy", 5, 50), 21, pageable=True, kind=D2H)
+    between(w, 0, 52)
+
+
+@host_case("host 7, api_launch 20, memcpy 25", kernel_only=0)
+def copy_to_the_host_beside_the_default_stream(w):
+    """A kernel of the default stream that still runs when the copy begins does not hold it up."""
+    kernel(w, (-20, -16), (-10, 45))
+    w.copy(25, 40, w.call("memcpy", 5, 50), 21, pageable=True, kind=D2H)
     between(w, 0, 52)
 
 

@@ -76,7 +76,11 @@ CELL = "void at::native::(anonymous namespace)::kernel::gru_cell_forward<float, 
 
 @pytest.mark.parametrize(
     ("kernel", "count", "code"),
-    [(CELL, 50, "torch.nn.GRU"), (CELL, 2, "reduce-overhead"), ("add", 50, "reduce-overhead")],
+    [
+        (CELL, 50, "torch.nn.GRU(inputs, hidden)(x)  # takes (steps, batch, inputs)"),
+        (CELL, 2, "reduce-overhead"),
+        ("add", 50, "reduce-overhead"),
+    ],
 )
 def test_a_loop_over_cells(kernel, count, code):
     """SEDLM#1: 250 steps of GRUCell launch 4,255 operations, nn.GRU 519."""
@@ -180,3 +184,17 @@ def test_every_condition_and_value_of_the_table_is_known_and_used():
     assert filled == set(advice.VALUES)
     fixes = [(row.sentence, row.code) for row in advice.FASTER]
     assert len(fixes) == len(set(fixes))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "code"),
+    [("cupy_add__float32", "cp.cuda.Device().synchronize()"), ("dgemm", ""), ("at::add", "torch.")],
+)
+def test_how_to_wait_is_said_in_the_words_of_the_library(kernel, code):
+    """cupy#2226: torch.cuda.synchronize() for products of CuPy's, which run kernels of cuBLAS alone."""
+    drawn = repeat(8, "x", ("host", 50), kind="host", issued=900, outside=900, operations=9)
+    drawn = analysis(drawn)
+    drawn = replace(drawn, groups=drawn.groups.assign(late=drawn.groups["count"]))
+    (fix,) = told(drawn, [(0, "kernel", kernel, 9)], kernels=[kernel]).fixes
+    assert fix.purpose == "measure it right" and fix.code.startswith(code)
+    assert bool(fix.code) == bool(code)

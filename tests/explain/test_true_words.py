@@ -36,6 +36,7 @@ def told(*drawn, issued=(), known=TORCH, waits=0, gpu="NVIDIA H200", kernels=())
         made = replace(made, ledger=ledger)
     row = dict.fromkeys(frames.KERNELS.names, 0) | {"label": "x", "kind": "kernel"}
     ran = [row | {"kernel": name} for kind, name, _ in issued if kind == "kernel"]
+    ran += [row | {"kernel": "at::fill"}] if known.torch else []  # as each program of torch's
     table = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
     trace = replace(made.trace, devices=(gpu,))
     return answer(diagnose(replace(made, known=known, trace=trace, kernels=table)))

@@ -11,7 +11,7 @@ import itertools
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from .world import BLOCKING, LEGACY, Call, Op, Record, World
+from .world import BLOCKING, D2H, LEGACY, Call, Op, Record, World
 
 SYNC = ("sync_device", "sync_stream", "sync_event")
 ISSUE = ("launch", "graph_launch", "memcpy", "memset")
@@ -185,7 +185,8 @@ def _host_cause(world: World, at: int, begin: int, thread: int) -> tuple[str, st
     if running:
         return "queued", ""
     if call.kind == "memcpy":
-        return ("memcpy", "staging") if any(o.pageable for o in own) else ("api_launch", "")
+        staging = any(o.pageable and (o.copy_kind != D2H or at >= o.start) for o in own)
+        return ("memcpy", "staging") if staging else ("api_launch", "")
     return "sync", ""
 
 
@@ -205,7 +206,13 @@ def _waited_for(world: World, call: Call, own: list[Op]) -> list[Op]:
         ordered = [
             o for o in before if o.stream in streams or world.streams.get(o.stream) in barriers
         ]
-        return own + ordered
+        back = [o for o in own if o.copy_kind == D2H and o.stream not in world.streams]
+        perhaps = [
+            o
+            for o in before
+            if world.streams.get(o.stream) == LEGACY and any(o.end <= copy.start for copy in back)
+        ]
+        return own + ordered + perhaps
     return []
 
 
