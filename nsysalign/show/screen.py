@@ -129,6 +129,10 @@ class _FirstScreen:
         #: The labels that can have a row: ranges of libraries repeat what the program's own timings say.
         self.labels = [row for row in answer.labels if not (row.library and row.kind == "nvtx")]
         self.labels = self.labels or [*answer.labels]
+        # nor has what was only read from the trace, where the program times itself
+        itself = [row for row in self.labels if not row.inferred]
+        if any(row.kind != "nvtx" and not row.library for row in itself):
+            self.labels = itself
         self._restore()
         self.commands = [Text(line) for line in extra]  # never cut, because users copy them
 

@@ -112,3 +112,13 @@ def test_points_in_time_are_no_lengths_and_calls_have_plain_names():
     text = "\n".join(first_screen(answer(diagnose(analysis(drawn)))))
     assert "┌700 us" in text
     assert "└ kernel launch" in text and "cuLaunch" not in text
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_pairs_of_a_library_have_no_row_beside_the_programs_own_labels(alone):
+    """k05: four rows were XLA's trials, whose events were read from the trace."""
+    told = many_labels()
+    pairs = [replace(row, inferred=True) for row in told.labels[2:4]]
+    others = [] if alone else told.labels[:2]
+    lines = first_screen(replace(told, labels=(*others, *pairs), proof=None))
+    assert [row.label in rows_of(lines) for row in pairs] == [alone, alone]
