@@ -74,7 +74,7 @@ _MEASURED_RIGHT = (
     "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
     "failed-calls",
 )  # fmt: skip
-_MEASURE_RIGHT = "measure it right"
+_FASTER = "make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
@@ -445,7 +445,7 @@ def _fixes_to_show(
     # one without code says less than those of other findings
     told = [*(fix for fix in fixes if fix.code or not beside), *beside]
     # nobody makes faster what is not measured
-    return tuple(sorted(told, key=lambda fix: fix.purpose != _MEASURE_RIGHT))
+    return tuple(sorted(told, key=lambda fix: fix.purpose == _FASTER))
 
 
 def _after_name(finding: Finding) -> str:
@@ -1149,8 +1149,8 @@ def _fixes(rule: str, measuring: str, faster: str, script: str) -> Iterator[Fix]
     script: what stands in commands for SCRIPT.py
     """
     right = rule in _MEASURED_RIGHT or not rule
-    purposes = {_MEASURE_RIGHT if right else "measure the GPU only": measuring}
-    purposes["make it faster"] = faster
+    purposes = {"measure it right" if right else "measure the GPU only": measuring}
+    purposes[_FASTER] = faster
     for purpose, text in purposes.items():
         sentence, _, code = safe_text(text).partition(":   ")
         if sentence:

@@ -178,6 +178,16 @@ class _FirstScreen:
         purposes = [fix.purpose for fix in self.fixes]
         return [n for n, purpose in enumerate(purposes) if purpose in purposes[:n]]
 
+    def _leave_out_beside(self) -> bool:
+        """Leave out the picture, then rows of labels that are not named above them, and return whether there was one."""
+        if self.picture:
+            self.picture = []
+        elif self.rows > max(1, len(self._named())):
+            self.rows -= 1
+        else:
+            return False
+        return True
+
     def leave_out(self) -> bool:
         """Leave out what matters least of all that is still there, and return whether there was anything."""
         if self.rows > max(LEAST_ROWS, len(self._named())):
@@ -186,8 +196,8 @@ class _FirstScreen:
             self.lost = []
         elif self.remarks:
             self.remarks.pop()
-        elif self.picture and self.wrong and len(self.fixes) > 1 and not self._again():
-            self.picture = []  # how to measure right is no reason not to say what makes it faster
+        elif self.wrong and len(self.fixes) > 1 and not self._again() and self._leave_out_beside():
+            pass  # how to measure right is no reason not to say what makes it faster
         elif len(self.fixes) > 1:
             del self.fixes[max(self._again(), default=-1)]
             self._restore()  # there may be room for them now

@@ -88,11 +88,14 @@ def _best_cut(times: np.ndarray, total: int) -> int:
     medians_apart = cuts.slower_ns - cuts.faster_ns >= APART_NS
     medians_apart &= cuts.slower_ns / cuts.faster_ns >= RATIO
     gap = cuts.gap_end_ns / cuts.gap_begin_ns
-    noise = cuts.spread ** (WIDER + WIDER_FEW / count)  # ratios that noise may reach
+    clear = (gap >= CLEAR_GAP) & (smaller_side >= max(CLEAR_PART * count, FEW))
+    # ratios that noise may reach
+    noise = cuts.spread ** (
+        WIDER + np.where(clear & (smaller_side >= FEWEST_PACED), 0, WIDER_FEW / count)
+    )
     wide = (gap >= GAP) & (gap > noise)
     least_share = _least_share(smaller_side, count)
     enough = deviating_ns >= least_share * total
-    clear = (gap >= CLEAR_GAP) & (smaller_side >= max(CLEAR_PART * count, FEW))
     enough |= clear & (deviating_ns >= least_share * times.sum())
     good = medians_apart & wide & enough
     if not good.any():
