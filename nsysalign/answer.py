@@ -74,6 +74,7 @@ _MEASURED_RIGHT = (
     "queued", "graph-opaque", "clock-changed", "lost-records", "throttled", "launch-latency",
     "failed-calls",
 )  # fmt: skip
+_FASTER = "make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 #: A saving below this share of what was measured leads no screen.
@@ -442,7 +443,9 @@ def _fixes_to_show(
         names = ", ".join(labels[:_MOST_NAMED]) + more
         beside.append(replace(fix, sentence=f"{names}: {fix.sentence}"))
     # one without code says less than those of other findings
-    return (*(fix for fix in fixes if fix.code or not beside), *beside)
+    told = [*(fix for fix in fixes if fix.code or not beside), *beside]
+    # nobody makes faster what is not measured
+    return tuple(sorted(told, key=lambda fix: fix.purpose == _FASTER))
 
 
 def _after_name(finding: Finding) -> str:
@@ -616,7 +619,9 @@ class _Rows:
         text = sentences.words(group, sums)
         if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
             text = "awaits earlier work"
-        if verdict == CPU:
+        if searches(label, group):
+            verdict, text = (MIXED if verdict == GPU else verdict), "a search"
+        elif verdict == CPU:
             text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
             verdict, text = MIXED, f"{text}, opaque"  # what ran inside is not visible
@@ -631,8 +636,6 @@ class _Rows:
 
     def _preparation_in_words(self, label: Label, group: Group) -> str:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""
-        if searches(label, group):
-            return "a search"
         if times_compiled(label, group) > 1:
             return "compiles"
         if group.count == 1 and loads_code(group) and not self._has_another_finding(label, group):
@@ -1147,7 +1150,7 @@ def _fixes(rule: str, measuring: str, faster: str, script: str) -> Iterator[Fix]
     """
     right = rule in _MEASURED_RIGHT or not rule
     purposes = {"measure it right" if right else "measure the GPU only": measuring}
-    purposes["make it faster"] = faster
+    purposes[_FASTER] = faster
     for purpose, text in purposes.items():
         sentence, _, code = safe_text(text).partition(":   ")
         if sentence:

@@ -337,12 +337,6 @@ def _waits_for(case: Case, held_up: str) -> bool:
     return bool(entries) and held_up in entries[0].why
 
 
-def _interpreter_is_held(case: Case) -> bool:
-    """Another thread holds Python's interpreter: the timing one waits again and again, not once for the other's
-    result."""
-    return case.off_cpu == OTHER_THREAD and not case.in_one_piece
-
-
 def _allocates(case: Case) -> bool:
     call = _largest(case, "api")
     if case.allocations:
@@ -420,16 +414,19 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "own code": lambda case: case.own_code,
     "collects garbage": lambda case: "garbage" in _largest(case, "host"),
     "threads": lambda case: case.thread_count > 1,
-    "interpreter held": _interpreter_is_held,
+    "another thread runs": lambda case: case.off_cpu == OTHER_THREAD,
     "sleeps": lambda case: case.off_cpu == NO_THREAD,
     "one long piece": lambda case: case.in_one_piece,
     "held up anywhere": lambda case: case.is_held_up_anywhere,
     "long pieces": lambda case: case.in_long_pieces,
+    "loads behind": lambda case: bool(case.loads_behind),
     # what it prepares, and allocates
     "first ones": lambda case: case.first_ones > 0,
     "searches": lambda case: case.searches,
+    "tunes": lambda case: not _runs(case, CONVOLUTIONS),
     "compiler": lambda case: bool(case.compiler),
     "recompiles": _recompiles,
+    "compiles twice": lambda case: times_compiled(case.label, case.group) == 2,
     "compiles the same": lambda case: case.compiles_the_same,
     "compiles shapes": lambda case: case.compiles_shapes,
     "loads never warm": lambda case: case.loads_in > 0,
@@ -462,12 +459,6 @@ def _convert(case: Case) -> str:
     return code if dtype in ("float16", "bfloat16") else ""
 
 
-def _search(case: Case) -> str:
-    if _runs(case, CONVOLUTIONS):
-        return "torch.backends.cudnn.benchmark = False"
-    return "configs=[triton.Config(...)]  # in triton.autotune: the best one alone"
-
-
 def _planning(case: Case) -> str:
     """In how many timings plans are made: of the label, where they are not only in its group."""
     count, of_count = case.loads_in, case.label.count
@@ -497,7 +488,6 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "copying": lambda case: percent(case.copying_share),
     "convert": _convert,
     "rate": _rate,
-    "search": _search,
     "planning": _planning,
     "plans": lambda case: (  # torch keeps 4,096 plans
         _RUN_EACH if case.facts.torch and not case.loads_the_same else _PLANS
@@ -507,6 +497,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
     "where": _where,
     "longest": lambda case: duration(case.longest_piece_ns),
     "pieces": lambda case: f"{case.long_piece_count:,}",
+    "loads_behind": lambda case: case.loads_behind,
     "each": lambda case: duration(case.ns("host") / case.operations),
     "kernel": lambda case: kernel_name(case.of_library.name) if case.of_library else "",
     "often": lambda case: f"{case.of_library.count:,}" if case.of_library else "",
@@ -525,6 +516,7 @@ VALUES: dict[str, Callable[[Case], str]] = {
 _CPU = "host-gap many-tiny-kernels"
 _LAUNCHES = f"{_CPU} api-launch launch-latency"
 _PREPARES = f"{_CPU} api-launch other-calls module-load"
+_SEARCHES = f"{_CPU} api-launch other-calls sync-inside queued mixed several-kinds gpu-bound"
 
 MEASURING: tuple[Row, ...] = (
     Row("wrong-stream", "torch events, collectives",
@@ -599,6 +591,13 @@ MEASURING: tuple[Row, ...] = (
 )  # fmt: skip
 
 FASTER: tuple[Row, ...] = (
+    Row(_SEARCHES, "torch, searches, tunes",
+        "Each new key searches anew: take what changes often, such as a length, out of the key, or round it up to few values, and "
+        "keep the results",
+        "@triton.autotune(configs=[...], key=[...], cache_results=True)"),
+    Row(_SEARCHES, "torch, searches",
+        "Let nothing search in what is timed: fix the algorithm, or pad to few shapes and run each once before",
+        "torch.backends.cudnn.benchmark = False"),
     Row("gpu-bound", "torch, float32 products, GPU with TF32",
         "Its matrix products run in float32, not on the tensor cores: allow TF32, if that is exact enough",
         _TF32),
@@ -614,12 +613,13 @@ FASTER: tuple[Row, ...] = (
     Row("host-gap", "collects garbage",
         "Collect garbage between the timings or steps, not inside them",
         "gc.collect(); gc.freeze(); gc.disable()  # and gc.collect() where a pause does not matter"),
-    Row(f"{_CPU} sync-inside", "torch, searches",
-        "Let nothing search in what is timed: fix the algorithm or the configuration, or pad to few shapes and run each once before",
-        "{search}"),
     Row(_PREPARES, "torch, recompiles",
         "torch.compile compiles again and again, as for a number or a shape that changes: let it say why",
         "TORCH_LOGS=recompiles python SCRIPT.py"),
+    Row(_PREPARES, "JAX, compiles twice",
+        "XLA compiles again in a later call: does the type, the shape or a static argument of what it is called with change, such as a "
+        "Python number that an array replaces? Let JAX say why (or call it within jax.log_compiles())",
+        "JAX_EXPLAIN_CACHE_MISSES=1 python SCRIPT.py"),
     Row(_PREPARES, "JAX, recompiles, compiles the same",
         "XLA compiles the same work again and again: jit it once, outside the loop, and pass what changes as an argument",
         "step = jax.jit(f)  # once, before;   step(x, dt)  # in the loop"),
@@ -644,12 +644,20 @@ FASTER: tuple[Row, ...] = (
     Row(f"{_CPU} api-launch other-calls", "python, threads",
         "Launch from one thread, or use processes: only one thread runs Python at a time",
         "torch.multiprocessing.spawn(worker, nprocs={threads})  # instead of threads"),
-    Row(_CPU, "python, interpreter held",
+    Row(_CPU, "python, another thread runs, one long piece",
+        "Another thread of the process runs for {longest} while this one does not: it may hold Python's interpreter, or compute what "
+        "this one waits for. Do its work in a process of its own, or between the steps",
+        "multiprocessing.Process(target=work).start()  # instead of threading.Thread"),
+    Row(_CPU, "python, another thread runs",
         "Move what another thread of the program computes in Python into a process of its own",
         "multiprocessing.Process(target=work).start()  # instead of threading.Thread"),
     Row(_CPU, "python, sleeps",
         "Find what the thread waits for outside of CUDA: a lock, a file, the next batch, another process",
         _SAMPLE),
+    Row("host-gap", "python, one long piece, not compiler, loads behind",
+        "Keep to few shapes, and run each once before: for {longest} in one piece, before {loads_behind}, a library builds or chooses "
+        "a kernel, as for a new shape",
+        _RUN_EACH),
     Row("host-gap", "python, one long piece, not compiler, held up anywhere",
         "Find what holds the CPU up for {longest} in one piece, before different operations in different timings: it computes, "
         "or waits for another thread (which holds Python's interpreter)",

@@ -182,6 +182,21 @@ COPIES, MUCH_COPYING = re.compile(r"\w_copy_kernel_cuda\b"), 0.3
 LEAST_LAUNCH_NS = 500
 
 
+def _loading_call(segments: list[Segment], longest: int) -> str:
+    """The first call behind a long piece outside CUDA that loads code before anything is launched, '' for none.
+
+    longest: the position of the piece, -1 for none
+    """
+    if longest < 0 or segments[longest].ns < LONG_PIECE_NS:
+        return ""
+    for piece in segments[longest + 1 :]:
+        if piece.cause in ("api_launch", "sync"):
+            break
+        if piece.cause == "api" and LOADS.match(piece.text):
+            return piece.text
+    return ""
+
+
 @dataclass(frozen=True)
 class Case:
     """A label, one of its groups, and what belongs to both.
@@ -256,6 +271,26 @@ class Case:
         ]
 
     @cached_property
+    def first_inside(self) -> pd.DataFrame:
+        """First calls that other labels leave out and that lie in its only timing: rows of `frames.INTERVALS`."""
+        first = [
+            group.intervals
+            for label in self.facts.labels
+            if label.name != self.label.name and len(label.first) < len(label.groups)
+            for group in label.first
+        ]
+        if not first or not self.on_host or self.group.count > 1:
+            return self.inside[:0]
+        return self.inside[self.inside["interval"].isin(np.concatenate(first))]
+
+    @cached_property
+    def first_inside_ns(self) -> int:
+        """For how long the GPU had nothing to do in these."""
+        rows = self.first_inside
+        idle_ns = (rows["elapsed_ns"] - rows["gpu_busy_ns"]).clip(lower=0)
+        return self.facts.once(rows["interval"].to_numpy(), idle_ns.to_numpy()) if len(rows) else 0
+
+    @cached_property
     def others(self) -> dict[int, int]:
         return dict(self.facts.others(self.group.intervals))
 
@@ -312,13 +347,17 @@ class Case:
         at_ns = int(self.facts.column("start_ns")[self.group.typical])
         for piece in self.facts.segments(self.group):
             begin_ns, at_ns = at_ns, at_ns + piece.ns
-            if piece.cause != "host":
+            if piece.cause != "host" or self._is_in_first_call(begin_ns):
                 continue
             first, last = np.searchsorted(launches_ns, (begin_ns, at_ns))
             edges = [begin_ns, *launches_ns[first:last].tolist(), at_ns]
             pieces_ns += np.diff(edges).tolist()
             cuts += int(last - first)
         return pieces_ns, cuts
+
+    def _is_in_first_call(self, at_ns: int) -> bool:
+        rows = self.first_inside
+        return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
     @property
     def _launches(self) -> LaunchesOfThreads | None:
@@ -394,6 +433,20 @@ class Case:
                 then = (p.text for p in segments[longest:] if p.cause in OPERATION_KINDS)
                 behind[next(then, "")] += 1
         return behind.total() >= FEWEST_LOOKED_AT and 2 * max(behind.values()) <= behind.total()
+
+    @cached_property
+    def loads_behind(self) -> str:
+        """The call that loads code right behind the longest piece outside CUDA, before the next launch, in most timings of the
+        group; '' where there is none."""
+        if self.group.role == FIRST or self.operations > MOST_LOOKED_AT:
+            return ""
+        calls = Counter[str]()
+        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
+            pieces = [number for number, piece in enumerate(segments) if piece.cause == "host"]
+            longest = max(pieces, key=lambda number: segments[number].ns, default=-1)
+            calls[_loading_call(segments, longest)] += 1
+        name, count = calls.most_common(1)[0]
+        return name if 2 * count > calls.total() else ""
 
     @cached_property
     def allocations(self) -> dict[str, int]:
@@ -472,7 +525,8 @@ class Case:
         entries = self.group.of_cause("host")  # the longest first
         if not entries or 2 * entries[0].ns < self.group.ns("host"):
             return ""
-        launched = self.launched_by_others >= MANY_LAUNCHES and not self.in_long_pieces
+        is_long = self.in_one_piece or self.in_long_pieces
+        launched = self.launched_by_others >= MANY_LAUNCHES and not is_long
         name = entries[0].what
         return name if name in (OTHER_THREAD, NO_THREAD) and not launched else ""
 
@@ -653,6 +707,16 @@ class Case:
     def searches(self) -> bool:
         """Whether a library tries many ways to do the same in its timings, in those of a few or in all of them."""
         return searches(self.label, self.group) or (self.in_all and self.label.kind != "event")
+
+    @cached_property
+    def search_ns(self) -> int:
+        """How much longer the searches of its label take than as many usual timings, that of a first call among them; 0
+        where the timings of its group do not search, or the usual ones do."""
+        label = self.label
+        if label.overlapping or not searches(label, self.group):
+            return 0
+        groups = [group for group in label.groups if searches(label, group)]
+        return sum(group.total_ns - group.count * label.usual.typical_ns for group in groups)
 
     @cached_property
     def loads_again(self) -> int:
@@ -840,7 +904,7 @@ class Case:
         cpu, calls, sync, launches, copies and waiting.
 
         All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
+        possible, first calls inside that are left out, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
         the CPU takes is not more than the time in which the GPU did not work at all; of a slow group none is more
         than the excess over the label's usual time.
         """
@@ -856,10 +920,11 @@ class Case:
         # of a host timer kernels ran beside what the CPU did, earlier ones as well
         if self.on_host:
             of_the_cpu = ("cpu", "calls", "sync", "launches")
-            parts |= {name: min(parts[name], sums.late) for name in of_the_cpu}
+            late_ns = max(sums.late - self.first_inside_ns, 0)
+            parts |= {name: min(parts[name], late_ns) for name in of_the_cpu}
         # the shortest idle times that are possible
         floor_ns = 0 if self.on_host else sums.floor
-        most_ns = max(sums.whole - sums.busy - floor_ns, 0)
+        most_ns = max(sums.whole - sums.busy - floor_ns - self.first_inside_ns, 0)
         if self.group.role == SLOW:
             usual_ns = sums.count * self.label.usual.typical_ns
             most_ns = min(most_ns, max(sums.whole - usual_ns, 0))
@@ -883,11 +948,11 @@ class Case:
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these, or what its kernels take that they need not; 0 where the GPU works enough, or where others did
-        meanwhile."""
+        """The largest of these, or what its kernels take that they need not, or searches; 0 where the GPU works enough, or where
+        others did meanwhile."""
         if self.others_worked and not self.sums.gpu:
             return 0
-        return max(*self.avoidable().values(), self.unneeded_ns)
+        return max(*self.avoidable().values(), self.unneeded_ns, self.search_ns)
 
     @property
     def quicker_elsewhere(self) -> Elsewhere | None:

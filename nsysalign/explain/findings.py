@@ -373,7 +373,9 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
         title += f" {sentences.of_slower_kernel(case, numbers)}"
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
-    loss_ns = _saved_ns(case) if cause else case.unneeded_ns
+    if verdict == GPU and case.searches:  # its kernels are trials
+        verdict = MIXED
+    loss_ns = _saved_ns(case) if cause or case.search_ns else case.unneeded_ns
     severity = _severity(case, rule, verdict, loss_ns)
     if verdict == WAITING and case.on_purpose:
         verdict = MIXED  # as it is meant: no fault
@@ -389,7 +391,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
 
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
-    text = ""
+    text = sentences.of_first_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
@@ -579,6 +581,8 @@ def _saved_ns(case: Case) -> int:
     purpose, and for a first call: it happens once, and few others are averaged with it."""
     if (case.word in (FLOOR, WAITING) and case.on_purpose) or case.group.role == FIRST:
         return 0
+    if case.search_ns:
+        return case.search_ns
     if _is_first_call(case) or not case.late:
         return 0
     if case.first_ones and case.label.count - case.first_ones < FEWEST_STEADY:

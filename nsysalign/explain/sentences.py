@@ -259,6 +259,17 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
     return ""
 
 
+def of_first_inside(case: Case, numbers: Numbers) -> str:
+    """A sentence on the first calls inside its only timing that other labels leave out, '' where they matter little."""
+    if case.first_inside_ns < _NAMED * case.group.typical_ns:
+        return ""
+    idle = numbers.time("idle_in_first_calls", case.first_inside_ns)
+    labels = case.first_inside["label"].unique().tolist()
+    places = ", ".join(beside(case.label.site, label) for label in labels[:_SEVERAL])
+    calls = "the first call" if len(case.first_inside) == 1 else "first calls"
+    return f" In {calls} of {places} the GPU had nothing to do for {idle}."
+
+
 def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
     """A sentence on waits beside the CPU's own time, which is longer; '' where it waits rarely.
 

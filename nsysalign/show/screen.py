@@ -120,20 +120,24 @@ class _FirstScreen:
         self.width = width
         self.page = page
         self.listed = listed
-        self.picture = _lines_of_picture(answer, width)
         #: How many wrong timings have a line each.
         self.told = min(MOST_WRONG, len(answer.wrong))
         self.wrong = _lines_on_wrong(answer, width, self.told)
         self.lost = _wrapped(answer.lost, width, "yellow")[:MOST_WRAPPED]
-        self.fixes = _lines_of_fixes(answer, width)
+        self.fixes = [*answer.fixes]
         #: The labels that can have a row: ranges of libraries repeat what the program's own timings say.
         self.labels = [row for row in answer.labels if not (row.library and row.kind == "nvtx")]
         self.labels = self.labels or [*answer.labels]
+        # nor has what was only read from the trace, where the program times itself
+        itself = [row for row in self.labels if not row.inferred]
+        if any(row.kind != "nvtx" and not row.library for row in itself):
+            self.labels = itself
         self._restore()
         self.commands = [Text(line) for line in extra]  # never cut, because users copy them
 
     def _restore(self) -> None:
-        """Have all remarks and rows."""
+        """Have the picture, all remarks and rows."""
+        self.picture = _lines_of_picture(self.answer, self.width)
         remarks = [_wrapped(remark, self.width, "dim") for remark in self.answer.remarks]
         self.remarks = [remark[:MOST_WRAPPED] for remark in remarks]
         #: How many labels, or lines in their place, the table has.
@@ -148,7 +152,11 @@ class _FirstScreen:
         else:
             table = [Text(cut(line, width)) for line in self.listed[: self.rows]]
         lines = [*_lines_of_sentence(answer, width), *self.picture]
-        for block in ([*self.wrong, *self.lost], _lines_of_blocks(self.fixes), table):
+        for block in (
+            [*self.wrong, *self.lost],
+            _lines_of_blocks(_lines_of_fixes(self.fixes, self.width)),
+            table,
+        ):
             lines += _after_empty_line(block)
         lines += [*_lines_of_blocks(self.remarks), *self.commands]
         return lines + _closing_lines(answer, len(answer.labels) - self.rows, self.page, width)
@@ -165,6 +173,21 @@ class _FirstScreen:
             if row.label == about or (row.label in named and any(map(_awaits_gpu, row.groups)))
         }
 
+    def _again(self) -> list[int]:
+        """Which fixes have the purpose of one before them."""
+        purposes = [fix.purpose for fix in self.fixes]
+        return [n for n, purpose in enumerate(purposes) if purpose in purposes[:n]]
+
+    def _leave_out_beside(self) -> bool:
+        """Leave out the picture, then rows of labels that are not named above them, and return whether there was one."""
+        if self.picture:
+            self.picture = []
+        elif self.rows > max(1, len(self._named())):
+            self.rows -= 1
+        else:
+            return False
+        return True
+
     def leave_out(self) -> bool:
         """Leave out what matters least of all that is still there, and return whether there was anything."""
         if self.rows > max(LEAST_ROWS, len(self._named())):
@@ -173,8 +196,10 @@ class _FirstScreen:
             self.lost = []
         elif self.remarks:
             self.remarks.pop()
+        elif self.wrong and len(self.fixes) > 1 and not self._again() and self._leave_out_beside():
+            pass  # how to measure right is no reason not to say what makes it faster
         elif len(self.fixes) > 1:
-            self.fixes.pop()
+            del self.fixes[max(self._again(), default=-1)]
             self._restore()  # there may be room for them now
         elif self.lost:
             self.lost = []
@@ -221,7 +246,7 @@ def everything(analysis: Analysis, answer: Answer, console: Console, page: str =
         *_lines_on_wrong(answer, width, len(answer.wrong)),
         *_wrapped(answer.lost, width, "yellow"),
     ]
-    fixes = _lines_of_blocks(_lines_of_fixes(answer, width))
+    fixes = _lines_of_blocks(_lines_of_fixes(answer.fixes, width))
     table = _lines_of_table(answer.labels or answer.runs, width, sentences=True, file=answer.file)
     lines += [*_after_empty_line(warnings), *_after_empty_line(fixes), *_after_empty_line(table)]
     for remark in answer.remarks:
@@ -385,10 +410,10 @@ def _others_wrong(answer: Answer) -> list[Wrong]:
     return [wrong for wrong in answer.wrong if wrong.sentence != answer.sentence]
 
 
-def _lines_of_fixes(answer: Answer, width: int) -> list[list[Text]]:
+def _lines_of_fixes(fixes: Sequence[Fix], width: int) -> list[list[Text]]:
     """Return the lines of each fix: its sentence, then its code, which is neither cut nor wrapped: it is copied."""
-    room = max((len(fix.purpose) for fix in answer.fixes), default=0) + 2
-    return [_lines_of_fix(fix, room, width) for fix in answer.fixes]
+    room = max((len(fix.purpose) for fix in fixes), default=0) + 2
+    return [_lines_of_fix(fix, room, width) for fix in fixes]
 
 
 def _lines_of_fix(fix: Fix, room: int, width: int) -> list[Text]:

@@ -606,7 +606,7 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     It takes 900 us of which 850 us pass without a kernel, the others 20 us and 5 us: a first call.
 
     It is slower than the others by RATIO, or by RATIO_NOTHING_NEW if no kernel is new to its
-    process; one of the others may be slower still, if there are more than two.  Its excess over
+    process; one of the others may be slower still, if there are enough for paces: of few that is another kind.  Its excess over
     their median is at least SHARE of the label's time without the first calls that are known, which may be most of it,
     and at least half of this excess passes without a kernel.  It launched what all others did (`_runs_what_they_run`).
 
@@ -621,7 +621,7 @@ def _is_first(m: Measured, at: np.ndarray, number: int, known: list[int], total:
     if len(remaining) == 1 and not m.new[number]:
         return False  # which of the two is the usual one is not known
     times = np.sort(m.elapsed_ns[remaining])
-    slowest_ns = times[-2] if len(remaining) > 2 else times[-1]
+    slowest_ns = times[-2] if len(remaining) >= FEWEST_PACED else times[-1]
     ratio = RATIO if m.new[number] else RATIO_NOTHING_NEW
     excess_ns = m.elapsed_ns[number] - np.median(m.elapsed_ns[remaining])
     idle_excess_ns = m.idle_ns[number] - np.median(m.idle_ns[remaining])

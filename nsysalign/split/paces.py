@@ -27,6 +27,9 @@ WIDER, WIDER_FEW = 1.5, 12
 #: than RARE of the repetitions deviate; it does so even with one of these repetitions less.  One or
 #: two repetitions that deviate make up at least ALONE of the time.
 SHARE, RARE, ALONE = 0.05, 0.2, 0.25
+#: Two sides with such a gap, neither of which is less than this part of the repetitions, are two paces whatever else
+#: the label's time went to.
+CLEAR_GAP, CLEAR_PART = 1.8, 1 / 3
 #: The medians of two paces differ by at least this.
 APART_NS = 1_000
 #: A kind that counts has at least FEW repetitions; paces are told apart from FEWEST_PACED repetitions on.
@@ -74,7 +77,7 @@ def _best_cut(times: np.ndarray, total: int) -> int:
 
     Every cut between two neighbouring lengths is tried.  It is good if the medians of its two sides are
     far apart, the gap between the sides is wider than noise would explain, and what deviates takes enough
-    of the time.  All arrays below have a value per cut.
+    of the label's time, or of the kind's where the cut is clear.  All arrays below have a value per cut.
     """
     count = len(times)
     before = np.arange(1, count)  # how many lengths lie before the cut
@@ -85,9 +88,15 @@ def _best_cut(times: np.ndarray, total: int) -> int:
     medians_apart = cuts.slower_ns - cuts.faster_ns >= APART_NS
     medians_apart &= cuts.slower_ns / cuts.faster_ns >= RATIO
     gap = cuts.gap_end_ns / cuts.gap_begin_ns
-    noise = cuts.spread ** (WIDER + WIDER_FEW / count)  # ratios that noise may reach
+    clear = (gap >= CLEAR_GAP) & (smaller_side >= max(CLEAR_PART * count, FEW))
+    # ratios that noise may reach
+    noise = cuts.spread ** (
+        WIDER + np.where(clear & (smaller_side >= FEWEST_PACED), 0, WIDER_FEW / count)
+    )
     wide = (gap >= GAP) & (gap > noise)
-    enough = deviating_ns >= _least_share(smaller_side, count) * total
+    least_share = _least_share(smaller_side, count)
+    enough = deviating_ns >= least_share * total
+    enough |= clear & (deviating_ns >= least_share * times.sum())
     good = medians_apart & wide & enough
     if not good.any():
         return 0

@@ -224,6 +224,20 @@ def test_what_a_mode_needs_changes_little_with_its_share(share):
     assert len(found) == 2
 
 
+@pytest.mark.parametrize(("long_us", "kinds"), [(950, 2), (700, 1)])
+def test_two_clear_heaps_are_two_paces_whatever_the_label_does_besides(long_us, kinds):
+    """k03: 8 of 0.94 and 8 of 4.06 ms were one row of 1.67 ms, beside 8 of 207 ms."""
+    us = [500, 505, 503, 507, long_us, long_us + 9, long_us + 4, long_us + 6, *[90_000] * 4]
+    found = rows(measured(us, content=[1] * 8 + [2] * 4, count=[9] * 8 + [12] * 4))
+    assert len(found) == 1 + kinds
+
+
+def test_one_of_two_long_ones_among_few_is_no_first_call():
+    """k04: two epochs with the DataLoader, two with slices; the first one was left out, the second had no row."""
+    assert rows(measured([1_124, 1_011, 512, 508])) == [([0, 1], ""), ([2, 3], "")]
+    assert rows(measured([1_124, 511, 512, 508])) == [([0], "first"), ([1, 2, 3], "")]
+
+
 def test_fewer_than_six_are_one_row():
     assert rows(measured([50, 50, 50, 90, 90], content=1)) == [(list(range(5)), "")]
 

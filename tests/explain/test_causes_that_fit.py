@@ -908,7 +908,7 @@ def test_no_kernel_is_named_where_the_cpu_is_held_up_before_any_of_them(kernels,
     ("name", "count", "sentence", "code"),
     [
         (OTHER_THREAD, 9, "others of the process did: one may hold Python's", "multiprocessing"),
-        (OTHER_THREAD, 1, "others of the process did.", "--sample-python"),  # it waits for a result
+        (OTHER_THREAD, 1, "others of the process did.", "multiprocessing"),
         (NO_THREAD, 9, "it waited outside of CUDA", "--sample-python"),
         ("step", 9, "", "--sample-python"),
     ],

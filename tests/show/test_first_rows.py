@@ -9,7 +9,7 @@ import pytest
 from explain.drawing import analysis, diagnose, interval, piece, repeat
 from rich.console import Console
 
-from nsysalign.answer import Wrong, answer
+from nsysalign.answer import Fix, Wrong, answer
 from nsysalign.show import screen
 
 
@@ -112,3 +112,27 @@ def test_points_in_time_are_no_lengths_and_calls_have_plain_names():
     text = "\n".join(first_screen(answer(diagnose(analysis(drawn)))))
     assert "┌700 us" in text
     assert "└ kernel launch" in text and "cuLaunch" not in text
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_pairs_of_a_library_have_no_row_beside_the_programs_own_labels(alone):
+    """k05: four rows were XLA's trials, whose events were read from the trace."""
+    told = many_labels()
+    pairs = [replace(row, inferred=True) for row in told.labels[2:4]]
+    others = [] if alone else told.labels[:2]
+    lines = first_screen(replace(told, labels=(*others, *pairs), proof=None))
+    assert [row.label in rows_of(lines) for row in pairs] == [alone, alone]
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_how_to_measure_right_leaves_room_for_what_makes_faster(wrong):
+    """g01: one of the two fixes was left out for rows and a picture."""
+    told = many_labels()
+    fixes = [
+        Fix(purpose, "word " * 60, f"{purpose[:7]}()")
+        for purpose in ("measure it right", "make it faster")
+    ]
+    line = Wrong(told.labels[-1].label, told.labels[-1].label, "measures only launching.", "")
+    told = replace(told, fixes=tuple(fixes), wrong=(line,) if wrong else ())
+    lines = "\n".join(first_screen(told))
+    assert "measure()" in lines and ("make it()" in lines) == wrong

@@ -1,0 +1,97 @@
+"""What leads a screen, and is advised on first: each drawing is of a program whose first screen had something else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nsysalign.answer import answer
+from nsysalign.model import OTHER_THREAD, Known
+
+from .drawing import analysis, diagnose, interval, piece, repeat
+from .test_causes_that_fit import GRAPH_CALL, XLA_PASS, issuing, launched_by, of_jax, said
+
+TORCH = Known(torch="2.11", python="3.12")
+
+
+@pytest.mark.parametrize("clears", [400, 2])
+def test_a_search_leads_with_all_that_it_costs(clears):
+    """k07: five searches of 520 ms in 59 timings, some with the green sign, stood behind 210 ms of another label."""
+    trials = [p for _ in range(400) for p in (("host", 20), ("kernel", 130))]
+    usual = [("host", 15), ("kernel", 90)]
+    slow = repeat(3, "y", ("host", 60_000), ("kernel", 4_000), kind="host")
+    gate = repeat(5, "x", *trials, kind="host"), repeat(54, "x", *usual, kind="host")
+    drawn = analysis(*gate, slow, repeat(57, "y", ("kernel", 4_000), kind="host"))
+    long = int(drawn.groups.set_index("group")["operations"].idxmax())
+    issued = [[("kernel", "gate", 1)] for _ in range(len(drawn.groups))]
+    issued[long] = [("kernel", "gate", 400), ("kernel", "at::native::FillFunctor", clears)]
+    waits = np.where(drawn.groups["group"] == long, 40, 0)
+    told = answer(diagnose(issuing(drawn, *issued, waits=waits)))
+    searched = clears == 400
+    assert (told.labels[0].label == "x") == searched
+    assert told.sentence.startswith("x:" if searched else "y:")
+    row = next(row for row in told.labels if row.label == "x")
+    assert ("gpu_bound" not in {group.verdict for group in row.groups[:1]}) == searched
+    assert (row.groups[0].words == "a search") == searched
+    assert any("cache_results" in fix.code for fix in told.fixes) == searched
+
+
+@pytest.mark.parametrize("compiles_us", [1_400_000, 50])
+def test_first_calls_that_are_left_out_are_not_advised_on(compiles_us):
+    """k01: "Find what the CPU does in 68 pieces" was the compilation in the first of 3,000 launches."""
+    times = [("host", 700_000), ("api_launch", 5)] * 2
+    outer = interval("loop", *times, ("sync", 600_000), kind="host", issued=550_000, start=0)
+    inner, at = [interval("step", ("host", compiles_us), kind="host", start=0)], compiles_us
+    for k in range(20):
+        inner.append(interval("step", ("host", 50), kind="host", start=at + 100 * k + 10))
+    told = said(outer, inner, issued=[("kernel", "at::native::add", 2)])
+    row = next(row for row in told.labels if row.label == "loop")
+    left_out = compiles_us > 50
+    assert ("In the first call of step the GPU had nothing to do" in row.sentence) == left_out
+    assert (not row.saving_ns) == left_out
+    assert (not any("Find" in fix.sentence for fix in told.fixes)) == left_out
+
+
+def test_measuring_right_comes_before_making_faster():
+    """k01: the fix of the only wrong timing had no room below that of the sentence."""
+    slow = repeat(8, "x", ("host", 9_000), ("kernel", 5))
+    wrong = repeat(8, "clock", ("host", 50), kind="host", issued=90, outside=90, operations=1)
+    told = said(slow, wrong, issued=[("kernel", "at::native::add", 1)], late=[0, 8])
+    assert told.sentence.startswith("x") and [wrong.label for wrong in told.wrong] == ["clock"]
+    purposes = [fix.purpose for fix in told.fixes]
+    assert purposes == ["measure it right", "make it faster"]
+
+
+@pytest.mark.parametrize("name", [OTHER_THREAD, ""])
+def test_a_thread_that_waits_for_another_one_is_in_no_function(name):
+    """k13: for 111 ms in one piece the saver's thread held the interpreter; autograd's launched the rest."""
+    pieces = piece("host", 111_000, name), ("api_launch", 5), ("kernel", 3), piece("host", 900, "")
+    drawn = analysis(repeat(8, "x", *pieces, kind="host", operations=134))
+    drawn = launched_by(drawn, 2, *range(111_100, 111_900, 12))
+    told = answer(diagnose(replace(drawn, known=TORCH)))
+    sentences = [fix.sentence for fix in told.fixes]
+    assert any("Python's interpreter" in text for text in sentences) == bool(name)
+    assert any("function" in text for text in sentences) == (not name)
+
+
+@pytest.mark.parametrize("call", ["cuLibraryLoadData", "cudaGetDevice"])
+def test_a_piece_that_ends_where_code_is_loaded_is_a_library_s(call):
+    """k17: cuDNN builds an attention kernel for each new length of the cache, 38 ms before it loads it."""
+    pieces = ("host", 38_000), piece("api", 20, call), ("api_launch", 5), ("kernel", 900)
+    told = said(repeat(12, "x", *pieces, kind="host"), issued=[("kernel", "fmha", 1)])
+    (fix,) = (fix for fix in told.fixes if fix.purpose == "make it faster")
+    loads = call == "cuLibraryLoadData"
+    assert ("before cuLibraryLoadData" in fix.sentence) == ("pad(x, n)" in fix.code) == loads
+    assert ("function" in fix.sentence) == (not loads)
+
+
+@pytest.mark.parametrize("often", [1, 2])
+def test_a_second_call_that_compiles_is_asked_why(often):
+    """k05: a Python number at first, an array from the second call on."""
+    more = {"kind": "host", "operations": 600}
+    work = GRAPH_CALL, ("api_launch", 600), ("kernel", 900)
+    compiling = repeat(often, "x", XLA_PASS, *work, **more)
+    told = of_jax(compiling, repeat(5, "x", ("host", 3_000), *work, **more))
+    assert any("CACHE_MISSES" in fix.code for fix in told.fixes) == (often == 2)
