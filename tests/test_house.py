@@ -193,7 +193,6 @@ explain/runs/idle.py: rest
 explain/runs/no_work.py: most
 explain/runs/set_up.py: most
 explain/sentences.py: each more one others rest what which
-explain/validity.py: found on
 label.py: one what
 predict/replay.py: own
 predict/unprofiled.py: here most of other own some
