@@ -182,7 +182,6 @@ addons/ranks/command.py: given more
 addons/ranks/compare.py: most
 addons/ranks/words.py: every more most other others own said what
 addons/ranks/work.py: found given there
-answer.py: more most nothing own rest same several
 brief.py: every more most said
 explain/findings.py: few
 explain/proof.py: what
