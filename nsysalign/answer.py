@@ -49,8 +49,8 @@ from nsysalign.explain.verdict import (
     word_of,
     word_of_run,
 )
-from nsysalign.intervals import union
-from nsysalign.label import FIRST, Group, Label, pace_words
+from nsysalign.intervals import covered_ns
+from nsysalign.label import Group, Label, pace_words
 from nsysalign.memory import trim_memory
 from nsysalign.model import HOST_TIMERS, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
@@ -108,7 +108,7 @@ _MOST_OF_ALL, _LONG_NS = 0.5, 100_000_000
 _UNSEEN = "no timing was seen; what is: torch's events, and readings of the clock in Python that imports torch, JAX, CuPy or numba"
 _UNSEEN_BY_TORCH = "no timing of the program's own was seen, and a library's (torch.utils.benchmark, timeit) is not: read the clock around the call"
 #: `file.py:12 (file.py:3-5)` and `file.py:3-5`: what is left where all labels are of one file.
-_PLACES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
+_LINES = re.compile(r"^(?P<file>[^:()]+):(?P<line>[\d-]+)(?: \((?P=file):(?P<inner>[\d-]+)\))?$")
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,10 @@ class Row:
     def beside_ns(self) -> int:
         """How long kernels ran that are no part of `elapsed_ns`, or not all of it: on other streams, or on the
         GPU while the thread of a host timer did something else.  0: all that ran is its column `kernels`."""
-        own = self.columns_ns["kernels"]
-        return self.gpu_ns if self.gpu_ns > own else 0 if own else self.others_ns
+        of_elapsed_ns = self.columns_ns["kernels"]
+        if self.gpu_ns > of_elapsed_ns:
+            return self.gpu_ns
+        return 0 if of_elapsed_ns else self.others_ns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,9 +272,8 @@ class Answer:
     sentence: str
     proof: Proof | None
     fixes: tuple[Fix, ...]
-    labels: tuple[
-        LabelRow, ...
-    ]  # the largest saving first; wrong timings, first calls, libraries last
+    #: The largest saving first; wrong timings, first calls and libraries last.
+    labels: tuple[LabelRow, ...]
     file: str  # the file that all labels are of, '' for several
     runs: tuple[LabelRow, ...]  # devices and streams as a whole
     wrong: tuple[Wrong, ...]  # timings that are not what is meant
@@ -340,12 +341,14 @@ def answer(analysis: Analysis) -> Answer:
         labels=tuple(labels),
         file=rows.file,
         runs=tuple(runs),
-        wrong=tuple(Wrong(f.label, rows.place(f.label), _after_name(f), f.site) for f in wrong),
+        wrong=tuple(
+            Wrong(f.label, rows.name_in_sentence(f.label), _after_name(f), f.site) for f in wrong
+        ),
         headline=_headline(analysis, {row.label for row in of_program}, matrix, gpu_ns),
         groups=tuple(groups),
         next=_next_command(groups),
         unplaced=tuple(_unplaced(analysis)),
-        remarks=_remarks(analysis, labels, is_first_call, rows.place),
+        remarks=_remarks(analysis, labels, is_first_call, rows.name_in_sentence),
         notes=_notes(analysis),
         about=_about(analysis),
         source={
@@ -384,10 +387,13 @@ def _notes(analysis: Analysis) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def _verdict(analysis: Analysis, about: Finding | None, lead: LabelRow | None) -> str:
+def _verdict(analysis: Analysis, about: Finding | None, drawn: LabelRow | None) -> str:
+    """Return the verdict of the finding that the sentence is about; if it has none, that of the row that is drawn."""
     if failed_early(analysis):
         return CANNOT_TELL
-    return (about.verdict if about else "") or (lead.verdict if lead else CANNOT_TELL)
+    if about and about.verdict:
+        return about.verdict
+    return drawn.verdict if drawn else CANNOT_TELL
 
 
 def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
@@ -401,22 +407,24 @@ def wrong_timings(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _warm_ups_last(wrong: Sequence[Finding], labels: Sequence[Label]) -> list[Finding]:
-    """Return wrong timings in their order, but those that are few beside the most frequent one at the end."""
+    """Return wrong timings in their order, but at the end those that are few beside the most frequent one: a program times
+    its warm-up less often than what it is about.
+    """
     count = {label.name: label.count for label in labels}
-    most = max((count.get(finding.label, 0) for finding in wrong), default=0)
-    return sorted(wrong, key=lambda finding: _FEW * count.get(finding.label, 0) < most)
+    largest = max((count.get(finding.label, 0) for finding in wrong), default=0)
+    return sorted(wrong, key=lambda finding: _FEW * count.get(finding.label, 0) < largest)
 
 
 def _second_lever(about: Finding | None, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the finding about copies, or waits, where of all causes but that of the sentence these cost most, and a part
-    of it that matters; else nothing.
+    """Return the finding of another cause that costs most, if it is about copies or waits and a part of what the cause of
+    the sentence costs; else nothing.
 
     about: the finding that the sentence is about
     """
     if about is None or about.verdict == WRONG or not about.loss_ns:
         return []
-    beside = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
-    second = max(beside, key=lambda f: f.loss_ns, default=None)
+    of_other_causes = [f for f in findings if f.verdict and not f.library and f.rule != about.rule]
+    second = max(of_other_causes, key=lambda f: f.loss_ns, default=None)
     if second is None or second.rule not in _LEVERS or second.verdict == WRONG:
         return []
     return [second] if second.loss_ns >= _SECOND * about.loss_ns else []
@@ -439,8 +447,7 @@ def _fixes_to_show(
                 labels_of.setdefault(fix, []).append(short(finding.label))
     beside = []
     for fix, labels in labels_of.items():
-        more = f" and {len(labels) - _MOST_NAMED} more" if labels[_MOST_NAMED:] else ""
-        names = ", ".join(labels[:_MOST_NAMED]) + more
+        names = _first_named(labels)
         beside.append(replace(fix, sentence=f"{names}: {fix.sentence}"))
     # one without code says less than those of other findings
     told = [*(fix for fix in fixes if fix.code or not beside), *beside]
@@ -449,12 +456,12 @@ def _fixes_to_show(
 
 
 def _after_name(finding: Finding) -> str:
-    """What a finding's sentence says behind the label's name."""
+    """Return what a finding's sentence says behind the label's name."""
     return finding.title.removeprefix(sentences.spoken(finding.label)).strip()
 
 
 def wrong_of(analysis: Analysis) -> list[Finding]:
-    """The same of an analysis."""
+    """Return the findings of an analysis that say that a timing is not what is meant, one for each label."""
     return wrong_timings(_findings(analysis))
 
 
@@ -491,10 +498,11 @@ class _Rows:
         self._quicker_elsewhere = quicker_elsewhere(analysis)
 
     def short(self, label: str) -> str:
+        """Return the short name of a label as a table has it."""
         return self._short.get(label, sentences.spoken(label))
 
-    def place(self, label: str) -> str:
-        """The short name in a sentence: "line 30-32"."""
+    def name_in_sentence(self, label: str) -> str:
+        """Return the short name of a label as a sentence has it: "line 30-32" where the name is a line."""
         short = self.short(label)
         return f"line {short}" if self.file else short
 
@@ -528,11 +536,11 @@ class _Rows:
     def _spent_in(self, label: Label) -> tuple[Spent, Spent]:
         """Return (what the intervals of a label took without its first calls, what its first calls took)."""
         sums = []
-        for first in (False, True):
-            groups = [g for g in label.groups if (g not in label.steady) == first]
-            total = sum(g.total_ns for g in groups)
-            worked = sum(int(self._gpu_ns[g.intervals].sum()) for g in groups)
-            sums.append(Spent(sum(g.count for g in groups), total, total - worked))
+        for groups in (label.steady, label.cold):
+            total_ns = sum(group.total_ns for group in groups)
+            worked_ns = sum(int(self._gpu_ns[group.intervals].sum()) for group in groups)
+            count = sum(group.count for group in groups)
+            sums.append(Spent(count, total_ns, total_ns - worked_ns))
         return sums[0], sums[1]
 
     def _of_label(self, label: Label, measured_ns: int) -> LabelRow:
@@ -549,7 +557,7 @@ class _Rows:
             (g for g in label.groups if finding and finding.interval in g.intervals), label.usual
         )
         verdict = finding.verdict if finding else CANNOT_TELL
-        several = len(shown_groups(label)) > 1
+        has_rows_of_groups = len(shown_groups(label)) > 1
         # nobody can save time of a timing that does not mean what it says
         saving_ns = 0 if verdict == WRONG else max((f.loss_ns for f in about), default=0)
         warm, cold = self._spent[label.name]
@@ -560,7 +568,7 @@ class _Rows:
             library=label.library,
             total_ns=label.total_ns,
             overlapping=label.overlapping,
-            groups=self._of_groups(label, about, verdict) if several else (),
+            groups=self._of_groups(label, about, verdict) if has_rows_of_groups else (),
             verdict=verdict,
             words=finding.words if finding else "cannot tell",
             sentence=finding.title if finding else "",
@@ -802,7 +810,7 @@ def shorter(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
     sentences use.  No two short names are alike.
     """
     spoken = {label: sentences.spoken(label) for label in labels}
-    places = {label: _PLACES.match(safe_text(subject(label))) for label in labels}
+    places = {label: _LINES.match(safe_text(subject(label))) for label in labels}
     files = {place["file"] if place else "" for place in places.values()}
     if len(files) != 1 or "" in files or len(labels) < 2:
         return "", spoken
@@ -821,13 +829,19 @@ def in_a_word(no_prediction: str) -> str:
 
 
 def _told_with(labels: Sequence[Label]) -> list[str]:
-    """A note that names ranges which hold all work of the range around them, and have no row."""
+    """Return a note that names ranges which hold all work of the range around them, and have no row; nothing for none."""
     if not labels:
         return []
     names = [f"{safe_text(label.name)} (in {safe_text(label.inside)})" for label in labels]
-    more = f" and {len(names) - 3:,} more" if names[3:] else ""
-    named = ", ".join(names[:3])
-    return [f"ranges that hold all work of the range around them are told with it: {named}{more}"]
+    named = _first_named(names)
+    return [f"ranges that hold all work of the range around them are told with it: {named}"]
+
+
+def _first_named(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are: "a, b, c and 2 more"."""
+    named = ", ".join(names[:_MOST_NAMED])
+    not_named = len(names) - _MOST_NAMED
+    return f"{named} and {not_named:,} more" if not_named > 0 else named
 
 
 # --- what leads ---
@@ -911,11 +925,13 @@ def _ranges_say_too_little(rows: Sequence[LabelRow], saving_ns: int, run: LabelR
 def _drawn_row(
     leading: LabelRow | Finding | None, labels: Sequence[LabelRow], runs: Sequence[LabelRow]
 ) -> LabelRow | None:
-    """The row whose interval is drawn."""
+    """Return the row whose interval is drawn: the one that leads, or that of the label that the leading finding is about;
+    where that has none, the longest run's.
+    """
     if not isinstance(leading, Finding):
         return leading
-    rows = (row for row in labels if row.label == leading.label)
-    return next(rows, runs[0] if runs else None)
+    rows_of_label = [row for row in labels if row.label == leading.label]
+    return next(iter([*rows_of_label, *runs]), None)
 
 
 def _sentence(
@@ -973,14 +989,13 @@ def _sentence_of_leading(
 
 
 def failed_early(analysis: Analysis) -> bool:
-    """Whether the script failed before its GPU computed anything: what it did until then is not what is
-    asked for."""
+    """Return whether the script failed before its GPU computed anything: what it did until then is not what is asked for."""
     computed = analysis.kernels["kind"].isin(["kernel", "graph"]).any()
     return bool(analysis.known.exit_status) and not computed
 
 
 def _ended(analysis: Analysis) -> str:
-    """How the script ended, where it did not end well: "ended with status 143 (SIGTERM)"."""
+    """Return how the script ended, where it did not end well: "ended with status 143 (SIGTERM)"."""
     status = analysis.known.exit_status
     signals = {int(number): number.name for number in signal.Signals}
     name = signals.get(status - 128 if status > 128 else -status, "")
@@ -1033,10 +1048,8 @@ def cold_intervals(analysis: Analysis) -> np.ndarray:
     """Return, per interval, whether it is a first call (bool).  If all intervals of a label are first calls, none of
     them counts as one.
     """
-    first = analysis.groups[analysis.groups["role"] == FIRST]
-    all_of = analysis.groups.groupby("label", sort=False)["role"].agg(lambda r: (r == FIRST).all())
-    first = first[~first["label"].map(all_of).astype(bool)]
-    return analysis.intervals["group"].isin(first["group"]).to_numpy()
+    cold = [group.number for label in analysis.grouped for group in label.cold]
+    return analysis.intervals["group"].isin(cold).to_numpy()
 
 
 # --- what the CPU did ---
@@ -1134,8 +1147,8 @@ def _status_in_words(status: Status) -> str:
 def _script(analysis: Analysis) -> str:
     """Return the file that all call sites of the program's own labels are in, "SCRIPT.py" if there are several: what
     was run is not known then."""
-    own = analysis.measured[~analysis.measured["library"].to_numpy(dtype=bool)]
-    sites = {*own["site"], *(site for callers in own["callers"] for site in callers)} - {""}
+    timed = analysis.measured[~analysis.measured["library"].to_numpy(dtype=bool)]
+    sites = {*timed["site"], *(site for callers in timed["callers"] for site in callers)} - {""}
     files = {safe_text(site).rpartition(":")[0] for site in sites}
     script = files.pop() if len(files) == 1 else ""
     return shlex.quote(script) if script.endswith(".py") else "SCRIPT.py"
@@ -1170,16 +1183,16 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Findings]:
     for finding in findings:
         alike.setdefault((finding.rule, finding.advice), []).append(finding)
     groups = []
-    for (rule, _), same in alike.items():
-        same.sort(key=lambda f: (f.library, f.label != first, -f.loss_ns))
-        worst = min((finding.severity for finding in same), key=SEVERITIES.index)
-        groups.append(Findings(rule, worst, tuple(same)))
+    for (rule, _), of_group in alike.items():
+        of_group.sort(key=lambda f: (f.library, f.label != first, -f.loss_ns))
+        worst = min((finding.severity for finding in of_group), key=SEVERITIES.index)
+        groups.append(Findings(rule, worst, tuple(of_group)))
 
-    def place(group: Findings) -> tuple[Any, ...]:
+    def rank(group: Findings) -> tuple[Any, ...]:
         severity = SEVERITIES.index(group.severity)
         return group.library, severity, group.findings[0].label != first, -group.loss_ns
 
-    return sorted(groups, key=place)
+    return sorted(groups, key=rank)
 
 
 def _remarks(
@@ -1189,8 +1202,14 @@ def _remarks(
     short: Callable[[str], str],
 ) -> tuple[str, ...]:
     """Return the lines below the table of the first screen, the most important first (the last ones are left out where there
-    is no room): what the run says of itself traced and untraced, how the script ended if it failed, which timings no
-    subtraction was seen of, and which readings are in none, how long first calls took, why nothing is there that the program timed, and that a run without nsys is there.
+    is no room).  In this order:
+
+    - what labels of a run that was traced in turns take traced and untraced
+    - how the script ended, if it failed
+    - which readings of a clock are in no timing
+    - how long first calls took
+    - why no timing of the program's own was seen
+    - that a run without nsys is there
 
     rows: of all labels
     is_first_call: bool, per interval
@@ -1224,8 +1243,8 @@ def _remark_on_first_calls(
 
     rows, is_first_call, short: as in `_remarks`
     """
-    of_program = ~analysis.intervals["library"].to_numpy(dtype=bool)
-    once_ns = _covered_by(analysis.intervals[is_first_call & of_program])
+    by_program = ~analysis.intervals["library"].to_numpy(dtype=bool)
+    once_ns = _covered_by(analysis.intervals[is_first_call & by_program])
     if not once_ns:
         return ""
     # an interval that is a first call is in a label with first calls: there is at least one
@@ -1233,22 +1252,22 @@ def _remark_on_first_calls(
         label for label in analysis.grouped if sentences.first_calls(label) and not label.library
     ]
     first_ns = {label.name: sum(group.total_ns for group in label.first) for label in labels}
-    most = max(labels, key=lambda label: first_ns[label.name])
-    in_most = duration(first_ns[most.name])
-    part_in_most = "all" if in_most == duration(once_ns) else in_most
-    where = f", {part_in_most} of it in {short(most.name)}" if labels[1:] else ""
-    of_program = ~analysis.measured["library"].to_numpy(dtype=bool)
-    share = once_ns / _covered_by(analysis.measured[of_program])
+    longest = max(labels, key=lambda label: first_ns[label.name])
+    in_longest = duration(first_ns[longest.name])
+    part_in_longest = "all" if in_longest == duration(once_ns) else in_longest
+    where = f", {part_in_longest} of it in {short(longest.name)}" if labels[1:] else ""
+    measured = analysis.measured
+    share = once_ns / _covered_by(measured[~measured["library"].to_numpy(dtype=bool)])
     is_much = share >= _MOST_OF_ALL and once_ns >= _LONG_NS
     part = f", {percent(share)} of all that was timed" if is_much else ""
-    # first calls that are rows of the table are not among these: such a row has one of these words as its verdict
+    # first calls with a row in the table are not among these; the row calls them so
     shown = {row.words for label in rows for row in (label, *label.groups)}
     head = "other first calls" if shown & {"first call", "first calls"} else "first calls"
-    return f"{head}, left out: {duration(once_ns)}{part}{where}{sentences.loaded(most.first)}"
+    return f"{head}, left out: {duration(once_ns)}{part}{where}{sentences.loaded(longest.first)}"
 
 
 def _none_was_read(analysis: Analysis) -> bool:
-    """Whether the probe was in the program and saw no timing of its own."""
+    """Return whether the probe was in the program, and saw no timing of the program's own."""
     timed = analysis.measured
     timed = timed[(timed["kind"] != "nvtx") & (timed["method"] != "inferred")]
     return bool(analysis.known.torch) and timed.empty and analysis.unaligned.empty
@@ -1265,13 +1284,13 @@ def _turns(analysis: Analysis, short: Callable[[str], str]) -> list[str]:
     table = table.assign(total=table["profiled_ns"] * table["profiled_count"])
     table = table.sort_values("total", ascending=False, kind="stable")
     rows = [*table.itertuples(index=False)]
-    known = {"gpu_bound": "GPU-bound", "cpu_bound": "CPU-bound"}
-    words = [(known.get(row.profiled_verdict), known.get(row.baseline_verdict)) for row in rows]
-    changed = [
-        f"{short(row.label)} is {traced} while it is traced and {untraced} untraced"
-        for row, (traced, untraced) in zip(rows, words, strict=True)
-        if traced and untraced and traced != untraced
-    ]
+    known = {GPU: "GPU-bound", CPU: "CPU-bound"}
+    changed = []
+    for row in rows:
+        traced, untraced = known.get(row.profiled_verdict), known.get(row.baseline_verdict)
+        if traced and untraced and traced != untraced:
+            label = short(row.label)
+            changed.append(f"{label} is {traced} while it is traced and {untraced} untraced")
     lines = [f"{short(row.label)}: {_traced_and_untraced(row)}" for row in rows[:_MOST_TURNS]]
     if rows[_MOST_TURNS:]:
         lines.append(f"{plural(len(rows) - _MOST_TURNS, 'more label')} traced and untraced: -v")
@@ -1281,7 +1300,7 @@ def _turns(analysis: Analysis, short: Callable[[str], str]) -> list[str]:
 
 
 def _traced_and_untraced(row: Any) -> str:  # of frames.BASELINE
-    """Both times of a label, how often, and by how much tracing lengthens it (95 %)."""
+    """Return both times of a label, how often it was timed, and by how much tracing lengthens it (95 %)."""
     if not row.baseline_count:
         return f"none of its {row.profiled_count:,} intervals of this run was untraced"
     text = (
@@ -1295,14 +1314,8 @@ def _traced_and_untraced(row: Any) -> str:  # of frames.BASELINE
 
 
 def _covered_by(intervals: pd.DataFrame) -> int:
-    """The time (ns) in which at least one of these intervals was open."""
-    return _covered(intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy())
-
-
-def _covered(starts: np.ndarray, ends: np.ndarray) -> int:
-    """The time (ns) in which at least one of the intervals from these starts to these ends was open."""
-    begin, end = union(starts, ends)
-    return int((end - begin).sum())
+    """Return for how long (ns) at least one of these intervals is open."""
+    return covered_ns(intervals["start_ns"].to_numpy(), intervals["end_ns"].to_numpy())
 
 
 # --- the run as a whole ---
@@ -1404,7 +1417,7 @@ def _headline_of_run(
         return f"{safe_text(name)}: {text}" if len(of_devices(analysis)) > 1 else text
     timed_start = np.clip(start[timed], start[run], end[run])
     timed_end = np.clip(end[timed], start[run], end[run])
-    covered = _covered(timed_start, timed_end)
+    covered = covered_ns(timed_start, timed_end)
     if not covered:  # all of them are in other processes
         return f"{text} {counted}."
     verb = "covers" if len(timed) == 1 else "cover"
@@ -1438,24 +1451,6 @@ def _about(analysis: Analysis) -> dict[str, str]:
     """
     info = analysis.trace
     measured = analysis.measured
-    clocks = analysis.gpu_clocks
-    not_of_program = measured["library"].to_numpy(bool)
-    if not_of_program.all():
-        # only a library timed: because the program asked it to (do_bench), unless the pairs were just read from the trace
-        not_of_program = (measured["method"] == "inferred").to_numpy(bool)
-    label_count = len(set(measured["label"][~not_of_program]))
-    interval_count = int((~not_of_program).sum())
-    counted = f"{plural(interval_count, 'interval')} in {plural(label_count, 'label')}"
-    if not_of_program.any():
-        counted += f", {not_of_program.sum():,} more that the program did not time itself"
-    clock = ""
-    if len(clocks):
-        low, high = int(clocks["sm_min_mhz"].min()), int(clocks["sm_max_mhz"].max())
-        reasons = np.maximum(clocks["reasons"].to_numpy(), 0)  # -1: not read
-        slowed = (reasons & SLOWED_BITS).any()
-        clock = f"{high} MHz" if low == high else f"{low} to {high} MHz"
-        clock += f", {int(clocks['samples'].sum()):,} samples"
-        clock += ", slowed down at times" if slowed else ""
     errors = measured.loc[measured["kind"] == "event", "error_ns"].to_numpy()
     methods = measured["method"].value_counts().items()
     made = {"nsys": safe_text(info.nsys_version or "unknown version")}
@@ -1466,19 +1461,46 @@ def _about(analysis: Analysis) -> dict[str, str]:
         "driver": safe_text(info.driver_version or ""),
         **made,
         "torch": safe_text(analysis.known.torch),
-        "SM clock": clock,
-        "measured": counted,
+        "SM clock": _clock_in_words(analysis.gpu_clocks),
+        "measured": _measured_in_words(measured),
         "timestamp uncertainty": duration(np.percentile(errors, 95)) if len(errors) else "",
         "placed by": ", ".join(f"{safe_text(method)} ({count:,})" for method, count in methods),
     }
     return {name: text for name, text in about.items() if text}
 
 
+def _measured_in_words(measured: pd.DataFrame) -> str:
+    """Return how many intervals of how many labels the program timed, and how many more were not timed by itself."""
+    not_of_program = measured["library"].to_numpy(bool)
+    if not_of_program.all():
+        # only a library timed: because the program asked it to (do_bench), unless the pairs were just read from the trace
+        not_of_program = (measured["method"] == "inferred").to_numpy(bool)
+    label_count = len(set(measured["label"][~not_of_program]))
+    interval_count = int((~not_of_program).sum())
+    counted = f"{plural(interval_count, 'interval')} in {plural(label_count, 'label')}"
+    if not_of_program.any():
+        counted += f", {not_of_program.sum():,} more that the program did not time itself"
+    return counted
+
+
+def _clock_in_words(clocks: pd.DataFrame) -> str:
+    """Return from what to what the SM clock went, "" if it was not sampled.  clocks: `Analysis.gpu_clocks`"""
+    if clocks.empty:
+        return ""
+    low, high = int(clocks["sm_min_mhz"].min()), int(clocks["sm_max_mhz"].max())
+    text = f"{high} MHz" if low == high else f"{low} to {high} MHz"
+    text += f", {int(clocks['samples'].sum()):,} samples"
+    reasons = np.maximum(clocks["reasons"].to_numpy(), 0)  # -1: not read
+    return f"{text}, slowed down at times" if (reasons & SLOWED_BITS).any() else text
+
+
 def _unplaced(analysis: Analysis) -> list[Unplaced]:
-    """Why intervals could not be placed, the most frequent reason first."""
+    """Return why intervals could not be placed, the most frequent reason first."""
     reasons = []
     for reason, names in analysis.unaligned.groupby("reason", sort=False)["name"]:
         different = [safe_text(name) for name in names.unique()]
-        shown = different[:3] + ["…"] * (len(different) > 3)
-        reasons.append(Unplaced(safe_text(reason), len(names), tuple(shown)))
+        shown = tuple(different[:_MOST_NAMED])
+        if len(different) > _MOST_NAMED:
+            shown = (*shown, "…")
+        reasons.append(Unplaced(safe_text(reason), len(names), shown))
     return sorted(reasons, key=lambda unplaced: -unplaced.count)

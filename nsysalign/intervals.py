@@ -138,6 +138,12 @@ def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return disjoint(start[order], end[order])[1:]
 
 
+def covered_ns(start: np.ndarray, end: np.ndarray) -> int:
+    """Return for how long (ns) at least one of these intervals is open; they may overlap, in any order."""
+    begin, finish = union(start, end)
+    return int((finish - begin).sum())
+
+
 def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Return how much of disjoint sorted blocks lies before each time.
 

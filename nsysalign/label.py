@@ -217,6 +217,11 @@ class Label:
         return tuple(group for group in self.groups if group.role != FIRST) or self.groups
 
     @property
+    def cold(self) -> tuple[Group, ...]:
+        """Its groups of first calls, where it has others as well; else none."""
+        return self.first if any(group.role != FIRST for group in self.groups) else ()
+
+    @property
     def kinds(self) -> tuple[tuple[Group, ...], ...]:
         """The steady groups by kind of work, of each all paces, the kind with most time first."""
         kinds: dict[tuple[int, int], list[Group]] = {}

@@ -182,7 +182,6 @@ addons/ranks/command.py: given more
 addons/ranks/compare.py: most
 addons/ranks/words.py: every more most other others own said what
 addons/ranks/work.py: found given there
-answer.py: more most nothing own rest same several
 brief.py: every more most said
 explain/findings.py: few
 explain/proof.py: what
@@ -193,7 +192,6 @@ explain/runs/idle.py: rest
 explain/runs/no_work.py: most
 explain/runs/set_up.py: most
 explain/sentences.py: each more one others rest what which
-explain/validity.py: found on
 label.py: one what
 predict/replay.py: own
 predict/unprofiled.py: here most of other own some

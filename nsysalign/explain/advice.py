@@ -431,7 +431,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "compiles shapes": lambda case: case.compiles_shapes,
     "loads never warm": lambda case: case.loads_in > 0,
     "loads unchanged": lambda case: case.loads_unchanged,
-    "new sizes": lambda case: case.loads_again > 0 or case.first_of_size[0] > 0,
+    "new sizes": lambda case: case.loads_again > 0 or case.first_of_size.timings > 0,
     "loads late": _loads_late,
     "records a graph": lambda case: case.group.count > 1 and GRAPH in case.prepares,
     "kinds that give back": lambda case: case.memory_kinds is not None,

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,6 +33,7 @@ from nsysalign.explain.preparing import (
     MAKES,
     compiler_of,
     earliest,
+    intervals_that_call,
     is_of_compiler,
     loading_share,
     prepared,
@@ -66,7 +67,7 @@ from nsysalign.label import (
     Issued,
     Label,
 )
-from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_STREAMS, OTHER_THREAD, OTHERS_WORKED
+from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, OTHERS_WORKED
 from nsysalign.split.groups import WorkOfIntervals
 from nsysalign.text import duration, percent, plural, safe_text, subject
 
@@ -76,12 +77,12 @@ _SITE = re.compile(r"^(?P<caller>.+):(?P<line>\d+) \((?P=caller):(?P<lines>\d+(?
 ROW_SHARE, ROW_REPETITIONS = 0.05, 0.2
 #: Of so few repetitions each group has one.
 FEW_REPETITIONS = 8
-#: What is kept between the timings of a copy back that `.item()` makes, in bytes.
+#: A copy to the host of no more bytes than this reads a result, as `.item()` does.
 ITEM_BYTES = 4_096
 
 
 def spoken(label: str) -> str:
-    """A label as sentences name it: without folders, a common file name once."""
+    """Return a label as sentences name it: without folders, a common file name once."""
     name = safe_text(subject(label))
     if place := _SITE.match(name):
         return f"{place['caller']}:{place['line']} › {place['lines']}"
@@ -95,29 +96,27 @@ def beside(site: str, label: str) -> str:
 
 
 def call_site(label: str) -> tuple[str, str]:
-    """(line of the caller, lines that it calls) of a label whose pair of lines has several callers;
-    ('', '') of others."""
+    """Return (line of the caller, lines that it calls) of a label whose pair of lines has several callers; ("", "") of
+    others.
+    """
     place = _SITE.match(safe_text(subject(label)))
     return (place["line"], f"{place['caller']}:{place['lines']}") if place else ("", "")
 
 
 def shown_groups(label: Label) -> tuple[Group, ...]:
-    """The groups of a label that have a row each: at least one."""
-    steady, whole = label.steady, label.steady_ns
+    """Return the groups of a label that have a row each, at least one: those that are large, in time or in number."""
+    steady = label.steady
     count = sum(group.count for group in steady)
-    large = tuple(
-        group
-        for group in steady
-        if group.total_ns >= ROW_SHARE * whole
-        or group.count >= ROW_REPETITIONS * count
-        or count <= FEW_REPETITIONS
-    )
-    return large or steady[:1]
+    if count <= FEW_REPETITIONS:
+        return steady
+    least_ns, least_count = ROW_SHARE * label.steady_ns, ROW_REPETITIONS * count
+    large = (g for g in steady if g.total_ns >= least_ns or g.count >= least_count)
+    return tuple(large) or steady[:1]
 
 
 @dataclass
 class Numbers:
-    """Texts of numbers, and the numbers themselves, by their name."""
+    """The numbers of a sentence: each method returns one as text, and notes the number itself by its name as evidence."""
 
     evidence: dict[str, Any] = field(default_factory=dict)
 
@@ -134,11 +133,11 @@ class Numbers:
         return plural(int(count), noun) if noun else f"{count:,}"
 
 
-#: One piece of the CPU's own time from this length on is work of its own.
+#: What the CPU does outside CUDA for so long without a break is more than what lies between two launches.
 LONG_PIECE_NS = 1_000_000
-#: So many timings are looked at for where it lies, at least so many of which have one, and so many operations in each.
-TIMINGS_LOOKED_AT, FEWEST_LOOKED_AT, MOST_LOOKED_AT = 12, 4, 5_000
-#: So many operations are launched one by one, whatever the CPU does between two of them.
+#: Where such a piece lies is looked up in so many timings of at most so many operations; so many must have one.
+TIMINGS_LOOKED_AT, MOST_LOOKED_AT, FEWEST_LOOKED_AT = 12, 5_000, 4
+#: From so many operations on it is their number that costs time, whatever the CPU does between two of them.
 VERY_MANY = 100
 #: Timings hardly wait where others wait so many times as often.
 FEWER_WAITS = 10
@@ -147,7 +146,8 @@ FEWER_WAITS = 10
 LEFT_FOR_WAITS = 0.15
 #: Kernels of one shape differ by at most this ratio in how long they run.
 ONE_SHAPE = 1.5
-#: A wait for so many operations holds up all launching, and a result that is read back for so many.
+#: The CPU hardly launches ahead if it waits at least once for so many operations; if it reads results back, by which
+#: it decides what to launch, at least once for so many.
 OFTEN, OFTEN_READ = 10, 50
 #: Timings that take so many times as long as the usual ones are of another sort.
 MANY_TIMES = 5
@@ -197,11 +197,63 @@ def _loading_call(segments: list[Segment], longest: int) -> str:
     return ""
 
 
+class FirstWork(NamedTuple):
+    """The wait for the first GPU work of an interval (ns).
+
+    idle_ns:     how long its stream was idle before it
+    launched_ns: how long after the interval's begin the call began that launched it; 0: not known
+    """
+
+    idle_ns: int
+    launched_ns: int
+
+
+class OfFirstSizes(NamedTuple):
+    """Timings that are the first ones of their size.
+
+    timings:  how many
+    takes_ns: what such a timing takes, if its size comes again
+    later_ns: what later ones of the same sizes take
+    """
+
+    timings: int
+    takes_ns: int
+    later_ns: int
+
+
+class _Outside(NamedTuple):
+    """When the timing thread of an interval was outside CUDA, and no thread of the program gave work to the GPU.
+
+    pieces_ns: how long each piece of this time is
+    launches:  how many launches of other threads lie between these pieces
+    """
+
+    pieces_ns: list[int]
+    launches: int
+
+
+class _Preparing(NamedTuple):
+    """What an interval prepares for others.
+
+    ns:     how long the CPU loads code or makes graphs, with what it does before and after that between two launches
+    cpu_ns: how long it works in all
+    loads:  in how many stretches between two launches code is loaded
+    """
+
+    ns: int
+    cpu_ns: int
+    loads: int
+
+
 @dataclass(frozen=True)
 class Case:
-    """A label, one of its groups, and what belongs to both.
+    """A label, one of its groups, and what is asked about both.
 
-    typical: nanoseconds per cause of the group's typical interval, which add up to its time.
+    facts:   the analysis that they are of
+    sums:    what the group's intervals spent their time on, added up (ns)
+    typical: nanoseconds by cause of the group's typical interval, which add up to its time
+
+    What says "its" without more is of the group; numbers are of its typical interval where they say so.
     """
 
     facts: Facts
@@ -212,14 +264,14 @@ class Case:
 
     @classmethod
     def of(cls, facts: Facts, label: Label, group: Group, matrix: np.ndarray) -> Case:
-        """`matrix`: nanoseconds per interval and cause."""
+        """`matrix`: nanoseconds by cause, int64 (intervals, causes)."""
         typical = dict(zip(CAUSES, matrix[group.typical].tolist(), strict=True))
         sums = sums_of(group, label.kind, facts.intervals)
         return cls(facts, label, group, sums, typical)
 
     @cached_property
     def one(self) -> Sums:
-        """The sums of its typical interval."""
+        """What its typical interval spent its time on (ns)."""
         worked, earlier = (
             int(self.facts.column(name)[self.group.typical])
             for name in ("gpu_busy_ns", "gpu_earlier_ns")
@@ -228,47 +280,49 @@ class Case:
 
     @property
     def word(self) -> str:
+        """The verdict word of its typical interval."""
         return word_of(self.one, self.group.elsewhere)
 
     @property
     def on_host(self) -> bool:
-        """Timed by a clock of the CPU: GPU work and CPU time overlap."""
+        """Whether it is timed by a clock of the CPU: then GPU work and CPU time may overlap."""
         return self.label.kind == "host"
 
     def ns(self, *causes: str) -> int:
-        """Nanoseconds of the typical interval."""
+        """Nanoseconds of these causes together in the typical interval."""
         return sum(self.typical[cause] for cause in causes)
 
     @cached_property
     def kernels_ns(self) -> int:
-        """How long kernels and whole graphs ran in the typical interval."""
-        seen = self.ns("kernel", "graph")
+        """How long (ns) kernels and whole graphs ran in the typical interval; of a host timer also beside what the CPU did,
+        which is no part of its time, as far as it launched them."""
+        in_parts_ns = self.ns("kernel", "graph")
         if not self.on_host:
-            return seen
-        ran = int(self.facts.column("kernel_only_upper_ns")[self.group.typical])
-        outside = int(self.facts.column("kernel_outside_ns")[self.group.typical])
-        return max(seen, min(max(ran - outside, 0), self.group.typical_ns))
+            return in_parts_ns
+        ran_ns, outside_ns = (
+            int(self.facts.column(name)[self.group.typical])
+            for name in ("kernel_only_upper_ns", "kernel_outside_ns")
+        )
+        return max(in_parts_ns, min(ran_ns - outside_ns, self.group.typical_ns))
 
     @property
     def others_worked(self) -> bool:
-        """While its own stream was idle, most of the time."""
+        """Whether other streams worked for most of the time in which its own was idle, in most of its intervals."""
         return self.facts.flagged(self.group.intervals, OTHERS_WORKED) > 0.5
 
     @property
-    def others_ran(self) -> bool:
-        """Whether other streams worked while that of its typical interval was idle, whoever launched that."""
-        return self.facts.flagged(np.array([self.group.typical]), *OTHER_STREAMS) > 0
+    def _inside_of_any_thread(self) -> pd.DataFrame:
+        """The timings that lie in the typical one, that one among them: rows of `frames.INTERVALS`."""
+        intervals = self.facts.intervals
+        typical = intervals.iloc[self.group.typical]
+        begins_inside = intervals["start_ns"] >= typical["start_ns"]
+        return intervals[begins_inside & (intervals["end_ns"] <= typical["end_ns"])]
 
     @cached_property
     def inside(self) -> pd.DataFrame:
-        """The timings that lie in the typical one, on the same thread, that one among them: rows of `frames.INTERVALS`."""
-        intervals = self.facts.intervals
-        typical = intervals.iloc[self.group.typical]
-        return intervals[
-            (intervals["tid"] == typical["tid"])
-            & (intervals["start_ns"] >= typical["start_ns"])
-            & (intervals["end_ns"] <= typical["end_ns"])
-        ]
+        """Those of them that are on its thread."""
+        timings = self._inside_of_any_thread
+        return timings[timings["tid"] == self.facts.column("tid")[self.group.typical]]
 
     @cached_property
     def first_inside(self) -> pd.DataFrame:
@@ -292,11 +346,12 @@ class Case:
 
     @cached_property
     def others(self) -> dict[int, int]:
+        """stream -> how long (ns) it worked on what the group's intervals launched there; their own streams are left out."""
         return dict(self.facts.others(self.group.intervals))
 
     @cached_property
     def waited(self) -> list[Entry]:
-        """For what the typical interval waited, the longest first: other intervals of the group, such as
+        """For what the typical interval waited, the longest first.  The group's ledger is not asked: other intervals, such as
         those of another thread, may have waited for something else."""
         rows = self.facts.details(np.array([self.group.typical]), "queued")
         rows = rows.astype({"detail": object, "operation": object})
@@ -308,103 +363,98 @@ class Case:
 
     @cached_property
     def stretches(self) -> list[Stretch]:
+        """The idle stretches of the typical interval, in the order of time."""
         return self.facts.stretches(self.group)
 
     @cached_property
-    def before_first_work(self) -> tuple[int, int, str]:
-        """Of the typical interval: how long its stream was idle before its first GPU work, after how
-        long that was launched, and its name; (0, 0, '') where nothing is known."""
-        if not self.stretches or self.stretches[0].before is not None:
-            return 0, 0, ""
-        first = self.stretches[0]
-        if first.then is None:
-            return 0, 0, ""
-        after, launched, call = 0, 0, ""
-        for piece in first.pieces:  # the last one is that of the work: others are for other streams
+    def before_first_work(self) -> FirstWork:
+        """The wait of the typical interval for its first GPU work; zeros if it did not wait, or nothing ran."""
+        first = self.stretches[0] if self.stretches else None
+        if first is None or first.before is not None or first.then is None:
+            return FirstWork(0, 0)
+        idle_ns = launched_ns = 0
+        for piece in first.pieces:
+            # the last launch is that of the work: those before it are for other streams
             if piece.cause == "api_launch" and piece.text:
-                launched, call = after, piece.text
-            after += piece.ns
-        return after, launched, call
+                launched_ns = idle_ns
+            idle_ns += piece.ns
+        return FirstWork(idle_ns, launched_ns)
 
     @cached_property
     def idle_ns(self) -> int:
         """For how long the GPU (of an event pair its stream) had nothing to do in the typical interval, and waited for
         nothing that is named."""
         if self.on_host:
-            return max(self.one.late, 0)
+            return self.one.late
         return self.ns("host", "api", "api_launch", "sync", "profiler", "launch_latency")
 
     @cached_property
-    def _outside(self) -> tuple[list[int], int]:
-        """Of the typical interval: (the lengths (ns) of the pieces in which no thread of the program gave work to the
-        GPU and the timing thread was outside CUDA, how many launches of other threads cut these pieces).
+    def _outside(self) -> _Outside:
+        """The same of the typical interval; `host` segments are when its thread was outside CUDA.
 
         timing thread   [call)            outside            [call)
         autograd's             [launch) [launch) [launch)              pieces: up to, between and after these launches
         """
-        pieces_ns, cuts = list[int](), 0
-        launches_ns = self._launches_of_others()
-        at_ns = int(self.facts.column("start_ns")[self.group.typical])
-        for piece in self.facts.segments(self.group):
-            begin_ns, at_ns = at_ns, at_ns + piece.ns
-            if piece.cause != "host" or self._is_in_first_call(begin_ns):
+        pieces_ns: list[int] = []
+        launches = 0
+        launched_at_ns = self._launches_of_others()
+        end_ns = int(self.facts.column("start_ns")[self.group.typical])
+        for segment in self.facts.segments(self.group):
+            begin_ns = end_ns
+            end_ns += segment.ns
+            if segment.cause != "host" or self._is_in_first_call(begin_ns):
                 continue
-            first, last = np.searchsorted(launches_ns, (begin_ns, at_ns))
-            edges = [begin_ns, *launches_ns[first:last].tolist(), at_ns]
+            first, last = np.searchsorted(launched_at_ns, (begin_ns, end_ns))
+            edges = [begin_ns, *launched_at_ns[first:last].tolist(), end_ns]
             pieces_ns += np.diff(edges).tolist()
-            cuts += int(last - first)
-        return pieces_ns, cuts
+            launches += int(last - first)
+        return _Outside(pieces_ns, launches)
 
     def _is_in_first_call(self, at_ns: int) -> bool:
         rows = self.first_inside
         return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
-    @property
-    def _launches(self) -> LaunchesOfThreads | None:
-        """When the threads of its process gave work to the GPU.  Of an event pair, whose idle time is about whichever
-        thread launches next, this is not asked."""
-        known = self.facts.analysis.of_runs_by(LaunchesOfThreads) if self.on_host else []
-        pid = self.facts.column("pid")[self.group.typical]
-        return next((record for record in known if record.pid == pid), None)
-
     def _launches_of_others(self) -> np.ndarray:
-        """When (ns, rising) other threads of its process gave work to the GPU."""
-        if record := self._launches:
-            return record.start_ns[record.tid != self.facts.column("tid")[self.group.typical]]
+        """Return when (ns, rising) other threads of its process gave work to the GPU.  Of an event pair, whose idle time is
+        about whichever thread launches next, this is not asked."""
+        pid, tid = (self.facts.column(name)[self.group.typical] for name in ("pid", "tid"))
+        for record in self.facts.analysis.of_runs_by(LaunchesOfThreads) if self.on_host else []:
+            if record.pid == pid:
+                return record.start_ns[record.tid != tid]
         return np.empty(0, np.int64)
 
     @property
     def by_untimed(self) -> bool:
-        """Whether the program times one thread of torch's: others that launch are torch's, as autograd's is."""
-        rows = self.facts.intervals[
-            self.facts.column("pid") == self.facts.column("pid")[self.group.typical]
-        ]
-        timing = {*rows["tid"].tolist()}
-        return self.facts.torch and len(timing) == 1
+        """Whether another thread that launches is one of torch's own, as autograd's is: the program uses torch and times on
+        one thread alone."""
+        pid = self.facts.column("pid")
+        of_process = pid == pid[self.group.typical]
+        return self.facts.torch and len(set(self.facts.column("tid")[of_process])) == 1
 
     @property
     def launched_by_others(self) -> int:
-        """How many operations other threads launched while the CPU of the typical interval was outside CUDA."""
-        return self._outside[1]
+        """How many operations other threads launched while the typical interval's thread was outside CUDA."""
+        return self._outside.launches
 
     @property
     def longest_piece_ns(self) -> int:
-        """The longest time in one piece that the CPU was outside CUDA, in the typical interval."""
-        return max(self._outside[0], default=0)
+        """The longest time in one piece that the typical interval's thread was outside CUDA, and nothing was launched."""
+        return max(self._outside.pieces_ns, default=0)
 
     @property
-    def _long_pieces(self) -> list[int]:
-        return [ns for ns in self._outside[0] if ns >= LONG_PIECE_NS]
+    def _long_pieces_ns(self) -> list[int]:
+        """The lengths of such pieces, of those that take a millisecond and more."""
+        return [ns for ns in self._outside.pieces_ns if ns >= LONG_PIECE_NS]
 
     @property
     def long_piece_count(self) -> int:
-        """How many such pieces take a millisecond and more."""
-        return len(self._long_pieces)
+        """How many these are."""
+        return len(self._long_pieces_ns)
 
     @property
     def long_pieces_ns(self) -> int:
         """How long these are together."""
-        return sum(self._long_pieces)
+        return sum(self._long_pieces_ns)
 
     @property
     def in_long_pieces(self) -> bool:
@@ -425,14 +475,15 @@ class Case:
         function of the program's comes before all of these, as another thread that holds Python's interpreter does."""
         if self.on_host or self.operations > MOST_LOOKED_AT:
             return False
-        behind = Counter[str]()
+        timings_by_operation = Counter[str]()  # the operation behind the longest piece
         for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
-            pieces = [number for number, piece in enumerate(segments) if piece.cause == "host"]
-            longest = max(pieces, key=lambda number: segments[number].ns, default=-1)
+            outside = [place for place, segment in enumerate(segments) if segment.cause == "host"]
+            longest = max(outside, key=lambda place: segments[place].ns, default=-1)
             if longest >= 0 and segments[longest].ns >= LONG_PIECE_NS:
-                then = (p.text for p in segments[longest:] if p.cause in OPERATION_KINDS)
-                behind[next(then, "")] += 1
-        return behind.total() >= FEWEST_LOOKED_AT and 2 * max(behind.values()) <= behind.total()
+                behind = (s.text for s in segments[longest:] if s.cause in OPERATION_KINDS)
+                timings_by_operation[next(behind, "")] += 1
+        count = timings_by_operation.total()
+        return count >= FEWEST_LOOKED_AT and 2 * max(timings_by_operation.values()) <= count
 
     @cached_property
     def loads_behind(self) -> str:
@@ -465,6 +516,7 @@ class Case:
 
     @property
     def _allocating(self) -> list[Segment]:
+        """The pieces of the typical interval in which it allocates and frees memory."""
         pieces = self.facts.segments(self.group)
         return [p for p in pieces if p.cause == "api" and ALLOCATES.match(p.text)]
 
@@ -507,59 +559,64 @@ class Case:
     def own_code(self) -> bool:
         """Whether most of the typical interval is code of the program's own between its launches.  Where another thread
         makes most of these, as autograd's does, the timing one may wait for it."""
-        host_ns, by_others = self.ns("host"), self.launched_by_others
-        is_long = 2 * host_ns >= self.group.typical_ns and host_ns >= OWN_CODE_NS * self.operations
-        return is_long and 2 * by_others <= self.operations
+        host_ns = self.ns("host")
+        is_most = 2 * host_ns >= self.group.typical_ns
+        is_long = host_ns >= OWN_CODE_NS * self.operations
+        return is_most and is_long and 2 * self.launched_by_others <= self.operations
 
     @cached_property
     def thread_count(self) -> int:
         """How many threads of one Python program the label timed at once; 1 where they took turns."""
+        if not self.label.overlapping or not self.facts.python:
+            return 1
         rows = self.facts.intervals.iloc[np.concatenate([g.intervals for g in self.label.steady])]
-        threads = rows.groupby("pid")["tid"].nunique()
-        return int(threads.max()) if self.label.overlapping and self.facts.python else 1
+        return int(rows.groupby("pid")["tid"].nunique().max())
 
     @property
     def off_cpu(self) -> str:
         """Why the timing thread did not run for most of the CPU's time outside CUDA: OTHER_THREAD or NO_THREAD; '' where it
         did, where that is not known, and where another thread launched meanwhile, as autograd's does."""
-        entries = self.group.of_cause("host")  # the longest first
-        if not entries or 2 * entries[0].ns < self.group.ns("host"):
+        longest = next(iter(self.group.of_cause("host")), None)
+        if longest is None or longest.what not in (OTHER_THREAD, NO_THREAD):
             return ""
+        is_most = 2 * longest.ns >= self.group.ns("host")
         is_long = self.in_one_piece or self.in_long_pieces
-        launched = self.launched_by_others >= MANY_LAUNCHES and not is_long
-        name = entries[0].what
-        return name if name in (OTHER_THREAD, NO_THREAD) and not launched else ""
+        others_launch = self.launched_by_others >= MANY_LAUNCHES and not is_long
+        return longest.what if is_most and not others_launch else ""
 
     @property
     def held_by_copy(self) -> bool:
         """Whether most of its launch time passes in the call of a copy from or to pageable memory, which returns
         when the copy is done."""
-        entries = self.group.of_cause("api_launch")  # the longest first
-        if not entries or "Memcpy" not in entries[0].what:
+        longest = next(iter(self.group.of_cause("api_launch")), None)
+        if longest is None or "Memcpy" not in longest.what:
             return False
         copies = self.group.work.of_kind("memcpy")
         is_pageable = any("pageable" in copy.name for copy in copies)
-        return is_pageable and 2 * entries[0].ns > self.group.ns("api_launch")
+        return is_pageable and 2 * longest.ns > self.group.ns("api_launch")
 
     @property
     def one_by_one_ns(self) -> int:
-        """What launching very many operations costs, each of which runs for less than its launch
-        takes, with the CPU's own code between them: all but its long pieces.  0 for other work, and where
-        what the CPU did has a name."""
-        launching = self.ns("api_launch")
-        named = self.group.of_cause("host")[:1]
-        named = named and named[0].what and 2 * named[0].ns >= self.group.ns("host")
-        if self.operations < VERY_MANY or self.one.busy > launching or self.on_host or named:
+        """How long (ns) the typical interval takes to launch very many operations one by one, with what the CPU does
+        between two of them: all of its time outside CUDA but the long pieces.
+
+        0 for a host timer, where the GPU works longer than the launch calls last, and where the CPU does something else:
+        code of the program's own, or what has a name.
+        """
+        launching_ns = self.ns("api_launch")
+        if self.on_host or self.operations < VERY_MANY or self.one.busy > launching_ns:
             return 0
-        if self.own_code:
+        longest = next(iter(self.group.of_cause("host")), None)
+        has_a_name = longest and longest.what and 2 * longest.ns >= self.group.ns("host")
+        if has_a_name or self.own_code:
             return 0
-        between = self.ns("host") - self.long_pieces_ns
-        return between + launching + self.ns("launch_latency")
+        between_ns = self.ns("host") - self.long_pieces_ns
+        return between_ns + launching_ns + self.ns("launch_latency")
 
     @property
     def waits_often(self) -> bool:
-        """Whether the CPU waits for the GPU so often that it hardly ever launches ahead, and that matters: the same work with
-        hardly a wait takes clearly less."""
+        """Whether the CPU waits for the GPU so often that it hardly ever launches ahead.  If the label's timings show what the
+        same work takes with hardly a wait, that must be clearly less."""
         operations_of_wait = OFTEN_READ if self.copies_back else OFTEN
         often = 0 < self.operations <= operations_of_wait * self.group.work.waits
         return often and (self._twin_ns == 0 or self.left_for_waits)
@@ -580,11 +637,11 @@ class Case:
     def _twin_ns(self) -> int:
         """What the label's timings of about as much work, of very many operations, take that hardly wait; 0 for none."""
         work = self.group.work
-        alike = (
-            g for g in self.label.steady if 2 * g.work.operations >= work.operations >= VERY_MANY
-        )
-        twins = (g.typical_ns for g in alike if FEWER_WAITS * g.work.waits <= work.waits)
-        return min(twins, default=0) if work.waits else 0
+        if not work.waits or work.operations < VERY_MANY:
+            return 0
+        as_much = (g for g in self.label.steady if 2 * g.work.operations >= work.operations)
+        twins = (g.typical_ns for g in as_much if FEWER_WAITS * g.work.waits <= work.waits)
+        return min(twins, default=0)
 
     @property
     def left_for_waits(self) -> bool:
@@ -599,8 +656,8 @@ class Case:
         if not self.group.work.waits:
             return True
         ahead = self.operations < VERY_MANY and self.waits_often and self.left_for_waits
-        least_ns, worked_ns = self._without_waits_ns, max(self.one.worked, self.one.busy)
-        return not ahead and least_ns - worked_ns > self.group.typical_ns - least_ns
+        launching_ns = self._without_waits_ns - max(self.one.worked, self.one.busy)
+        return not ahead and launching_ns > self.group.typical_ns - self._without_waits_ns
 
     @property
     def has_one_shape(self) -> bool:
@@ -616,28 +673,27 @@ class Case:
         kernels = self.group.work.of_kind("kernel")
         count = sum(kernel.count for kernel in kernels)
         foreign = [kernel for kernel in kernels if not of_torch(kernel.name)]
-        # what it copies and fills is its own as well
-        nearly_all = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * count
-        nearly_all = nearly_all and 2 * count >= self.operations
-        between_ns = self.ns("host") / max(self.operations, 1)
-        if count < VERY_MANY or not nearly_all or between_ns >= LEAST_OPERATOR_NS:
-            return None
-        return max(foreign, key=lambda kernel: kernel.count)
+        nearly_all_kernels = sum(kernel.count for kernel in foreign) >= OF_LIBRARY * count
+        # of the other operations a library copies and fills as well
+        half_of_operations = 2 * count >= self.operations
+        no_time_between = self.ns("host") / max(self.operations, 1) < LEAST_OPERATOR_NS
+        if count >= VERY_MANY and nearly_all_kernels and half_of_operations and no_time_between:
+            return max(foreign, key=lambda kernel: kernel.count)
+        return None
 
     @cached_property
-    def _preparing(self) -> tuple[int, int, int]:
-        """Of the typical interval: (how long (ns) the CPU loads code or makes graphs, with what it does before and after
-        that between two launches, as who compiles first and then loads; how long the CPU works; in how many such
-        stretches code is loaded).
+    def _preparing(self) -> _Preparing:
+        """What the typical interval prepares for others.  A stretch between two launches counts as a whole from its first
+        such call on, and what lies before that, too: who compiles works first, and then loads.
 
         [host, load, api)[launch)[host)[launch)[host)[launch) ... 300 times: the first stretch alone
         """
-        preparing_ns = whole_ns = stretch_ns = count = 0
-        prepares = False
+        preparing_ns = cpu_ns = stretch_ns = loads = 0
+        prepares = False  # whether the stretch so far does
         for piece in self.facts.segments(self.group):
             if piece.cause not in ("host", "api", "profiler", "api_launch"):
                 continue
-            whole_ns += piece.ns
+            cpu_ns += piece.ns
             if piece.cause == "api_launch":
                 stretch_ns, prepares = 0, False
                 continue
@@ -647,37 +703,36 @@ class Case:
             elif piece.cause == "api" and MAKES.match(piece.text):
                 preparing_ns += stretch_ns
                 prepares = True
-                count += bool(LOADS.match(piece.text))
-        return preparing_ns, whole_ns, count
+                loads += bool(LOADS.match(piece.text))
+        return _Preparing(preparing_ns, cpu_ns, loads)
 
     @property
     def is_preparing(self) -> bool:
         """Whether a good part of the CPU's time in the typical interval prepares for others: loads code, or makes a graph."""
         if is_of_compiler(self.label.name):
             return True
-        preparing_ns, whole_ns, _ = self._preparing
-        if not whole_ns:  # too many operations to be looked at
+        if not self._preparing.cpu_ns:  # too many operations to be looked at
             return loading_share(self.group) >= LOADING_SHARE
-        return preparing_ns >= PREPARING_SHARE * whole_ns
+        return self._preparing.ns >= PREPARING_SHARE * self._preparing.cpu_ns
 
     @property
     def loads_inside(self) -> int:
         """How often code is loaded in the typical interval, where that is many times as often as it has kernels: it is
         loaded in each round of a loop, and no first call; else 0."""
-        count = 0 if is_of_compiler(self.label.name) else self._preparing[2]
+        count = 0 if is_of_compiler(self.label.name) else self._preparing.loads
         kernels = {kernel.name for kernel in self.group.work.of_kind("kernel")}
         return count if count >= LOADED_AGAIN * len(kernels) > 0 else 0
 
     @cached_property
     def first_ones(self) -> int:
-        """How many of the label's first timings prepare for the others: its first calls and this group, where
-        these are the earliest and something is prepared in both; 0 for none."""
+        """How many of the label's first timings prepare for the others: its first calls and those of this group, if these
+        are the earliest and prepare something; else 0."""
         if self.group.role == FIRST or self.label.overlapping or not self.prepares:
             return 0
-        # what is captured for a graph is launched before the graph is made: its part is not known
+        # A graph's part is not asked for: what is captured for it is launched before the graph is made.
         if GRAPH not in self.prepares and (not self.is_preparing or self.loads_inside):
             return 0
-        groups = [*(g for g in self.label.groups if g.role == FIRST), self.group]
+        groups = [*self.label.first, self.group]
         if sum(group.count for group in groups) == self.label.count:
             return 0  # nothing is behind them
         return earliest(self.label, groups, self.facts.column("start_ns"))
@@ -694,8 +749,8 @@ class Case:
 
     @property
     def made(self) -> dict[str, int]:
-        """The same as `prepares`, of what may make its timings longer than the label's others: who compiles also loads
-        code, and a graph that all of them record makes none longer."""
+        """What of `prepares` may make its timings longer than the label's others: a graph that all of them record makes none
+        longer, and who compiles also loads code, which is no second thing."""
         if self.compiler:
             return {f"{self.compiler} compiles": self.group.count}
         if self.loads_inside and self.group.count == 1:
@@ -705,8 +760,14 @@ class Case:
 
     @cached_property
     def searches(self) -> bool:
-        """Whether a library tries many ways to do the same in its timings, in those of a few or in all of them."""
-        return searches(self.label, self.group) or (self.in_all and self.label.kind != "event")
+        """Whether a library tries many ways to do the same in its timings: this group alone does, unlike the label's usual
+        one, or all of them do, as where each has a shape that is new to cuDNN."""
+        if searches(self.label, self.group):
+            return True
+        if self.label.kind == "event" or not tries_kernels(self.group):
+            return False
+        # a program that times kernels with events of its own looks like such a search
+        return not self._inside_of_any_thread["kind"].eq("event").any()
 
     @cached_property
     def search_ns(self) -> int:
@@ -723,23 +784,26 @@ class Case:
         """In how many timings of its group code is loaded, where that is so in most of them, takes a part of their time
         that matters, and these are not the first ones; else 0: each of them runs what is new to the program."""
         group = self.group
-        is_late = group.role != FIRST and group.count >= FEWEST_REPEATED and not self.first_ones
         has_a_name = bool(self.compiler) or self.searches
-        if not is_late or has_a_name or loading_share(group) < LOADING_SHARE:
+        if group.count < FEWEST_REPEATED or self._is_first or has_a_name:
+            return 0
+        if loading_share(group) < LOADING_SHARE:
             return 0
         return self.prepares.get(CODE, 0)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether its timings are first calls, or prepare for the others."""
+        return self.group.role == FIRST or self.first_ones > 0
 
     @cached_property
     def loads_in(self) -> int:
         """In how many timings of the label code is loaded, where it never warms up: in a fifth and more of them, of which
         those of this group are not the first ones; else 0."""
-        is_late = self.group.role != FIRST and not self.first_ones
-        if not is_late or self.label.count < FEWEST_REPEATED or not self.group.of_cause("api"):
+        if self._is_first or self.label.count < FEWEST_REPEATED or not self.group.of_cause("api"):
             return 0
         numbers = np.concatenate([group.intervals for group in self.label.groups])
-        rows = self.facts.details(numbers, "api")
-        rows = rows[rows["detail"].astype(str).str.match(LOADS)]
-        count = int((rows.groupby("interval")["ns"].sum() >= LOAD_NS).sum())
+        count = intervals_that_call(self.facts.details(numbers, "api"), LOADS, LOAD_NS)
         return count if count >= max(NEVER_WARM * self.label.count, FEWEST_REPEATED) else 0
 
     @property
@@ -755,65 +819,67 @@ class Case:
         """Whether code is loaded in most timings of its group, all of which run the same kernels with as many blocks for the
         same time: then their sizes do not differ."""
         kernels = self.group.work.of_kind("kernel")
-        known = bool(kernels) and all(kernel.blocks > 0 for kernel in kernels)
-        is_late = self.group.role != FIRST and self.group.count >= FEWEST_REPEATED
-        if not known or not is_late or self.compiler or CODE not in self.prepares:
+        blocks_are_known = bool(kernels) and all(kernel.blocks > 0 for kernel in kernels)
+        comes_again = self.group.role != FIRST and self.group.count >= FEWEST_REPEATED
+        if not blocks_are_known or not comes_again or self.compiler or CODE not in self.prepares:
             return False
-        ran_ns = self.facts.column("kernel_only_upper_ns")[self.group.intervals]
+        return self._run_as_long(self.group.intervals)
+
+    def _run_as_long(self, numbers: np.ndarray) -> bool:
+        """Return whether kernels run for the same time in all these intervals."""
+        ran_ns = self.facts.column("kernel_only_upper_ns")[numbers]
         return 0 < int(ran_ns.max()) <= SAME_KERNELS * int(ran_ns.min())
 
     @cached_property
     def compiling(self) -> list[Group]:
         """The groups of the label in which the compiler of its group compiles."""
-        alike = self.compiler and [g for g in self.label.groups if compiler_of(g) == self.compiler]
-        return alike or []
+        if not self.compiler:
+            return []
+        return [group for group in self.label.groups if compiler_of(group) == self.compiler]
 
     @cached_property
-    def first_of_size(self) -> tuple[int, int, int]:
-        """(how many timings of its group, and of all others so slow, are the first ones of their size, what such a timing takes, what later ones of
-        the same sizes take (ns)); zeros unless nearly all of them are, of sizes that come again and are then done in
-        half the time, and each prepares its kernels for their first launch.
+    def first_of_size(self) -> OfFirstSizes:
+        """The timings of its group, and of all others so slow, that are the first ones of their size; zeros unless nearly
+        all of these timings are, of sizes that mostly come again and are then done in half the time, and nearly each
+        prepares its kernels for their first launch.
 
         A size is the same operations with the same grids and as many bytes, timed by the same lines.
 
         n = 16    n = 24    n = 16    n = 24
         44 ms     44 ms     1.1 ms    1.1 ms       both of 44 ms are the first of their size
         """
-        zeros = (0, 0, 0)
+        unknown = OfFirstSizes(0, 0, 0)
         known = self.facts.analysis.of_runs_by(WorkOfIntervals)
         slow = self._as_slow
         if not known or len(slow) < FEWEST_REPEATED or not self.on_host:
-            return zeros
+            return unknown
         numbers = np.concatenate(
             [g.intervals for label in self._of_its_lines() for g in label.groups]
         )
         numbers = numbers[np.argsort(self.facts.column("start_ns")[numbers], kind="stable")]
-        key, elapsed_ns = known[0].key[numbers], self.facts.column("elapsed_ns")[numbers]
+        key = known[0].key[numbers]  # one for each size; 0: not known
+        elapsed_ns = self.facts.column("elapsed_ns")[numbers]
         is_first = (key != 0) & ~pd.Series(key).duplicated().to_numpy()
         first = np.flatnonzero(is_first & np.isin(numbers, slow))
         later = np.flatnonzero(~is_first & np.isin(key, key[first]))
         again = first[np.isin(key[first], key[later])]
         if len(first) < NEARLY_ALL * len(slow) or len(again) < FEWEST_REPEATED:
-            return zeros
+            return unknown
         takes_ns, later_ns = (int(np.median(elapsed_ns[rows])) for rows in (again, later))
-        prepares = self.facts.details(numbers[first], "api")
-        prepares = prepares[prepares["detail"].astype(str).str.match(FIRST_USE)]
-        count = int((prepares.groupby("interval")["ns"].sum() >= LOAD_NS).sum())
-        if (
-            2 * len(again) < len(first)
-            or 2 * later_ns > takes_ns
-            or count < NEARLY_ALL * len(first)
-        ):
-            return zeros
-        return len(first), takes_ns, later_ns
+        calls = self.facts.details(numbers[first], "api")
+        prepare_kernels = intervals_that_call(calls, FIRST_USE, LOAD_NS) >= NEARLY_ALL * len(first)
+        come_again = 2 * len(again) >= len(first)
+        if not prepare_kernels or not come_again or 2 * later_ns > takes_ns:
+            return unknown
+        return OfFirstSizes(len(first), takes_ns, later_ns)
 
     @property
     def _as_slow(self) -> np.ndarray:
         """The timings of its group, and, if these take many times as long as the usual ones, of all groups that do."""
         least_ns = MANY_TIMES * self.label.usual.typical_ns
-        groups = [group for group in self.label.steady if group.typical_ns >= least_ns]
-        groups = groups if self.group in groups else [self.group]
-        return np.concatenate([group.intervals for group in groups])
+        slow = [group for group in self.label.steady if group.typical_ns >= least_ns]
+        alike = slow if self.group in slow else [self.group]
+        return np.concatenate([group.intervals for group in alike])
 
     def _of_its_lines(self) -> list[Label]:
         """The labels that time the same lines, from whichever caller; at least its own."""
@@ -829,47 +895,36 @@ class Case:
         the trace has none."""
         if not self.on_host:
             return 0
-        rows = self.facts.analysis.intervals
-        typical = self.facts.intervals.iloc[self.group.typical]
-        inside = (rows["start_ns"] >= typical["start_ns"]) & (rows["end_ns"] <= typical["end_ns"])
-        of_process = rows[inside & (rows["pid"] == typical["pid"]) & (rows["kind"] == "nvtx")]
-        return int(of_process["label"].astype(str).str.match(PROGRAM_OF_XLA).sum())
+        inside = self._inside_of_any_thread
+        of_process = inside["pid"] == self.facts.column("pid")[self.group.typical]
+        ranges = inside.loc[of_process & (inside["kind"] == "nvtx"), "label"]
+        return int(ranges.astype(str).str.match(PROGRAM_OF_XLA).sum())
 
     @property
     def compiles_shapes(self) -> bool:
         """Whether the work differs between the timings that compile: in kernels or blocks, or XLA tries kernels in each,
         which it does once for a shape."""
-        kinds = {self._kernels_of(group) for group in self.compiling}
-        known = all(group.work.of_kind("kernel") for group in self.compiling)
-        return (known and len(kinds) > 1) or (
-            bool(kinds) and all(map(tries_for_xla, self.compiling))
-        )
+        compiling = self.compiling
+        kinds = {self._kernels_of(group) for group in compiling}
+        known = all(group.work.of_kind("kernel") for group in compiling)
+        each_tries = bool(compiling) and all(map(tries_for_xla, compiling))
+        return each_tries or (known and len(kinds) > 1)
 
     @property
     def compiles_the_same(self) -> bool:
         """Whether the timings that compile run the same kernels, with the same blocks as far as the trace says, for the
         same time."""
         kinds = {self._kernels_of(group) for group in self.compiling}
-        known = [i for g in self.compiling for i in g.work.of_kind("kernel") if i.blocks >= 0]
-        if len(kinds) != 1 or not known or self.compiles_shapes:
+        kernels = (i for group in self.compiling for i in group.work.of_kind("kernel"))
+        blocks_are_known = any(kernel.blocks >= 0 for kernel in kernels)
+        if len(kinds) != 1 or not blocks_are_known or self.compiles_shapes:
             return False
-        numbers = np.concatenate([group.intervals for group in self.compiling])
-        ran_ns = self.facts.column("kernel_only_upper_ns")[numbers]
-        return 0 < int(ran_ns.max()) <= SAME_KERNELS * int(ran_ns.min())
+        return self._run_as_long(np.concatenate([group.intervals for group in self.compiling]))
 
     @staticmethod
     def _kernels_of(group: Group) -> tuple[tuple[str, int, int], ...]:
         """What a timing of a group runs: (name, how often, blocks) of its kernels, sorted."""
         return tuple(sorted((i.name, i.count, i.blocks) for i in group.work.of_kind("kernel")))
-
-    @property
-    def in_all(self) -> bool:
-        """Whether cuDNN's search is in all timings of its group, and no pair of events of the program's own."""
-        rows, typical = self.facts.intervals, self.facts.intervals.iloc[self.group.typical]
-        is_inside = (rows["start_ns"] >= typical["start_ns"]) & (
-            rows["end_ns"] <= typical["end_ns"]
-        )
-        return tries_kernels(self.group) and not (is_inside & (rows["kind"] == "event")).any()
 
     @property
     def issued_elsewhere(self) -> bool:
@@ -896,20 +951,18 @@ class Case:
 
     @property
     def on_purpose(self) -> bool:
-        """What it waited for was launched inside it, on another stream."""
+        """Whether it waited mostly for what was launched inside it, on another stream: then it means to."""
         return 2 * sum(self.others.values()) >= self.sums.waiting > 0
 
     def avoidable(self) -> dict[str, int]:
-        """Return, by what took it, how long (ns) the intervals of the group need not have lasted: a dict with the keys
-        cpu, calls, sync, launches, copies and waiting.
+        """Return, by cause, how long (ns) the intervals of the group need not have lasted: a dict with the keys cpu, calls,
+        sync, launches, copies and waiting.
 
-        All of a group's time counts but kernels, graphs, copies on the device, the shortest idle times that are
-        possible, first calls inside that are left out, and waiting on purpose.  No value is more than the time in which the GPU did not work for it; what
-        the CPU takes is not more than the time in which the GPU did not work at all; of a slow group none is more
-        than the excess over the label's usual time.
+        All of a group's time counts but kernels, graphs, copies on the device, what pinned copies would take, the
+        shortest idle times that are possible, first calls inside that are left out, and waiting on purpose.
         """
         sums = self.sums
-        parts = {
+        avoidable_ns = {
             "cpu": sums.cpu + sums.profiler,
             "calls": sums.calls,
             "sync": sums.sync,
@@ -917,39 +970,40 @@ class Case:
             "copies": sums.copies - self.pinned_copies_ns,
             "waiting": 0 if self.on_purpose else sums.waiting + sums.collectives,
         }
-        # of a host timer kernels ran beside what the CPU did, earlier ones as well
         if self.on_host:
-            of_the_cpu = ("cpu", "calls", "sync", "launches")
+            # the GPU may have worked while the CPU did: without that only the rest of the time is saved
             late_ns = max(sums.late - self.first_inside_ns, 0)
-            parts |= {name: min(parts[name], late_ns) for name in of_the_cpu}
-        # the shortest idle times that are possible
+            for cause in ("cpu", "calls", "sync", "launches"):
+                avoidable_ns[cause] = min(avoidable_ns[cause], late_ns)
+        # nothing saves the GPU's own work, nor what a pair of events costs; a host timer has no such pair
         floor_ns = 0 if self.on_host else sums.floor
         most_ns = max(sums.whole - sums.busy - floor_ns - self.first_inside_ns, 0)
         if self.group.role == SLOW:
+            # it may become as quick as the label's usual timings
             usual_ns = sums.count * self.label.usual.typical_ns
             most_ns = min(most_ns, max(sums.whole - usual_ns, 0))
-        return {name: min(ns, most_ns) for name, ns in parts.items()}
+        return {cause: min(ns, most_ns) for cause, ns in avoidable_ns.items()}
 
     @property
     def pinned_copies_ns(self) -> int:
-        """How long its copies of pageable memory take at least where that is pinned: at the speed of the run's own pinned
-        copies, else at that of the bus.  No pinning saves that."""
-        least_ns = 0.0
+        """How long its copies of pageable memory would take if that were pinned: at the speed of the run's own pinned
+        copies, else at that of the bus.  Pinning does not save that."""
+        pinned_ns = 0.0
         for entry in self.group.of_cause("memcpy"):
             if entry.memory == "pageable" and entry.size:
-                rate = self.facts.pinned_rate(entry.direction) or BUS_BYTES_PER_NS
-                least_ns += min(entry.size / rate, entry.ns)
-        return min(int(least_ns), self.sums.copies)
+                bytes_per_ns = self.facts.pinned_rate(entry.direction) or BUS_BYTES_PER_NS
+                pinned_ns += min(entry.size / bytes_per_ns, entry.ns)
+        return min(int(pinned_ns), self.sums.copies)
 
     @property
     def small(self) -> bool:
-        """Its operations run for a short time each."""
+        """Whether its operations run for a short time each."""
         return self.one.busy <= SMALL_NS * max(self.operations, 1)
 
     @property
     def loss_ns(self) -> int:
-        """The largest of these, or what its kernels take that they need not, or searches; 0 where the GPU works enough, or where
-        others did meanwhile."""
+        """How long (ns) its intervals need not have lasted for one reason: the largest of `avoidable`, what its kernels
+        take that they need not, or searches; 0 where its stream ran no kernel because other streams worked."""
         if self.others_worked and not self.sums.gpu:
             return 0
         return max(*self.avoidable().values(), self.unneeded_ns, self.search_ns)
@@ -959,34 +1013,30 @@ class Case:
         """Where the kernel is far quicker that takes most of it; None if that is not so, or not known."""
         return self.facts.quicker_elsewhere.get(self.group.number) if self.word == GPU else None
 
-    @property
-    def slower_kernel_ns(self) -> int:
-        """How much longer its timings take than with that kernel as quick as elsewhere."""
-        quick = self.quicker_elsewhere
-        if quick is None:
-            return 0
-        return min(self.group.count * quick.excess_ns, self.group.ns("kernel"))
-
     @cached_property
     def copying_share(self) -> float:
         """How much of its kernel time (0 to 1) goes into torch's kernels that copy or convert, where that is a good part and
         something else is computed, too; else 0.  What of a host timer ran beside the CPU is not known: then it is more."""
-        pieces = self.facts.segments(self.group) if self.word in (GPU, MIXED) else []
-        copying_ns = sum(p.ns for p in pieces if p.cause == "kernel" and COPIES.search(p.text))
+        if self.word not in (GPU, MIXED):
+            return 0.0
+        kernels = (p for p in self.facts.segments(self.group) if p.cause == "kernel")
+        copying_ns = sum(kernel.ns for kernel in kernels if COPIES.search(kernel.text))
         share = copying_ns / max(self.kernels_ns, 1)
         return share if MUCH_COPYING <= share < NEARLY_ALL else 0.0
 
     @property
     def unneeded_ns(self) -> int:
-        """What its kernels take that they need not: as they are quicker elsewhere, or copy and convert."""
+        """How long (ns) its kernels run that need not: as one of them is quicker elsewhere, or as they copy and convert."""
+        quick = self.quicker_elsewhere
+        slower_ns = self.group.count * quick.excess_ns if quick else 0
         copying_ns = int(self.copying_share * self.kernels_ns) * self.group.count
-        return max(self.slower_kernel_ns, min(copying_ns, self.group.total_ns))
+        return max(min(slower_ns, self.group.ns("kernel")), min(copying_ns, self.group.total_ns))
 
     @property
     def late(self) -> bool:
-        """Over a fifth of its typical interval is not GPU work, and would not be without recording."""
-        busy = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
-        return not busy and not self.late_by_recording and not self.beside_other_work
+        """Whether over a fifth of its typical interval is not GPU work, and would not be without recording."""
+        works_enough = self.one.share(self.one.busy) + self.group.elsewhere >= GPU_SHARE
+        return not (works_enough or self.late_by_recording or self.beside_other_work)
 
     @property
     def beside_other_work(self) -> bool:

@@ -7,7 +7,7 @@ only for the typical interval of a group, and for those of up to MOST_OPERATIONS
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ import pandas as pd
 
 from nsysalign.causes import CAUSES
 from nsysalign.explain.same_kernel import Elsewhere, quicker_elsewhere
+from nsysalign.intervals import FAR
 from nsysalign.label import Group, Label
 from nsysalign.model import OPERATION_KINDS, Evidence
 from nsysalign.split.pieces import Segments
@@ -24,7 +25,7 @@ from nsysalign.split.pieces import Segments
 TYPICAL_SHARE = 0.5
 #: From this share of an interval on, the interval is not what the reader thinks: a warning.
 WARN_SHARE = 0.20
-#: Segments become objects only in intervals of at most this many operations.
+#: Segments become objects only in intervals of at most this many operations, about so many at a time.
 MOST_OPERATIONS = 50_000
 #: Operations that run for longer than this are not small; PCIe 5 with 16 lanes.
 SMALL_NS, BUS_BYTES_PER_NS = 20_000, 64.0
@@ -73,8 +74,9 @@ def details_of(evidence: Evidence, numbers: np.ndarray, cause: str) -> pd.DataFr
 
 
 def nothing_timed_is_seen(evidence: Evidence) -> bool:
-    """Whether our own recorder was in the program and no log is beside it: what the program timed, if it did,
-    is not known."""
+    """Return whether our own recorder was in the program and no log is beside it: what the program timed, if it did, is not
+    known.
+    """
     return evidence.trace.recorder == "cupti" and not (
         evidence.known.torch or evidence.known.python
     )
@@ -124,7 +126,6 @@ class Facts:
     intervals:    `frames.INTERVALS` of its measured intervals, all but runs; their numbers are their positions
     count:        how many these are
     column(name): a column of these as an array
-    segments_of:  numbers of intervals, rising -> their segments
     labels:       the labels; none if it is not known what ran in them, as the trace has no rows of GPU work
     failed_calls: (name of the call, error code, how often it failed)
     run_rows:     rows of `frames.INTERVALS`: the runs of whole devices about which findings may say something
@@ -134,12 +135,12 @@ class Facts:
     """
 
     def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
-        """`segments_of`: numbers of intervals, rising -> their segments."""
+        """`segments_of`: numbers of intervals, rising -> their segments, read from the trace."""
         self.analysis = evidence
         self.intervals = evidence.measured
         self.count = len(self.intervals)
         self.column = cache(lambda name: self.intervals[name].to_numpy())
-        self.segments_of = segments_of
+        self._segments_of = segments_of
         work_is_known = not evidence.known.issuing_without_work
         self.labels: tuple[Label, ...] = evidence.grouped if work_is_known else ()
         self._segments: dict[int, list[Segment]] = {}
@@ -150,9 +151,8 @@ class Facts:
             if code != _SHUT_DOWN and not (code == _NO_CONTEXT and "Synchronize" in call)
         ]
         self.run_rows: list[Any] = self._run_rows()
-        known = evidence.known
-        by_torch_profiler = evidence.trace.recorder == "kineto"
-        self.python = bool(known.python or known.torch or by_torch_profiler)
+        self._torch_is_recorded = bool(evidence.known.torch) or evidence.trace.recorder == "kineto"
+        self.python = self._torch_is_recorded or bool(evidence.known.python)
         self.torch = self._uses_torch()
         self.library = "torch" if self.torch else self._other_library()
 
@@ -186,8 +186,10 @@ class Facts:
     def _other_library(self) -> str:
         """Return the library whose kernels ran, '' for none of _LIBRARIES."""
         names = pd.unique(self.analysis.kernels["kernel"].astype(str)).tolist()
-        libraries = (lib for lib, p in _LIBRARIES.items() if any(map(p.search, names)))
-        return next(libraries, "")
+        for library, pattern in _LIBRARIES.items():
+            if any(map(pattern.search, names)):
+                return library
+        return ""
 
     def pinned_rate(self, direction: str) -> float:
         """Return how fast pinned memory was copied in this direction (bytes per ns), at best; 0 where no large copy of
@@ -199,7 +201,7 @@ class Facts:
         return float(rates.max()) if len(rates) else 0.0
 
     @property
-    def label(self) -> np.ndarray:
+    def label_of_interval(self) -> np.ndarray:
         """Per interval, the position of its label in `labels`, -1 for one that is not among them."""
         names = pd.Index([label.name for label in self.labels], dtype=object)
         return names.get_indexer(pd.Index(self.column("label").astype(object)))
@@ -221,13 +223,12 @@ class Facts:
         by_time = sums.sort_values(ascending=False)
         return {int(stream): int(ns) for stream, ns in by_time.items()}
 
-    def flagged(self, numbers: np.ndarray, *flags: str) -> float:
-        """Return the share (0 to 1) of these intervals that have at least one of the flags."""
+    def flagged(self, numbers: np.ndarray, flag: str) -> float:
+        """Return the share (0 to 1) of these intervals that have a flag."""
         flags_of = self.column("flags")
-        with_flag = sum(not set(flags).isdisjoint(flags_of[n]) for n in numbers.tolist())
-        return with_flag / max(len(numbers), 1)
+        return sum(flag in flags_of[n] for n in numbers.tolist()) / max(len(numbers), 1)
 
-    def read(self, groups: Iterator[Group]) -> None:
+    def read(self, groups: Iterable[Group]) -> None:
         """Read the segments of the typical intervals of these groups, and keep them for `segments`."""
         self._read(np.unique(np.array([group.typical for group in groups], np.int64)))
 
@@ -237,7 +238,8 @@ class Facts:
         One by one, a thousand labels would take longer than all other steps together.  Intervals with more
         than MOST_OPERATIONS operations are not read: they keep an empty list.
         """
-        self._segments |= {number: [] for number in numbers.tolist()}
+        for number in numbers.tolist():
+            self._segments[number] = []  # also of one that was read before: it is read again
         operations = self.column("operations")[numbers]
         is_small = operations <= MOST_OPERATIONS
         numbers = numbers[is_small]
@@ -248,7 +250,7 @@ class Facts:
         batch_of_interval = np.cumsum(operations + 1) // MOST_OPERATIONS
         ends = np.flatnonzero(np.diff(batch_of_interval)) + 1
         for batch in np.split(numbers, ends):
-            segments = self.segments_of(batch)
+            segments = self._segments_of(batch)
             texts = segments.words(np.arange(len(segments.ns)))
             rows = zip(
                 segments.interval.tolist(),
@@ -264,13 +266,13 @@ class Facts:
     def segments(self, group: Group) -> list[Segment]:
         """Return the segments of a group's typical interval, in the order of time."""
         if group.typical not in self._segments:
-            self.read(iter([group]))
+            self.read([group])
         return self._segments[group.typical]
 
     def segments_of_some(self, group: Group, limit: int) -> list[list[Segment]]:
         """Return the segments of a group's intervals, of so many at most, spread over all of them."""
         places = np.linspace(0, group.count - 1, min(limit, group.count)).astype(int)
-        numbers = np.sort(group.intervals[places])
+        numbers = group.intervals[places]
         self._read(numbers)
         return [self._segments[number] for number in numbers.tolist()]
 
@@ -288,7 +290,8 @@ class Facts:
 
     def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
         """Return the sum over intervals of a time that each has, in which no time counts twice: of intervals that
-        overlap on one device (nested ranges, several streams) only the largest counts.
+        overlap on one device (nested ranges, several streams), directly or by others between them, only the largest time
+        counts.
 
         numbers: the intervals
         ns:      the time of each (ns)
@@ -300,14 +303,14 @@ class Facts:
         on_device = ["pid", "device"]
         rows = self.intervals[columns].iloc[numbers].assign(ns=ns)
         rows = rows.sort_values([*on_device, "start_ns"], kind="stable")
-        latest_end = rows.groupby(on_device, sort=False)["end_ns"].cummax()
-        # of the intervals before it: also of another device's, which `is_first` mends
-        end_before = latest_end.shift(fill_value=0)
-        is_first = ~rows.duplicated(on_device)
+        rows["latest_end_ns"] = rows.groupby(on_device, sort=False)["end_ns"].cummax()
+        # of all intervals of the device that begin before it; far back for the first one
+        latest_end_ns = rows.groupby(on_device, sort=False)["latest_end_ns"]
+        end_before_ns = latest_end_ns.shift(fill_value=-FAR)
         # Neighbours that share a record touch, and by their error bars they may overlap by a little: that is no overlap.
         # A short interval inside a long one must not seem to begin after it: no more than its length is forgiven.
-        length = rows["end_ns"] - rows["start_ns"]
-        forgiven = np.minimum(2 * rows["error_ns"] + _RECORD_NS, length)
-        begins_apart = is_first | (rows["start_ns"] + forgiven >= end_before)
-        cluster = begins_apart.cumsum()  # the number of the row of intervals that overlap
-        return int(rows["ns"].groupby(cluster).max().sum())
+        length_ns = rows["end_ns"] - rows["start_ns"]
+        forgiven_ns = np.minimum(2 * rows["error_ns"] + _RECORD_NS, length_ns)
+        begins_apart = rows["start_ns"] + forgiven_ns >= end_before_ns
+        overlapping = begins_apart.cumsum()  # the same number for intervals that overlap
+        return int(rows["ns"].groupby(overlapping).max().sum())

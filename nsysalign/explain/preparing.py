@@ -64,11 +64,18 @@ def prepared(group: Group, details_of: Callable[[np.ndarray, str], pd.DataFrame]
     ):
         if not asked(group):
             continue
-        rows = details_of(group.intervals, "api")
-        rows = rows[rows["detail"].astype(str).str.match(calls)]
-        count = int((rows.groupby("interval")["ns"].sum() >= least_ns).sum())
+        count = intervals_that_call(details_of(group.intervals, "api"), calls, least_ns)
         counts |= {text: count} if 2 * count >= group.count else {}
     return counts
+
+
+def intervals_that_call(rows: pd.DataFrame, calls: re.Pattern[str], least_ns: int) -> int:
+    """Return in how many intervals these calls take so long together.
+
+    rows: `frames.DETAILS` of CUDA calls that launch nothing
+    """
+    rows = rows[rows["detail"].astype(str).str.match(calls)]
+    return int((rows.groupby("interval")["ns"].sum() >= least_ns).sum())
 
 
 def searches(label: Label, group: Group) -> bool:

@@ -531,7 +531,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     cause: what takes most of the avoidable time, one of the keys of `Case.avoidable`
     numbers: each number that the sentence prints is noted in its evidence
     """
-    idler = "Its stream" if case.others or case.others_ran else "The GPU"
+    idler = "Its stream" if case.others or case.sums.others_ran else "The GPU"
     idle_ns = case.idle_ns
     idle = numbers.time("typical_idle", idle_ns)
     waits = case.group.work.waits
@@ -550,7 +550,7 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
         return copies[:1].upper() + copies[1:]
     if cause == "waiting":
         return also_waited(case, numbers)
-    before, after, _ = case.before_first_work
+    before, after = case.before_first_work
     if before >= _BEFORE_FIRST * idle_ns and after and not case.on_host:
         begin = _BEGIN.get(case.label.kind, "its begin")
         first = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}

@@ -7,7 +7,8 @@ what stands inside make it another one than it seems.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +19,8 @@ from nsysalign.explain.case import Case, Numbers, beside, spoken
 from nsysalign.explain.clocks import IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
-from nsysalign.intervals import union
+from nsysalign.intervals import covered_ns
+from nsysalign.label import Group, Issued
 from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
 from nsysalign.text import kernel_name
 
@@ -28,23 +30,33 @@ FLOOR_AT_MOST_NS = 50_000
 LEAST_WORK_NS = 1_000
 #: Two SM clocks, and kernels at them, are different from these shares on.
 CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
+#: A kernel that waits for memory follows the SM clock in part only: by this share of what the clock does; and so much
+#: do single kernels and clocks correlate.
+FOLLOWS_CLOCK, CORRELATED = 0.3, 0.5
 #: A clock that was held down by less changes no conclusion: cards under load are at their power
 #: cap, a few percent below their highest clock.
 SLOWED_SHARE = 0.1
 #: So many intervals are needed to compare clocks, or one label's kernels with another's.
 CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
-#: A group whose 10 and 90 % quantiles are further apart than this, and of so many intervals, is no
-#: number but a range.
-SPREAD, SPREAD_SAMPLES = 1.5, 10
+#: Kernels take about the same time if half of them differ by no more than this share; a cold L2 makes them longer by more
+#: than the first factor, and by less than the second: more is another size of the same kernel.
+CACHE_SCATTER, LEAST_COLD, MOST_COLD = 0.06, 1.08, 1.6
+#: A group of so many intervals is no number but a range if its 10 and 90 % quantiles are so far apart: as a ratio, and
+#: as a time, below which clocks differ.
+SPREAD, SPREAD_NS, SPREAD_SAMPLES = 1.5, 5_000, 10
 #: A kernel that runs for longer also outlasts a launch call that does not wait for it; so many of them
-#: tell.
-_OUTLASTS_A_LAUNCH, _LEAST_BLOCKED = 20_000, 5
+#: tell, where behind this share of all kernels the call is still open.
+_OUTLASTS_A_LAUNCH, _LEAST_BLOCKED, _NEARLY_ALL_BLOCKED = 20_000, 5, 0.8
 #: Timings overlap where so many are open at a time, on average.
-_DEEP = 1.5
-#: Launch calls that wait take so many times as long; about so many launches may wait.
-_BLOCKED, _QUEUE = 4, LAUNCH_QUEUE
+_OVERLAP = 1.5
+#: Launch calls that wait take so many times as long.
+_BLOCKED = 4
+#: Why work waits, where it waits for another stream to get so far.
+_WAITS_FOR_A_STREAM = ("dependency", "dependency-inferred", "default-stream-order")
 #: torch's kernel of `zero_` and `fill_`: an L2 flush.
 _FILL = "FillFunctor"
+#: Of so many operations a fill is one step of the work; from this share of the GPU's work on, fills are what is timed.
+_MANY_OPERATIONS, _ONLY_FILLS = 10, 0.98
 
 
 @dataclass(frozen=True)
@@ -66,33 +78,51 @@ class Reason:
 
 
 def reason(case: Case) -> Reason | None:
-    """The first reason that holds for at least half of the label's steady intervals."""
-    for ask in (
+    """Return the first reason that holds for at least half of the label's steady intervals, None if none does: first what was
+    not timed at all, then what makes the time another one, at last of what it is only a part.
+    """
+    questions = (
         _nothing_inside,
         _ended_later,
         _two_streams,
         _launch_blocking,
         _fill_inside,
         _overlapping,
-    ):
-        if found := ask(case):
-            return found
-    return None
+    )
+    return next(filter(None, (ask(case) for ask in questions)), None)
 
 
-def _steady(case: Case, name: str) -> tuple[int, int]:
-    """How many of the label's steady intervals have it, and how many there are."""
-    groups = case.label.steady
-    return sum(getattr(g, name) for g in groups), sum(g.count for g in groups)
+class _Steady(NamedTuple):
+    """How many of a label's steady intervals have a property, and how many there are.
+
+    is_typical: whether at least half of them have it, and some of the case's group do
+    """
+
+    with_it: int
+    count: int
+    is_typical: bool
+
+    @classmethod
+    def of(cls, case: Case, in_group: Callable[[Group], int]) -> _Steady:
+        """`in_group`: in how many intervals of a group it is so."""
+        with_it = sum(in_group(group) for group in case.label.steady)
+        count = sum(group.count for group in case.label.steady)
+        return cls(with_it, count, with_it >= TYPICAL_SHARE * count and in_group(case.group) > 0)
+
+    def often(self, numbers: Numbers, name: str) -> str:
+        """Return "12 of 15", noted under this name and as the number of steady timings."""
+        with_it = numbers.count(name, self.with_it)
+        return f"{with_it} of {numbers.count('steady_timings', self.count)}"
 
 
 def _nothing_inside(case: Case) -> Reason | None:
     """Return the reason that no work was issued between the two readings and none ran, None if that is not so.
 
-    By kind it is: an empty event pair (its own cost), CPU time without GPU work, or a wrong timing.
+    It is an empty event pair that measures its own cost, or a timing of another process's work, or CPU time without GPU
+    work; all else is a wrong timing.
     """
-    empty, count = _steady(case, "empty")
-    if not count or empty < TYPICAL_SHARE * count or not case.group.empty:
+    empty = _Steady.of(case, lambda group: group.empty)
+    if not empty.is_typical:
         return None
     if case.label.kind == "event" and case.others:
         return None
@@ -100,31 +130,34 @@ def _nothing_inside(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     times = numbers.time("typical", case.group.typical_ns)
-    often = f"{numbers.count('without_work', empty)} of {numbers.count('steady_timings', count)}"
+    often = empty.often(numbers, "without_work")
     if case.label.kind == "event" and case.group.typical_ns < FLOOR_AT_MOST_NS:
         text = f"contains no GPU work: {times} is what an event pair itself costs here"
         return Reason("event-floor", FLOOR, "event cost only", text, numbers.evidence)
     if _is_of_another_process(case):
         text = f"gives the GPU no work ({often} timings); another process of the run does"
         return Reason("no-gpu-work-inside", MIXED, "another process works", text, numbers.evidence)
-    # who waits for the GPU inside means its work; before it anything may have waited
-    waits = case.facts.flagged(case.group.intervals, "synchronised-after")
+    # a wait inside means the GPU's work; one before the first reading may be anybody's, and is not asked for
+    waits_inside = case.facts.flagged(case.group.intervals, "synchronised-after") >= TYPICAL_SHARE
     busy_ns = case.facts.column("gpu_busy_ns")[case.group.intervals]
-    if case.on_host and waits >= TYPICAL_SHARE and np.mean(busy_ns > 0) >= TYPICAL_SHARE:
+    if case.on_host and waits_inside and np.mean(busy_ns > 0) >= TYPICAL_SHARE:
         return None  # it measures a wait for work that was launched before
     if _shares_marks(case):  # what lies between two others is meant
         text = f"spans {times} without GPU work between marks that other timings share ({often} timings)"
         return Reason("no-gpu-work-inside", CPU, "no GPU work", text, numbers.evidence)
-    if case.on_host and waits < TYPICAL_SHARE:
+    if case.on_host and not waits_inside:
+        if empty.with_it == empty.count:
+            words = "nothing of the GPU"
+            text = (
+                f"measures nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
+            )
+            return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
         # some do work on the GPU: the kind of timings that takes most of the time is the story
         empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)
-        if empty < count and 2 * empty_ns < case.label.steady_ns:
+        if 2 * empty_ns < case.label.steady_ns:
             return None
-        place = f" in {often} timings" if empty < count else ""
-        words = "mostly no GPU work" if empty < count else "nothing of the GPU"
-        text = f"measures nothing of the GPU{place}: {times} of CPU time"
-        text += "" if place else f", no GPU work in {often} timings"
-        return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
+        text = f"measures nothing of the GPU in {often} timings: {times} of CPU time"
+        return Reason("no-gpu-work-inside", CPU, "mostly no GPU work", text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
 
@@ -153,31 +186,31 @@ def _shares_marks(case: Case) -> bool:
 
 
 def _ended_later(case: Case) -> Reason | None:
-    """Return the reason that most of the work which was issued inside ended after the second reading, None if that
-    is not so: the reading does not wait for the work.
+    """Return the reason that the second reading does not wait for the work that was issued inside: most of it ended later,
+    or (`_not_ordered`) might have; None if that is not so.
     """
-    late, count = _steady(case, "late")
-    if case.label.kind == "nvtx" or not count:
+    if case.label.kind == "nvtx":
         return None
-    if late < TYPICAL_SHARE * count or not case.group.late:
+    later = _Steady.of(case, lambda group: group.late)
+    if not later.is_typical:
         return _not_ordered(case)
-    if not _escaped(case):
+    if not _is_meant(case):
         return None
     numbers = Numbers()
-    often = f"{numbers.count('ended_later', late)} of {numbers.count('steady_timings', count)}"
+    often = later.often(numbers, "ended_later")
     if case.on_host and _waits_for_earlier(case):
         text = f"waits for earlier work, and not for its own, which ended later ({often} timings)"
         return Reason("enqueue-only", DOUBTFUL, "waits for earlier work", text, numbers.evidence)
     if case.on_host:
         text = f"measures only launching: work ended later ({often} timings)"
-        if late < count:  # the others mean what they say
+        if later.with_it < later.count:  # the others mean what they say
             text = f"measures only launching in {often} timings: work ended later"
             text += _others_wait(case, numbers)
         text += _full_queue(case, numbers)
         return Reason("enqueue-only", WRONG, "wrong: enqueue only", text, numbers.evidence)
-    streams = list(case.others)
-    on = f" on stream {numbers.count('working_stream', streams[0])}" if len(streams) else ""
-    text = f"does not wait for its work{on} ({often} timings)"
+    stream = next(iter(case.others), None)  # the busiest
+    where = "" if stream is None else f" on stream {numbers.count('working_stream', stream)}"
+    text = f"does not wait for its work{where} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
 
 
@@ -227,29 +260,33 @@ def _full_queue(case: Case, numbers: Numbers) -> str:
     """A clause on launch calls that suddenly take as long as the work, '' where there are none: so many launches wait
     that each one more waits until one of them has run.
 
-    launching      [1)[2)[3)        [1,025        )[1,026        )       in the slower timings the call takes most of
-    GPU              [1     ...                 ...[2            )       the time, and they last as long as their work
+    launching      [1)[2)[3)  ...   [1,025        )[1,026        )
+    GPU              [1     ...                 ...[2            )
+
+    So it is if the label's slowest timings (1,025, 1,026) do the same work as its fastest ones (1, 2, 3), the launch call
+    takes most of their time and far longer, and they last as long as their work runs.
     """
     groups = case.label.steady
     slow = max(groups, key=lambda group: group.typical_ns)
     fast = min(groups, key=lambda group: group.typical_ns)
-    kind_of_work = slow.kind == fast.kind and slow.pid == fast.pid
-    if not kind_of_work or slow is fast or slow.share("api_launch") < 0.5:
+    is_same_work = slow.kind == fast.kind and slow.pid == fast.pid
+    mostly_launches = 2 * slow.ns("api_launch") >= slow.total_ns
+    if not is_same_work or slow is fast or not mostly_launches or case.label.count <= LAUNCH_QUEUE:
         return ""
-    launching_ns = slow.ns("api_launch") / slow.count
-    usual_ns = max(fast.ns("api_launch") / fast.count, 1)
+    slow_launch_ns = slow.ns("api_launch") / slow.count
+    usual_launch_ns = max(fast.ns("api_launch") / fast.count, 1)
     work_ns = np.median(case.facts.column("kernel_only_upper_ns")[slow.intervals])
     last_as_long = abs(slow.typical_ns - work_ns) <= WARN_SHARE * work_ns
-    if launching_ns < _BLOCKED * usual_ns or not last_as_long or case.label.count <= _QUEUE:
+    if slow_launch_ns < _BLOCKED * usual_launch_ns or not last_as_long:
         return ""
     blocked = numbers.count("blocked_timings", slow.count)
     typical = numbers.time("blocked", slow.typical_ns)
     return f". In {blocked} of them the queue was full: the launch waits until a kernel has run, {typical} each"
 
 
-def _escaped(case: Case) -> bool:
-    """Whether what ended later is the work: a batch that is fetched, or gradients that are reduced,
-    while something else is timed are not."""
+def _is_meant(case: Case) -> bool:
+    """Whether what ended later is what was timed: a batch that is fetched, or gradients that are reduced, while
+    something else is timed are not.  Of a host timer half of what it ran ended later; of events their stream ran nothing."""
     if case.on_host:
         ran = case.facts.column("kernel_only_upper_ns")[case.group.intervals]
         outside = case.facts.column("kernel_outside_ns")[case.group.intervals]
@@ -259,7 +296,10 @@ def _escaped(case: Case) -> bool:
 
 def _not_ordered(case: Case) -> Reason | None:
     """Return the reason that the timed stream ran nothing, and that its end record does not wait for the streams
-    which did the work; None if that is not so.  That the work ended before the record was luck.
+    which did the work: none of these in at least half of the intervals.  None if that is not so.
+
+    The work ended before the record all the same, but only by luck.  Of a pair that was read from the trace it is not known
+    whether it was meant to time that work.
     """
     facts, intervals = case.facts, case.group.intervals
     inferred = facts.column("method")[case.group.typical] == "inferred"
@@ -269,12 +309,12 @@ def _not_ordered(case: Case) -> Reason | None:
     table = table[table["interval"].isin(intervals) & (table["ns"] >= LEAST_WORK_NS)]
     if "ordered" not in table or table.empty:
         return None
-    apart = table.groupby("interval")["ordered"].max().eq(False)
-    if apart.sum() < TYPICAL_SHARE * case.group.count:
+    not_ordered = int((~table.groupby("interval")["ordered"].any()).sum())
+    if not_ordered < TYPICAL_SHARE * case.group.count:
         return None
     numbers = Numbers()
     stream = numbers.count("working_stream", next(iter(case.others)))
-    often = f"{numbers.count('not_ordered', int(apart.sum()))} of {numbers.count('group_timings', case.group.count)}"
+    often = f"{numbers.count('not_ordered', not_ordered)} of {numbers.count('group_timings', case.group.count)}"
     text = f"does not wait for its work on stream {stream} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
 
@@ -282,22 +322,22 @@ def _not_ordered(case: Case) -> Reason | None:
 def _two_streams(case: Case) -> Reason | None:
     """Return the reason that start and end are recorded on different streams that no wait joins; None if that is not
     so.  The time between them is not the duration of the work on either stream.
+
+    One wait in any of the intervals is enough to join them: waits in the others may have left no trace, as they were over at
+    once.  Of waits on the GPU only those for the start's stream count.
     """
-    apart, count = _steady(case, "two_streams")
-    if (
-        case.label.kind != "event"
-        or not count
-        or apart < TYPICAL_SHARE * count
-        or not case.group.two_streams
-    ):
+    two_streams = _Steady.of(case, lambda group: group.two_streams)
+    if case.label.kind != "event" or not two_streams.is_typical:
         return None
     facts, intervals = case.facts, case.group.intervals
     first = int(facts.column("start_stream")[case.group.typical])
     last = int(facts.column("end_stream")[case.group.typical])
     waits = facts.details(intervals, "queued")
-    ordered = waits["detail"].isin(["dependency", "dependency-inferred", "default-stream-order"])
+    for_other_stream = waits["detail"].isin(_WAITS_FOR_A_STREAM)
     calls = facts.details(intervals, "api")["detail"].astype(str)
-    if (ordered & (waits["stream"] == first)).any() or calls.str.contains("StreamWaitEvent").any():
+    if (for_other_stream & (waits["stream"] == first)).any():
+        return None
+    if calls.str.contains("StreamWaitEvent").any():
         return None
     numbers = Numbers()
     text = (
@@ -321,12 +361,14 @@ def _launch_blocking(case: Case) -> Reason | None:
     """
     if case.on_host or case.operations < 2 or not case.ns("api_launch"):
         return None
-    gaps = [  # the last one before the end event launches nothing
+    # without the gap before the end event, in which nothing is launched
+    gaps = [
         gap for gap in case.stretches if gap.before and gap.before.cause == "kernel" and gap.then
     ]
     blocked = [gap for gap in gaps if _two_launch_calls(gap)]
-    long = sum(gap.before.ns >= _OUTLASTS_A_LAUNCH for gap in blocked)
-    if long < _LEAST_BLOCKED or len(blocked) < 0.8 * len(gaps):
+    long_kernels = sum(gap.before.ns >= _OUTLASTS_A_LAUNCH for gap in blocked)
+    # with the setting it is so behind every kernel, short ones as well: one that is not shows that it is not set
+    if long_kernels < _LEAST_BLOCKED or len(blocked) < _NEARLY_ALL_BLOCKED * len(gaps):
         return None
     numbers = Numbers()
     after = numbers.count("kernels_followed_by_their_own_launch_call", len(blocked))
@@ -344,17 +386,18 @@ def _two_launch_calls(gap: Stretch) -> bool:
 
 
 def _fill_inside(case: Case) -> Reason | None:
-    """A constant is written inside the timing, between other kernels: an L2 flush that belongs
-    before it."""
-    if case.on_host or not 2 <= case.operations < 10:
+    """Return the reason that a constant is written inside the timing, beside other kernels: an L2 flush that belongs before
+    it; None if that is not so.  Among many operations it is part of the work, and where it is all of it, it is meant.
+    """
+    if case.on_host or not 2 <= case.operations < _MANY_OPERATIONS:
         return None
     kernels = case.group.of_cause("kernel")
-    filled = sum(e.ns for e in kernels if _FILL in e.what) + case.group.ns("memset")
-    ran = case.group.ns("kernel", "memset")
-    if not WARN_SHARE * case.sums.whole < filled < 0.98 * ran:
+    filling_ns = sum(e.ns for e in kernels if _FILL in e.what) + case.group.ns("memset")
+    ran_ns = case.group.ns("kernel", "memset")
+    if not WARN_SHARE * case.sums.whole < filling_ns < _ONLY_FILLS * ran_ns:
         return None
     numbers = Numbers()
-    share = numbers.share("filling", filled, case.sums.whole)
+    share = numbers.share("filling", filling_ns, case.sums.whole)
     text = f"contains a fill: {share} of its time goes into writing a constant (zeroing, or a flush of the L2)"
     return Reason("fill-inside", DOUBTFUL, f"{share} a fill inside", text, numbers.evidence)
 
@@ -375,39 +418,44 @@ def _overlapping(case: Case) -> Reason | None:
     one_stream = (timings["start_stream"] == timings["end_stream"]).all()
     if not one_stream or len(timings.groupby(["pid", "device", "end_stream"])) > 1:
         return None
-    begin, end = union(timings["start_ns"].to_numpy(), timings["end_ns"].to_numpy())
-    span_ns, count = int((end - begin).sum()), len(timings)
-    if case.group.typical_ns * count < _DEEP * span_ns or label.steady_ns < _DEEP * span_ns:
+    span_ns = covered_ns(timings["start_ns"].to_numpy(), timings["end_ns"].to_numpy())
+    count = len(timings)
+    at_a_time = label.steady_ns / span_ns
+    # the typical timing must be too long as well, and not only a few long ones
+    if min(at_a_time, case.group.typical_ns * count / span_ns) < _OVERLAP:
         return None
     numbers = Numbers()
-    numbers.evidence["timings_at_a_time"] = deep = label.steady_ns / span_ns
+    numbers.evidence["timings_at_a_time"] = at_a_time
     text = (
         f"measured {numbers.time('typical', case.group.typical_ns)}; its {numbers.count('steady_timings', count, 'timing')} overlap, "
-        f"{deep:.1f} at a time, on one stream: most of what runs in one of them runs in others, too; shared out each takes "
+        f"{at_a_time:.1f} at a time, on one stream: most of what runs in one of them runs in others, too; shared out each takes "
         f"{numbers.time('shared_out', span_ns / count)}"
     )
-    return Reason("overlapping", MIXED, f"overlap, {deep:.1f} at a time", text, numbers.evidence)
+    return Reason(
+        "overlapping", MIXED, f"overlap, {at_a_time:.1f} at a time", text, numbers.evidence
+    )
 
 
 # --- clocks, caches, spread: what makes the number another one ---
 
 
 def spread(case: Case) -> Reason | None:
-    """One kind of work, one pace, and yet no one number."""
+    """Return the reason that the timings of a group differ so much that no one number stands for them, though they are of
+    one kind of work and one pace; None if that is not so.
+    """
     group = case.group
-    if (
-        group.count < SPREAD_SAMPLES
-        or group.high_ns < SPREAD * group.low_ns
-        or group.high_ns - group.low_ns < 5_000
-    ):
+    range_ns = group.high_ns - group.low_ns
+    is_wide = group.high_ns >= SPREAD * group.low_ns and range_ns >= SPREAD_NS
+    if group.count < SPREAD_SAMPLES or not is_wide:
         return None
     numbers = Numbers()
     low, high = numbers.time("low", group.low_ns), numbers.time("high", group.high_ns)
     text = f"varies: most of its {numbers.count('group_timings', group.count)} timings lie between {low} and {high}"
-    ran_ns = np.quantile(case.facts.column("kernel_only_ns")[group.intervals], (0.1, 0.9))
-    if not case.on_host and 2 * (ran_ns[1] - ran_ns[0]) >= group.high_ns - group.low_ns:
-        fastest = numbers.time("kernels_low", ran_ns[0])
-        text += f", as do its kernels ({fastest} to {numbers.time('kernels_high', ran_ns[1])})"
+    ran_ns = case.facts.column("kernel_only_ns")[group.intervals]
+    low_ran_ns, high_ran_ns = np.quantile(ran_ns, (0.1, 0.9))
+    if not case.on_host and 2 * (high_ran_ns - low_ran_ns) >= range_ns:
+        fastest = numbers.time("kernels_low", low_ran_ns)
+        text += f", as do its kernels ({fastest} to {numbers.time('kernels_high', high_ran_ns)})"
     return Reason("high-variance", DOUBTFUL, f"{low} to {high}", text, numbers.evidence)
 
 
@@ -435,16 +483,16 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
     """
     group = case.group
     same_work = [g for g in case.label.steady if (g.kind, g.pid) == (group.kind, group.pid)]
-    numbers = np.sort(np.concatenate([g.intervals for g in same_work]))
-    kernel_ns = case.facts.column("kernel_only_upper_ns")[numbers].astype(float)
-    known = clocks.known[numbers] & (kernel_ns > 0)
-    numbers = numbers[known]
-    if len(numbers) < CLOCK_SAMPLES:
+    intervals = np.sort(np.concatenate([g.intervals for g in same_work]))
+    kernel_ns = case.facts.column("kernel_only_upper_ns")[intervals].astype(float)
+    known = clocks.known[intervals] & (kernel_ns > 0)
+    intervals = intervals[known]
+    if len(intervals) < CLOCK_SAMPLES:
         return None
-    reasons = clocks.reasons[numbers] & SLOWED_BITS
-    timings = _Clocked(kernel_ns[known], clocks.sm_mhz[numbers], reasons)
+    reasons = clocks.reasons[intervals] & SLOWED_BITS
+    timings = _Clocked(kernel_ns[known], clocks.sm_mhz[intervals], reasons)
     reason = _throttled(case, timings)
-    # another kernel draws other power: its time and its clock differ together, and neither by the other
+    # if the largest kernel is not the same in all of them, time and clock (by the power it draws) both depend on which it is
     if reason is None and all(g.work.mains == 1 for g in same_work):
         reason = _two_clocks(timings)
     return reason
@@ -452,11 +500,10 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
 
 def _throttled(case: Case, timings: _Clocked) -> Reason | None:
     """Return the reason that the GPU was slowed down in at least half of the timings, and that it matters: the
-    clock was a tenth below the run's highest one, and kernels are a fifth of the time.  None if that is not so.
+    clock was clearly below the run's highest one, and kernels are a good part of the time.  None if that is not so.
     """
     is_slowed = timings.reasons > 0
-    count = len(is_slowed)
-    if is_slowed.sum() < TYPICAL_SHARE * count:
+    if is_slowed.mean() < TYPICAL_SHARE:
         return None
     slowed_mhz = float(np.median(timings.sm_mhz[is_slowed]))
     highest_mhz = int(case.facts.analysis.gpu_clocks["sm_max_mhz"].max())
@@ -466,7 +513,7 @@ def _throttled(case: Case, timings: _Clocked) -> Reason | None:
     causes = [text for bit, text in CLOCK_REASONS.items() if (timings.reasons & bit).any()]
     numbers = Numbers({"sm_clock_mhz": slowed_mhz, "highest_sm_clock_mhz": highest_mhz})
     slowed_count = numbers.count("slowed_timings", int(is_slowed.sum()))
-    often = f"{slowed_count} of {numbers.count('clocked_timings', count)}"
+    often = f"{slowed_count} of {numbers.count('clocked_timings', len(is_slowed))}"
     text = (
         f"ran on a GPU that was slowed down in {often} timings ({', '.join(causes)}), to {slowed_mhz:.0f} MHz; "
         f"the highest SM clock of the run is {highest_mhz} MHz"
@@ -482,6 +529,7 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     100 us in some of them, 1,755 MHz and 112 us in the others.  None if that is not so.
     """
     kernel_ns, sm_mhz = timings.kernel_ns, timings.sm_mhz
+    # a single sample may be higher than any clock that kernels ran at: not the highest of all
     is_fast = sm_mhz >= (1 - CLOCK_SHARE) * np.percentile(sm_mhz, 95)
     fast_count, slow_count = int(is_fast.sum()), int((~is_fast).sum())
     if min(fast_count, slow_count) < 2:
@@ -489,11 +537,13 @@ def _two_clocks(timings: _Clocked) -> Reason | None:
     fast_mhz, slow_mhz = float(np.median(sm_mhz[is_fast])), float(np.median(sm_mhz[~is_fast]))
     fast_ns, slow_ns = float(np.median(kernel_ns[is_fast])), float(np.median(kernel_ns[~is_fast]))
     longer = slow_ns / max(fast_ns, 1) - 1  # by which share kernels take longer at the low clock
-    # a kernel that waits for memory follows the SM clock in part only
-    follows = longer >= 0.3 * (fast_mhz / max(slow_mhz, 1) - 1)
+    by_clock = fast_mhz / max(slow_mhz, 1) - 1  # the same of a kernel that only computes
+    if longer < FOLLOWS_CLOCK * by_clock or slow_ns < (1 + CLOCK_SAY_SHARE) * fast_ns:
+        return None
+    # two medians may differ by chance: single timings must be the longer the lower their clock is, too
     period = 1 / np.maximum(sm_mhz, 1)
     correlation = float(np.corrcoef(kernel_ns, period)[0, 1]) if kernel_ns.std() else 0.0
-    if not follows or slow_ns < (1 + CLOCK_SAY_SHARE) * fast_ns or correlation < 0.5:
+    if correlation < CORRELATED:
         return None
     numbers = Numbers()
     slow_timings = numbers.count("at_the_low_clock", slow_count)
@@ -516,7 +566,7 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
     Compared are labels of one kind of work, whose kernels run alone and take about the same time in all intervals.
     The usual cause is a cold L2 cache in one label and a warm one in the other.
     """
-    alike: dict[tuple[Any, ...], list[_Kernels]] = {}  # what is issued -> the labels that issue it
+    ran_by_kernels: dict[tuple[Issued, ...], list[_Ran]] = {}
     for case in cases:
         group = case.group
         alone = not case.others and not group.ns("queued", "graph")
@@ -524,62 +574,64 @@ def cold_caches(cases: list[Case]) -> Iterator[tuple[str, Reason]]:
             continue
         kernel_ns = case.facts.column("kernel_only_ns")[group.intervals].astype(float)
         low_ns, median_ns, high_ns = np.percentile(kernel_ns, [25, 50, 75])
-        if not median_ns or high_ns - low_ns > 0.06 * median_ns:
+        if not median_ns or high_ns - low_ns > CACHE_SCATTER * median_ns:
             continue
         kernels = group.work.of_kind("kernel")
         # the length of torch.cuda._sleep is the requested one
         if not any("spin_kernel" in kernel.name for kernel in kernels):
-            alike.setdefault(kernels, []).append(_Kernels(case, kernel_ns, float(median_ns)))
-    for labels in alike.values():
-        warm = min(labels, key=lambda label: label.median_ns)
-        for label in labels:
-            factor = label.median_ns / max(warm.median_ns, 1)
-            # nearly all of its timings are longer than nearly all of the warm ones
-            apart = np.percentile(label.ns, 5) > np.percentile(warm.ns, 95)
-            if 1.08 < factor < 1.6 and apart:
-                yield label.case.label.name, _cold(label, warm)
+            ran_by_kernels.setdefault(kernels, []).append(_Ran(case, kernel_ns, float(median_ns)))
+    for same_kernels in ran_by_kernels.values():
+        warm = min(same_kernels, key=lambda ran: ran.median_ns)
+        for ran in same_kernels:
+            factor = ran.median_ns / max(warm.median_ns, 1)
+            nearly_all_longer = np.percentile(ran.kernel_ns, 5) > np.percentile(warm.kernel_ns, 95)
+            if LEAST_COLD < factor < MOST_COLD and nearly_all_longer:
+                yield ran.case.label.name, _cold(ran, warm)
 
 
-class _Kernels(NamedTuple):
-    """How long the kernels of a label's leading case ran: ns per timing, and their median."""
+class _Ran(NamedTuple):
+    """How long the kernels of a label's leading case ran: ns per timing, and the median of these."""
 
     case: Case
-    ns: np.ndarray
+    kernel_ns: np.ndarray
     median_ns: float
 
 
-def _cold(label: _Kernels, warm: _Kernels) -> Reason:
+def _cold(cold: _Ran, warm: _Ran) -> Reason:
     """Return the reason that the kernels of a label take longer than the same kernels of another one."""
     numbers = Numbers()
-    slower = numbers.share("slower", label.median_ns - warm.median_ns, warm.median_ns)
+    slower = numbers.share("slower", cold.median_ns - warm.median_ns, warm.median_ns)
     text = (
         f"runs the same kernels as {spoken(warm.case.label.name)}, {slower} slower "
-        f"({numbers.time('kernel_here', label.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
+        f"({numbers.time('kernel_here', cold.median_ns)} against {numbers.time('kernel_there', warm.median_ns)}): a cold L2, "
         "if shapes and clocks are the same"
     )
     words = f"cold L2? {slower} slower"
     # no doubt: who flushes the L2 before each timing means it
-    lost_ns = int(label.case.group.count * (label.median_ns - warm.median_ns))
+    lost_ns = int(cold.case.group.count * (cold.median_ns - warm.median_ns))
     return Reason("cold-l2", MIXED, words, text, numbers.evidence, lost_ns)
 
 
 # --- pairs that have no result ---
 
-#: Rule, what the reason of an unplaced pair says, severity, what follows the label's name.
+#: Rule, what the reason of an unplaced pair says, verdict in words, what follows the label's name.
 _NO_RESULT = (
     (
         "no-result",
         re.compile(r"elapsed_time failed.*(?:not ready|notready|completed|\b600\b)", re.I),
+        "wrong: no result",
         "has no result: elapsed_time was asked before the end had completed",
     ),
     (
         "no-result",
         re.compile(r"negative elapsed_time|recorded (?:again|since)", re.I),
+        "wrong: no result",
         "compares the wrong records: {why}",
     ),
     (
         "captured-events",
         re.compile(r"\bcaptured\b", re.I),
+        "wrong: captured events",
         "has no result: its events were captured into a CUDA graph",
     ),
 )
@@ -594,18 +646,15 @@ def without_result(facts: Facts) -> Iterator[tuple[str, str, Reason]]:
     captured into a graph.
     """
     table = facts.analysis.unaligned
-    for rule, pattern, text in _NO_RESULT:
+    for rule, pattern, words, text in _NO_RESULT:
         rows = table[table["reason"].str.contains(pattern)]
         for label, pairs in rows.groupby("label", sort=False):
             numbers = Numbers()
             why = _SWAPPED if "negative" in pairs["reason"].iloc[0] else _ANOTHER
-            often = f" ({numbers.count('pairs', len(pairs), 'pair')})"
-            words = "wrong: captured events" if rule == "captured-events" else "wrong: no result"
-            yield (
-                str(label),
-                str(pairs["site"].iloc[0]),
-                Reason(rule, WRONG, words, text.format(why=why) + often, numbers.evidence),
-            )
+            count = numbers.count("pairs", len(pairs), "pair")
+            sentence = f"{text.format(why=why)} ({count})"
+            reason = Reason(rule, WRONG, words, sentence, numbers.evidence)
+            yield str(label), str(pairs["site"].iloc[0]), reason
 
 
 #: torch's kernels that only convert to another type, as `largest_kernel` names them: float16_copy_kernel_cuda,
@@ -614,20 +663,20 @@ _CONVERTS = re.compile(r"^(?:b?float\d+to)?(b?float\d+)_copy_kernel_cuda$")
 
 
 def converts_to(kernel: str) -> str:
-    """The type to which a kernel of torch's converts, '' where it does something else."""
-    found = _CONVERTS.match(kernel)
-    return found[1] if found else ""
+    """Return the type to which a kernel of torch's converts, "" for one that does something else."""
+    name = _CONVERTS.match(kernel)
+    return name[1] if name else ""
 
 
 def largest_kernel(case: Case) -> tuple[str, float]:
-    """The kernel with most of the typical interval's kernel time, shortened, and its share; ('', 0)
-    where that is not known: never one that did not run in it."""
-    sums: dict[str, int] = {}
+    """Return (the kernel with most of the typical interval's kernel time, shortened, its share of that time from 0 to 1);
+    ("", 0) where that is not known, or graphs ran for longer than kernels.
+    """
+    ns_of_name = Counter[str]()
     for piece in case.facts.segments(case.group):
         if piece.cause == "kernel" and piece.text:
-            sums[piece.text] = sums.get(piece.text, 0) + piece.ns
-    whole = case.ns("kernel", "graph")
-    if not sums or case.ns("graph") > case.ns("kernel"):
+            ns_of_name[piece.text] += piece.ns
+    if not ns_of_name or case.ns("graph") > case.ns("kernel"):
         return "", 0.0
-    name = max(sums, key=sums.__getitem__)
-    return kernel_name(name), sums[name] / max(whole, 1)
+    name, ns = ns_of_name.most_common(1)[0]
+    return kernel_name(name), ns / max(case.ns("kernel", "graph"), 1)

@@ -27,7 +27,7 @@ SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
 }  # fmt: skip
 #: Green from this share of GPU work on; copies, waiting and what the CPU did from these on.
 GPU_SHARE, COPY_SHARE, WAITING_SHARE, LATE_SHARE = 0.8, 0.5, 0.4, 0.2
-#: What launching costs is all there is from this share on, beside less GPU work than the second.
+#: An interval consists of what launching costs if that is the first share of it and more, and GPU work less than the second.
 _LAUNCHING_SHARE, _LITTLE_WORK = 0.7, 0.5
 #: From this share of unknown time on, nothing can be told.
 _UNKNOWN_SHARE = 0.5
@@ -36,13 +36,19 @@ FLOOR_NS = 5_000
 #: Recording takes about this share of a launch call and of the CPU's time after it (fitted: `predict.replay`),
 #: and no more than this for each launch (docs/lab/figures.md).
 RECORDING_SHARE, RECORDING_NS, MANY_LAUNCHES = 0.35, 5_300, 10
+#: Columns of `frames.INTERVALS` that say what the GPU did while a host timer ran.
+_OF_HOST_TIMERS = (
+    "kernel_only_upper_ns", "kernel_outside_ns", "elapsed_ns", "gpu_busy_ns", "gpu_earlier_ns",
+)  # fmt: skip
 #: Kernels that wait for other ranks as well as copy.
 NCCL = re.compile(r"ncclDevKernel|ncclKernel")
 
 
 def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
-    """How long NCCL's kernels ran in the intervals of a label or run (ns), those that overlap counted
-    each.  kernels: `frames.KERNELS`."""
+    """Return for how long (ns) NCCL's kernels ran in the intervals of a label or run; of kernels that overlap each counts.
+
+    kernels: `frames.KERNELS`
+    """
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
     return int(rows.loc[rows["kernel"].astype(str).str.contains(NCCL), "total_ns"].sum())
 
@@ -51,8 +57,8 @@ def collectives_ns(kernels: pd.DataFrame, label: str) -> int:
 class Sums:
     """What the intervals of a group spent their time on, added up, in nanoseconds.
 
-    Of events and NVTX ranges the times from `gpu` to `unknown`, without `unnamed_waiting`, add up to `whole`.  Of a host timer (`beside`) they may
-    make more: kernels that ran beside what the CPU did count in `gpu`, too.
+    Of events and NVTX ranges the times from `gpu` to `unknown`, without `unnamed_waiting`, add up to `whole`.  Of a host
+    timer (`beside`) they may make more: kernels that ran beside what the CPU did count in `gpu`, too.
     """
 
     beside: bool  # whether they are of a host timer
@@ -113,6 +119,7 @@ class Sums:
         return self.late >= LATE_SHARE * self.whole and late < LATE_SHARE * whole
 
     def share(self, ns: int) -> float:
+        """Return which part (0 to 1) of the intervals' time these nanoseconds are."""
         return ns / max(self.whole, 1)
 
 
@@ -131,13 +138,12 @@ def sums_of(group: Group, kind: str, intervals: pd.DataFrame) -> Sums:
     collectives = sum(e.ns for e in group.of_cause("kernel") if NCCL.search(e.what))
     worked = earlier = staged = 0
     if kind == "host":
-        ran = intervals["kernel_only_upper_ns"].to_numpy()[group.intervals]
-        outside = intervals["kernel_outside_ns"].to_numpy()[group.intervals]
-        elapsed = intervals["elapsed_ns"].to_numpy()[group.intervals]
+        ran, outside, elapsed, on_gpu, on_gpu_earlier = (
+            intervals[name].to_numpy()[group.intervals] for name in _OF_HOST_TIMERS
+        )
         # the ledger has the kernels that the host waited for; others ran beside what the CPU did
         kernels = max(kernels, int(np.clip(ran - outside, 0, elapsed).sum()))
-        worked = int(intervals["gpu_busy_ns"].to_numpy()[group.intervals].sum())
-        earlier = int(intervals["gpu_earlier_ns"].to_numpy()[group.intervals].sum())
+        worked, earlier = int(on_gpu.sum()), int(on_gpu_earlier.sum())
         staged = sum(e.ns for e in group.of_cause("memcpy") if e.why == "staging")
     on_device = sum(e.ns for e in group.of_cause("memcpy") if e.direction in ("D2D", "P2P"))
     # Event overhead without a name lies between the call that records the end and the record's own time on the GPU.
@@ -266,15 +272,18 @@ def works_beside(sums: Sums) -> bool:
 
 
 def word_of_run(parts: Mapping[str, int]) -> str:
-    """The word of a run as a whole, from its parts."""
-    whole = max(sum(parts.values()), 1)
-    late = sum(parts[cause] for cause in ("host", "api", "api_launch", "sync", "profiler"))
-    if parts["kernel"] + parts["graph"] >= GPU_SHARE * whole:
+    """Return the verdict word of a run as a whole: the first that fits, in the order of `word_of`.
+
+    parts: ns by cause
+    """
+    whole_ns = max(sum(parts.values()), 1)
+    if parts["kernel"] + parts["graph"] >= GPU_SHARE * whole_ns:
         return GPU
-    if parts["memcpy"] + parts["memset"] >= COPY_SHARE * whole:
+    if parts["memcpy"] + parts["memset"] >= COPY_SHARE * whole_ns:
         return COPY
-    if parts["queued"] >= WAITING_SHARE * whole:
+    if parts["queued"] >= WAITING_SHARE * whole_ns:
         return WAITING
-    if late >= LATE_SHARE * whole:
-        return LAUNCH if 2 * parts["api_launch"] > late else CPU
-    return CANNOT_TELL if 2 * parts["unknown"] >= whole else MIXED
+    late_ns = sum(parts[cause] for cause in ("host", "api", "api_launch", "sync", "profiler"))
+    if late_ns >= LATE_SHARE * whole_ns:
+        return LAUNCH if 2 * parts["api_launch"] > late_ns else CPU
+    return CANNOT_TELL if parts["unknown"] >= _UNKNOWN_SHARE * whole_ns else MIXED

@@ -44,7 +44,7 @@ def finding(
     )
     label, ran_in = name, ran_in[ran_in >= 0]
     if len(ran_in):
-        codes = facts.label[ran_in]
+        codes = facts.label_of_interval[ran_in]
         code = int(np.bincount(codes).argmax())
         label, site = facts.labels[code].name, facts.labels[code].site
         ran_in = np.unique(ran_in[codes == code])

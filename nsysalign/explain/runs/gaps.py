@@ -24,7 +24,7 @@ from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
-from nsysalign.intervals import covered, group, pick, union
+from nsysalign.intervals import covered, covered_ns, group, pick, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
 from nsysalign.split.gaps import NODE_GAP_NS
@@ -297,8 +297,7 @@ def _with_calls(idle: IdleTime, trace: Trace, process: int, gaps: Stretches) -> 
 
 def _open_ns(calls: pd.DataFrame) -> int:
     """Return for how long (ns) at least one of these calls is open: some are made inside others."""
-    begin, end = union(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
-    return int((end - begin).sum())
+    return covered_ns(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
 
 
 def _kernel_name_of(ran: Ran, operation: int) -> str:
