@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ from nsysalign.explain.verdict import (
     WAITING,
     WRONG,
 )
-from nsysalign.label import FIRST, Label, Work
+from nsysalign.label import FIRST, Group, Label, Work
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
@@ -55,10 +55,12 @@ MANY_OPERATIONS = 10
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
 MATTERS = 0.1
-#: GPU work that spans less of its range than this is not what the range is about.
+#: GPU work that spans less than this share of its range is not what the range is about.
 SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
+#: Rules whose advice is on other things than the time that could be saved.
+_ADVISES_ANYWAY = ("module-load", "gpu-bound", "several-kinds")
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: Advice that follows a colon and three spaces is code.
@@ -322,66 +324,98 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     case: the group that leads
     matrix: ns by cause, int64 (intervals, causes)
 
-    The title tells of one group, or of several if the label has several kinds of timings.  The verdict GPU becomes MIXED
-    where the number, though it is GPU work, does not tell all that the label took.
+    The title tells of one group, or of several if the label has several kinds of timings.
     """
-    label = case.label
     numbers = Numbers()  # becomes the finding's evidence
     cause = cause_of(case)
-    rule = rule_of(case, cause)
-    verdict = case.word
-    words = sentences.words(case.group, case.one, cause)  # the verdict in a few words
-    shown = shown_groups(label)
-    leads_without_row = bool(shown) and case.group not in shown
-    of_groups = len(shown) > 1 or leads_without_row
+    shown = shown_groups(case.label)
+    if case.group not in shown:  # it is told of, though it is too small for a row
+        shown = (*shown, case.group)
+    of_groups = len(shown) > 1
     if of_groups:
-        shown = (*shown, case.group) if leads_without_row else shown
-        sums = {group.number: Case.of(case.facts, label, group, matrix).one for group in shown}
-        title = sentences.of_several_groups(label, case, shown, sums, numbers)
-        # how often one group waits is not said of the others, unless they wait about as often
-        if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
-            words = sentences.words(case.group, case.one)
-        if verdict == GPU:
-            rule = "several-kinds"
-            verdict = MIXED
-            words = f"{len(shown)} kinds of timings"
+        told = _of_several_kinds(case, cause, shown, matrix, numbers)
     else:
-        title = sentences.of_one_group(
-            case, cause, numbers, first=rule == "module-load" and not case.loads_again
-        )
-        if verdict == GPU and _misleads(case):
-            title = sentences.of_typical_that_misleads(case, numbers)
-            verdict = MIXED
-            words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
-        tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
-        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued") > 0
-        if waits_much and not tells_waiting:
-            title = f"{title} {sentences.also_waited(case, numbers)}"
-        range_ns = _range_on_host_ns(case)
-        if range_ns * SLIVER > case.group.typical_ns:
-            title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
-            if verdict == GPU:
-                verdict = MIXED
-                words = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
-        # what a graph consists of is not in the trace
-        if verdict == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
-            rule = "graph-opaque"
-            verdict = MIXED
-            words = f"{words}, opaque"
+        told = _of_one_kind(case, cause, numbers)
+    title, rule, verdict, words = told
     if quick := case.quicker_elsewhere:
         rule, verdict, words = "slower-kernel", MIXED, sentences.slower_words(quick)
         title += f" {sentences.of_slower_kernel(case, numbers)}"
+    if verdict == WAITING and case.on_purpose:
+        verdict = MIXED  # as it is meant: no fault
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
     loss_ns = _saved_ns(case) if cause else case.unneeded_ns
     severity = _severity(case, rule, verdict, loss_ns)
-    if verdict == WAITING and case.on_purpose:
-        verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    # where nothing could be saved, nothing makes it faster; but these advise on other things
-    if not loss_ns and rule not in ("module-load", "gpu-bound", "several-kinds"):
-        hints = Advice(hints.measuring)
+    if not loss_ns and rule not in _ADVISES_ANYWAY:
+        hints = Advice(hints.measuring)  # where nothing could be saved, nothing makes it faster
     return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
+
+
+class _Told(NamedTuple):
+    """What the finding of a label says first; `words` are its verdict with its number."""
+
+    title: str
+    rule: str
+    verdict: str
+    words: str
+
+
+def _of_several_kinds(
+    case: Case, cause: str, shown: tuple[Group, ...], matrix: np.ndarray, numbers: Numbers
+) -> _Told:
+    """Return what is told of a label with several kinds of timings.
+
+    case: the group that leads; cause: what takes most of its avoidable time (`cause_of`)
+    shown: the groups that are told of, this one among them
+    matrix: ns by cause, int64 (intervals, causes)
+    """
+    sums_of_group = {
+        group.number: Case.of(case.facts, case.label, group, matrix).one for group in shown
+    }
+    title = sentences.of_several_groups(case.label, case, shown, sums_of_group, numbers)
+    if case.word == GPU:  # that all is GPU work does not say why one kind takes longer
+        return _Told(title, "several-kinds", MIXED, f"{len(shown)} kinds of timings")
+    rule = rule_of(case, cause)
+    # how often one group waits is not said of the others, unless they wait about as often
+    if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
+        cause = ""
+    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause))
+
+
+def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
+    """Return what is told of a label with one kind of timings.  The verdict GPU becomes MIXED where the number, though it
+    is GPU work, does not tell all that the label took.
+
+    cause: what takes most of the avoidable time (`cause_of`)
+    """
+    rule = rule_of(case, cause)
+    is_first_call = rule == "module-load" and not case.loads_again
+    title = sentences.of_one_group(case, cause, numbers, first=is_first_call)
+    misleads = case.word == GPU and _misleads(case)
+    if misleads:
+        title = sentences.of_typical_that_misleads(case, numbers)
+    # of work on other streams the title says that it is waited for
+    tells_waiting = case.word == WAITING or cause == "waiting" or case.group.elsewhere
+    waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued") > 0
+    if waits_much and not tells_waiting:
+        title = f"{title} {sentences.also_waited(case, numbers)}"
+    range_ns = _range_on_host_ns(case)
+    lasts_longer = range_ns * SLIVER > case.group.typical_ns
+    if lasts_longer:
+        title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
+    words = sentences.words(case.group, case.one, cause)
+    if case.word != GPU:
+        return _Told(title, rule, case.word, words)
+    if misleads:
+        busy = percent(case.sums.share(case.sums.busy))
+        return _Told(title, rule, MIXED, f"{busy} kernels in all")
+    if lasts_longer:
+        of_range = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
+        return _Told(title, rule, MIXED, of_range)
+    if 2 * case.ns("graph") > case.group.typical_ns:  # what it consists of is not in the trace
+        return _Told(title, "graph-opaque", MIXED, f"{words}, opaque")
+    return _Told(title, rule, GPU, words)
 
 
 def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
