@@ -128,8 +128,9 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     """Yield (rule, finding) once for each label that does not lie inside another one.
 
     The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
-    takes most of the time that need not be (`_story`).  A sentence each may be added on what takes long inside, on what
-    the same lines or the same kernels take elsewhere, and on what the label takes where it is not recorded.
+    takes most of the time that need not be (`_story`).  A sentence each may be added on what takes long inside (the
+    first pass of a loop, or lines that are quicker elsewhere), on what the same lines or the same kernels take
+    elsewhere, and on what the label takes where it is not recorded.
     """
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
     clocks = interval_clocks(facts)
@@ -138,19 +139,14 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     facts.read(group for label in labels for group in shown_groups(label)[:1])
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
     cases = list(leading.values())
-    # label -> the reason that its caches are cold; its row of the run without nsys; a quicker case of the same lines
+    # label -> the reason that its caches are cold; what it takes unrecorded; a quicker case of the same lines
     cold = dict(validity.cold_caches(cases))
-    without_nsys = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
+    unrecorded = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
     quicker = quicker_calls(cases)
+    in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
-        reason = reason or _slower_clock(case, clocks) or cold.get(label.name)
-        # longer kernels are not the story where something else takes more time
-        if reason and reason.excess_ns is not None and _more_is_avoidable(case, reason.excess_ns):
-            reason = None
-        # where the GPU works for most of the time and there is one kind of timings, their spread may be the story
-        if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
-            reason = validity.spread(case)
+        reason = reason or _milder_reason(case, clocks, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
@@ -160,10 +156,9 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
                 finding = _with_quicker_inside(finding, case, quicker, leading)
             if label.name in quicker:
                 finding = _with_quicker_call(finding, quicker[label.name])
-            elif rule == "sync-inside":
+            elif rule == "sync-inside":  # another label says less than the same lines
                 finding = _with_label_without_waits(finding, case, cases)
-        in_turns = facts.analysis.known.in_turns
-        finding = _with_time_unrecorded(finding, without_nsys.get(label.name), in_turns)
+        finding = _with_time_unrecorded(finding, unrecorded.get(label.name), in_turns)
         # nobody wants to make a warm-up faster
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
@@ -187,6 +182,31 @@ def _reason(
         if reason := validity.reason(case):
             return case, reason
     return leading, None
+
+
+def _milder_reason(
+    case: Case, clocks: IntervalClocks, cold: validity.Reason | None
+) -> validity.Reason | None:
+    """Return why a number that is about its own work is longer than it need be: a low clock of the GPU, else cold caches;
+    else that it spreads; None if it is none of these.
+
+    cold: the reason that the label's caches are cold, None if they are not
+    """
+    longer = validity.slowed(case, clocks) if clocks.known.any() else None
+    longer = longer or cold
+    # longer kernels are not the story where something else takes more time
+    if longer and not _more_is_avoidable(case, longer):
+        return longer
+    # where the GPU works for most of the time and there is one kind of timings, their spread may be the story
+    if len(shown_groups(case.label)) == 1 and case.word in (GPU, MIXED):
+        return validity.spread(case)
+    return None
+
+
+def _more_is_avoidable(case: Case, longer: validity.Reason) -> bool:
+    """Return whether something else takes more of the group than what makes its kernels longer."""
+    cause = cause_of(case)
+    return bool(cause) and case.avoidable()[cause] > (longer.excess_ns or 0)
 
 
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
@@ -265,40 +285,21 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
 
     A sentence may be added: what the number is besides.
     """
-    name = sentences.spoken(case.label.name)
-    title = f"{name} {reason.text}."
-    severity = {WRONG: "error", DOUBTFUL: "warning"}.get(reason.verdict, "info")
-    # of a number that is only doubtful it is said what it consists of
-    if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
-        numbers = Numbers(dict(reason.evidence))
-        title += " " + _capital(sentences.describe(case.group, case.one, numbers)) + "."
-        reason = replace(reason, evidence=numbers.evidence)
-    if reason.rule in ("cold-l2", "high-variance", "clock-changed"):
-        severity = "info"
-    hints = advice.advice(reason.rule, case)
-    if reason.rule in ("clock-changed", "throttled"):
-        # the lowest clock that was seen
-        mhz = min(value for name, value in reason.evidence.items() if name.endswith("_mhz"))
-        hints = Advice(advice.AT_ONE_CLOCK.format(mhz=mhz))
-    return reason.rule, _finding(
-        case,
-        severity,
-        title,
-        hints,
-        reason.evidence,
-        reason.verdict,
-        reason.words,
-    )
-
-
-def _more_is_avoidable(case: Case, excess_ns: int) -> bool:
-    """Whether something else takes more of the group than what makes its kernels longer."""
-    cause = cause_of(case)
-    return bool(cause) and case.avoidable()[cause] > excess_ns
-
-
-def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
-    return validity.slowed(case, clocks) if clocks.known.any() else None
+    rule, verdict = reason.rule, reason.verdict
+    numbers = Numbers(dict(reason.evidence))
+    title = f"{sentences.spoken(case.label.name)} {reason.text}."
+    # what a real number consists of is said, too; while launch calls block, it is not what the program takes
+    if verdict in (DOUBTFUL, MIXED) and rule != "launch-blocking":
+        parts = sentences.describe(case.group, case.one, numbers)
+        title += f" {parts[:1].upper()}{parts[1:]}."
+    severity = {WRONG: "error", DOUBTFUL: "warning"}.get(verdict, "info")
+    if rule in ("cold-l2", "high-variance", "clock-changed"):
+        severity = "info"  # may be meant, or the program can do little about it
+    hints = advice.advice(rule, case)
+    if rule in ("clock-changed", "throttled"):
+        lowest_mhz = min(value for name, value in numbers.evidence.items() if name.endswith("_mhz"))
+        hints = Advice(advice.AT_ONE_CLOCK.format(mhz=lowest_mhz))
+    return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, reason.words)
 
 
 def _findings_without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
@@ -796,10 +797,6 @@ def _finding(
         intervals=case.group.intervals, loss_ns=loss_ns, interval=case.group.typical,
         verdict=verdict, words=words[:24], group=case.group.number,
     )  # fmt: skip
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 # --- the table ---
