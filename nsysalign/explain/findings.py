@@ -59,6 +59,12 @@ MATTERS = 0.1
 SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
+#: A cause takes at least this share of the time.
+_LEAST_CAUSE = 0.05
+#: Cause -> the rule, where nothing more is known.
+_RULE_OF_CAUSE = {
+    "cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued",
+}  # fmt: skip
 #: Rules whose advice is on other things than the time that could be saved.
 _ADVISES_ANYWAY = ("module-load", "gpu-bound", "several-kinds")
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
@@ -496,32 +502,34 @@ def cause_of(case: Case) -> str:
     """Return what takes most of the avoidable time of a group: cpu, calls, sync, launches, copies or waiting
     (`Case.avoidable`), "" if nothing takes enough.
 
-    If the CPU waits for the GPU between launches, the cause is sync: no launch behind the wait can be made
-    ahead of time.  If very many launches are made one by one, it is launches, though the CPU's own code lies
-    between them.
+    What holds up launches comes before what takes most: a library's own loop, which nobody can change, is launches;
+    if the CPU waits for the GPU between launches, the cause is sync, as no launch behind the wait can be made ahead of
+    time.  If very many launches are made one by one, it is launches, though the CPU's own code lies between them.
     """
     if not case.late:
         return ""
-    parts = case.avoidable()
-    cause = max(parts, key=parts.__getitem__)
-    if case.sums.share(parts[cause]) < 0.05:
+    parts_ns = case.avoidable()
+    cause = max(parts_ns, key=parts_ns.__getitem__)
+    if case.sums.share(parts_ns[cause]) < _LEAST_CAUSE:
         return ""
     # a small part is not the story where the trace does not explain a larger one
-    if case.word == MIXED and case.sums.unknown > parts[cause]:
+    if case.word == MIXED and case.sums.unknown > parts_ns[cause]:
         return ""
-    # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
-    waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
     # nobody can take waits out of a library's own loop: that it launches so much is the cause
     if case.of_library and case.facts.torch and case.facts.python and can_be_held_up:
         return "launches"
+    # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
+    waits_often = case.waits_often or case.one.share(case.one.sync) >= _LEAST_CAUSE
     waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
-    # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
-    # thread launched the work: then the timing thread's code holds up nothing
-    longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
-    is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
-    is_own_work = is_own_work or case.own_code
-    if waits_hold_up and not case.compiler and (case.issued_elsewhere or not is_own_work):
+    # the CPU's own code is the story, whatever waits beside it, if it is most of the time and comes in long pieces, or
+    # in one; unless another thread launched the work: then the timing thread's code holds up nothing
+    host_ns = case.ns("host")
+    is_mostly_host = 2 * host_ns >= case.group.typical_ns
+    in_long_pieces = 2 * max(case.longest_piece_ns, case.long_pieces_ns) > host_ns
+    is_own_work = case.own_code or (is_mostly_host and in_long_pieces)
+    code_holds_up = case.compiler or (is_own_work and not case.issued_elsewhere)
+    if waits_hold_up and not code_holds_up:
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -531,31 +539,31 @@ def rule_of(case: Case, cause: str) -> str:
     """Return the name of the rule that a label's finding belongs to, one of `rules.OF_LABELS` or "host-timer".
 
     cause: what takes most of the avoidable time (`cause_of`), "" for nothing
+
+    The order: what happens once; then what is no loss, by the verdict; then the cause, by what one may do about it.
     """
     if (_is_first_call(case) or case.first_ones) and not case.searches:
         return "module-load"
-    if case.word == FLOOR:
+    if case.word == FLOOR:  # of a pair, or of one with a launch
         return "launch-latency" if case.operations else "event-floor"
-    if not cause and case.word == WAITING:
-        return "queued"
     if not cause:
-        return {GPU: "gpu-bound", CANNOT_TELL: "unknown-time"}.get(case.word, "mixed")
+        rule_of_word = {GPU: "gpu-bound", WAITING: "queued", CANNOT_TELL: "unknown-time"}
+        return rule_of_word.get(case.word, "mixed")
     if _allocates_again(case, cause):
         return "allocation-inside"
     if cause == "calls":
-        name = case.group.of_cause("api")[0].what
-        if ALLOCATES.match(name):
+        longest = case.group.of_cause("api")[0].what
+        if ALLOCATES.match(longest):
             return "allocation-inside"
-        return "module-load" if LOADS.search(name) else "other-calls"
+        return "module-load" if LOADS.search(longest) else "other-calls"
     if cause == "launches":
         if case.operations >= MANY_OPERATIONS:
             return "many-tiny-kernels"
+        # without launch calls inside only what was on its way took time
         return "api-launch" if case.sums.launches else "launch-latency"
     if cause == "sync" and case.on_host and not case.group.work.waits:
         return "host-timer"  # the synchronisation that ends it is part of what it times
-    return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
-        cause
-    ]
+    return _RULE_OF_CAUSE[cause]
 
 
 def _allocates_again(case: Case, cause: str) -> bool:
