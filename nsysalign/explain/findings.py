@@ -10,7 +10,6 @@ what the label launched itself is not; of a slow group it is the excess.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -69,12 +68,13 @@ _RULE_OF_CAUSE = {
 _ADVISES_ANYWAY = ("module-load", "gpu-bound", "several-kinds")
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
-#: Advice that follows a colon and three spaces is code.
-_CODE = re.compile(r":   .*", re.DOTALL)
+#: Between a sentence of advice and its code, and both of these.
+_BEFORE_CODE = ":   "
+_CODE = re.compile(f"{_BEFORE_CODE}.*", re.DOTALL)
 #: Code for torch, which says nothing to other programs.
 _OF_TORCH = re.compile(r"\btorch\.")
-#: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
-#: less than that.
+#: The same lines called elsewhere are compared if one call takes so many times as long, and its kernels
+#: less than so many times.
 QUICKER, SAME_WORK = 1.15, 1.05
 #: ... and if neither of them was timed so many times as often: the fewer may be warm-up.
 ALIKE_OFTEN = 3
@@ -236,7 +236,7 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
 
     cases: the leading case of each label
 
-    Only labels for which the GPU does the same work for about as long, and which yet take longer by QUICKER, are
+    Only labels for which the GPU does the same work for about as long, and which yet take QUICKER times as long, are
     in the result.
     """
     # the cases that timed the same lines and issued the same operations
@@ -248,14 +248,13 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
         has_one_kind = all(_operations(g.work) == work for g in shown_groups(case.label))
         if lines and has_one_kind and case.operations and _is_comparable(case):
             cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
-    out = dict[str, Case]()
+    quickest = dict[str, Case]()
     for cases_alike in cases_of_work.values():
-        quickest_first = sorted(cases_alike, key=lambda case: case.group.typical_ns)
-        for case in quickest_first:
-            quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
-            if quickest := next(quicker, None):
-                out[case.label.name] = quickest
-    return out
+        by_time = sorted(cases_alike, key=lambda case: case.group.typical_ns)
+        for slow in by_time:
+            if quick := next((case for case in by_time if _is_quicker(case, slow)), None):
+                quickest[slow.label.name] = quick
+    return quickest
 
 
 def _operations(work: Work) -> tuple[tuple[str, str, int], ...]:
@@ -646,32 +645,37 @@ def _with_quicker_call(finding: Finding, quickest: Case) -> Finding:
 
 
 def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
-    """Return the finding of a case that waits, with how long the first other label takes that runs nearly the same
-    kernels, about as often, and waits for none.  Without such a label the finding stays as it is.
+    """Return the finding of a case that waits, with how long the first other label takes that does nearly the same
+    without a wait.  Without such a label the finding stays as it is.
 
     cases: the leading case of each label
     """
-    for sibling in cases:
-        label = sibling.label
-        low_count, high_count = sorted((label.count, case.label.count))
-        is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
-        waits = sibling.group.work.waits
-        if sibling is case or waits or not is_alike or not _is_comparable(sibling):
-            continue
-        if _share_in_both(sibling.group.work, case.group.work) < IN_COMMON:
-            continue
-        numbers = Numbers(dict(finding.evidence))
-        # by a typical one of each group: a quantile between two timings is the time of none
-        typical_ns = [group.typical_ns for group in label.steady]
-        low_ns, high_ns = min(typical_ns), max(typical_ns)
-        takes = numbers.time("without_waits_least", low_ns)
-        if duration(low_ns) != duration(high_ns):
-            takes += f" to {numbers.time('without_waits_most', high_ns)}"
-        numbers.evidence["label_without_waits"] = label.name
-        place = _spoken_beside(case, label)
-        text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
-        return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
-    return finding
+    label = next((c.label for c in cases if _does_the_same_without_waits(c, case)), None)
+    if label is None:
+        return finding
+    numbers = Numbers(dict(finding.evidence))
+    # from the typical timing of its shortest group to that of its longest: both are timings that there were
+    typical_ns = [group.typical_ns for group in label.steady]
+    low_ns, high_ns = min(typical_ns), max(typical_ns)
+    takes = numbers.time("without_waits_least", low_ns)
+    if duration(low_ns) != duration(high_ns):
+        takes += f" to {numbers.time('without_waits_most', high_ns)}"
+    numbers.evidence["label_without_waits"] = label.name
+    text = f"{_spoken_beside(case, label)}, with nearly the same kernels and no such wait, takes {takes}."
+    return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+
+
+def _does_the_same_without_waits(sibling: Case, case: Case) -> bool:
+    """Return whether another label runs nearly the same kernels as one that waits, about as often, and waits for none."""
+    low_count, high_count = sorted((sibling.label.count, case.label.count))
+    return (
+        sibling is not case
+        and not sibling.group.work.waits
+        and sibling.label.kind == case.label.kind
+        and low_count * ALIKE_OFTEN >= high_count
+        and _is_comparable(sibling)
+        and _share_in_both(sibling.group.work, case.group.work) >= IN_COMMON
+    )
 
 
 def _spoken_beside(case: Case, label: Label) -> str:
@@ -734,13 +738,17 @@ def _with_first_pass(case: Case, finding: Finding) -> Finding:
             continue
         for later in hosts:
             later_begin, later_end = sites.iloc[later.usual.typical]
-            passes = _held(case, later)[1] if first.name != case.label.name else ALIKE_OFTEN
-            is_later = later_end == end and later_begin != begin and passes >= ALIKE_OFTEN
-            often = later.count >= ALIKE_OFTEN * first.count
-            if not is_later or not often or FAR * later.usual.typical_ns > first.usual.low_ns:
-                continue
-            return _told_first_pass(case, finding, first, later, held_ns)
+            if later_end == end and later_begin != begin and _are_later_passes(case, first, later):
+                return _told_first_pass(case, finding, first, later, held_ns)
     return finding
+
+
+def _are_later_passes(case: Case, first: Label, later: Label) -> bool:
+    """Return whether timings that end where those of a label do are many times as many, also in the typical one of a case,
+    and take far less.  If the case is that label itself, its own timing ends with the first pass: none lies inside."""
+    lie_inside = first.name == case.label.name or _held(case, later)[1] >= ALIKE_OFTEN
+    are_more = later.count >= ALIKE_OFTEN * first.count
+    return lie_inside and are_more and FAR * later.usual.typical_ns <= first.usual.low_ns
 
 
 def _told_first_pass(
@@ -768,24 +776,26 @@ def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -
     """Return the finding with how long the label takes where it is not recorded, if that is clearly less: the
     difference is no time of the program.
 
-    baseline_row: the row of `frames.BASELINE` about the label, None for none
-    in_turns: whether that is about turns of one run, traced and untraced, and not about another run without nsys
+    baseline_row: the row of `frames.BASELINE` about the label, None for none; NaN is what is not known
+    in_turns: whether one run was traced and untraced in turns; else another run without nsys was timed
     """
-    if baseline_row is None or math.isnan(baseline_row.profiled_ns - baseline_row.baseline_ns):
+    if baseline_row is None or finding.verdict == WRONG:
         return finding
-    # low_ns is the least by which recording makes it longer; NaN where that is not known
-    if not baseline_row.low_ns > 0:
+    if not baseline_row.low_ns > 0:  # the least by which recording makes it longer
         return finding
-    share = (baseline_row.profiled_ns - baseline_row.baseline_ns) / baseline_row.profiled_ns
-    if share < _INFLATION or finding.verdict == WRONG:
+    recorded_ns, unrecorded_ns = baseline_row.profiled_ns, baseline_row.baseline_ns
+    share = (recorded_ns - unrecorded_ns) / recorded_ns
+    if not share >= _INFLATION:
         return finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
-    without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
-    title = (
-        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, baseline_row.baseline_ns)} instead of "
-        f"{numbers.time(under, baseline_row.profiled_ns)}."
-    )
+    if in_turns:
+        without = f"Untraced it takes {numbers.time('untraced', unrecorded_ns)}"
+        recorded = numbers.time("traced", recorded_ns)
+    else:
+        without = f"Without nsys it takes {numbers.time('without_nsys', unrecorded_ns)}"
+        recorded = numbers.time("under_nsys", recorded_ns)
+    title = f"{finding.title} {without} instead of {recorded}."
     return replace(finding, title=title, evidence=numbers.evidence)
 
 
@@ -851,8 +861,8 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     if not facts.torch and "torch" in measuring:
         measuring = _CODE.sub(".", measuring)
     if code and (facts.torch or not _OF_TORCH.search(code)):
-        better += f":   {code}"
-    elif better and ":   " not in better:
+        better += f"{_BEFORE_CODE}{code}"
+    elif better and _BEFORE_CODE not in better:
         better += "."
     plain = {}  # JSON
     for key, value in finding.evidence.items():
