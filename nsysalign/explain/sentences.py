@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from textwrap import wrap
 
 import numpy as np
@@ -95,7 +96,6 @@ _SEVERAL = 3
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
 _TIME = r"[\d.,]+ (?:ns|us|ms|s)"
-_WINDOW = r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)"
 #: The last of several pauses, with what stands before it.
 _LAST_PAUSE = re.compile(
     rf"(\b(?:pauses|gaps): {_TIME} [^;]*?), {_TIME} (?:at {_TIME} )?before (?:(?!, {_TIME} )[^;])*?(?:, …)?(?=;|\.?$)"
@@ -106,46 +106,42 @@ _CALL_OR_SIDES = re.compile(
 )
 #: A sentence about idle time that does not say why.
 _NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
-#: What of a sentence about a run is left out or said shorter where three lines have no room, in this
-#: order: whether of the one about its set-up, what, and what stands there instead.
-_CUTS: tuple[tuple[bool, str, str], ...] = (
-    (False, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
+#: Totals that follow from others.
+_TOTAL = rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}"
+#: The sentences that a cut is about: that on set-up, that on the run, and that on the run only behind one on set-up.
+_SET_UP, _RUN, _RUN_BEHIND = range(3)
+#: What is left out or said shorter where three lines have no room, in this order: (in which sentence, what, what
+#: stands there instead).
+_CUTS: tuple[tuple[int, str, str], ...] = (
+    (_RUN, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
+    (_RUN, rf"{_TOTAL}, of which", ";"),
+    (_RUN, _TOTAL, ""),
+    (_RUN, "; how long the page faults themselves took is not in the trace", ""),
+    (_RUN, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
+    (_RUN, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
+    (_SET_UP, rf"; the GPU works for {_TIME}", ""),
+    (_SET_UP, ": set-up", ""),
+    (_SET_UP, r"\bpass in CUDA calls", "are CUDA calls"),
     (
-        False,
-        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}, of which",
-        ";",
-    ),
-    (
-        False,
-        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}",
-        "",
-    ),
-    (False, "; how long the page faults themselves took is not in the trace", ""),
-    (False, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
-    (False, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
-    (True, rf"; the GPU works for {_TIME}", ""),
-    (True, ": set-up", ""),
-    (True, r"\bpass in CUDA calls", "are CUDA calls"),
-    (
-        True,
+        _SET_UP,
         r"([\d.,]+) of ([\d.,]+ \w+) are CUDA calls before (.+) \((\w+) \1 \w+\)",
         r"\1 of \2 are \4 before \3",
     ),
-    (False, _WINDOW, "then "),
-    (False, " between the first and the last work of the GPU", ""),
-    (False, rf", the CPU's own code before and between them {_TIME}", ""),
+    (_RUN_BEHIND, r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)", "then "),
+    (_RUN, " between the first and the last work of the GPU", ""),
+    (_RUN, rf", the CPU's own code before and between them {_TIME}", ""),
     (
-        False,
+        _RUN,
         r", and the GPU has [\d,]+ multiprocessors|, one after the other| to and from the GPU",
         "",
     ),
-    (False, rf" at {_TIME} before ", " before "),
-    (False, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
-    (False, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
-    (False, r"\b(?:\w+::)+(?=\w)", ""),
-    (True, rf", {_TIME} of them in CUDA calls", ""),
-    (False, r" \([^()]* in the range [^()]*\)", ""),
-    (False, rf" of {_TIME} take\b", " take"),
+    (_RUN, rf" at {_TIME} before ", " before "),
+    (_RUN, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
+    (_RUN, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
+    (_RUN, r"\b(?:\w+::)+(?=\w)", ""),
+    (_SET_UP, rf", {_TIME} of them in CUDA calls", ""),
+    (_RUN, r" \([^()]* in the range [^()]*\)", ""),
+    (_RUN, rf" of {_TIME} take\b", " take"),
 )
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
@@ -1367,43 +1363,41 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     label, interval: the run's label and the number of its interval
     parts: the run's ns by cause
     """
-    whole = max(sum(parts.values()), 1)
+    whole_ns = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
-    worked = sum(parts[cause] for cause in OPERATION_KINDS)
-    worked -= int(staging(details)["ns"].sum())
     between_ns = between_nodes_ns(analysis.kernels, label, parts["graph"])
-    worked -= between_ns
+    staged_ns = int(staging(details)["ns"].sum())
+    # while the CPU stages a copy, and between the nodes of a graph, the GPU does nothing
+    worked_ns = sum(parts[cause] for cause in OPERATION_KINDS) - staged_ns - between_ns
     if analysis.trace.thinned:
-        return of_thinned(worked)
-    takes = f"From its first to its last GPU work the run takes {duration(whole)}"
-    says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
-    if least := _on_several_gpus(analysis.runs, label):
-        count, ns = least
-        says = f"{takes}; each of {count} GPUs worked for {duration(ns)} of it or more ({percent(ns / whole)})."
+        return of_thinned(worked_ns)
+    text = f"From its first to its last GPU work the run takes {duration(whole_ns)}"
+    if side_by_side := _on_several_gpus(analysis.runs, label):
+        count, least_ns = side_by_side
+        text += f"; each of {count} GPUs worked for {duration(least_ns)} of it or more ({percent(least_ns / whole_ns)})."
+    else:
+        text += (
+            f"; the GPU worked for {duration(worked_ns)} of it ({percent(worked_ns / whole_ns)})."
+        )
     nccl_ns = collectives_ns(analysis.kernels, label)
-    if nccl_ns >= NCCL_SHARE * whole:
-        says += f" {nccl_clause(nccl_ns)}."
-    if worked < _NEARLY_ALL * whole:
-        rest = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
-        rest = sorted([*rest, (between_ns, BETWEEN_NODES)])[:-4:-1]
-        named = [f"{name} {percent(ns / whole)}" for ns, name in rest if ns >= 0.01 * whole]
-        says += f" While it ran nothing: {', '.join(named)}." if named else ""
-    if 2 * worked < whole:
-        return says
+    if nccl_ns >= NCCL_SHARE * whole_ns:
+        text += f" {nccl_clause(nccl_ns)}."
+    if worked_ns < _NEARLY_ALL * whole_ns:
+        idle = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
+        idle = nlargest(3, [*idle, (between_ns, BETWEEN_NODES)])
+        named = [f"{name} {percent(ns / whole_ns)}" for ns, name in idle if ns >= 0.01 * whole_ns]
+        text += f" While it ran nothing: {', '.join(named)}." if named else ""
     kernels = analysis.kernels
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
-    if rows.empty:
-        return says
+    if 2 * worked_ns < whole_ns or rows.empty:
+        return text
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
-    part = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
-    if part < _NAMED:
-        return f"{says} No kernel is more than {percent(part)} of its kernel time."
-    share, name = percent(part), kernel_name(safe_text(largest["kernel"]))
-    if NCCL.search(
-        largest["kernel"]
-    ):  # ncu replays a kernel alone: a collective would wait for ever
-        return f"{says} {name} is {share} of its kernel time."
-    return f"{says} {name} is {share} of its kernel time: look at it with ncu."
+    share = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
+    if share < _NAMED:
+        return f"{text} No kernel is more than {percent(share)} of its kernel time."
+    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of its kernel time"
+    # ncu replays a kernel alone: a collective would wait for ever
+    return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
 
 
 def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
@@ -1424,29 +1418,35 @@ def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
 
 def in_three_lines(text: str, behind: str = "") -> str:
     """A sentence about a run, behind one about its set-up or alone, with as much of both as three
-    lines of 80 columns have room for.  What says least goes first: totals that follow from others,
-    words, where pauses lie, then all but the largest pause; the first cause stays."""
-    if _fits(behind, text):
-        return f"{behind} {text}".strip()
-    for of_set_up, pattern, shorter in _CUTS:
-        if of_set_up:
-            behind = re.sub(pattern, shorter, behind)
-        elif behind or pattern != _WINDOW:
-            text = re.sub(pattern, shorter, text)
-            text = text[:1].upper() + text[1:]
-        if _fits(behind, text):
-            return f"{behind} {text}".strip()
-    shorter = [(behind, each) for each in _shorter(text)]
-    head = _CALL_OR_SIDES.sub("", behind).replace(
+    lines of 80 columns have room for.  What says least is dropped first: totals that follow from others,
+    words, where pauses lie, then all but the largest pause; the first cause stays.
+
+    text: the sentence about the run
+    behind: the one about its set-up, which stands before it, '' for none
+    """
+    set_up, run = behind, text
+    if _fits(set_up, run):
+        return f"{set_up} {run}".strip()
+    for sentence, pattern, instead in _CUTS:
+        if sentence == _SET_UP:
+            set_up = re.sub(pattern, instead, set_up)
+        elif set_up or sentence == _RUN:
+            run = re.sub(pattern, instead, run)
+            run = run[:1].upper() + run[1:]
+        if _fits(set_up, run):
+            return f"{set_up} {run}".strip()
+    shorter = list(_shorter(run))
+    with_cause = [cut for cut in shorter if says_why(cut)]
+    # why the GPU was idle says more than which call sets up, and how long before and after the work
+    brief = _CALL_OR_SIDES.sub("", set_up)
+    brief = brief.replace(
         "from the first CUDA call.", "since the first CUDA call."
-    )
-    why = [
-        (each, told)
-        for each, told in (*shorter, *((head, told) for _, told in shorter))
-        if says_why(told)
-    ]
-    texts = (f"{each} {told}".strip() for each, told in (*why, *shorter) if _fits(each, told))
-    return next(texts, behind or text)
+    )  # without its end
+    pairs = [(set_up, cut) for cut in with_cause]
+    pairs += [(brief, cut) for cut in with_cause]
+    pairs += [(set_up, cut) for cut in shorter]
+    texts = (f"{head} {cut}".strip() for head, cut in pairs if _fits(head, cut))
+    return next(texts, set_up or run)
 
 
 def says_why(text: str) -> bool:
