@@ -61,13 +61,15 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import ALIKE, FIRST, MEMORY, Group, Label
+from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
 from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
 _BEGIN = {"event": "start.record()", "host": "the first clock reading", "nvtx": "its begin"}
+#: What the first GPU work is called, by its cause.
+_WORK = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
 #: From this share of the idle time on, what lies before the first GPU work is the story.
 _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
@@ -536,55 +538,56 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     idler = "Its stream" if case.others or case.others_ran else "The GPU"
     idle_ns = case.idle_ns
     idle = numbers.time("typical_idle", idle_ns)
-    waits = case.group.work.waits
-    if cause == "sync" and not waits:
-        synchronised = numbers.time("typical_sync", case.ns("sync"))
-        return f"{idler} was idle for {idle} of it; the CPU synchronised for {synchronised}."
-    if cause == "sync":
-        return f"{_waits(case, numbers)} {idler} was idle for {idle} of it."
-    if cause == "calls":
-        return f"{idler} was idle for {idle} of it: {_calls(case, numbers)}."
-    if cause == "launches":
-        idly = "The GPU had nothing to do" if case.on_host else f"{idler} was idle"
-        return f"{idly} for {idle} of it: {_launches(case, numbers)}."
+    was_idle = f"{idler} was idle for {idle} of it"
+    had_nothing = (
+        f"The GPU had nothing to do for {idle} of it"  # of a host timer: it may have been ahead
+    )
     if cause == "copies":
         copies = _copies(case, numbers)
         return copies[:1].upper() + copies[1:]
     if cause == "waiting":
         return also_waited(case, numbers)
-    before, after, _ = case.before_first_work
-    if before >= _BEFORE_FIRST * idle_ns and after and not case.on_host:
+    if cause == "sync" and case.group.work.waits:
+        return f"{_waits(case, numbers)} {was_idle}."
+    if cause == "sync":
+        synchronised = numbers.time("typical_sync", case.ns("sync"))
+        return f"{was_idle}; the CPU synchronised for {synchronised}."
+    if cause == "calls":
+        inside = numbers.time("typical_calls", case.ns("api"))
+        return f"{was_idle}: the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}."
+    if cause == "launches":
+        return f"{had_nothing if case.on_host else was_idle}: {_launches(case, numbers)}."
+    # what is left is the CPU's own time
+    before_ns, after_ns, _ = (
+        case.before_first_work
+    )  # how long it was idle before that, how long until that was launched
+    if before_ns >= _BEFORE_FIRST * idle_ns and after_ns and not case.on_host:
         begin = _BEGIN.get(case.label.kind, "its begin")
-        first = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
-        what = first.get(case.stretches[0].then.cause, "work")
-        launched = (
-            f"its first {what} was launched {numbers.time('launched_after', after)} after {begin}"
-        )
-        return f"{idler} sat idle: {launched}{_in_what(case)}."
-    outside = numbers.time("typical_outside_cuda", case.ns("host"))
-    if case.on_host and 2 * case.ns("host") < idle_ns:
-        return f"The GPU had nothing to do for {idle} of it{_in_what(case)}."
-    if case.on_host:
-        beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
-        return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
-    return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
+        first = _WORK.get(case.stretches[0].then.cause, "work")
+        after = numbers.time("launched_after", after_ns)
+        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case)}."
+    outside_ns = case.ns("host")
+    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case)}"
+    if not case.on_host:
+        return f"{was_idle}: {outside}."
+    if 2 * outside_ns < idle_ns:
+        return f"{had_nothing}{_in_what(case)}."
+    beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
+    return f"{had_nothing}; {outside}{beside}."
 
 
 def _waits(case: Case, numbers: Numbers) -> str:
+    """Return a sentence on how often the CPU waits for the GPU, and for how many results that it copies back."""
     waits, back = case.group.work.waits, case.copies_back
     often = numbers.count("waits", waits)
     times = "once" if waits == 1 else f"{often} times"
+    results = numbers.count("copies_back", back, "result") if back else ""
     if back == waits:
-        numbers.count("copies_back", back)
-        return (
-            f"The CPU waits {times} for a few bytes from the GPU, and launches nothing meanwhile."
-        )
-    copied = (
-        f" ({numbers.count('copies_back', back, 'result')} of a few bytes copied back)"
-        if back
-        else ""
-    )
-    return f"The CPU waits for the GPU {times} in it{copied}, and launches nothing meanwhile."
+        text = f"The CPU waits {times} for a few bytes from the GPU"
+    else:
+        copied = f" ({results} of a few bytes copied back)" if back else ""
+        text = f"The CPU waits for the GPU {times} in it{copied}"
+    return f"{text}, and launches nothing meanwhile."
 
 
 def _in_what(case: Case) -> str:
@@ -594,11 +597,6 @@ def _in_what(case: Case) -> str:
     if entries and entries[0].what and 2 * entries[0].ns >= case.group.ns("host"):
         return f" ({safe_text(entries[0].what)})"
     return ""
-
-
-def _calls(case: Case, numbers: Numbers) -> str:
-    inside = numbers.time("typical_calls", case.ns("api"))
-    return f"the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}"
 
 
 def _in_calls(case: Case, numbers: Numbers) -> str:
@@ -629,27 +627,29 @@ def on_its_way(operations: int, launches_ns: int, latency_ns: int) -> bool:
 
 
 def _launches(case: Case, numbers: Numbers) -> str:
+    """Return a clause on what launching took of the typical interval.
+
+    The order: what the trace cannot explain, what one call explains, then how many operations are launched one by one.
+    """
     operations, latency_ns = case.operations, case.ns("launch_latency")
     if not on_its_way(operations, case.ns("api_launch"), latency_ns):
         late = numbers.time("typical_latency", latency_ns)
         return f"work that was launched had not begun for {late}, and the trace does not say why"
+    calls = case.group.of_cause("api_launch")  # the longest first
     if case.held_by_copy:
         held = numbers.time("typical_launching", case.ns("api_launch"))
-        call = safe_text(case.group.of_cause("api_launch")[0].what)
-        return (
-            f"launch calls take {held}, most of it {call}, which a copy of pageable memory holds up"
-        )
-    cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
-    if case.one_by_one_ns and case.ns("host") > case.ns("api_launch", "launch_latency"):
+        return f"launch calls take {held}, most of it {safe_text(calls[0].what)}, which a copy of pageable memory holds up"
+    cost_ns = case.ns("api_launch", "launch_latency")
+    cost = numbers.time("typical_launching", cost_ns)
+    if case.one_by_one_ns and case.ns("host") > cost_ns:
         cost = numbers.time("one_by_one", case.one_by_one_ns)
         return (
             f"launching its {numbers.count('operations', operations)} operations one by one, with the CPU's own code "
             f"between them, costs {cost}"
         )
-    if operations >= 10:
+    if operations >= MANY_LAUNCHES:
         return f"launching its {numbers.count('operations', operations)} operations one by one costs {cost}"
-    entries = case.group.of_cause("api_launch")
-    name = f" ({safe_text(entries[0].what)})" if entries and entries[0].what else ""
+    name = f" ({safe_text(calls[0].what)})" if calls and calls[0].what else ""
     return f"launch calls{name} and their latency take {cost}"
 
 
@@ -659,42 +659,38 @@ def _copies(case: Case, numbers: Numbers) -> str:
 
     numbers: each number that the clause prints is noted in its evidence
     """
-    ns = case.ns("memcpy", "memset")
-    share = numbers.share("typical_copies", ns, case.group.typical_ns)
+    copies_ns, memsets_ns = case.ns("memcpy"), case.ns("memset")
+    share = numbers.share("typical_copies", copies_ns + memsets_ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
-    if case.ns("memset") > case.ns("memcpy"):
-        return f"{share} of it is memsets{' and copies' if case.ns('memcpy') else ''}."
+    if memsets_ns > copies_ns:
+        return f"{share} of it is memsets{' and copies' if copies_ns else ''}."
     if not entries:
-        return f"{share} of it is copying{' and memsets' if case.ns('memset') else ''}."
-    largest = max(entries, key=lambda e: e.ns)
+        return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
+    largest = max(entries, key=lambda e: e.ns)  # of all timings of the group together
     moved = bytes_text(largest.size / case.group.count)
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
-    memory = (
-        f" from {largest.memory} memory" if largest.memory and largest.direction == "H2D" else ""
-    )
-    memory = (
-        f" to {largest.memory} memory" if largest.memory and largest.direction == "D2H" else memory
-    )
+    side = {"H2D": "from", "D2H": "to"}.get(largest.direction, "")
+    memory = f" {side} {largest.memory} memory" if side and largest.memory else ""
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
-    staged = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
-    if staged > 0.1 * case.group.ns("memcpy"):
-        part = numbers.share("staged", staged, case.group.ns("memcpy"))
-        how = f", {part} of that while the CPU stages them"
+    staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
+    if staged_ns > 0.1 * case.group.ns("memcpy"):
+        staged = numbers.share("staged", staged_ns, case.group.ns("memcpy"))
+        how = f", {staged} of that while the CPU stages them"
     elif largest.size <= ITEM_BYTES * case.group.count:  # a flag, not a transfer
         how = ""
     else:
-        # of the copies themselves: their part in the time may be less, beside kernels
-        copies = case.facts.details(case.group.intervals, "memcpy")
-        copies = copies[
-            (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
-        ]
-        rate = float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
-        numbers.evidence["achieved_GB_per_s"] = rate
-        how = f" at {_speed(rate)} GB/s"
+        how = f" at {_speed(case, largest, numbers)} GB/s"
     return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
 
 
-def _speed(rate: float) -> str:
+def _speed(case: Case, largest: Entry, numbers: Numbers) -> str:
+    """How many bytes per ns copies like the largest ones move while they run: beside kernels their part in the time of
+    the timings may be less."""
+    copies = case.facts.details(case.group.intervals, "memcpy")
+    alike = (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
+    copies = copies[alike]
+    rate = float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
+    numbers.evidence["achieved_GB_per_s"] = rate
     return f"{rate:,.0f}" if rate >= 1_000 else f"{rate:.3g}"
 
 
