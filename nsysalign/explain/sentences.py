@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -746,24 +747,24 @@ def of_several_groups(
     sums: number of a group -> what its typical interval spent its time on
     numbers: each number that the sentences print is noted in its evidence
     """
-    if lead.first_ones > len(lead.group.intervals) and len(label.groups) > 2:
+    # its first calls and the leading group prepare, and there are timings behind them
+    if lead.first_ones > lead.group.count and len(label.groups) > 2:
         return _of_preparing_calls(lead, shown, sums, numbers)
     told = _told_groups(label, lead.group)
     scope = "steady" if told == label.steady else "all"
     timings = numbers.count(f"{scope}_timings", sum(g.count for g in told), "timing")
     total = numbers.time(f"{scope}_total", sum(g.total_ns for g in told))
-    says = f"{spoken(label.name)}: {timings}" + (
-        " that overlap" if label.overlapping else f", {total}"
-    )
+    together = " that overlap" if label.overlapping else f", {total}"
+    text = f"{spoken(label.name)}: {timings}{together}; "
     slow = _many_times_as_long(label)
     if lead.group in slow:
-        return f"{says}; {_of_slow_kinds(lead, slow, sums[lead.group.number], numbers)}"
+        return text + _of_slow_kinds(lead, slow, sums[lead.group.number], numbers)
     if shared := _of_one_cause(label, shown, sums, numbers):
-        return f"{says}; {shared}"
+        return text + shared
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
-    first = f"{says}; {_of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)}"
-    return f"{first}{_of_others(lead, shown, sums, names, numbers, _LETTERS - len(first))}"
+    text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
+    return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
 
 
 def _told_groups(label: Label, lead: Group) -> tuple[Group, ...]:
@@ -812,19 +813,18 @@ def _of_others(
     letters: how many letters there is room for
     """
     group = lead.group
-    # the same work at another pace first: what it takes where nothing holds it up
-    beside = sorted(shown, key=lambda g: (g.pid, g.kind) != (group.pid, group.kind))
-    texts = _others([group], beside, sums, numbers, names)
     told = _told_groups(lead.label, group)
+    # the same work at another pace comes first: it tells what it takes where nothing holds it up
+    same_work = [g for g in shown if (g.pid, g.kind) == (group.pid, group.kind)]
+    ordered = same_work + [g for g in shown if g not in same_work]
+    texts = _others([group], ordered, sums, numbers, names)
     if not texts:
         return _left([g for g in told if g is not group], numbers)
     fits = 1
     while fits < len(texts) and len(", ".join(texts[: fits + 1])) < letters:
         fits += 1
-    named = [group, *[g for g in beside if g is not group][:fits]]
-    left = sum(g.count for g in told if g not in named)
-    more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    text = f" The others: {', '.join(texts[:fits])}{more}."
+    named = [group, *[g for g in ordered if g is not group][:fits]]
+    text = f" The others: {', '.join(texts[:fits])}{_and_more(told, named, numbers)}."
     by_length = sorted(named, key=lambda g: g.typical_ns)
     return text + _difference(by_length[-1], by_length[0], sums, numbers)
 
@@ -903,40 +903,42 @@ def _kernel_differences(longer: Group, shorter: Group) -> list[tuple[str, int]]:
 def _of_one_cause(
     label: Label, shown: tuple[Group, ...], sums: Mapping[int, Sums], numbers: Numbers
 ) -> str:
-    """A clause on several kinds of timings that spend most of their time on the same: "CPU outside CUDA 98 to 99 %:
-    91 x 1.95 ms (graph 2), ..."; '' where there are two, or they do not.
+    """A clause on _SEVERAL and more kinds of timings that all spend most of their time on the same: "CPU outside CUDA 98
+    to 99 %: 91 x 1.95 ms (graph 2), ..."; '' where these are fewer, or do not.  GPU work is no such cause, nor is what
+    some of them make for others: it is told of each.
 
     label: whose groups these are
     shown, sums, numbers: as in `of_several_groups`
     """
     parts = [_largest_part(group, sums[group.number], numbers) for group in shown]
-    ((what, _, name), *others) = parts
-    alike = all((part[0], part[2]) == (what, name) for part in others)
-    if (
-        len(shown) < _SEVERAL
-        or not alike
-        or what in ("kernels", "a CUDA graph", "no GPU work in it")
-    ):
+    name, went_to = parts[0].name, parts[0].went_to
+    alike = all((part.name, part.went_to) == (name, went_to) for part in parts)
+    if len(shown) < _SEVERAL or not alike or name in (_KERNELS, _OF_GRAPH, _NO_WORK):
         return ""
     if any(searches(label, group) or loads_code(group) or records_graph(group) for group in shown):
         return ""
-    shares = [sums[g.number].share(part[1]) for g, part in zip(shown, parts, strict=True)]
-    text = f"{what} {_reach(shares, 'cause', numbers)}{f' ({safe_text(name)})' if name else ''}"
-    if sums[shown[0].number].beside:
-        gpu = [sums[g.number].share(sums[g.number].worked) for g in shown]
-        earlier = all(map(_mostly_earlier, (sums[g.number] for g in shown)))
-        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}{_ON_EARLIER * earlier}"
+    sums_of_shown = [sums[group.number] for group in shown]
+    shares = [one.share(part.ns) for one, part in zip(sums_of_shown, parts, strict=True)]
+    text = f"{name} {_reach(shares, 'cause', numbers)}"
+    text += f" ({safe_text(went_to)})" if went_to else ""
+    if sums_of_shown[0].beside:
+        worked = [one.share(one.worked) for one in sums_of_shown]
+        earlier = _ON_EARLIER if all(map(_mostly_earlier, sums_of_shown)) else ""
+        text += f", the GPU at work for {_reach(worked, 'gpu', numbers)}{earlier}"
     names = kind_names(shown, "")
-    numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    numbers.evidence |= {f"group_{n}_work": work for n, work in names.items() if work}
     # told apart by their work, then by their length
-    alone = {number: f" ({name})" if name else "" for number, name in names.items()}
-    timings = [f"{_times(g, numbers)}{alone[g.number]}" for g in shown]
+    of_work = {number: f" ({work})" if work else "" for number, work in names.items()}
+    timings = [f"{_times(group, numbers)}{of_work[group.number]}" for group in shown]
     for group in shown:
-        numbers.count(f"group_{group.number}_timings", group.count)
-        numbers.time(f"group_{group.number}_typical", group.typical_ns)
-    left = sum(g.count for g in label.steady if g not in shown)
-    more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    return f"{text}: {', '.join(timings)}{more}."
+        _note(group, numbers)
+    return f"{text}: {', '.join(timings)}{_and_more(label.steady, shown, numbers)}."
+
+
+def _note(group: Group, numbers: Numbers) -> None:
+    """Note how many timings a group has, and how long they take."""
+    numbers.count(f"group_{group.number}_timings", group.count)
+    numbers.time(f"group_{group.number}_typical", group.typical_ns)
 
 
 def _reach(shares: Sequence[float], name: str, numbers: Numbers) -> str:
@@ -963,13 +965,20 @@ def _is_of_one_length(group: Group) -> bool:
     return error_ns <= _TYPICAL_ERROR * group.total_ns
 
 
+def _and_more(told: Sequence[Group], named: Sequence[Group], numbers: Numbers) -> str:
+    """How many timings are in groups that a label's sentences are about and do not name: " and 3 more", '' for none."""
+    left = sum(group.count for group in told if group not in named)
+    return f" and {numbers.count('more_timings', left)} more" if left else ""
+
+
 def _left(groups: Sequence[Group], numbers: Numbers) -> str:
     """The groups of a label that are too small for a row each: how many timings, and what they take together."""
     if not groups:
         return ""
-    count = numbers.count("more_timings", sum(g.count for g in groups))
+    timings = sum(g.count for g in groups)
+    count = numbers.count("more_timings", timings)
     total = numbers.time("more_total", sum(g.total_ns for g in groups))
-    takes = "other takes" if sum(g.count for g in groups) == 1 else f"other {count} take"
+    takes = "other takes" if timings == 1 else f"other {count} take"
     return f" The {takes} {total}."
 
 
@@ -1025,16 +1034,14 @@ def _others(
 
     names: number of a group -> what its kind is called, in front of what it spends its time on
     """
-    texts = [
-        f"{_times(group, numbers)} ("
-        f"{names[group.number] if names and not _is_empty(group) else ''}"
-        f"{describe(group, sums[group.number], numbers, brief=True)})"
-        for group in shown
-        if group not in told
-    ]
+    texts = []
     for group in shown:
-        numbers.count(f"group_{group.number}_timings", group.count)
-        numbers.time(f"group_{group.number}_typical", group.typical_ns)
+        if group not in told:
+            name = names[group.number] if names and not _is_empty(group) else ""
+            part = describe(group, sums[group.number], numbers, brief=True)
+            texts.append(f"{_times(group, numbers)} ({name}{part})")
+    for group in shown:
+        _note(group, numbers)
     return texts
 
 
@@ -1067,29 +1074,36 @@ def _many_times_as_long(label: Label) -> list[Group]:
 
 
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
-    """How many they are, from what to what they take, and what most of one's time is."""
-    label = lead.label
+    """Return how many timings are slow ones, from what to what they take, and what most of the time of one is: what all of
+    them make, if that is known; then what the other timings take.
+
+    lead: the case of the group that leads, one of the slow ones
+    sums: what its typical interval spent its time on
+    """
+    label, usual = lead.label, lead.label.usual
+    elapsed_ns = lead.facts.column("elapsed_ns")
     took_ns = sum(g.total_ns for g in slow)
     share = _most(numbers.share("slow", took_ns, label.steady_ns), took_ns, label.steady_ns)
-    count = numbers.count("slow_timings", sum(g.count for g in slow))
-    elapsed = lead.facts.column("elapsed_ns")
-    which = _which(lead, slow, count)
-    low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
-    high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
-    what = f"of different work{_mostly(lead, slow)}: {describe(lead.group, sums, numbers)}"
-    if lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
-        what = f"in each of which {lead.compiler} compiles: {describe(lead.group, sums, numbers)}"
+    which = _which(lead, slow, numbers.count("slow_timings", sum(g.count for g in slow)))
+    low = numbers.time("least_slow", min(int(elapsed_ns[g.intervals].min()) for g in slow))
+    high = numbers.time("most_slow", max(int(elapsed_ns[g.intervals].max()) for g in slow))
+    described = describe(lead.group, sums, numbers)
     if all(searches(label, group) for group in slow):
         what = _search(lead, numbers)
+    elif lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
+        what = f"in each of which {lead.compiler} compiles: {described}"
+    else:
+        what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
-    rest = f"Most of the others take {numbers.time(f'group_{label.usual.number}_typical', label.usual.typical_ns)}."
-    if lead.compiler == "torch.compile" and not compiled(label.usual):
-        rest = f"{rest.removesuffix('.')}, with no kernel of torch.compile's."
-    if 2 * label.usual.count < sum(g.count for g in others):
-        numbers_of_others = np.concatenate([g.intervals for g in others])
-        low_rest = numbers.time("least_other", int(elapsed[numbers_of_others].min()))
-        high_rest = numbers.time("most_other", int(elapsed[numbers_of_others].max()))
-        rest = f"The others take {low_rest} to {high_rest}."
+    usually = numbers.time(f"group_{usual.number}_typical", usual.typical_ns)
+    if 2 * usual.count < sum(g.count for g in others):  # no one time is that of most
+        others_ns = elapsed_ns[np.concatenate([g.intervals for g in others])]
+        low_other = numbers.time("least_other", int(others_ns.min()))
+        rest = f"The others take {low_other} to {numbers.time('most_other', int(others_ns.max()))}."
+    elif lead.compiler == "torch.compile" and not compiled(usual):
+        rest = f"Most of the others take {usually}, with no kernel of torch.compile's."
+    else:
+        rest = f"Most of the others take {usually}."
     return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
 
 
@@ -1214,39 +1228,44 @@ def _is_empty(group: Group) -> bool:
 
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
     """Return in a few words what most of a group's time is, with its share: "97 % kernels", "CPU outside CUDA
-    99 % (garbage collection)".  The second largest part is added if it takes a quarter or more.
+    99 % (garbage collection)".  The second largest part is added if it takes a quarter or more; of a host timer instead
+    for how long the GPU was at work, as what the CPU did beside it does not add up with that.
 
     sums: what its typical interval spent its time on
     numbers: each number that the words hold is noted in its evidence
     brief: whether only the largest part is named
     """
-    if _is_empty(group):
-        return "no GPU work in it"
-    largest, ns, name = _largest_part(group, sums, numbers)
-    part = "kernels" if largest == "a CUDA graph" else largest
-    parts = _parts_of(group, sums)
-    if part not in parts:  # on several streams
-        return f"{largest} {numbers.share('gpu_elsewhere', ns, sums.whole)}"
-    named = f" ({safe_text(name)})" if name else ""
+    largest = _largest_part(group, sums, numbers)
+    if largest.name == _NO_WORK:
+        return _NO_WORK
+    if largest.name == _ELSEWHERE:
+        return f"{_ELSEWHERE} {numbers.share('gpu_elsewhere', largest.ns, sums.whole)}"
 
-    def share(part: str, amount: int) -> str:
-        return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", amount, sums.whole)
+    def share(part: str, ns: int) -> str:
+        return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", ns, sums.whole)
 
-    text = f"{largest} {share(largest, ns)}{named}"
+    text = f"{largest.name} {share(largest.name, largest.ns)}"
+    text += f" ({safe_text(largest.went_to)})" if largest.went_to else ""
     if brief:
         return text
-    if sums.beside and part not in ("kernels", *_WORK_BESIDE) and sums.share(sums.worked) >= 0.01:
-        earlier = _ON_EARLIER * _mostly_earlier(sums)
+    if sums.beside:
+        is_gpu = largest.name in (_KERNELS, _OF_GRAPH, _EARLIER_WORK, _GPU_WORK)
+        if is_gpu or sums.share(sums.worked) < 0.01:
+            return text
+        earlier = _ON_EARLIER if _mostly_earlier(sums) else ""
         return f"{text}, the GPU at work for {share('worked', sums.worked)}{earlier}"
-    if sums.beside:  # what the CPU did meanwhile would not add up with it
-        return text
-    del parts[part]
+    parts = _parts_of(sums)
+    del parts[_KERNELS if largest.name == _OF_GRAPH else largest.name]
     second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
     return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
 
 
-#: What the GPU works on nearly all the time of a host timer that does not wait for it (`works_beside`).
-_WORK_BESIDE = ("earlier work", "GPU work")
+#: What most of a group's time is called, if it is work of the GPU; the last two are what it works on nearly all the time
+#: of a host timer that does not wait for it (`works_beside`).
+_KERNELS, _OF_GRAPH, _ELSEWHERE = "kernels", "a CUDA graph", "kernels on several streams"
+_EARLIER_WORK, _GPU_WORK = "earlier work", "GPU work"
+#: ... and if the GPU has none.
+_NO_WORK = "no GPU work in it"
 #: Behind how long the GPU worked, where that was mostly earlier work.
 _ON_EARLIER = ", mostly on earlier work"
 
@@ -1256,11 +1275,19 @@ def _mostly_earlier(sums: Sums) -> bool:
     return 2 * sums.earlier > sums.worked
 
 
-def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
-    """Return what a group's time is, by what it is called, in ns.  Beside what the CPU did kernels are no part of it,
-    unless they are more than any part."""
+def _parts_of(sums: Sums) -> dict[str, int]:
+    """Return what a group's time is, by what it is called, in ns: all its parts, unless one of them is the story.
+
+    Kernels that ran beside what the CPU of a host timer did are no part of its time, unless they are more than any part.
+    """
+    if sums.share(sums.gpu) >= GPU_SHARE:
+        return {_KERNELS: sums.gpu}
+    if works_beside(sums):
+        if _mostly_earlier(sums):
+            return {_EARLIER_WORK: sums.earlier}
+        return {_GPU_WORK: sums.worked}
     parts = {
-        "kernels": sums.gpu,
+        _KERNELS: sums.gpu,
         "NCCL's kernels": sums.collectives,
         "copies": sums.copies + sums.copies_on_device,
         "memsets": sums.memset,
@@ -1272,27 +1299,31 @@ def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
         "waiting": sums.waiting,
         "event and launch latency": sums.floor,
     }
-    if sums.share(sums.gpu) >= 0.8:
-        parts = {"kernels": sums.gpu}
-    elif works_beside(sums):
-        earlier, work = _WORK_BESIDE
-        parts = {earlier: sums.earlier} if _mostly_earlier(sums) else {work: sums.worked}
-    elif sums.beside and max(parts.values()) > sums.gpu:
-        parts.pop("kernels")
+    if sums.beside and max(parts.values()) > sums.gpu:
+        del parts[_KERNELS]
     return parts
 
 
-def _largest_part(group: Group, sums: Sums, numbers: Numbers) -> tuple[str, int, str]:
-    """Return what most of a group's time is: its name, ns, and what it went to, '' where that is not known."""
+class _Part(NamedTuple):
+    """What most of a group's time is: what it is called, ns, and what it went to, '' where that is not known."""
+
+    name: str
+    ns: int
+    went_to: str = ""
+
+
+def _largest_part(group: Group, sums: Sums, numbers: Numbers) -> _Part:
+    """Return what most of a group's time is: a part of `_parts_of`, or one of the names beside that."""
     if _is_empty(group):
-        return "no GPU work in it", sums.whole, ""
+        return _Part(_NO_WORK, sums.whole)
     if group.elsewhere and sums.share(sums.busy) + group.elsewhere >= GPU_SHARE:
         share = sums.share(sums.busy) + group.elsewhere
-        return "kernels on several streams", int(share * sums.whole), ""
-    part, ns = max(_parts_of(group, sums).items(), key=lambda item: item[1])
-    if part == "kernels" and group.ns("graph") > group.ns("kernel"):
-        part = "a CUDA graph"
-    return part, ns, _name_of_part(group, part, numbers)
+        return _Part(_ELSEWHERE, int(share * sums.whole))
+    name, ns = max(_parts_of(sums).items(), key=lambda item: item[1])
+    went_to = _name_of_part(group, name, numbers)
+    if name == _KERNELS and group.ns("graph") > group.ns("kernel"):
+        name = _OF_GRAPH
+    return _Part(name, ns, went_to)
 
 
 #: Part of a group's time -> the cause whose ledger names it.
