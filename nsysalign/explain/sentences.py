@@ -83,8 +83,8 @@ _MOSTLY = 0.6
 _LEAST_TOLD = 2
 #: A part of it that misses all of it by less than this is all of it.
 _ROUNDING = 0.05
-#: A verdict in words has so many letters.
-_WORDS = 24
+#: A verdict in words has so many letters, and a call in it so many, beside its share.
+_WORDS, _CALL_LETTERS = 24, 16
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
 #: A typical timing stands for a group's total that it misses by less than this share.
@@ -786,7 +786,7 @@ def _of_lead(lead: Case, sums: Sums, name: str, numbers: Numbers) -> str:
         text = f"one takes {length}" if group.count == 1 else f"{count} of them take {length} each"
     else:
         whole_ns = sum(g.total_ns for g in _told_groups(label, group))
-        share = _most(numbers.share("group", group.total_ns, whole_ns), group.total_ns, whole_ns)
+        share = _share(numbers, "group", group.total_ns, whole_ns)
         each = f"one of {length}" if group.count == 1 else f"{count} of them, {length} each"
         text = f"{share} of it is {each}"
     if lead.searches:
@@ -843,28 +843,23 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
         return ""
     if any(group.work.mains > 1 and not _is_of_one_length(group) for group in (longer, shorter)):
         return ""  # others of the group are of other work, and of another length
-    parts = {
-        name: ns - shorter_ns
-        for (name, ns), shorter_ns in zip(
-            _differing(sums[longer.number]).items(),
-            _differing(sums[shorter.number]).values(),
-            strict=True,
-        )
+    shorter_parts = _differing(sums[shorter.number])
+    more_ns = {
+        part: ns - shorter_parts[part] for part, ns in _differing(sums[longer.number]).items()
     }
-    what, part_ns = max(parts.items(), key=lambda part: part[1])
+    part = max(more_ns, key=more_ns.__getitem__)
     # with others that are shorter by as much, or that overlap, they would not add up
-    if not _MOSTLY * difference_ns <= part_ns <= (1 + _ROUNDING) * difference_ns:
+    if not _MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
         return ""
-    low, high = duration(shorter.typical_ns), duration(longer.typical_ns)
-    kernels = _kernel_differences(longer, shorter) if what == "kernels" else []
-    if what == "kernels" and len(kernels) < _LEAST_TOLD:
-        return ""  # more of the same
-    kernels = [(name, ns) for name, ns in kernels if _NAMED * difference_ns <= ns <= difference_ns][
-        :2
-    ]
-    if what == "kernels" and not kernels:
-        return ""  # other kernels: their names stand beside the lengths
-    text = f" The {numbers.time('difference', difference_ns)} between {low} and {high} are"
+    kernels: list[tuple[str, int]] = []
+    if part == _KERNELS:
+        differing = _kernel_differences(longer, shorter)
+        kernels = [k for k in differing if _NAMED * difference_ns <= k[1] <= difference_ns][:2]
+        # more of the same, or other kernels: their names stand beside the lengths
+        if len(differing) < _LEAST_TOLD or not kernels:
+            return ""
+    difference = numbers.time("difference", difference_ns)
+    text = f" The {difference} between {duration(shorter.typical_ns)} and {duration(longer.typical_ns)} are"
     if kernels and kernels[0][1] >= _MOSTLY * difference_ns:
         name, ns = kernels[0]
         return f"{text} mostly {safe_text(name)} ({numbers.time('kernel_1_difference', ns)})."
@@ -873,16 +868,16 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
         for number, (name, ns) in enumerate(kernels, 1)
     )
     of_these = f", of these {of_these}" if of_these else ""
-    if part_ns >= (1 - _ROUNDING) * difference_ns:
-        return f"{text} {what}{of_these}."
-    return f"{text} mostly {what} ({numbers.time('part_difference', part_ns)}){of_these}."
+    if more_ns[part] >= (1 - _ROUNDING) * difference_ns:
+        return f"{text} {part}{of_these}."
+    return f"{text} mostly {part} ({numbers.time('part_difference', more_ns[part])}){of_these}."
 
 
 def _differing(sums: Sums) -> dict[str, int]:
     """Parts of an interval that may make it longer than another one, by their names; what the CPU does is no such
     part: it is told of each group."""
     return {
-        "kernels": sums.gpu,
+        _KERNELS: sums.gpu,
         "copies": sums.copies + sums.copies_on_device,
         "synchronising": sums.sync,
         "waiting": sums.waiting,
@@ -996,7 +991,7 @@ def _of_preparing_calls(
     outside_ns = sum(g.ns("host") for g in preparing)
     timings = numbers.count("all_timings", label.count, "timing")
     total = numbers.time("all_total", label.total_ns)
-    share = _most(numbers.share("first_ones", took_ns, label.total_ns), took_ns, label.total_ns)
+    share = _share(numbers, "first_ones", took_ns, label.total_ns)
     count = numbers.count("first_ones", lead.first_ones)
     longest = numbers.time("first_ones_longest", max(g.high_ns for g in preparing))
     text = f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {count}, up to {longest}"
@@ -1007,19 +1002,32 @@ def _of_preparing_calls(
     prepared_texts = {what for g in preparing for what in prepared(g, lead.facts.details)}
     prepares = []
     if CODE in prepared_texts:
-        code = "code is compiled or loaded" if compiles else CODE
-        loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
-        excess_ns = took_ns - lead.first_ones * label.usual.typical_ns
-        if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
-            code = f"{lead.compiler} compiles"
-        elif compiles and loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
-            code = f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
-        prepares.append(code)
-    if GRAPH in prepared_texts:
+        prepares.append(_code_prepared(lead, preparing, numbers, compiles=compiles))
+    if GRAPH in prepared_texts:  # the verb is there already
         prepares.append("a graph recorded" if prepares else GRAPH)
     text += f": {', '.join(prepares)}." if prepares else "."
-    others = _others(preparing, shown, sums, numbers)
-    return f"{text} The others: {', '.join(others[:2])}." if others else text
+    others = _others(preparing, shown, sums, numbers)[:2]  # with more the sentence had no end
+    return f"{text} The others: {', '.join(others)}." if others else text
+
+
+def _code_prepared(
+    lead: Case, preparing: Sequence[Group], numbers: Numbers, *, compiles: bool
+) -> str:
+    """Return what is known of the code that a label's first timings prepare: who compiles, how long loading takes if little
+    of their time is that, else that it is compiled or loaded.
+
+    compiles: whether the CPU is outside CUDA most of the time
+    """
+    if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
+        return f"{lead.compiler} compiles"
+    if not compiles:
+        return CODE
+    loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
+    usual_ns = lead.first_ones * lead.label.usual.typical_ns
+    excess_ns = sum(g.total_ns for g in preparing) - usual_ns
+    if loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
+        return f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
+    return "code is compiled or loaded"
 
 
 def _others(
@@ -1083,7 +1091,7 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     label, usual = lead.label, lead.label.usual
     elapsed_ns = lead.facts.column("elapsed_ns")
     took_ns = sum(g.total_ns for g in slow)
-    share = _most(numbers.share("slow", took_ns, label.steady_ns), took_ns, label.steady_ns)
+    share = _share(numbers, "slow", took_ns, label.steady_ns)
     which = _which(lead, slow, numbers.count("slow_timings", sum(g.count for g in slow)))
     low = numbers.time("least_slow", min(int(elapsed_ns[g.intervals].min()) for g in slow))
     high = numbers.time("most_slow", max(int(elapsed_ns[g.intervals].max()) for g in slow))
@@ -1142,38 +1150,43 @@ def _which(lead: Case, groups: list[Group], count: str) -> str:
 
 
 def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
-    """By what a reader tells groups of one label apart, by number of the group, '' where only their
-    time differs; with `end` behind it."""
-    names = dict[int, str]()
-    counts = {group.work.operations for group in groups}
-    kernel_of_kind = dict[int, str]()
+    """Return number of a group -> by what a reader tells the kinds of timings of one label apart; '' where only their time
+    differs.
+
+    end: what follows a name; a comma where a description stands behind it, which names copies itself (`describe`)
+
+    By the words of their work that not all of them share ("64 MB copied"), or how much they issue ("2 kernels"), or
+    their kernels ("sort"), with what they do with memory before it.
+    """
+    is_described = bool(end)
+    words_of_kind = [group.work.name.split(", ") for group in groups]
+    shared = set.intersection(*map(set, words_of_kind)) if len(groups) > 1 else set()
+    all_differ = len({group.work.operations for group in groups}) == len(groups) > 1
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
-    words = [group.work.name.split(", ") for group in groups]
-    shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
-    of_memory = [
-        ", ".join(w for w in words_of if w in MEMORY and w not in shared) for words_of in words
-    ]
-    for group, words_of_group in zip(groups, words, strict=True):
-        name = ", ".join(
-            word for word in words_of_group if word not in shared and word not in MEMORY
-        )
-        if not name or "operation" in name or len(counts) == len(groups) > 1:
+    names = dict[int, str]()
+    of_memory = dict[int, str]()
+    kernel_of_kind = dict[int, str]()  # of kinds that only blocks tell apart
+    for group, words_of_group in zip(groups, words_of_kind, strict=True):
+        telling = [word for word in words_of_group if word not in shared]
+        of_memory[group.number] = ", ".join(word for word in telling if word in MEMORY)
+        name = ", ".join(word for word in telling if word not in MEMORY)
+        if not name or "operation" in name or all_differ:
             name = _work(group)
-            if end and kernels_differ and (kernel := _kernel_of_all(group)):
+            if is_described and kernels_differ and (kernel := _kernel_of_all(group)):
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
         elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
             name = _kernel_of_all(group) if _main_kernel(group) else _largest_kernel(group)
             kernel_of_kind[group.kind] = name
-        names[group.number] = "" if end and name.startswith("copy ") else name
+        names[group.number] = "" if is_described and name.startswith("copy ") else name
     kernels = set(kernel_of_kind.values()) - {""}
     if len(kernels) < len(kernel_of_kind):  # no kernel's name tells them apart
         names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
-    for group, memory in zip(groups, of_memory, strict=True):
-        names[group.number] = ", ".join(filter(None, (memory, names[group.number])))
+    for number, memory in of_memory.items():
+        names[number] = ", ".join(filter(None, (memory, names[number])))
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
 
 
@@ -1217,8 +1230,9 @@ def _work(group: Group) -> str:
     return plural(work.operations, "operation")
 
 
-def _most(text: str, part: int, whole: int) -> str:
-    """ "100 %" is all of it."""
+def _share(numbers: Numbers, name: str, part: int, whole: int) -> str:
+    """A share as `Numbers` has it, but "nearly all" for what is nearly 100 %."""
+    text = numbers.share(name, part, whole)
     return "nearly all" if text == "100 %" and part < whole else text
 
 
@@ -1469,23 +1483,21 @@ def in_three_lines(text: str, behind: str = "") -> str:
     behind: the one about its set-up, which stands before it, '' for none
     """
     set_up, run = behind, text
-    if _fits(set_up, run):
-        return f"{set_up} {run}".strip()
+    pairs = [(set_up, run)]  # both, ever shorter
     for sentence, pattern, instead in _CUTS:
         if sentence == _SET_UP:
             set_up = re.sub(pattern, instead, set_up)
         elif set_up or sentence == _RUN:
             run = re.sub(pattern, instead, run)
             run = run[:1].upper() + run[1:]
-        if _fits(set_up, run):
-            return f"{set_up} {run}".strip()
+        pairs.append((set_up, run))
     shorter = list(_shorter(run))
     with_cause = [cut for cut in shorter if says_why(cut)]
     # why the GPU was idle says more than which call sets up, and how long before and after the work
     brief = _CALL_OR_SIDES.sub("", set_up)
     # "from the first CUDA call to the last" has lost its end
     brief = brief.replace("from the first CUDA call.", "since the first CUDA call.")
-    pairs = [(set_up, cut) for cut in with_cause]
+    pairs += [(set_up, cut) for cut in with_cause]
     pairs += [(brief, cut) for cut in with_cause]
     pairs += [(set_up, cut) for cut in shorter]
     texts = (f"{head} {cut}".strip() for head, cut in pairs if _fits(head, cut))
@@ -1548,16 +1560,19 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+
+    The order: what the GPU does or waits for, by the verdict word; then waits and calls that have a name of their own;
+    then idle time without one; what is mixed at last.
     """
     word = word_of(sums, group.elsewhere)
     if _is_empty(group):
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
         return f"{percent(sums.share(sums.busy) + group.elsewhere)} kernels"
+    if word == GPU and sums.busy - sums.gpu > 0.05 * sums.whole:
+        return f"{percent(sums.share(sums.busy))} GPU work"
     if word == GPU:
         what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
-        if sums.busy - sums.gpu > 0.05 * sums.whole:
-            return f"{percent(sums.share(sums.busy))} GPU work"
         return f"{percent(sums.share(sums.gpu))} {what}"
     if word == COPY:
         copies = sums.copies + sums.copies_on_device
@@ -1573,29 +1588,35 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         return "event cost only"
     entries = group.of_cause("api")
     calls_most = sums.calls >= max(sums.cpu, sums.launches + sums.latency)
-    if cause == "calls" and calls_most and entries and len(entries[0].what) <= 16:
+    if cause == "calls" and calls_most and entries and len(entries[0].what) <= _CALL_LETTERS:
         return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
-    if word == LAUNCH and not on_its_way(
-        group.work.operations * group.count, sums.launches, sums.latency
-    ):
+    operations = group.work.operations * group.count
+    if word == LAUNCH and not on_its_way(operations, sums.launches, sums.latency):
         return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
         return _idle_words(sums)
+    if works_beside(sums) and _mostly_earlier(sums):
+        return f"earlier work, {percent(sums.share(sums.earlier))}"
     if works_beside(sums):
-        earlier = percent(sums.share(sums.earlier))
-        worked = percent(sums.share(sums.worked))
-        return f"earlier work, {earlier}" if _mostly_earlier(sums) else f"{worked} GPU work"
-    if word == MIXED:
-        parts = {
-            "kernels": sums.gpu,
-            "NCCL": sums.collectives,
-            "copies": sums.copies,
-            "launches": sums.launches + sums.latency,
-        }
-        parts |= {"CPU": sums.cpu, "calls": sums.calls, "profiler": sums.profiler}
-        parts |= {"waiting": sums.waiting, "latency": sums.floor, "rest": sums.unknown}
-        largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
-        shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
-        text = ", ".join(shares)
-        return text if len(text) <= _WORDS else shares[0]
-    return "cannot tell"
+        return f"{percent(sums.share(sums.worked))} GPU work"
+    return _mixed_words(sums) if word == MIXED else "cannot tell"
+
+
+def _mixed_words(sums: Sums) -> str:
+    """The two largest parts of a time that is mostly nothing, or one where there is no room: "kernels 41 %, CPU 33 %"."""
+    parts = {
+        "kernels": sums.gpu,
+        "NCCL": sums.collectives,
+        "copies": sums.copies,
+        "launches": sums.launches + sums.latency,
+        "CPU": sums.cpu,
+        "calls": sums.calls,
+        "profiler": sums.profiler,
+        "waiting": sums.waiting,
+        "latency": sums.floor,
+        "rest": sums.unknown,
+    }
+    largest = nlargest(2, parts.items(), key=lambda part: part[1])
+    shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
+    text = ", ".join(shares)
+    return text if len(text) <= _WORDS else shares[0]
