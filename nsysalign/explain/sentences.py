@@ -442,13 +442,14 @@ def slower_words(quick: Elsewhere) -> str:
 
 def _on_device(case: Case, numbers: Numbers) -> str:
     """What work on the device beside kernels is a part of it that is named: ", 98 % copies on the device"."""
-    copies = {"copies on the device": case.one.copies_on_device, "memsets": case.one.memset}
-    named = {what: ns for what, ns in copies.items() if ns >= _NAMED * case.group.typical_ns}
-    texts = [
-        f", {numbers.share(what.replace(' ', '_'), ns, case.group.typical_ns)} {what}"
-        for what, ns in named.items()
-    ]
-    return "".join(texts)
+    text, whole_ns = "", case.group.typical_ns
+    for what, ns in (
+        ("copies on the device", case.one.copies_on_device),
+        ("memsets", case.one.memset),
+    ):
+        if ns >= _NAMED * whole_ns:
+            text += f", {numbers.share(what.replace(' ', '_'), ns, whole_ns)} {what}"
+    return text
 
 
 def copies_pageable(case: Case) -> bool:
@@ -487,7 +488,9 @@ def _takes(case: Case, numbers: Numbers) -> str:
     ran = numbers.time("typical_gpu", kernels_ns)
     if case.on_host:
         share = numbers.share("typical_gpu", kernels_ns, case.group.typical_ns)
-        return f"the GPU ran {_of_what(case)} for {ran} of it ({share})"
+        graphs = case.group.work.graphs if not case.group.work.of_kind("kernel") else 0
+        what = {0: "kernels", 1: "a CUDA graph"}.get(graphs, "CUDA graphs")
+        return f"the GPU ran {what} for {ran} of it ({share})"
     if case.ns("graph") and case.ns(
         "kernel"
     ):  # of kernels beside the graph, or of its nodes, which have rows
@@ -497,25 +500,24 @@ def _takes(case: Case, numbers: Numbers) -> str:
     return f"its {'kernel takes' if case.operations == 1 else 'kernels take'} {ran}"
 
 
-def _of_what(case: Case) -> str:
-    graphs, kernels = case.group.work.graphs, case.group.work.of_kind("kernel")
-    if graphs and not kernels:
-        return "a CUDA graph" if graphs == 1 else "CUDA graphs"
-    return "kernels"
-
-
 def _largest(case: Case, numbers: Numbers) -> str:
     """The two largest parts of the typical interval."""
-    shares = {"kernels": case.kernels_ns, "copies": case.ns("memcpy", "memset")}
-    shares |= {"launch latency and events": case.ns("launch_latency", "event")}
-    shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host")}
-    shares |= {"other CUDA calls": case.ns("api"), "profiler": case.ns("profiler")}
-    shares |= {"waiting": case.ns("queued"), "synchronising": case.ns("sync")}
-    shares |= {"not in the trace": case.ns("unknown")}
-    ordered = sorted(shares.items(), key=lambda item: -item[1])[:2]
-    whole = case.group.typical_ns
+    shares_ns = {
+        "kernels": case.kernels_ns,
+        "copies": case.ns("memcpy", "memset"),
+        "launch latency and events": case.ns("launch_latency", "event"),
+        "launch calls": case.ns("api_launch"),
+        "CPU": case.ns("host"),
+        "other CUDA calls": case.ns("api"),
+        "profiler": case.ns("profiler"),
+        "waiting": case.ns("queued"),
+        "synchronising": case.ns("sync"),
+        "not in the trace": case.ns("unknown"),
+    }
     texts = [
-        f"{name} {numbers.share(name.replace(' ', '_'), ns, whole)}" for name, ns in ordered if ns
+        f"{name} {numbers.share(name.replace(' ', '_'), ns, case.group.typical_ns)}"
+        for name, ns in nlargest(2, shares_ns.items(), key=lambda part: part[1])
+        if ns
     ]
     return ", ".join(texts)
 
@@ -1031,20 +1033,20 @@ def _code_prepared(
 
 
 def _others(
-    told: Sequence[Group],
+    named: Sequence[Group],
     shown: Sequence[Group],
     sums: Mapping[int, Sums],
     numbers: Numbers,
     names: Mapping[int, str] | None = None,
 ) -> list[str]:
-    """Return a text for each group that is shown and not told of yet: "100 x 35.4 us (2 kernels, launching 31 %)".
+    """Return a text for each group that is shown and not named yet: "100 x 35.4 us (2 kernels, launching 31 %)".
     The numbers of all that are shown are noted.
 
     names: number of a group -> what its kind is called, in front of what it spends its time on
     """
     texts = []
     for group in shown:
-        if group not in told:
+        if group not in named:
             name = names[group.number] if names and not _is_empty(group) else ""
             part = describe(group, sums[group.number], numbers, brief=True)
             texts.append(f"{_times(group, numbers)} ({name}{part})")
