@@ -425,7 +425,8 @@ def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
 
 
 def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
-    """Return the sentences that follow what takes most of the time: who holds up the CPU, or what it makes.
+    """Return the sentences that follow what takes most of the time, each with a space before it: who holds up the CPU, or
+    what it makes.
 
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
@@ -433,6 +434,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
+    # what pieces the CPU's time is in says less than that it is spent on first sizes, or on making something
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
         text += sizes
@@ -445,13 +447,14 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
     if of_groups:
-        text += sentences.of_memory(case, numbers)
-    if case.loads_again and not of_groups:
+        return text + sentences.of_memory(case, numbers)
+    if case.loads_again:
         return text + sentences.of_loading(case, numbers)
-    if not makes or of_groups:
-        return text
-    made = sentences.of_search if case.searches else sentences.of_compiler
-    return text + made(case, numbers)
+    if case.searches:
+        return text + sentences.of_search(case, numbers)
+    if case.compiler:
+        return text + sentences.of_compiler(case, numbers)
+    return text
 
 
 def _word_of_making(case: Case, rule: str) -> str:
@@ -482,7 +485,8 @@ def _misleads(case: Case) -> bool:
 
 
 def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
-    """Return "warning" if enough could be saved, or a first call is late, and it is the GPU's own time; else "info"."""
+    """Return "warning" if enough could be saved, or a first call is late; "info" else, if other streams worked meanwhile,
+    and if nothing can be told."""
     if case.others_worked or verdict == CANNOT_TELL:
         return "info"
     saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and verdict != FLOOR
@@ -491,7 +495,8 @@ def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
 
 
 def _range_on_host_ns(case: Case) -> int:
-    """Return how long (ns) the label's range usually lasts on the host; 0 where that is not known, or it is no range."""
+    """Return how long (ns) the label's NVTX range usually lasts on the host, where its time is that of its GPU work; 0
+    where that is not known, or it is no range."""
     ranges = case.facts.analysis.host_ranges
     rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
     return int(rows["median_ns"].iloc[0]) if len(rows) else 0
@@ -754,6 +759,8 @@ def _are_later_passes(case: Case, first: Label, later: Label) -> bool:
 def _told_first_pass(
     case: Case, finding: Finding, first: Label, later: Label, held_ns: int
 ) -> Finding:
+    """Return the finding with what a later pass takes, and for how long (ns) the typical timing is in the first one, if
+    that is not what the finding is about."""
     numbers = Numbers(dict(finding.evidence))
     takes = numbers.time("later_pass", later.usual.typical_ns)
     text = f"{_spoken_beside(case, later)}, which ends at the same line, takes {takes}."
