@@ -1047,9 +1047,10 @@ def _others(
     texts = []
     for group in shown:
         if group not in named:
+            timings = _times(group, numbers)
             name = names[group.number] if names and not _is_empty(group) else ""
             part = describe(group, sums[group.number], numbers, brief=True)
-            texts.append(f"{_times(group, numbers)} ({name}{part})")
+            texts.append(f"{timings} ({name}{part})")
     for group in shown:
         _note(group, numbers)
     return texts
