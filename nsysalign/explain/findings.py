@@ -10,12 +10,11 @@ what the label launched itself is not; of a slow group it is the excess.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,7 +41,7 @@ from nsysalign.explain.verdict import (
     WAITING,
     WRONG,
 )
-from nsysalign.label import FIRST, Label, Work
+from nsysalign.label import FIRST, Group, Label, Work
 from nsysalign.memory import trim_memory
 from nsysalign.model import Diagnosis, Evidence
 from nsysalign.parts import parts_matrix
@@ -55,18 +54,27 @@ MANY_OPERATIONS = 10
 FEWEST_STEADY = 2
 #: A group leads for what could be saved in it from this share of the label's time on, else the largest.
 MATTERS = 0.1
-#: GPU work that spans less of its range than this is not what the range is about.
+#: GPU work that spans less than this share of its range is not what the range is about.
 SLIVER = 0.2
 #: What makes the rest of little interest comes first among equally severe findings.
 FIRST_OF_ALL = ("failed-calls", "lost-records", "set-up")
+#: A cause takes at least this share of the time.
+_LEAST_CAUSE = 0.05
+#: Cause -> the rule, where nothing more is known.
+_RULE_OF_CAUSE = {
+    "cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued",
+}  # fmt: skip
+#: Rules whose advice is on other things than the time that could be saved.
+_ADVISES_ANYWAY = ("module-load", "gpu-bound", "several-kinds")
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
-#: Advice that follows a colon and three spaces is code.
-_CODE = re.compile(r":   .*", re.DOTALL)
+#: Between a sentence of advice and its code, and both of these.
+_BEFORE_CODE = ":   "
+_CODE = re.compile(f"{_BEFORE_CODE}.*", re.DOTALL)
 #: Code for torch, which says nothing to other programs.
 _OF_TORCH = re.compile(r"\btorch\.")
-#: The same lines called elsewhere are compared if one call takes longer by this, and its kernels by
-#: less than that.
+#: The same lines called elsewhere are compared if one call takes so many times as long, and its kernels
+#: less than so many times.
 QUICKER, SAME_WORK = 1.15, 1.05
 #: ... and if neither of them was timed so many times as often: the fewer may be warm-up.
 ALIKE_OFTEN = 3
@@ -126,8 +134,9 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     """Yield (rule, finding) once for each label that does not lie inside another one.
 
     The finding says why the label's number means something else (`validity`), if that is so; if not, it says what
-    takes most of the time that need not be (`_story`).  A sentence each may be added on what takes long inside, on what
-    the same lines or the same kernels take elsewhere, and on what the label takes where it is not recorded.
+    takes most of the time that need not be (`_story`).  A sentence each may be added on what takes long inside (the
+    first pass of a loop, or lines that are quicker elsewhere), on what the same lines or the same kernels take
+    elsewhere, and on what the label takes where it is not recorded.
     """
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
     clocks = interval_clocks(facts)
@@ -136,19 +145,14 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     facts.read(group for label in labels for group in shown_groups(label)[:1])
     leading = {label.name: leading_case(facts, label, matrix) for label in labels}
     cases = list(leading.values())
-    # label -> the reason that its caches are cold; its row of the run without nsys; a quicker case of the same lines
+    # label -> the reason that its caches are cold; what it takes unrecorded; a quicker case of the same lines
     cold = dict(validity.cold_caches(cases))
-    without_nsys = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
+    unrecorded = {row.label: row for row in facts.analysis.baseline.itertuples(index=False)}
     quicker = quicker_calls(cases)
+    in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
-        reason = reason or _slower_clock(case, clocks) or cold.get(label.name)
-        # longer kernels are not the story where something else takes more time
-        if reason and reason.excess_ns is not None and _more_is_avoidable(case, reason.excess_ns):
-            reason = None
-        # where the GPU works for most of the time and there is one kind of timings, their spread may be the story
-        if reason is None and len(shown_groups(label)) == 1 and case.word in (GPU, MIXED):
-            reason = validity.spread(case)
+        reason = reason or _milder_reason(case, clocks, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
@@ -158,10 +162,9 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
                 finding = _with_quicker_inside(finding, case, quicker, leading)
             if label.name in quicker:
                 finding = _with_quicker_call(finding, quicker[label.name])
-            elif rule == "sync-inside":
+            elif rule == "sync-inside":  # another label says less than the same lines
                 finding = _with_label_without_waits(finding, case, cases)
-        in_turns = facts.analysis.known.in_turns
-        finding = _with_time_unrecorded(finding, without_nsys.get(label.name), in_turns)
+        finding = _with_time_unrecorded(finding, unrecorded.get(label.name), in_turns)
         # nobody wants to make a warm-up faster
         if finding.severity == "warning" and _WARM_UP.search(label.name):
             finding = replace(finding, severity="info", loss_ns=0)
@@ -187,6 +190,31 @@ def _reason(
     return leading, None
 
 
+def _milder_reason(
+    case: Case, clocks: IntervalClocks, cold: validity.Reason | None
+) -> validity.Reason | None:
+    """Return why a number that is about its own work is longer than it need be: a low clock of the GPU, else cold caches;
+    else that it spreads; None if it is none of these.
+
+    cold: the reason that the label's caches are cold, None if they are not
+    """
+    longer = validity.slowed(case, clocks) if clocks.known.any() else None
+    longer = longer or cold
+    # longer kernels are not the story where something else takes more time
+    if longer and not _more_is_avoidable(case, longer):
+        return longer
+    # where the GPU works for most of the time and there is one kind of timings, their spread may be the story
+    if len(shown_groups(case.label)) == 1 and case.word in (GPU, MIXED):
+        return validity.spread(case)
+    return None
+
+
+def _more_is_avoidable(case: Case, longer: validity.Reason) -> bool:
+    """Return whether something else takes more of the group than what makes its kernels longer."""
+    cause = cause_of(case)
+    return bool(cause) and case.avoidable()[cause] > (longer.excess_ns or 0)
+
+
 def leading_case(facts: Facts, label: Label, matrix: np.ndarray) -> Case:
     """Return the case of a label that its finding is about: the group with most avoidable time if that matters, else the
     largest group.  First calls are asked only where fewer than two other timings remain.
@@ -208,7 +236,7 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
 
     cases: the leading case of each label
 
-    Only labels for which the GPU does the same work for about as long, and which yet take longer by QUICKER, are
+    Only labels for which the GPU does the same work for about as long, and which yet take QUICKER times as long, are
     in the result.
     """
     # the cases that timed the same lines and issued the same operations
@@ -220,14 +248,13 @@ def quicker_calls(cases: list[Case]) -> dict[str, Case]:
         has_one_kind = all(_operations(g.work) == work for g in shown_groups(case.label))
         if lines and has_one_kind and case.operations and _is_comparable(case):
             cases_of_work.setdefault((lines, case.label.kind, work), []).append(case)
-    out = dict[str, Case]()
+    quickest = dict[str, Case]()
     for cases_alike in cases_of_work.values():
-        quickest_first = sorted(cases_alike, key=lambda case: case.group.typical_ns)
-        for case in quickest_first:
-            quicker = (quick for quick in quickest_first if _is_quicker(quick, case))
-            if quickest := next(quicker, None):
-                out[case.label.name] = quickest
-    return out
+        by_time = sorted(cases_alike, key=lambda case: case.group.typical_ns)
+        for slow in by_time:
+            if quick := next((case for case in by_time if _is_quicker(case, slow)), None):
+                quickest[slow.label.name] = quick
+    return quickest
 
 
 def _operations(work: Work) -> tuple[tuple[str, str, int], ...]:
@@ -263,40 +290,21 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
 
     A sentence may be added: what the number is besides.
     """
-    name = sentences.spoken(case.label.name)
-    title = f"{name} {reason.text}."
-    severity = {WRONG: "error", DOUBTFUL: "warning"}.get(reason.verdict, "info")
-    # of a number that is only doubtful it is said what it consists of
-    if reason.verdict in (DOUBTFUL, MIXED) and reason.rule != "launch-blocking":
-        numbers = Numbers(dict(reason.evidence))
-        title += " " + _capital(sentences.describe(case.group, case.one, numbers)) + "."
-        reason = replace(reason, evidence=numbers.evidence)
-    if reason.rule in ("cold-l2", "high-variance", "clock-changed"):
-        severity = "info"
-    hints = advice.advice(reason.rule, case)
-    if reason.rule in ("clock-changed", "throttled"):
-        # the lowest clock that was seen
-        mhz = min(value for name, value in reason.evidence.items() if name.endswith("_mhz"))
-        hints = Advice(advice.AT_ONE_CLOCK.format(mhz=mhz))
-    return reason.rule, _finding(
-        case,
-        severity,
-        title,
-        hints,
-        reason.evidence,
-        reason.verdict,
-        reason.words,
-    )
-
-
-def _more_is_avoidable(case: Case, excess_ns: int) -> bool:
-    """Whether something else takes more of the group than what makes its kernels longer."""
-    cause = cause_of(case)
-    return bool(cause) and case.avoidable()[cause] > excess_ns
-
-
-def _slower_clock(case: Case, clocks: IntervalClocks) -> validity.Reason | None:
-    return validity.slowed(case, clocks) if clocks.known.any() else None
+    rule, verdict = reason.rule, reason.verdict
+    numbers = Numbers(dict(reason.evidence))
+    title = f"{sentences.spoken(case.label.name)} {reason.text}."
+    # what a real number consists of is said, too; while launch calls block, it is not what the program takes
+    if verdict in (DOUBTFUL, MIXED) and rule != "launch-blocking":
+        parts = sentences.describe(case.group, case.one, numbers)
+        title += f" {parts[:1].upper()}{parts[1:]}."
+    severity = {WRONG: "error", DOUBTFUL: "warning"}.get(verdict, "info")
+    if rule in ("cold-l2", "high-variance", "clock-changed"):
+        severity = "info"  # may be meant, or the program can do little about it
+    hints = advice.advice(rule, case)
+    if rule in ("clock-changed", "throttled"):
+        lowest_mhz = min(value for name, value in numbers.evidence.items() if name.endswith("_mhz"))
+        hints = Advice(advice.AT_ONE_CLOCK.format(mhz=lowest_mhz))
+    return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, reason.words)
 
 
 def _findings_without_result(facts: Facts) -> Iterator[tuple[str, Finding]]:
@@ -322,72 +330,105 @@ def _story(case: Case, matrix: np.ndarray) -> tuple[str, Finding]:
     case: the group that leads
     matrix: ns by cause, int64 (intervals, causes)
 
-    The title tells of one group, or of several if the label has several kinds of timings.  The verdict GPU becomes MIXED
-    where the number, though it is GPU work, does not tell all that the label took.
+    The title tells of one group, or of several if the label has several kinds of timings.
     """
-    label = case.label
     numbers = Numbers()  # becomes the finding's evidence
     cause = cause_of(case)
-    rule = rule_of(case, cause)
-    verdict = case.word
-    words = sentences.words(case.group, case.one, cause)  # the verdict in a few words
-    shown = shown_groups(label)
-    leads_without_row = bool(shown) and case.group not in shown
-    of_groups = len(shown) > 1 or leads_without_row
+    shown = shown_groups(case.label)
+    if case.group not in shown:  # it is told of, though it is too small for a row
+        shown = (*shown, case.group)
+    of_groups = len(shown) > 1
     if of_groups:
-        shown = (*shown, case.group) if leads_without_row else shown
-        sums = {group.number: Case.of(case.facts, label, group, matrix).one for group in shown}
-        title = sentences.of_several_groups(label, case, shown, sums, numbers)
-        # how often one group waits is not said of the others, unless they wait about as often
-        if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
-            words = sentences.words(case.group, case.one)
-        if verdict == GPU:
-            rule = "several-kinds"
-            verdict = MIXED
-            words = f"{len(shown)} kinds of timings"
+        told = _of_several_kinds(case, cause, shown, matrix, numbers)
     else:
-        title = sentences.of_one_group(
-            case, cause, numbers, first=rule == "module-load" and not case.loads_again
-        )
-        if verdict == GPU and _misleads(case):
-            title = sentences.of_typical_that_misleads(case, numbers)
-            verdict = MIXED
-            words = f"{percent(case.sums.share(case.sums.busy))} kernels in all"
-        tells_waiting = verdict == WAITING or cause == "waiting" or case.group.elsewhere
-        waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued") > 0
-        if waits_much and not tells_waiting:
-            title = f"{title} {sentences.also_waited(case, numbers)}"
-        range_ns = _range_on_host_ns(case)
-        if range_ns * SLIVER > case.group.typical_ns:
-            title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
-            if verdict == GPU:
-                verdict = MIXED
-                words = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
-        # what a graph consists of is not in the trace
-        if verdict == GPU and case.ns("graph") > 0.5 * case.group.typical_ns:
-            rule = "graph-opaque"
-            verdict = MIXED
-            words = f"{words}, opaque"
+        told = _of_one_kind(case, cause, numbers)
+    title, rule, verdict, words = told
     if quick := case.quicker_elsewhere:
         rule, verdict, words = "slower-kernel", MIXED, sentences.slower_words(quick)
         title += f" {sentences.of_slower_kernel(case, numbers)}"
+    if verdict == WAITING and case.on_purpose:
+        verdict = MIXED  # as it is meant: no fault
     title += _besides(case, rule, numbers, of_groups=of_groups)
     words = _word_of_making(case, rule) or words
     if verdict == GPU and case.searches:  # its kernels are trials
         verdict = MIXED
     loss_ns = _saved_ns(case) if cause or case.search_ns else case.unneeded_ns
     severity = _severity(case, rule, verdict, loss_ns)
-    if verdict == WAITING and case.on_purpose:
-        verdict = MIXED  # as it is meant: no fault
     hints = advice.advice(rule, case)
-    # where nothing could be saved, nothing makes it faster; but these advise on other things
-    if not loss_ns and rule not in ("module-load", "gpu-bound", "several-kinds"):
-        hints = Advice(hints.measuring)
+    if not loss_ns and rule not in _ADVISES_ANYWAY:
+        hints = Advice(hints.measuring)  # where nothing could be saved, nothing makes it faster
     return rule, _finding(case, severity, title, hints, numbers.evidence, verdict, words, loss_ns)
 
 
+class _Told(NamedTuple):
+    """What the finding of a label says first; `words` are its verdict with its number."""
+
+    title: str
+    rule: str
+    verdict: str
+    words: str
+
+
+def _of_several_kinds(
+    case: Case, cause: str, shown: tuple[Group, ...], matrix: np.ndarray, numbers: Numbers
+) -> _Told:
+    """Return what is told of a label with several kinds of timings.
+
+    case: the group that leads; cause: what takes most of its avoidable time (`cause_of`)
+    shown: the groups that are told of, this one among them
+    matrix: ns by cause, int64 (intervals, causes)
+    """
+    sums_of_group = {
+        group.number: Case.of(case.facts, case.label, group, matrix).one for group in shown
+    }
+    title = sentences.of_several_groups(case.label, case, shown, sums_of_group, numbers)
+    if case.word == GPU:  # that all is GPU work does not say why one kind takes longer
+        return _Told(title, "several-kinds", MIXED, f"{len(shown)} kinds of timings")
+    rule = rule_of(case, cause)
+    # how often one group waits is not said of the others, unless they wait about as often
+    if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
+        cause = ""
+    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause))
+
+
+def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
+    """Return what is told of a label with one kind of timings.  The verdict GPU becomes MIXED where the number, though it
+    is GPU work, does not tell all that the label took.
+
+    cause: what takes most of the avoidable time (`cause_of`)
+    """
+    rule = rule_of(case, cause)
+    is_first_call = rule == "module-load" and not case.loads_again
+    title = sentences.of_one_group(case, cause, numbers, first=is_first_call)
+    misleads = case.word == GPU and _misleads(case)
+    if misleads:
+        title = sentences.of_typical_that_misleads(case, numbers)
+    # of work on other streams the title says that it is waited for
+    tells_waiting = case.word == WAITING or cause == "waiting" or case.group.elsewhere
+    waits_much = case.sums.share(case.sums.waiting) >= WARN_SHARE and case.ns("queued") > 0
+    if waits_much and not tells_waiting:
+        title = f"{title} {sentences.also_waited(case, numbers)}"
+    range_ns = _range_on_host_ns(case)
+    lasts_longer = range_ns * SLIVER > case.group.typical_ns
+    if lasts_longer:
+        title += f" The range itself lasts {numbers.time('range_lasts', range_ns)}."
+    words = sentences.words(case.group, case.one, cause)
+    if case.word != GPU:
+        return _Told(title, rule, case.word, words)
+    if misleads:
+        busy = percent(case.sums.share(case.sums.busy))
+        return _Told(title, rule, MIXED, f"{busy} kernels in all")
+    if lasts_longer:
+        of_range = f"{duration(case.group.typical_ns)} of {duration(range_ns)}"
+        return _Told(title, rule, MIXED, of_range)
+    if 2 * case.ns("graph") > case.group.typical_ns:  # what it consists of is not in the trace
+        return _Told(title, "graph-opaque", MIXED, f"{words}, opaque")
+    return _Told(title, rule, GPU, words)
+
+
 def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str:
-    """Return the sentences that follow what takes most of the time: who holds up the CPU, or what it makes.
+    """Return the sentences that follow what takes most of the time, each with a space before it: who holds up the CPU, or
+    what it makes.
 
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
@@ -395,6 +436,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
+    # what pieces the CPU's time is in says less than that it is spent on first sizes, or on making something
     sizes = "" if makes else sentences.of_first_sizes(case, numbers)
     if sizes:
         text += sizes
@@ -407,13 +449,14 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
     if rule == "allocation-inside":
         text += sentences.of_allocations(case, numbers)
     if of_groups:
-        text += sentences.of_memory(case, numbers)
-    if case.loads_again and not of_groups:
+        return text + sentences.of_memory(case, numbers)
+    if case.loads_again:
         return text + sentences.of_loading(case, numbers)
-    if not makes or of_groups:
-        return text
-    made = sentences.of_search if case.searches else sentences.of_compiler
-    return text + made(case, numbers)
+    if case.searches:
+        return text + sentences.of_search(case, numbers)
+    if case.compiler:
+        return text + sentences.of_compiler(case, numbers)
+    return text
 
 
 def _word_of_making(case: Case, rule: str) -> str:
@@ -444,7 +487,8 @@ def _misleads(case: Case) -> bool:
 
 
 def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
-    """Return "warning" if enough could be saved, or a first call is late, and it is the GPU's own time; else "info"."""
+    """Return "warning" if enough could be saved, or a first call is late; "info" else, if other streams worked meanwhile,
+    and if nothing can be told."""
     if case.others_worked or verdict == CANNOT_TELL:
         return "info"
     saves_enough = loss_ns >= WARN_SHARE * case.sums.whole and verdict != FLOOR
@@ -453,7 +497,8 @@ def _severity(case: Case, rule: str, verdict: str, loss_ns: int) -> str:
 
 
 def _range_on_host_ns(case: Case) -> int:
-    """Return how long (ns) the label's range usually lasts on the host; 0 where that is not known, or it is no range."""
+    """Return how long (ns) the label's NVTX range usually lasts on the host, where its time is that of its GPU work; 0
+    where that is not known, or it is no range."""
     ranges = case.facts.analysis.host_ranges
     rows = ranges[ranges["label"] == case.label.name] if case.label.kind == "nvtx" else ranges[:0]
     return int(rows["median_ns"].iloc[0]) if len(rows) else 0
@@ -463,32 +508,34 @@ def cause_of(case: Case) -> str:
     """Return what takes most of the avoidable time of a group: cpu, calls, sync, launches, copies or waiting
     (`Case.avoidable`), "" if nothing takes enough.
 
-    If the CPU waits for the GPU between launches, the cause is sync: no launch behind the wait can be made
-    ahead of time.  If very many launches are made one by one, it is launches, though the CPU's own code lies
-    between them.
+    What holds up launches comes before what takes most: a library's own loop, which nobody can change, is launches;
+    if the CPU waits for the GPU between launches, the cause is sync, as no launch behind the wait can be made ahead of
+    time.  If very many launches are made one by one, it is launches, though the CPU's own code lies between them.
     """
     if not case.late:
         return ""
-    parts = case.avoidable()
-    cause = max(parts, key=parts.__getitem__)
-    if case.sums.share(parts[cause]) < 0.05:
+    parts_ns = case.avoidable()
+    cause = max(parts_ns, key=parts_ns.__getitem__)
+    if case.sums.share(parts_ns[cause]) < _LEAST_CAUSE:
         return ""
     # a small part is not the story where the trace does not explain a larger one
-    if case.word == MIXED and case.sums.unknown > parts[cause]:
+    if case.word == MIXED and case.sums.unknown > parts_ns[cause]:
         return ""
-    # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
-    waits_often = case.waits_often or case.one.share(case.one.sync) >= 0.05
     can_be_held_up = cause in ("cpu", "launches", "sync") and case.word != WAITING
     # nobody can take waits out of a library's own loop: that it launches so much is the cause
     if case.of_library and case.facts.torch and case.facts.python and can_be_held_up:
         return "launches"
+    # do waits of the CPU hold up its launches: so many, for few operations each, or for much of the time?
+    waits_often = case.waits_often or case.one.share(case.one.sync) >= _LEAST_CAUSE
     waits_hold_up = case.group.work.waits and waits_often and case.left_for_waits and can_be_held_up
-    # long pieces of the CPU's own code that are most of it are the story, whatever waits beside them; unless another
-    # thread launched the work: then the timing thread's code holds up nothing
-    longest_ns = max(case.longest_piece_ns, case.long_pieces_ns)
-    is_own_work = 2 * longest_ns > case.ns("host") >= 0.5 * case.group.typical_ns
-    is_own_work = is_own_work or case.own_code
-    if waits_hold_up and not case.compiler and (case.issued_elsewhere or not is_own_work):
+    # the CPU's own code is the story, whatever waits beside it, if it is most of the time and comes in long pieces, or
+    # in one; unless another thread launched the work: then the timing thread's code holds up nothing
+    host_ns = case.ns("host")
+    is_mostly_host = 2 * host_ns >= case.group.typical_ns
+    in_long_pieces = 2 * max(case.longest_piece_ns, case.long_pieces_ns) > host_ns
+    is_own_work = case.own_code or (is_mostly_host and in_long_pieces)
+    code_holds_up = case.compiler or (is_own_work and not case.issued_elsewhere)
+    if waits_hold_up and not code_holds_up:
         return "sync"
     one_by_one = cause == "cpu" and case.one_by_one_ns > 2 * case.long_pieces_ns
     return "launches" if one_by_one else cause
@@ -498,31 +545,31 @@ def rule_of(case: Case, cause: str) -> str:
     """Return the name of the rule that a label's finding belongs to, one of `rules.OF_LABELS` or "host-timer".
 
     cause: what takes most of the avoidable time (`cause_of`), "" for nothing
+
+    The order: what happens once; then what is no loss, by the verdict; then the cause, by what one may do about it.
     """
     if (_is_first_call(case) or case.first_ones) and not case.searches:
         return "module-load"
-    if case.word == FLOOR:
+    if case.word == FLOOR:  # of a pair, or of one with a launch
         return "launch-latency" if case.operations else "event-floor"
-    if not cause and case.word == WAITING:
-        return "queued"
     if not cause:
-        return {GPU: "gpu-bound", CANNOT_TELL: "unknown-time"}.get(case.word, "mixed")
+        rule_of_word = {GPU: "gpu-bound", WAITING: "queued", CANNOT_TELL: "unknown-time"}
+        return rule_of_word.get(case.word, "mixed")
     if _allocates_again(case, cause):
         return "allocation-inside"
     if cause == "calls":
-        name = case.group.of_cause("api")[0].what
-        if ALLOCATES.match(name):
+        longest = case.group.of_cause("api")[0].what
+        if ALLOCATES.match(longest):
             return "allocation-inside"
-        return "module-load" if LOADS.search(name) else "other-calls"
+        return "module-load" if LOADS.search(longest) else "other-calls"
     if cause == "launches":
         if case.operations >= MANY_OPERATIONS:
             return "many-tiny-kernels"
+        # without launch calls inside only what was on its way took time
         return "api-launch" if case.sums.launches else "launch-latency"
     if cause == "sync" and case.on_host and not case.group.work.waits:
         return "host-timer"  # the synchronisation that ends it is part of what it times
-    return {"cpu": "host-gap", "sync": "sync-inside", "copies": "copy-inside", "waiting": "queued"}[
-        cause
-    ]
+    return _RULE_OF_CAUSE[cause]
 
 
 def _allocates_again(case: Case, cause: str) -> bool:
@@ -607,32 +654,37 @@ def _with_quicker_call(finding: Finding, quickest: Case) -> Finding:
 
 
 def _with_label_without_waits(finding: Finding, case: Case, cases: list[Case]) -> Finding:
-    """Return the finding of a case that waits, with how long the first other label takes that runs nearly the same
-    kernels, about as often, and waits for none.  Without such a label the finding stays as it is.
+    """Return the finding of a case that waits, with how long the first other label takes that does nearly the same
+    without a wait.  Without such a label the finding stays as it is.
 
     cases: the leading case of each label
     """
-    for sibling in cases:
-        label = sibling.label
-        low_count, high_count = sorted((label.count, case.label.count))
-        is_alike = label.kind == case.label.kind and low_count * ALIKE_OFTEN >= high_count
-        waits = sibling.group.work.waits
-        if sibling is case or waits or not is_alike or not _is_comparable(sibling):
-            continue
-        if _share_in_both(sibling.group.work, case.group.work) < IN_COMMON:
-            continue
-        numbers = Numbers(dict(finding.evidence))
-        # by a typical one of each group: a quantile between two timings is the time of none
-        typical_ns = [group.typical_ns for group in label.steady]
-        low_ns, high_ns = min(typical_ns), max(typical_ns)
-        takes = numbers.time("without_waits_least", low_ns)
-        if duration(low_ns) != duration(high_ns):
-            takes += f" to {numbers.time('without_waits_most', high_ns)}"
-        numbers.evidence["label_without_waits"] = label.name
-        place = _spoken_beside(case, label)
-        text = f"{place}, with nearly the same kernels and no such wait, takes {takes}."
-        return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
-    return finding
+    label = next((c.label for c in cases if _does_the_same_without_waits(c, case)), None)
+    if label is None:
+        return finding
+    numbers = Numbers(dict(finding.evidence))
+    # from the typical timing of its shortest group to that of its longest: both are timings that there were
+    typical_ns = [group.typical_ns for group in label.steady]
+    low_ns, high_ns = min(typical_ns), max(typical_ns)
+    takes = numbers.time("without_waits_least", low_ns)
+    if duration(low_ns) != duration(high_ns):
+        takes += f" to {numbers.time('without_waits_most', high_ns)}"
+    numbers.evidence["label_without_waits"] = label.name
+    text = f"{_spoken_beside(case, label)}, with nearly the same kernels and no such wait, takes {takes}."
+    return replace(finding, title=f"{finding.title} {text}", evidence=numbers.evidence)
+
+
+def _does_the_same_without_waits(sibling: Case, case: Case) -> bool:
+    """Return whether another label runs nearly the same kernels as one that waits, about as often, and waits for none."""
+    low_count, high_count = sorted((sibling.label.count, case.label.count))
+    return (
+        sibling is not case
+        and not sibling.group.work.waits
+        and sibling.label.kind == case.label.kind
+        and low_count * ALIKE_OFTEN >= high_count
+        and _is_comparable(sibling)
+        and _share_in_both(sibling.group.work, case.group.work) >= IN_COMMON
+    )
 
 
 def _spoken_beside(case: Case, label: Label) -> str:
@@ -695,18 +747,24 @@ def _with_first_pass(case: Case, finding: Finding) -> Finding:
             continue
         for later in hosts:
             later_begin, later_end = sites.iloc[later.usual.typical]
-            passes = _held(case, later)[1] if first.name != case.label.name else ALIKE_OFTEN
-            is_later = later_end == end and later_begin != begin and passes >= ALIKE_OFTEN
-            often = later.count >= ALIKE_OFTEN * first.count
-            if not is_later or not often or FAR * later.usual.typical_ns > first.usual.low_ns:
-                continue
-            return _told_first_pass(case, finding, first, later, held_ns)
+            if later_end == end and later_begin != begin and _are_later_passes(case, first, later):
+                return _told_first_pass(case, finding, first, later, held_ns)
     return finding
+
+
+def _are_later_passes(case: Case, first: Label, later: Label) -> bool:
+    """Return whether timings that end where those of a label do are many times as many, also in the typical one of a case,
+    and take far less.  If the case is that label itself, its own timing ends with the first pass: none lies inside."""
+    lie_inside = first.name == case.label.name or _held(case, later)[1] >= ALIKE_OFTEN
+    are_more = later.count >= ALIKE_OFTEN * first.count
+    return lie_inside and are_more and FAR * later.usual.typical_ns <= first.usual.low_ns
 
 
 def _told_first_pass(
     case: Case, finding: Finding, first: Label, later: Label, held_ns: int
 ) -> Finding:
+    """Return the finding with what a later pass takes, and for how long (ns) the typical timing is in the first one, if
+    that is not what the finding is about."""
     numbers = Numbers(dict(finding.evidence))
     takes = numbers.time("later_pass", later.usual.typical_ns)
     text = f"{_spoken_beside(case, later)}, which ends at the same line, takes {takes}."
@@ -729,24 +787,26 @@ def _with_time_unrecorded(finding: Finding, baseline_row: Any, in_turns: bool) -
     """Return the finding with how long the label takes where it is not recorded, if that is clearly less: the
     difference is no time of the program.
 
-    baseline_row: the row of `frames.BASELINE` about the label, None for none
-    in_turns: whether that is about turns of one run, traced and untraced, and not about another run without nsys
+    baseline_row: the row of `frames.BASELINE` about the label, None for none; NaN is what is not known
+    in_turns: whether one run was traced and untraced in turns; else another run without nsys was timed
     """
-    if baseline_row is None or math.isnan(baseline_row.profiled_ns - baseline_row.baseline_ns):
+    if baseline_row is None or finding.verdict == WRONG:
         return finding
-    # low_ns is the least by which recording makes it longer; NaN where that is not known
-    if not baseline_row.low_ns > 0:
+    if not baseline_row.low_ns > 0:  # the least by which recording makes it longer
         return finding
-    share = (baseline_row.profiled_ns - baseline_row.baseline_ns) / baseline_row.profiled_ns
-    if share < _INFLATION or finding.verdict == WRONG:
+    recorded_ns, unrecorded_ns = baseline_row.profiled_ns, baseline_row.baseline_ns
+    share = (recorded_ns - unrecorded_ns) / recorded_ns
+    if not share >= _INFLATION:
         return finding
     numbers = Numbers(dict(finding.evidence))
     numbers.evidence["profiler_share"] = share
-    without, under = ("untraced", "traced") if in_turns else ("without_nsys", "under_nsys")
-    title = (
-        f"{finding.title} {without.replace('_', ' ').capitalize()} it takes {numbers.time(without, baseline_row.baseline_ns)} instead of "
-        f"{numbers.time(under, baseline_row.profiled_ns)}."
-    )
+    if in_turns:
+        without = f"Untraced it takes {numbers.time('untraced', unrecorded_ns)}"
+        recorded = numbers.time("traced", recorded_ns)
+    else:
+        without = f"Without nsys it takes {numbers.time('without_nsys', unrecorded_ns)}"
+        recorded = numbers.time("under_nsys", recorded_ns)
+    title = f"{finding.title} {without} instead of {recorded}."
     return replace(finding, title=title, evidence=numbers.evidence)
 
 
@@ -766,10 +826,6 @@ def _finding(
         intervals=case.group.intervals, loss_ns=loss_ns, interval=case.group.typical,
         verdict=verdict, words=words[:24], group=case.group.number,
     )  # fmt: skip
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 # --- the table ---
@@ -816,8 +872,8 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     if not facts.torch and "torch" in measuring:
         measuring = _CODE.sub(".", measuring)
     if code and (facts.torch or not _OF_TORCH.search(code)):
-        better += f":   {code}"
-    elif better and ":   " not in better:
+        better += f"{_BEFORE_CODE}{code}"
+    elif better and _BEFORE_CODE not in better:
         better += "."
     plain = {}  # JSON
     for key, value in finding.evidence.items():

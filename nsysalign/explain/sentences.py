@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from textwrap import wrap
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -60,13 +62,15 @@ from nsysalign.explain.verdict import (
     word_of,
     works_beside,
 )
-from nsysalign.label import ALIKE, FIRST, MEMORY, Group, Label
+from nsysalign.label import ALIKE, FIRST, MEMORY, Entry, Group, Label
 from nsysalign.model import NO_THREAD, OPERATION_KINDS, OTHER_THREAD, Evidence
 from nsysalign.parts import staging
 from nsysalign.text import bytes_text, duration, kernel_name, middle, percent, plural, safe_text
 
 #: Where a label's clock starts.
 _BEGIN = {"event": "start.record()", "host": "the first clock reading", "nvtx": "its begin"}
+#: What the first GPU work is called, by its cause.
+_WORK = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
 #: From this share of the idle time on, what lies before the first GPU work is the story.
 _BEFORE_FIRST = 0.6
 #: A part from this share of a group on is named.
@@ -79,8 +83,8 @@ _MOSTLY = 0.6
 _LEAST_TOLD = 2
 #: A part of it that misses all of it by less than this is all of it.
 _ROUNDING = 0.05
-#: A verdict in words has so many letters.
-_WORDS = 24
+#: A verdict in words has so many letters, and a call in it so many, beside its share.
+_WORDS, _CALL_LETTERS = 24, 16
 #: A label of several groups is told in about so many letters: three lines.
 _LETTERS = 215
 #: A typical timing stands for a group's total that it misses by less than this share.
@@ -95,7 +99,6 @@ _SEVERAL = 3
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
 _TIME = r"[\d.,]+ (?:ns|us|ms|s)"
-_WINDOW = r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)"
 #: The last of several pauses, with what stands before it.
 _LAST_PAUSE = re.compile(
     rf"(\b(?:pauses|gaps): {_TIME} [^;]*?), {_TIME} (?:at {_TIME} )?before (?:(?!, {_TIME} )[^;])*?(?:, …)?(?=;|\.?$)"
@@ -106,46 +109,42 @@ _CALL_OR_SIDES = re.compile(
 )
 #: A sentence about idle time that does not say why.
 _NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
-#: What of a sentence about a run is left out or said shorter where three lines have no room, in this
-#: order: whether of the one about its set-up, what, and what stands there instead.
-_CUTS: tuple[tuple[bool, str, str], ...] = (
-    (False, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
+#: Totals that follow from others.
+_TOTAL = rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}"
+#: The sentences that a cut is about: that on set-up, that on the run, and that on the run only behind one on set-up.
+_SET_UP, _RUN, _RUN_BEHIND = range(3)
+#: What is left out or said shorter where three lines have no room, in this order: (in which sentence, what, what
+#: stands there instead).
+_CUTS: tuple[tuple[int, str, str], ...] = (
+    (_RUN, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
+    (_RUN, rf"{_TOTAL}, of which", ";"),
+    (_RUN, _TOTAL, ""),
+    (_RUN, "; how long the page faults themselves took is not in the trace", ""),
+    (_RUN, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
+    (_RUN, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
+    (_SET_UP, rf"; the GPU works for {_TIME}", ""),
+    (_SET_UP, ": set-up", ""),
+    (_SET_UP, r"\bpass in CUDA calls", "are CUDA calls"),
     (
-        False,
-        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}, of which",
-        ";",
-    ),
-    (
-        False,
-        rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}",
-        "",
-    ),
-    (False, "; how long the page faults themselves took is not in the trace", ""),
-    (False, rf"({_TIME}) of that is one pause: \1 ", r"\1 of that is one pause "),
-    (False, r" \(of [\d,]+ such kernels the one that runs longest: [^)]*\)", ""),
-    (True, rf"; the GPU works for {_TIME}", ""),
-    (True, ": set-up", ""),
-    (True, r"\bpass in CUDA calls", "are CUDA calls"),
-    (
-        True,
+        _SET_UP,
         r"([\d.,]+) of ([\d.,]+ \w+) are CUDA calls before (.+) \((\w+) \1 \w+\)",
         r"\1 of \2 are \4 before \3",
     ),
-    (False, _WINDOW, "then "),
-    (False, " between the first and the last work of the GPU", ""),
-    (False, rf", the CPU's own code before and between them {_TIME}", ""),
+    (_RUN_BEHIND, r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)", "then "),
+    (_RUN, " between the first and the last work of the GPU", ""),
+    (_RUN, rf", the CPU's own code before and between them {_TIME}", ""),
     (
-        False,
+        _RUN,
         r", and the GPU has [\d,]+ multiprocessors|, one after the other| to and from the GPU",
         "",
     ),
-    (False, rf" at {_TIME} before ", " before "),
-    (False, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
-    (False, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
-    (False, r"\b(?:\w+::)+(?=\w)", ""),
-    (True, rf", {_TIME} of them in CUDA calls", ""),
-    (False, r" \([^()]* in the range [^()]*\)", ""),
-    (False, rf" of {_TIME} take\b", " take"),
+    (_RUN, rf" at {_TIME} before ", " before "),
+    (_RUN, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
+    (_RUN, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
+    (_RUN, r"\b(?:\w+::)+(?=\w)", ""),
+    (_SET_UP, rf", {_TIME} of them in CUDA calls", ""),
+    (_RUN, r" \([^()]* in the range [^()]*\)", ""),
+    (_RUN, rf" of {_TIME} take\b", " take"),
 )
 #: Kernels' names in sentences have at most so many letters.
 _KERNEL_LETTERS = 48
@@ -167,8 +166,15 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
     numbers: each number that the sentences print is noted in its evidence
     first: whether it is a first call that was timed
+
+    The order: what happens once; then by the verdict word, which says what the time is; where it says only that the GPU
+    was late, by the cause.
+
+    h2d_t1 measured 228 us: 98 % kernels.                            GPU
+    h2d_t1 measured 228 us; 97 % of it is copying: ...               COPY
+    h2d_t1 measured 228 us; its kernels take 24.7 us. The GPU ...    late
     """
-    typical, word = case.group.typical_ns, case.word
+    word = case.word
     reads = _reads(case, numbers)
     if first:
         outside = numbers.time("typical_outside_cuda", case.ns("host"))
@@ -180,26 +186,26 @@ def of_one_group(case: Case, cause: str, numbers: Numbers, *, first: bool = Fals
         return f"{reads}{_works_elsewhere(case, numbers)}"
     if word == GPU:
         return f"{reads}{_works(case, numbers)}"
-    if case.beside_other_work:
+    if case.beside_other_work:  # a MIXED one: the GPU works, though not on what the timer waits for
         return f"{reads}; {_takes(case, numbers)}."
     if word == MIXED and not cause:
         return f"{reads}: {_largest(case, numbers)}.{_recording(case, numbers)}"
     if word == COPY:
         return f"{reads}; {_copies(case, numbers)}"
-    if word == WAITING and not case.ns("queued"):
+    if word == WAITING and case.ns("queued"):
+        waited = numbers.time("waiting", case.ns("queued"))
+        return f"{reads}; for {waited} of it its work was launched and waited{_waited_for(case, numbers)}"
+    if word == WAITING:
         unexplained = numbers.time("unexplained", case.one.waiting)
         takes = _takes(case, numbers)
         return f"{reads}; {takes}. For {unexplained} of it its end waited, and the trace does not say for what."
-    if word == WAITING:
-        waited = numbers.time("waiting", case.ns("queued"))
-        return f"{reads}; for {waited} of it its work was launched and waited{_waited_for(case, numbers)}"
-    takes = _takes(case, numbers)
+    text = f"{reads}; {_takes(case, numbers)}."
     if word == FLOOR:
         pair = " and the event pair's own cost" if case.label.kind == "event" else ""
-        return f"{reads}; {takes}. The rest is launch latency{pair}."
-    if not typical or cause == "":
-        return f"{reads}; {takes}."
-    return f"{reads}; {takes}. {why(case, cause, numbers)}"
+        return f"{text} The rest is launch latency{pair}."
+    if not case.group.typical_ns or not cause:
+        return text
+    return f"{text} {why(case, cause, numbers)}"
 
 
 def of_threads(case: Case, numbers: Numbers) -> str:
@@ -224,10 +230,14 @@ def _has_lock(python: str) -> bool:
 
 
 def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
-    """A sentence on the CPU's time outside CUDA where no piece of it is the reason, '' where one is, or none is known:
-    long pieces, else launches of another thread in it, else what it is for each operation.
+    """Return a sentence on what the CPU's time outside CUDA is made of, with a space before it; '' where one piece is the
+    reason, or nothing is known of its pieces.
 
     of_groups: whether the sentence before is about several groups
+
+    The first that holds: "12 pieces of a millisecond and more outside CUDA take 40.1 ms, the longest 5.20 ms.",
+    "Meanwhile another thread launched 300 of its 310 operations, as autograd does in loss.backward().",
+    "The CPU spends 9.10 us outside CUDA for each of its 310 operations."
     """
     host_ns = case.ns("host")
     if case.in_one_piece or not host_ns:
@@ -239,23 +249,26 @@ def of_pieces(case: Case, numbers: Numbers, *, of_groups: bool) -> str:
         if of_groups:
             return f"{in_one} the CPU was outside CUDA in {pieces} of a millisecond and more, the longest {longest}."
         together = numbers.time("long_pieces", case.long_pieces_ns)
+        text = f" {pieces} of a millisecond and more outside CUDA"
         if case.long_piece_count == 1:
-            return f" {pieces} of a millisecond and more outside CUDA takes {longest}."
-        return f" {pieces} of a millisecond and more outside CUDA take {together}, the longest {longest}."
+            return f"{text} takes {longest}."
+        return f"{text} take {together}, the longest {longest}."
     operations = numbers.count("operations", case.operations, "operation")
     if case.launched_by_others >= MANY_LAUNCHES:
         launched = numbers.count("launched_by_others", case.launched_by_others)
         when = in_one if of_groups else " Meanwhile"
-        of_its = f"of its {operations}"
-        if case.launched_by_others > case.operations:  # other work than what is timed
-            of_its = "operations"
+        launches_more = case.launched_by_others > case.operations  # other work than what is timed
+        of_its = "operations" if launches_more else f"of its {operations}"
+        # the only thread that the program times is not autograd's
         as_autograd = ", as autograd does in loss.backward()" if case.by_untimed else ""
         return f"{when} another thread launched {launched} {of_its}{as_autograd}."
     if case.operations >= VERY_MANY and 2 * host_ns >= case.idle_ns:
-        each = numbers.time("outside_per_operation", host_ns / case.operations)
+        each_takes = numbers.time("outside_per_operation", host_ns / case.operations)
         if of_groups:
-            return f"{in_one} the CPU was outside CUDA for {each} for each of its {operations}."
-        return f" The CPU spends {each} outside CUDA for each of its {operations}."
+            return (
+                f"{in_one} the CPU was outside CUDA for {each_takes} for each of its {operations}."
+            )
+        return f" The CPU spends {each_takes} outside CUDA for each of its {operations}."
     return ""
 
 
@@ -339,15 +352,14 @@ def of_first_sizes(case: Case, numbers: Numbers) -> str:
     if not count:
         return ""
     first = numbers.count("first_of_size", count)
-    takes, later = (
-        numbers.time("first_of_size", takes_ns),
-        numbers.time("same_size_later", later_ns),
-    )
+    takes = numbers.time("first_of_size", takes_ns)
+    later = numbers.time("same_size_later", later_ns)
     return f" {first} timings are the first of their size and take {takes}; later ones of the same sizes take {later}."
 
 
 def of_memory(case: Case, numbers: Numbers) -> str:
-    """A sentence on a label whose kinds of timings differ in whether they give memory back to the driver: how long both take, and the calls; '' for others."""
+    """A sentence on a label whose kinds of timings differ in whether they give memory back to the driver: how long both
+    take, and the calls; '' for others."""
     if case.memory_kinds is None:
         return ""
     calling, without = case.memory_kinds
@@ -377,30 +389,33 @@ def _reads(case: Case, numbers: Numbers) -> str:
 
 
 def _works(case: Case, numbers: Numbers) -> str:
-    """Return how much of a GPU-bound time is work of the GPU, and which kernel takes most of it."""
-    kernels = case.kernels_ns
+    """Return how much of a GPU-bound time is work of the GPU, and which kernel takes most of it:
+    ": 98 % kernels. sort is 81 % of its kernel time: look at it with ncu.", "; kernels ran for 1.2 ms of it (98 %)."
+    """
+    kernels_ns = case.kernels_ns  # of graphs as well
     what = "a CUDA graph" if case.ns("graph") > case.ns("kernel") else "kernels"
-    share = numbers.share("typical_gpu", kernels, case.group.typical_ns)
+    share = numbers.share("typical_gpu", kernels_ns, case.group.typical_ns)
     beside = _on_device(case, numbers)
-    if kernels < _NAMED * case.group.typical_ns and beside:
+    if kernels_ns < _NAMED * case.group.typical_ns and beside:
         return f": {beside.removeprefix(', ')}."
-    if copies_pageable(case):
-        copied = numbers.share("typical_copies", case.ns("memcpy"), case.group.typical_ns)
-        beside += f", {copied} copies of pageable memory"
-    text = f": {share} {what}{beside}."
     if case.on_host:
-        ran = numbers.time("typical_gpu", kernels)
+        ran = numbers.time("typical_gpu", kernels_ns)
         text = f"; {what} ran for {ran} of it ({share})."
+    else:
+        if copies_pageable(case):
+            copied = numbers.share("typical_copies", case.ns("memcpy"), case.group.typical_ns)
+            beside += f", {copied} copies of pageable memory"
+        text = f": {share} {what}{beside}."
     name, part = largest_kernel(case)
     if not name or case.ns("graph"):
         return text
     at_least = ""
     # beside what the CPU of a host timer does kernels run that have no piece of their own
-    if case.ns("kernel") < kernels:
-        part *= case.ns("kernel") / kernels
+    if case.ns("kernel") < kernels_ns:
+        part *= case.ns("kernel") / kernels_ns
         at_least = "at least "
-    if at_least and part < 0.5:
-        return text  # another one may take more
+        if part < 0.5:
+            return text  # another one may take more
     if len(name) > _KERNEL_LETTERS:
         name = name[: _KERNEL_LETTERS - 1] + "…"
     largest = at_least + numbers.share("largest_kernel", part, 1)
@@ -421,9 +436,8 @@ def of_slower_kernel(case: Case, numbers: Numbers) -> str:
     takes = numbers.time("kernel_launch", quick.ns)
     elsewhere = numbers.time("kernel_elsewhere", quick.elsewhere_ns)
     numbers.evidence["elsewhere"] = quick.label
-    label = quick.label
-    place = f"in {beside(case.label.site, label)}"
-    if label == case.label.name:
+    place = f"in {beside(case.label.site, quick.label)}"
+    if quick.label == case.label.name:
         place = "in others of its timings"
     text = f"{safe_text(kernel_name(quick.kernel))} takes {takes} in it; the same kernel with as many blocks takes {elsewhere} {place}."
     if allocated := case.facts.analysis.known.managed_allocations:
@@ -439,13 +453,14 @@ def slower_words(quick: Elsewhere) -> str:
 
 def _on_device(case: Case, numbers: Numbers) -> str:
     """What work on the device beside kernels is a part of it that is named: ", 98 % copies on the device"."""
-    copies = {"copies on the device": case.one.copies_on_device, "memsets": case.one.memset}
-    named = {what: ns for what, ns in copies.items() if ns >= _NAMED * case.group.typical_ns}
-    texts = [
-        f", {numbers.share(what.replace(' ', '_'), ns, case.group.typical_ns)} {what}"
-        for what, ns in named.items()
-    ]
-    return "".join(texts)
+    text, whole_ns = "", case.group.typical_ns
+    for what, ns in (
+        ("copies on the device", case.one.copies_on_device),
+        ("memsets", case.one.memset),
+    ):
+        if ns >= _NAMED * whole_ns:
+            text += f", {numbers.share(what.replace(' ', '_'), ns, whole_ns)} {what}"
+    return text
 
 
 def copies_pageable(case: Case) -> bool:
@@ -465,8 +480,9 @@ def _works_elsewhere(case: Case, numbers: Numbers) -> str:
 
 
 def _takes(case: Case, numbers: Numbers) -> str:
-    """Return how long the GPU worked in the typical interval."""
-    kernels = case.kernels_ns
+    """Return how long the GPU worked in the typical interval: "its kernels take 24.7 us", "the GPU ran kernels for 1.20 ms
+    of it (31 %)"; of a host timer beside earlier work, for how long it worked on anything; without kernels, that."""
+    kernels_ns = case.kernels_ns
     if case.on_host and case.one.share(case.one.earlier) >= _NAMED:
         worked = numbers.time("typical_worked", case.one.worked)
         share = numbers.share("typical_worked", case.one.worked, case.group.typical_ns)
@@ -474,43 +490,45 @@ def _takes(case: Case, numbers: Numbers) -> str:
         label, _ = launched_in(case.facts, case.group.intervals)
         where = f"in {beside(case.label.site, label)}" if label else "before"
         return f"the GPU worked for {worked} of it ({share}), {earlier} of that on work that was launched {where}"
-    if case.on_host and kernels:
-        ran = numbers.time("typical_gpu", kernels)
-        return f"the GPU ran {_of_what(case)} for {ran} of it ({numbers.share('typical_gpu', kernels, case.group.typical_ns)})"
-    if not kernels and case.others:
-        return f"its stream runs no kernel; stream {numbers.count('working_stream', next(iter(case.others)))} works"
-    if not kernels and case.on_host and case.one.worked:
-        return "no kernel of its own runs in it"
-    if not kernels:
-        return "no kernel runs in it"
-    ran = numbers.time("typical_gpu", kernels)
-    if case.ns("graph") and case.ns("kernel"):  # kernels beside it, or its nodes
+    if not kernels_ns and case.others:
+        busiest = next(iter(case.others))
+        return f"its stream runs no kernel; stream {numbers.count('working_stream', busiest)} works"
+    if not kernels_ns:
+        works_beside_it = case.on_host and case.one.worked
+        return f"no kernel{' of its own' if works_beside_it else ''} runs in it"
+    ran = numbers.time("typical_gpu", kernels_ns)
+    if case.on_host:
+        share = numbers.share("typical_gpu", kernels_ns, case.group.typical_ns)
+        graphs = case.group.work.graphs if not case.group.work.of_kind("kernel") else 0
+        what = {0: "kernels", 1: "a CUDA graph"}.get(graphs, "CUDA graphs")
+        return f"the GPU ran {what} for {ran} of it ({share})"
+    if case.ns("graph") and case.ns(
+        "kernel"
+    ):  # of kernels beside the graph, or of its nodes, which have rows
         return f"its kernels and CUDA graphs take {ran}"
     if case.ns("graph"):
         return f"its CUDA graph takes {ran}"
-    one = case.operations == 1
-    return f"its {'kernel takes' if one else 'kernels take'} {ran}"
-
-
-def _of_what(case: Case) -> str:
-    graphs, kernels = case.group.work.graphs, case.group.work.of_kind("kernel")
-    if graphs and not kernels:
-        return "a CUDA graph" if graphs == 1 else "CUDA graphs"
-    return "kernels"
+    return f"its {'kernel takes' if case.operations == 1 else 'kernels take'} {ran}"
 
 
 def _largest(case: Case, numbers: Numbers) -> str:
     """The two largest parts of the typical interval."""
-    shares = {"kernels": case.kernels_ns, "copies": case.ns("memcpy", "memset")}
-    shares |= {"launch latency and events": case.ns("launch_latency", "event")}
-    shares |= {"launch calls": case.ns("api_launch"), "CPU": case.ns("host")}
-    shares |= {"other CUDA calls": case.ns("api"), "profiler": case.ns("profiler")}
-    shares |= {"waiting": case.ns("queued"), "synchronising": case.ns("sync")}
-    shares |= {"not in the trace": case.ns("unknown")}
-    ordered = sorted(shares.items(), key=lambda item: -item[1])[:2]
-    whole = case.group.typical_ns
+    shares_ns = {
+        "kernels": case.kernels_ns,
+        "copies": case.ns("memcpy", "memset"),
+        "launch latency and events": case.ns("launch_latency", "event"),
+        "launch calls": case.ns("api_launch"),
+        "CPU": case.ns("host"),
+        "other CUDA calls": case.ns("api"),
+        "profiler": case.ns("profiler"),
+        "waiting": case.ns("queued"),
+        "synchronising": case.ns("sync"),
+        "not in the trace": case.ns("unknown"),
+    }
     texts = [
-        f"{name} {numbers.share(name.replace(' ', '_'), ns, whole)}" for name, ns in ordered if ns
+        f"{name} {numbers.share(name.replace(' ', '_'), ns, case.group.typical_ns)}"
+        for name, ns in nlargest(2, shares_ns.items(), key=lambda part: part[1])
+        if ns
     ]
     return ", ".join(texts)
 
@@ -534,55 +552,55 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     idler = "Its stream" if case.others or case.sums.others_ran else "The GPU"
     idle_ns = case.idle_ns
     idle = numbers.time("typical_idle", idle_ns)
-    waits = case.group.work.waits
-    if cause == "sync" and not waits:
-        synchronised = numbers.time("typical_sync", case.ns("sync"))
-        return f"{idler} was idle for {idle} of it; the CPU synchronised for {synchronised}."
-    if cause == "sync":
-        return f"{_waits(case, numbers)} {idler} was idle for {idle} of it."
-    if cause == "calls":
-        return f"{idler} was idle for {idle} of it: {_calls(case, numbers)}."
-    if cause == "launches":
-        idly = "The GPU had nothing to do" if case.on_host else f"{idler} was idle"
-        return f"{idly} for {idle} of it: {_launches(case, numbers)}."
+    was_idle = f"{idler} was idle for {idle} of it"
+    had_nothing = (
+        f"The GPU had nothing to do for {idle} of it"  # of a host timer: it may have been ahead
+    )
     if cause == "copies":
         copies = _copies(case, numbers)
         return copies[:1].upper() + copies[1:]
     if cause == "waiting":
         return also_waited(case, numbers)
-    before, after = case.before_first_work
-    if before >= _BEFORE_FIRST * idle_ns and after and not case.on_host:
+    if cause == "sync" and case.group.work.waits:
+        return f"{_waits(case, numbers)} {was_idle}."
+    if cause == "sync":
+        synchronised = numbers.time("typical_sync", case.ns("sync"))
+        return f"{was_idle}; the CPU synchronised for {synchronised}."
+    if cause == "calls":
+        inside = numbers.time("typical_calls", case.ns("api"))
+        return f"{was_idle}: the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}."
+    if cause == "launches":
+        return f"{had_nothing if case.on_host else was_idle}: {_launches(case, numbers)}."
+    # what is left is the CPU's own time
+    wait = case.before_first_work
+    is_most = wait.idle_ns >= _BEFORE_FIRST * idle_ns
+    if is_most and wait.launched_ns and not case.on_host:
         begin = _BEGIN.get(case.label.kind, "its begin")
-        first = {"kernel": "kernel", "graph": "graph", "memcpy": "copy"}
-        what = first.get(case.stretches[0].then.cause, "work")
-        launched = (
-            f"its first {what} was launched {numbers.time('launched_after', after)} after {begin}"
-        )
-        return f"{idler} sat idle: {launched}{_in_what(case)}."
-    outside = numbers.time("typical_outside_cuda", case.ns("host"))
-    if case.on_host and 2 * case.ns("host") < idle_ns:
-        return f"The GPU had nothing to do for {idle} of it{_in_what(case)}."
-    if case.on_host:
-        beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
-        return f"The GPU had nothing to do for {idle} of it; the CPU was outside CUDA for {outside}{_in_what(case)}{beside}."
-    return f"{idler} was idle for {idle} of it: the CPU was outside CUDA for {outside}{_in_what(case)}."
+        first = _WORK.get(case.stretches[0].then.cause, "work")
+        after = numbers.time("launched_after", wait.launched_ns)
+        return f"{idler} sat idle: its first {first} was launched {after} after {begin}{_in_what(case)}."
+    outside_ns = case.ns("host")
+    outside = f"the CPU was outside CUDA for {numbers.time('typical_outside_cuda', outside_ns)}{_in_what(case)}"
+    if not case.on_host:
+        return f"{was_idle}: {outside}."
+    if 2 * outside_ns < idle_ns:
+        return f"{had_nothing}{_in_what(case)}."
+    beside = ", partly while the GPU ran" if case.one.share(case.one.worked) > 0.05 else ""
+    return f"{had_nothing}; {outside}{beside}."
 
 
 def _waits(case: Case, numbers: Numbers) -> str:
+    """Return a sentence on how often the CPU waits for the GPU, and for how many results that it copies back."""
     waits, back = case.group.work.waits, case.copies_back
     often = numbers.count("waits", waits)
     times = "once" if waits == 1 else f"{often} times"
+    results = numbers.count("copies_back", back, "result") if back else ""
     if back == waits:
-        numbers.count("copies_back", back)
-        return (
-            f"The CPU waits {times} for a few bytes from the GPU, and launches nothing meanwhile."
-        )
-    copied = (
-        f" ({numbers.count('copies_back', back, 'result')} of a few bytes copied back)"
-        if back
-        else ""
-    )
-    return f"The CPU waits for the GPU {times} in it{copied}, and launches nothing meanwhile."
+        text = f"The CPU waits {times} for a few bytes from the GPU"
+    else:
+        copied = f" ({results} of a few bytes copied back)" if back else ""
+        text = f"The CPU waits for the GPU {times} in it{copied}"
+    return f"{text}, and launches nothing meanwhile."
 
 
 def _in_what(case: Case) -> str:
@@ -592,11 +610,6 @@ def _in_what(case: Case) -> str:
     if entries and entries[0].what and 2 * entries[0].ns >= case.group.ns("host"):
         return f" ({safe_text(entries[0].what)})"
     return ""
-
-
-def _calls(case: Case, numbers: Numbers) -> str:
-    inside = numbers.time("typical_calls", case.ns("api"))
-    return f"the CPU was in other CUDA calls for {inside}{_mostly_in(case, 'api')}"
 
 
 def _in_calls(case: Case, numbers: Numbers) -> str:
@@ -627,27 +640,29 @@ def on_its_way(operations: int, launches_ns: int, latency_ns: int) -> bool:
 
 
 def _launches(case: Case, numbers: Numbers) -> str:
+    """Return a clause on what launching took of the typical interval.
+
+    The order: what the trace cannot explain, what one call explains, then how many operations are launched one by one.
+    """
     operations, latency_ns = case.operations, case.ns("launch_latency")
     if not on_its_way(operations, case.ns("api_launch"), latency_ns):
         late = numbers.time("typical_latency", latency_ns)
         return f"work that was launched had not begun for {late}, and the trace does not say why"
+    calls = case.group.of_cause("api_launch")  # the longest first
     if case.held_by_copy:
         held = numbers.time("typical_launching", case.ns("api_launch"))
-        call = safe_text(case.group.of_cause("api_launch")[0].what)
-        return (
-            f"launch calls take {held}, most of it {call}, which a copy of pageable memory holds up"
-        )
-    cost = numbers.time("typical_launching", case.ns("api_launch", "launch_latency"))
-    if case.one_by_one_ns and case.ns("host") > case.ns("api_launch", "launch_latency"):
+        return f"launch calls take {held}, most of it {safe_text(calls[0].what)}, which a copy of pageable memory holds up"
+    cost_ns = case.ns("api_launch", "launch_latency")
+    cost = numbers.time("typical_launching", cost_ns)
+    if case.one_by_one_ns and case.ns("host") > cost_ns:
         cost = numbers.time("one_by_one", case.one_by_one_ns)
         return (
             f"launching its {numbers.count('operations', operations)} operations one by one, with the CPU's own code "
             f"between them, costs {cost}"
         )
-    if operations >= 10:
+    if operations >= MANY_LAUNCHES:
         return f"launching its {numbers.count('operations', operations)} operations one by one costs {cost}"
-    entries = case.group.of_cause("api_launch")
-    name = f" ({safe_text(entries[0].what)})" if entries and entries[0].what else ""
+    name = f" ({safe_text(calls[0].what)})" if calls and calls[0].what else ""
     return f"launch calls{name} and their latency take {cost}"
 
 
@@ -657,42 +672,43 @@ def _copies(case: Case, numbers: Numbers) -> str:
 
     numbers: each number that the clause prints is noted in its evidence
     """
-    ns = case.ns("memcpy", "memset")
-    share = numbers.share("typical_copies", ns, case.group.typical_ns)
+    copies_ns, memsets_ns = case.ns("memcpy"), case.ns("memset")
+    share = numbers.share("typical_copies", copies_ns + memsets_ns, case.group.typical_ns)
     entries = [e for e in case.group.of_cause("memcpy") if e.size]
-    if case.ns("memset") > case.ns("memcpy"):
-        return f"{share} of it is memsets{' and copies' if case.ns('memcpy') else ''}."
+    if memsets_ns > copies_ns:
+        return f"{share} of it is memsets{' and copies' if copies_ns else ''}."
     if not entries:
-        return f"{share} of it is copying{' and memsets' if case.ns('memset') else ''}."
-    largest = max(entries, key=lambda e: e.ns)
+        return f"{share} of it is copying{' and memsets' if memsets_ns else ''}."
+    largest = max(entries, key=lambda e: e.ns)  # of all timings of the group together
     moved = bytes_text(largest.size / case.group.count)
     numbers.evidence["copied_bytes"] = largest.size // case.group.count
-    memory = (
-        f" from {largest.memory} memory" if largest.memory and largest.direction == "H2D" else ""
-    )
-    memory = (
-        f" to {largest.memory} memory" if largest.memory and largest.direction == "D2H" else memory
-    )
+    side = {"H2D": "from", "D2H": "to"}.get(largest.direction, "")
+    memory = f" {side} {largest.memory} memory" if side and largest.memory else ""
     # between pageable memory and the GPU the CPU copies, too: the speed is not the bus's
-    staged = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
-    if staged > 0.1 * case.group.ns("memcpy"):
-        part = numbers.share("staged", staged, case.group.ns("memcpy"))
-        how = f", {part} of that while the CPU stages them"
+    staged_ns = sum(e.ns for e in case.group.of_cause("memcpy") if e.why == "staging")
+    if staged_ns > 0.1 * case.group.ns("memcpy"):
+        staged = numbers.share("staged", staged_ns, case.group.ns("memcpy"))
+        how = f", {staged} of that while the CPU stages them"
     elif largest.size <= ITEM_BYTES * case.group.count:  # a flag, not a transfer
         how = ""
     else:
-        # of the copies themselves: their part in the time may be less, beside kernels
-        copies = case.facts.details(case.group.intervals, "memcpy")
-        copies = copies[
-            (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
-        ]
-        rate = float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
+        rate = _rate(case, largest)
         # a reader divides: the rate is left out where that is not the time that is called copying
-        fits = abs(largest.size / case.group.count / rate - ns) <= _FITS * ns
+        copying_ns = copies_ns + memsets_ns
+        fits = abs(largest.size / case.group.count / rate - copying_ns) <= _FITS * copying_ns
         if fits:
             numbers.evidence["achieved_GB_per_s"] = rate
         how = f" at {_speed(rate)} GB/s" if fits else ""
     return f"{share} of it is copying: {moved} {largest.direction}{memory}{how}."
+
+
+def _rate(case: Case, largest: Entry) -> float:
+    """How many bytes per ns copies like the largest ones move while they run: beside kernels their part in the time of
+    the timings may be less."""
+    copies = case.facts.details(case.group.intervals, "memcpy")
+    alike = (copies["direction"] == largest.direction) & (copies["memory"] == largest.memory)
+    copies = copies[alike]
+    return float(copies["bytes"].sum() / (copies["bytes"] / copies["bandwidth_gb_s"]).sum())
 
 
 #: Bytes over their rate are a time, to this share.
@@ -755,24 +771,24 @@ def of_several_groups(
     sums: number of a group -> what its typical interval spent its time on
     numbers: each number that the sentences print is noted in its evidence
     """
-    if lead.first_ones > len(lead.group.intervals) and len(label.groups) > 2:
+    # its first calls and the leading group prepare, and there are timings behind them
+    if lead.first_ones > lead.group.count and len(label.groups) > 2:
         return _of_preparing_calls(lead, shown, sums, numbers)
     told = _told_groups(label, lead.group)
     scope = "steady" if told == label.steady else "all"
     timings = numbers.count(f"{scope}_timings", sum(g.count for g in told), "timing")
     total = numbers.time(f"{scope}_total", sum(g.total_ns for g in told))
-    says = f"{spoken(label.name)}: {timings}" + (
-        " that overlap" if label.overlapping else f", {total}"
-    )
+    together = " that overlap" if label.overlapping else f", {total}"
+    text = f"{spoken(label.name)}: {timings}{together}; "
     slow = _many_times_as_long(label)
     if lead.group in slow:
-        return f"{says}; {_of_slow_kinds(lead, slow, sums[lead.group.number], numbers)}"
+        return text + _of_slow_kinds(lead, slow, sums[lead.group.number], numbers)
     if shared := _of_one_cause(label, shown, sums, numbers):
-        return f"{says}; {shared}"
+        return text + shared
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
-    first = f"{says}; {_of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)}"
-    return f"{first}{_of_others(lead, shown, sums, names, numbers, _LETTERS - len(first))}"
+    text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
+    return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
 
 
 def _told_groups(label: Label, lead: Group) -> tuple[Group, ...]:
@@ -794,7 +810,7 @@ def _of_lead(lead: Case, sums: Sums, name: str, numbers: Numbers) -> str:
         text = f"one takes {length}" if group.count == 1 else f"{count} of them take {length} each"
     else:
         whole_ns = sum(g.total_ns for g in _told_groups(label, group))
-        share = _most(numbers.share("group", group.total_ns, whole_ns), group.total_ns, whole_ns)
+        share = _share(numbers, "group", group.total_ns, whole_ns)
         each = f"one of {length}" if group.count == 1 else f"{count} of them, {length} each"
         text = f"{share} of it is {each}"
     if lead.searches:
@@ -821,19 +837,18 @@ def _of_others(
     letters: how many letters there is room for
     """
     group = lead.group
-    # the same work at another pace first: what it takes where nothing holds it up
-    beside = sorted(shown, key=lambda g: (g.pid, g.kind) != (group.pid, group.kind))
-    texts = _others([group], beside, sums, numbers, names)
     told = _told_groups(lead.label, group)
+    # the same work at another pace comes first: it tells what it takes where nothing holds it up
+    same_work = [g for g in shown if (g.pid, g.kind) == (group.pid, group.kind)]
+    ordered = same_work + [g for g in shown if g not in same_work]
+    texts = _others([group], ordered, sums, numbers, names)
     if not texts:
         return _left([g for g in told if g is not group], numbers)
     fits = 1
     while fits < len(texts) and len(", ".join(texts[: fits + 1])) < letters:
         fits += 1
-    named = [group, *[g for g in beside if g is not group][:fits]]
-    left = sum(g.count for g in told if g not in named)
-    more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    text = f" The others: {', '.join(texts[:fits])}{more}."
+    named = [group, *[g for g in ordered if g is not group][:fits]]
+    text = f" The others: {', '.join(texts[:fits])}{_and_more(told, named, numbers)}."
     by_length = sorted(named, key=lambda g: g.typical_ns)
     return text + _difference(by_length[-1], by_length[0], sums, numbers)
 
@@ -852,28 +867,23 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
         return ""
     if any(group.work.mains > 1 and not _is_of_one_length(group) for group in (longer, shorter)):
         return ""  # others of the group are of other work, and of another length
-    parts = {
-        name: ns - shorter_ns
-        for (name, ns), shorter_ns in zip(
-            _differing(sums[longer.number]).items(),
-            _differing(sums[shorter.number]).values(),
-            strict=True,
-        )
+    shorter_parts = _differing(sums[shorter.number])
+    more_ns = {
+        part: ns - shorter_parts[part] for part, ns in _differing(sums[longer.number]).items()
     }
-    what, part_ns = max(parts.items(), key=lambda part: part[1])
+    part = max(more_ns, key=more_ns.__getitem__)
     # with others that are shorter by as much, or that overlap, they would not add up
-    if not _MOSTLY * difference_ns <= part_ns <= (1 + _ROUNDING) * difference_ns:
+    if not _MOSTLY * difference_ns <= more_ns[part] <= (1 + _ROUNDING) * difference_ns:
         return ""
-    low, high = duration(shorter.typical_ns), duration(longer.typical_ns)
-    kernels = _kernel_differences(longer, shorter) if what == "kernels" else []
-    if what == "kernels" and len(kernels) < _LEAST_TOLD:
-        return ""  # more of the same
-    kernels = [(name, ns) for name, ns in kernels if _NAMED * difference_ns <= ns <= difference_ns][
-        :2
-    ]
-    if what == "kernels" and not kernels:
-        return ""  # other kernels: their names stand beside the lengths
-    text = f" The {numbers.time('difference', difference_ns)} between {low} and {high} are"
+    kernels: list[tuple[str, int]] = []
+    if part == _KERNELS:
+        differing = _kernel_differences(longer, shorter)
+        kernels = [k for k in differing if _NAMED * difference_ns <= k[1] <= difference_ns][:2]
+        # more of the same, or other kernels: their names stand beside the lengths
+        if len(differing) < _LEAST_TOLD or not kernels:
+            return ""
+    difference = numbers.time("difference", difference_ns)
+    text = f" The {difference} between {duration(shorter.typical_ns)} and {duration(longer.typical_ns)} are"
     if kernels and kernels[0][1] >= _MOSTLY * difference_ns:
         name, ns = kernels[0]
         return f"{text} mostly {safe_text(name)} ({numbers.time('kernel_1_difference', ns)})."
@@ -882,16 +892,16 @@ def _difference(longer: Group, shorter: Group, sums: Mapping[int, Sums], numbers
         for number, (name, ns) in enumerate(kernels, 1)
     )
     of_these = f", of these {of_these}" if of_these else ""
-    if part_ns >= (1 - _ROUNDING) * difference_ns:
-        return f"{text} {what}{of_these}."
-    return f"{text} mostly {what} ({numbers.time('part_difference', part_ns)}){of_these}."
+    if more_ns[part] >= (1 - _ROUNDING) * difference_ns:
+        return f"{text} {part}{of_these}."
+    return f"{text} mostly {part} ({numbers.time('part_difference', more_ns[part])}){of_these}."
 
 
 def _differing(sums: Sums) -> dict[str, int]:
     """Parts of an interval that may make it longer than another one, by their names; what the CPU does is no such
     part: it is told of each group."""
     return {
-        "kernels": sums.gpu,
+        _KERNELS: sums.gpu,
         "copies": sums.copies + sums.copies_on_device,
         "synchronising": sums.sync,
         "waiting": sums.waiting,
@@ -912,40 +922,42 @@ def _kernel_differences(longer: Group, shorter: Group) -> list[tuple[str, int]]:
 def _of_one_cause(
     label: Label, shown: tuple[Group, ...], sums: Mapping[int, Sums], numbers: Numbers
 ) -> str:
-    """A clause on several kinds of timings that spend most of their time on the same: "CPU outside CUDA 98 to 99 %:
-    91 x 1.95 ms (graph 2), ..."; '' where there are two, or they do not.
+    """A clause on _SEVERAL and more kinds of timings that all spend most of their time on the same: "CPU outside CUDA 98
+    to 99 %: 91 x 1.95 ms (graph 2), ..."; '' where these are fewer, or do not.  GPU work is no such cause, nor is what
+    some of them make for others: it is told of each.
 
     label: whose groups these are
     shown, sums, numbers: as in `of_several_groups`
     """
     parts = [_largest_part(group, sums[group.number], numbers) for group in shown]
-    ((what, _, name), *others) = parts
-    alike = all((part[0], part[2]) == (what, name) for part in others)
-    if (
-        len(shown) < _SEVERAL
-        or not alike
-        or what in ("kernels", "a CUDA graph", "no GPU work in it")
-    ):
+    name, went_to = parts[0].name, parts[0].went_to
+    alike = all((part.name, part.went_to) == (name, went_to) for part in parts)
+    if len(shown) < _SEVERAL or not alike or name in (_KERNELS, _OF_GRAPH, _NO_WORK):
         return ""
     if any(searches(label, group) or loads_code(group) or records_graph(group) for group in shown):
         return ""
-    shares = [sums[g.number].share(part[1]) for g, part in zip(shown, parts, strict=True)]
-    text = f"{what} {_reach(shares, 'cause', numbers)}{f' ({safe_text(name)})' if name else ''}"
-    if sums[shown[0].number].beside:
-        gpu = [sums[g.number].share(sums[g.number].worked) for g in shown]
-        earlier = all(map(_mostly_earlier, (sums[g.number] for g in shown)))
-        text += f", the GPU at work for {_reach(gpu, 'gpu', numbers)}{_ON_EARLIER * earlier}"
+    sums_of_shown = [sums[group.number] for group in shown]
+    shares = [one.share(part.ns) for one, part in zip(sums_of_shown, parts, strict=True)]
+    text = f"{name} {_reach(shares, 'cause', numbers)}"
+    text += f" ({safe_text(went_to)})" if went_to else ""
+    if sums_of_shown[0].beside:
+        worked = [one.share(one.worked) for one in sums_of_shown]
+        earlier = _ON_EARLIER if all(map(_mostly_earlier, sums_of_shown)) else ""
+        text += f", the GPU at work for {_reach(worked, 'gpu', numbers)}{earlier}"
     names = kind_names(shown, "")
-    numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    numbers.evidence |= {f"group_{n}_work": work for n, work in names.items() if work}
     # told apart by their work, then by their length
-    alone = {number: f" ({name})" if name else "" for number, name in names.items()}
-    timings = [f"{_times(g, numbers)}{alone[g.number]}" for g in shown]
+    of_work = {number: f" ({work})" if work else "" for number, work in names.items()}
+    timings = [f"{_times(group, numbers)}{of_work[group.number]}" for group in shown]
     for group in shown:
-        numbers.count(f"group_{group.number}_timings", group.count)
-        numbers.time(f"group_{group.number}_typical", group.typical_ns)
-    left = sum(g.count for g in label.steady if g not in shown)
-    more = f" and {numbers.count('more_timings', left)} more" if left else ""
-    return f"{text}: {', '.join(timings)}{more}."
+        _note(group, numbers)
+    return f"{text}: {', '.join(timings)}{_and_more(label.steady, shown, numbers)}."
+
+
+def _note(group: Group, numbers: Numbers) -> None:
+    """Note how many timings a group has, and how long they take."""
+    numbers.count(f"group_{group.number}_timings", group.count)
+    numbers.time(f"group_{group.number}_typical", group.typical_ns)
 
 
 def _reach(shares: Sequence[float], name: str, numbers: Numbers) -> str:
@@ -972,13 +984,20 @@ def _is_of_one_length(group: Group) -> bool:
     return error_ns <= _TYPICAL_ERROR * group.total_ns
 
 
+def _and_more(told: Sequence[Group], named: Sequence[Group], numbers: Numbers) -> str:
+    """How many timings are in groups that a label's sentences are about and do not name: " and 3 more", '' for none."""
+    left = sum(group.count for group in told if group not in named)
+    return f" and {numbers.count('more_timings', left)} more" if left else ""
+
+
 def _left(groups: Sequence[Group], numbers: Numbers) -> str:
     """The groups of a label that are too small for a row each: how many timings, and what they take together."""
     if not groups:
         return ""
-    count = numbers.count("more_timings", sum(g.count for g in groups))
+    timings = sum(g.count for g in groups)
+    count = numbers.count("more_timings", timings)
     total = numbers.time("more_total", sum(g.total_ns for g in groups))
-    takes = "other takes" if sum(g.count for g in groups) == 1 else f"other {count} take"
+    takes = "other takes" if timings == 1 else f"other {count} take"
     return f" The {takes} {total}."
 
 
@@ -996,7 +1015,7 @@ def _of_preparing_calls(
     outside_ns = sum(g.ns("host") for g in preparing)
     timings = numbers.count("all_timings", label.count, "timing")
     total = numbers.time("all_total", label.total_ns)
-    share = _most(numbers.share("first_ones", took_ns, label.total_ns), took_ns, label.total_ns)
+    share = _share(numbers, "first_ones", took_ns, label.total_ns)
     count = numbers.count("first_ones", lead.first_ones)
     longest = numbers.time("first_ones_longest", max(g.high_ns for g in preparing))
     text = f"{spoken(label.name)}: {timings}, {total}; {share} of it are the first {count}, up to {longest}"
@@ -1007,43 +1026,55 @@ def _of_preparing_calls(
     prepared_texts = {what for g in preparing for what in prepared(g, lead.facts.details)}
     prepares = []
     if CODE in prepared_texts:
-        code = "code is compiled or loaded" if compiles else CODE
-        loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
-        excess_ns = took_ns - lead.first_ones * label.usual.typical_ns
-        if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
-            code = f"{lead.compiler} compiles"
-        elif compiles and loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
-            code = f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
-        prepares.append(code)
-    if GRAPH in prepared_texts:
+        prepares.append(_code_prepared(lead, preparing, numbers, compiles=compiles))
+    if GRAPH in prepared_texts:  # the verb is there already
         prepares.append("a graph recorded" if prepares else GRAPH)
     text += f": {', '.join(prepares)}." if prepares else "."
-    others = _others(preparing, shown, sums, numbers)
-    return f"{text} The others: {', '.join(others[:2])}." if others else text
+    others = _others(preparing, shown, sums, numbers)[:2]  # with more the sentence had no end
+    return f"{text} The others: {', '.join(others)}." if others else text
+
+
+def _code_prepared(
+    lead: Case, preparing: Sequence[Group], numbers: Numbers, *, compiles: bool
+) -> str:
+    """Return what is known of the code that a label's first timings prepare: who compiles, how long loading takes if little
+    of their time is that, else that it is compiled or loaded.
+
+    compiles: whether the CPU is outside CUDA most of the time
+    """
+    if lead.compiler and all(compiler_of(g) == lead.compiler for g in preparing):
+        return f"{lead.compiler} compiles"
+    if not compiles:
+        return CODE
+    loads_ns = sum(loading_share(g) * g.total_ns for g in preparing)
+    usual_ns = lead.first_ones * lead.label.usual.typical_ns
+    excess_ns = sum(g.total_ns for g in preparing) - usual_ns
+    if loads_ns < _NAMED * excess_ns:  # a loader's workers may start in them
+        return f"{CODE} for {numbers.time('first_ones_loading', loads_ns)} of it"
+    return "code is compiled or loaded"
 
 
 def _others(
-    told: Sequence[Group],
+    named: Sequence[Group],
     shown: Sequence[Group],
     sums: Mapping[int, Sums],
     numbers: Numbers,
     names: Mapping[int, str] | None = None,
 ) -> list[str]:
-    """Return a text for each group that is shown and not told of yet: "100 x 35.4 us (2 kernels, launching 31 %)".
+    """Return a text for each group that is shown and not named yet: "100 x 35.4 us (2 kernels, launching 31 %)".
     The numbers of all that are shown are noted.
 
     names: number of a group -> what its kind is called, in front of what it spends its time on
     """
-    texts = [
-        f"{_times(group, numbers)} ("
-        f"{names[group.number] if names and not _is_empty(group) else ''}"
-        f"{describe(group, sums[group.number], numbers, brief=True)})"
-        for group in shown
-        if group not in told
-    ]
+    texts = []
     for group in shown:
-        numbers.count(f"group_{group.number}_timings", group.count)
-        numbers.time(f"group_{group.number}_typical", group.typical_ns)
+        if group not in named:
+            timings = _times(group, numbers)
+            name = names[group.number] if names and not _is_empty(group) else ""
+            part = describe(group, sums[group.number], numbers, brief=True)
+            texts.append(f"{timings} ({name}{part})")
+    for group in shown:
+        _note(group, numbers)
     return texts
 
 
@@ -1076,29 +1107,36 @@ def _many_times_as_long(label: Label) -> list[Group]:
 
 
 def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) -> str:
-    """How many they are, from what to what they take, and what most of one's time is."""
-    label = lead.label
+    """Return how many timings are slow ones, from what to what they take, and what most of the time of one is: what all of
+    them make, if that is known; then what the other timings take.
+
+    lead: the case of the group that leads, one of the slow ones
+    sums: what its typical interval spent its time on
+    """
+    label, usual = lead.label, lead.label.usual
+    elapsed_ns = lead.facts.column("elapsed_ns")
     took_ns = sum(g.total_ns for g in slow)
-    share = _most(numbers.share("slow", took_ns, label.steady_ns), took_ns, label.steady_ns)
-    count = numbers.count("slow_timings", sum(g.count for g in slow))
-    elapsed = lead.facts.column("elapsed_ns")
-    which = _which(lead, slow, count)
-    low = numbers.time("least_slow", min(int(elapsed[g.intervals].min()) for g in slow))
-    high = numbers.time("most_slow", max(int(elapsed[g.intervals].max()) for g in slow))
-    what = f"of different work{_mostly(lead, slow)}: {describe(lead.group, sums, numbers)}"
-    if lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
-        what = f"in each of which {lead.compiler} compiles: {describe(lead.group, sums, numbers)}"
+    share = _share(numbers, "slow", took_ns, label.steady_ns)
+    which = _which(lead, slow, numbers.count("slow_timings", sum(g.count for g in slow)))
+    low = numbers.time("least_slow", min(int(elapsed_ns[g.intervals].min()) for g in slow))
+    high = numbers.time("most_slow", max(int(elapsed_ns[g.intervals].max()) for g in slow))
+    described = describe(lead.group, sums, numbers)
     if all(searches(label, group) for group in slow):
         what = _search(lead, numbers)
+    elif lead.compiler and all(compiler_of(group) == lead.compiler for group in slow):
+        what = f"in each of which {lead.compiler} compiles: {described}"
+    else:
+        what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
-    rest = f"Most of the others take {numbers.time(f'group_{label.usual.number}_typical', label.usual.typical_ns)}."
-    if lead.compiler == "torch.compile" and not compiled(label.usual):
-        rest = f"{rest.removesuffix('.')}, with no kernel of torch.compile's."
-    if 2 * label.usual.count < sum(g.count for g in others):
-        numbers_of_others = np.concatenate([g.intervals for g in others])
-        low_rest = numbers.time("least_other", int(elapsed[numbers_of_others].min()))
-        high_rest = numbers.time("most_other", int(elapsed[numbers_of_others].max()))
-        rest = f"The others take {low_rest} to {high_rest}."
+    usually = numbers.time(f"group_{usual.number}_typical", usual.typical_ns)
+    if 2 * usual.count < sum(g.count for g in others):  # no one time is that of most
+        others_ns = elapsed_ns[np.concatenate([g.intervals for g in others])]
+        low_other = numbers.time("least_other", int(others_ns.min()))
+        rest = f"The others take {low_other} to {numbers.time('most_other', int(others_ns.max()))}."
+    elif lead.compiler == "torch.compile" and not compiled(usual):
+        rest = f"Most of the others take {usually}, with no kernel of torch.compile's."
+    else:
+        rest = f"Most of the others take {usually}."
     return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
 
 
@@ -1137,38 +1175,43 @@ def _which(lead: Case, groups: list[Group], count: str) -> str:
 
 
 def kind_names(groups: tuple[Group, ...], end: str = ", ") -> dict[int, str]:
-    """By what a reader tells groups of one label apart, by number of the group, '' where only their
-    time differs; with `end` behind it."""
-    names = dict[int, str]()
-    counts = {group.work.operations for group in groups}
-    kernel_of_kind = dict[int, str]()
+    """Return number of a group -> by what a reader tells the kinds of timings of one label apart; '' where only their time
+    differs.
+
+    end: what follows a name; a comma where a description stands behind it, which names copies itself (`describe`)
+
+    By the words of their work that not all of them share ("64 MB copied"), or how much they issue ("2 kernels"), or
+    their kernels ("sort"), with what they do with memory before it.
+    """
+    is_described = bool(end)
+    words_of_kind = [group.work.name.split(", ") for group in groups]
+    shared = set.intersection(*map(set, words_of_kind)) if len(groups) > 1 else set()
+    all_differ = len({group.work.operations for group in groups}) == len(groups) > 1
     kernels_differ = len({_main_kernel(group) for group in groups} - {""}) > 1
-    words = [group.work.name.split(", ") for group in groups]
-    shared = set.intersection(*map(set, words)) if len(groups) > 1 else set()
-    of_memory = [
-        ", ".join(w for w in words_of if w in MEMORY and w not in shared) for words_of in words
-    ]
-    for group, words_of_group in zip(groups, words, strict=True):
-        name = ", ".join(
-            word for word in words_of_group if word not in shared and word not in MEMORY
-        )
-        if not name or "operation" in name or len(counts) == len(groups) > 1:
+    names = dict[int, str]()
+    of_memory = dict[int, str]()
+    kernel_of_kind = dict[int, str]()  # of kinds that only blocks tell apart
+    for group, words_of_group in zip(groups, words_of_kind, strict=True):
+        telling = [word for word in words_of_group if word not in shared]
+        of_memory[group.number] = ", ".join(word for word in telling if word in MEMORY)
+        name = ", ".join(word for word in telling if word not in MEMORY)
+        if not name or "operation" in name or all_differ:
             name = _work(group)
-            if end and kernels_differ and (kernel := _kernel_of_all(group)):
+            if is_described and kernels_differ and (kernel := _kernel_of_all(group)):
                 name = f"{kernel}, {name}"
         elif _BYTES.fullmatch(name):
             name = f"{name} copied"
         elif _BLOCKS.fullmatch(name):  # which libraries choose: their user does not know them
             name = _kernel_of_all(group) if _main_kernel(group) else _largest_kernel(group)
             kernel_of_kind[group.kind] = name
-        names[group.number] = "" if end and name.startswith("copy ") else name
+        names[group.number] = "" if is_described and name.startswith("copy ") else name
     kernels = set(kernel_of_kind.values()) - {""}
     if len(kernels) < len(kernel_of_kind):  # no kernel's name tells them apart
         names |= {group.number: "" for group in groups if group.kind in kernel_of_kind}
     if len(set(names.values())) == 1:
         names = dict.fromkeys(names, "")
-    for group, memory in zip(groups, of_memory, strict=True):
-        names[group.number] = ", ".join(filter(None, (memory, names[group.number])))
+    for number, memory in of_memory.items():
+        names[number] = ", ".join(filter(None, (memory, names[number])))
     return {number: f"{safe_text(name)}{end}" if name else "" for number, name in names.items()}
 
 
@@ -1212,8 +1255,9 @@ def _work(group: Group) -> str:
     return plural(work.operations, "operation")
 
 
-def _most(text: str, part: int, whole: int) -> str:
-    """ "100 %" is all of it."""
+def _share(numbers: Numbers, name: str, part: int, whole: int) -> str:
+    """A share as `Numbers` has it, but "nearly all" for what is nearly 100 %."""
+    text = numbers.share(name, part, whole)
     return "nearly all" if text == "100 %" and part < whole else text
 
 
@@ -1223,39 +1267,44 @@ def _is_empty(group: Group) -> bool:
 
 def describe(group: Group, sums: Sums, numbers: Numbers, *, brief: bool = False) -> str:
     """Return in a few words what most of a group's time is, with its share: "97 % kernels", "CPU outside CUDA
-    99 % (garbage collection)".  The second largest part is added if it takes a quarter or more.
+    99 % (garbage collection)".  The second largest part is added if it takes a quarter or more; of a host timer instead
+    for how long the GPU was at work, as what the CPU did beside it does not add up with that.
 
     sums: what its typical interval spent its time on
     numbers: each number that the words hold is noted in its evidence
     brief: whether only the largest part is named
     """
-    if _is_empty(group):
-        return "no GPU work in it"
-    largest, ns, name = _largest_part(group, sums, numbers)
-    part = "kernels" if largest == "a CUDA graph" else largest
-    parts = _parts_of(group, sums)
-    if part not in parts:  # on several streams
-        return f"{largest} {numbers.share('gpu_elsewhere', ns, sums.whole)}"
-    named = f" ({safe_text(name)})" if name else ""
+    largest = _largest_part(group, sums, numbers)
+    if largest.name == _NO_WORK:
+        return _NO_WORK
+    if largest.name == _ELSEWHERE:
+        return f"{_ELSEWHERE} {numbers.share('gpu_elsewhere', largest.ns, sums.whole)}"
 
-    def share(part: str, amount: int) -> str:
-        return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", amount, sums.whole)
+    def share(part: str, ns: int) -> str:
+        return numbers.share(f"group_{group.number}_{part.replace(' ', '_')}", ns, sums.whole)
 
-    text = f"{largest} {share(largest, ns)}{named}"
+    text = f"{largest.name} {share(largest.name, largest.ns)}"
+    text += f" ({safe_text(largest.went_to)})" if largest.went_to else ""
     if brief:
         return text
-    if sums.beside and part not in ("kernels", *_WORK_BESIDE) and sums.share(sums.worked) >= 0.01:
-        earlier = _ON_EARLIER * _mostly_earlier(sums)
+    if sums.beside:
+        is_gpu = largest.name in (_KERNELS, _OF_GRAPH, _EARLIER_WORK, _GPU_WORK)
+        if is_gpu or sums.share(sums.worked) < 0.01:
+            return text
+        earlier = _ON_EARLIER if _mostly_earlier(sums) else ""
         return f"{text}, the GPU at work for {share('worked', sums.worked)}{earlier}"
-    if sums.beside:  # what the CPU did meanwhile would not add up with it
-        return text
-    del parts[part]
+    parts = _parts_of(sums)
+    del parts[_KERNELS if largest.name == _OF_GRAPH else largest.name]
     second, second_ns = max(parts.items(), key=lambda item: item[1], default=("", 0))
     return f"{text}, {second} {share(second, second_ns)}" if sums.share(second_ns) >= 0.25 else text
 
 
-#: What the GPU works on nearly all the time of a host timer that does not wait for it (`works_beside`).
-_WORK_BESIDE = ("earlier work", "GPU work")
+#: What most of a group's time is called, if it is work of the GPU; the last two are what it works on nearly all the time
+#: of a host timer that does not wait for it (`works_beside`).
+_KERNELS, _OF_GRAPH, _ELSEWHERE = "kernels", "a CUDA graph", "kernels on several streams"
+_EARLIER_WORK, _GPU_WORK = "earlier work", "GPU work"
+#: ... and if the GPU has none.
+_NO_WORK = "no GPU work in it"
 #: Behind how long the GPU worked, where that was mostly earlier work.
 _ON_EARLIER = ", mostly on earlier work"
 
@@ -1265,11 +1314,19 @@ def _mostly_earlier(sums: Sums) -> bool:
     return 2 * sums.earlier > sums.worked
 
 
-def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
-    """Return what a group's time is, by what it is called, in ns.  Beside what the CPU did kernels are no part of it,
-    unless they are more than any part."""
+def _parts_of(sums: Sums) -> dict[str, int]:
+    """Return what a group's time is, by what it is called, in ns: all its parts, unless one of them is the story.
+
+    Kernels that ran beside what the CPU of a host timer did are no part of its time, unless they are more than any part.
+    """
+    if sums.share(sums.gpu) >= GPU_SHARE:
+        return {_KERNELS: sums.gpu}
+    if works_beside(sums):
+        if _mostly_earlier(sums):
+            return {_EARLIER_WORK: sums.earlier}
+        return {_GPU_WORK: sums.worked}
     parts = {
-        "kernels": sums.gpu,
+        _KERNELS: sums.gpu,
         "NCCL's kernels": sums.collectives,
         "copies": sums.copies + sums.copies_on_device,
         "memsets": sums.memset,
@@ -1281,27 +1338,31 @@ def _parts_of(group: Group, sums: Sums) -> dict[str, int]:
         "waiting": sums.waiting,
         "event and launch latency": sums.floor,
     }
-    if sums.share(sums.gpu) >= 0.8:
-        parts = {"kernels": sums.gpu}
-    elif works_beside(sums):
-        earlier, work = _WORK_BESIDE
-        parts = {earlier: sums.earlier} if _mostly_earlier(sums) else {work: sums.worked}
-    elif sums.beside and max(parts.values()) > sums.gpu:
-        parts.pop("kernels")
+    if sums.beside and max(parts.values()) > sums.gpu:
+        del parts[_KERNELS]
     return parts
 
 
-def _largest_part(group: Group, sums: Sums, numbers: Numbers) -> tuple[str, int, str]:
-    """Return what most of a group's time is: its name, ns, and what it went to, '' where that is not known."""
+class _Part(NamedTuple):
+    """What most of a group's time is: what it is called, ns, and what it went to, '' where that is not known."""
+
+    name: str
+    ns: int
+    went_to: str = ""
+
+
+def _largest_part(group: Group, sums: Sums, numbers: Numbers) -> _Part:
+    """Return what most of a group's time is: a part of `_parts_of`, or one of the names beside that."""
     if _is_empty(group):
-        return "no GPU work in it", sums.whole, ""
+        return _Part(_NO_WORK, sums.whole)
     if group.elsewhere and sums.share(sums.busy) + group.elsewhere >= GPU_SHARE:
         share = sums.share(sums.busy) + group.elsewhere
-        return "kernels on several streams", int(share * sums.whole), ""
-    part, ns = max(_parts_of(group, sums).items(), key=lambda item: item[1])
-    if part == "kernels" and group.ns("graph") > group.ns("kernel"):
-        part = "a CUDA graph"
-    return part, ns, _name_of_part(group, part, numbers)
+        return _Part(_ELSEWHERE, int(share * sums.whole))
+    name, ns = max(_parts_of(sums).items(), key=lambda item: item[1])
+    went_to = _name_of_part(group, name, numbers)
+    if name == _KERNELS and group.ns("graph") > group.ns("kernel"):
+        name = _OF_GRAPH
+    return _Part(name, ns, went_to)
 
 
 #: Part of a group's time -> the cause whose ledger names it.
@@ -1385,43 +1446,41 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     label, interval: the run's label and the number of its interval
     parts: the run's ns by cause
     """
-    whole = max(sum(parts.values()), 1)
+    whole_ns = max(sum(parts.values()), 1)
     details = analysis.details[analysis.details["interval"] == interval]
-    worked = sum(parts[cause] for cause in OPERATION_KINDS)
-    worked -= int(staging(details)["ns"].sum())
     between_ns = between_nodes_ns(analysis.kernels, label, parts["graph"])
-    worked -= between_ns
+    staged_ns = int(staging(details)["ns"].sum())
+    # while the CPU stages a copy, and between the nodes of a graph, the GPU does nothing
+    worked_ns = sum(parts[cause] for cause in OPERATION_KINDS) - staged_ns - between_ns
     if analysis.trace.thinned:
-        return of_thinned(worked)
-    takes = f"From its first to its last GPU work the run takes {duration(whole)}"
-    says = f"{takes}; the GPU worked for {duration(worked)} of it ({percent(worked / whole)})."
-    if least := _on_several_gpus(analysis.runs, label):
-        count, ns = least
-        says = f"{takes}; each of {count} GPUs worked for {duration(ns)} of it or more ({percent(ns / whole)})."
+        return of_thinned(worked_ns)
+    text = f"From its first to its last GPU work the run takes {duration(whole_ns)}"
+    if side_by_side := _on_several_gpus(analysis.runs, label):
+        count, least_ns = side_by_side
+        text += f"; each of {count} GPUs worked for {duration(least_ns)} of it or more ({percent(least_ns / whole_ns)})."
+    else:
+        text += (
+            f"; the GPU worked for {duration(worked_ns)} of it ({percent(worked_ns / whole_ns)})."
+        )
     nccl_ns = collectives_ns(analysis.kernels, label)
-    if nccl_ns >= NCCL_SHARE * whole:
-        says += f" {nccl_clause(nccl_ns)}."
-    if worked < _NEARLY_ALL * whole:
-        rest = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
-        rest = sorted([*rest, (between_ns, BETWEEN_NODES)])[:-4:-1]
-        named = [f"{name} {percent(ns / whole)}" for ns, name in rest if ns >= 0.01 * whole]
-        says += f" While it ran nothing: {', '.join(named)}." if named else ""
-    if 2 * worked < whole:
-        return says
+    if nccl_ns >= NCCL_SHARE * whole_ns:
+        text += f" {nccl_clause(nccl_ns)}."
+    if worked_ns < _NEARLY_ALL * whole_ns:
+        idle = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
+        idle = nlargest(3, [*idle, (between_ns, BETWEEN_NODES)])
+        named = [f"{name} {percent(ns / whole_ns)}" for ns, name in idle if ns >= 0.01 * whole_ns]
+        text += f" While it ran nothing: {', '.join(named)}." if named else ""
     kernels = analysis.kernels
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
-    if rows.empty:
-        return says
+    if 2 * worked_ns < whole_ns or rows.empty:
+        return text
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
-    part = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
-    if part < _NAMED:
-        return f"{says} No kernel is more than {percent(part)} of its kernel time."
-    share, name = percent(part), kernel_name(safe_text(largest["kernel"]))
-    if NCCL.search(
-        largest["kernel"]
-    ):  # ncu replays a kernel alone: a collective would wait for ever
-        return f"{says} {name} is {share} of its kernel time."
-    return f"{says} {name} is {share} of its kernel time: look at it with ncu."
+    share = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
+    if share < _NAMED:
+        return f"{text} No kernel is more than {percent(share)} of its kernel time."
+    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of its kernel time"
+    # ncu replays a kernel alone: a collective would wait for ever
+    return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
 
 
 def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
@@ -1442,29 +1501,32 @@ def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
 
 def in_three_lines(text: str, behind: str = "") -> str:
     """A sentence about a run, behind one about its set-up or alone, with as much of both as three
-    lines of 80 columns have room for.  What says least goes first: totals that follow from others,
-    words, where pauses lie, then all but the largest pause; the first cause stays."""
-    if _fits(behind, text):
-        return f"{behind} {text}".strip()
-    for of_set_up, pattern, shorter in _CUTS:
-        if of_set_up:
-            behind = re.sub(pattern, shorter, behind)
-        elif behind or pattern != _WINDOW:
-            text = re.sub(pattern, shorter, text)
-            text = text[:1].upper() + text[1:]
-        if _fits(behind, text):
-            return f"{behind} {text}".strip()
-    shorter = [(behind, each) for each in _shorter(text)]
-    head = _CALL_OR_SIDES.sub("", behind).replace(
-        "from the first CUDA call.", "since the first CUDA call."
-    )
-    why = [
-        (each, told)
-        for each, told in (*shorter, *((head, told) for _, told in shorter))
-        if says_why(told)
-    ]
-    texts = (f"{each} {told}".strip() for each, told in (*why, *shorter) if _fits(each, told))
-    return next(texts, behind or text)
+    lines of 80 columns have room for.  What says least is dropped first: totals that follow from others,
+    words, where pauses lie, then all but the largest pause; the first cause stays.
+
+    text: the sentence about the run
+    behind: the one about its set-up, which stands before it, '' for none
+    """
+    set_up, run = behind, text
+    pairs = [(set_up, run)]  # both, ever shorter
+    for sentence, pattern, instead in _CUTS:
+        if sentence == _SET_UP:
+            set_up = re.sub(pattern, instead, set_up)
+        elif set_up or sentence == _RUN:
+            run = re.sub(pattern, instead, run)
+            run = run[:1].upper() + run[1:]
+        pairs.append((set_up, run))
+    shorter = list(_shorter(run))
+    with_cause = [cut for cut in shorter if says_why(cut)]
+    # why the GPU was idle says more than which call sets up, and how long before and after the work
+    brief = _CALL_OR_SIDES.sub("", set_up)
+    # "from the first CUDA call to the last" has lost its end
+    brief = brief.replace("from the first CUDA call.", "since the first CUDA call.")
+    pairs += [(set_up, cut) for cut in with_cause]
+    pairs += [(brief, cut) for cut in with_cause]
+    pairs += [(set_up, cut) for cut in shorter]
+    texts = (f"{head} {cut}".strip() for head, cut in pairs if _fits(head, cut))
+    return next(texts, set_up or run)
 
 
 def says_why(text: str) -> bool:
@@ -1523,16 +1585,19 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+
+    The order: what the GPU does or waits for, by the verdict word; then waits and calls that have a name of their own;
+    then idle time without one; what is mixed at last.
     """
     word = word_of(sums, group.elsewhere)
     if _is_empty(group):
         return "no GPU work"
     if word == GPU and sums.share(sums.busy) < GPU_SHARE:
         return f"{percent(sums.share(sums.busy) + group.elsewhere)} kernels"
+    if word == GPU and sums.busy - sums.gpu > 0.05 * sums.whole:
+        return f"{percent(sums.share(sums.busy))} GPU work"
     if word == GPU:
         what = "graph" if group.ns("graph") > group.ns("kernel") else "kernels"
-        if sums.busy - sums.gpu > 0.05 * sums.whole:
-            return f"{percent(sums.share(sums.busy))} GPU work"
         return f"{percent(sums.share(sums.gpu))} {what}"
     if word == COPY:
         copies = sums.copies + sums.copies_on_device
@@ -1548,29 +1613,35 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
         return "event cost only"
     entries = group.of_cause("api")
     calls_most = sums.calls >= max(sums.cpu, sums.launches + sums.latency)
-    if cause == "calls" and calls_most and entries and len(entries[0].what) <= 16:
+    if cause == "calls" and calls_most and entries and len(entries[0].what) <= _CALL_LETTERS:
         return f"{entries[0].what}, {percent(entries[0].ns / max(group.total_ns, 1))}"
-    if word == LAUNCH and not on_its_way(
-        group.work.operations * group.count, sums.launches, sums.latency
-    ):
+    operations = group.work.operations * group.count
+    if word == LAUNCH and not on_its_way(operations, sums.launches, sums.latency):
         return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
         return _idle_words(sums)
+    if works_beside(sums) and _mostly_earlier(sums):
+        return f"earlier work, {percent(sums.share(sums.earlier))}"
     if works_beside(sums):
-        earlier = percent(sums.share(sums.earlier))
-        worked = percent(sums.share(sums.worked))
-        return f"earlier work, {earlier}" if _mostly_earlier(sums) else f"{worked} GPU work"
-    if word == MIXED:
-        parts = {
-            "kernels": sums.gpu,
-            "NCCL": sums.collectives,
-            "copies": sums.copies,
-            "launches": sums.launches + sums.latency,
-        }
-        parts |= {"CPU": sums.cpu, "calls": sums.calls, "profiler": sums.profiler}
-        parts |= {"waiting": sums.waiting, "latency": sums.floor, "rest": sums.unknown}
-        largest = sorted(parts.items(), key=lambda item: -item[1])[:2]
-        shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
-        text = ", ".join(shares)
-        return text if len(text) <= _WORDS else shares[0]
-    return "cannot tell"
+        return f"{percent(sums.share(sums.worked))} GPU work"
+    return _mixed_words(sums) if word == MIXED else "cannot tell"
+
+
+def _mixed_words(sums: Sums) -> str:
+    """The two largest parts of a time that is mostly nothing, or one where there is no room: "kernels 41 %, CPU 33 %"."""
+    parts = {
+        "kernels": sums.gpu,
+        "NCCL": sums.collectives,
+        "copies": sums.copies,
+        "launches": sums.launches + sums.latency,
+        "CPU": sums.cpu,
+        "calls": sums.calls,
+        "profiler": sums.profiler,
+        "waiting": sums.waiting,
+        "latency": sums.floor,
+        "rest": sums.unknown,
+    }
+    largest = nlargest(2, parts.items(), key=lambda part: part[1])
+    shares = [f"{name} {percent(sums.share(ns))}" for name, ns in largest if ns]
+    text = ", ".join(shares)
+    return text if len(text) <= _WORDS else shares[0]
