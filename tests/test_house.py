@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from recordings import DATA, unpack
+from simulator import export, machine
+from simulator.program import Elapsed, Launch, Program, Record, Sync
 
 import nsysalign
 from nsysalign import engine
@@ -85,14 +87,13 @@ def test_without_add_ons_the_core_works(tmp_path):
     """The folder `addons` deleted: every command of the core, and what is said where one of its
     add-ons' public names is used."""
     python = copied(tmp_path, "addons")
-    (tmp_path / "run").mkdir()
-    for name, file in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
-        packed = (PACKAGE / "demo" / f"{name}.xz").read_bytes()
-        (tmp_path / "run" / file).write_bytes(lzma.decompress(packed))
+    timed = [Record("a"), Launch(9_000), Record("b"), Sync(), Elapsed("a", "b", "x")]
+    _, (log,) = export.write(machine.run(Program({500: timed * 3})), tmp_path / "run")
+    log.rename(log.with_name("events-500.jsonl"))
     commands = (
         "demo -o demo",
         "analyze run --json analysis.json",
-        "show run --label h2d_t1",
+        "show run --label x",
         "diff run run",
         "report run -o page.html",
         "export run -o run.json",

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from thorough import ALL, part
 from waiting import command_line, wait_for, wait_until
 
 from nsysalign.errors import NsysError
@@ -90,6 +91,8 @@ FAILS = {
         done; FINISH""", 6, 0, 3, ""),
     "long": ('APP "$@"; FINISH', 6, 4, 3, ""),
 }  # fmt: skip
+if not ALL:  # test_the_reason_of_a_failing_import_is_found_in_its_dump has one that ends so
+    del FAILS["ends"]
 
 
 def test_an_nsys_that_ends_hangs_or_takes_its_time(played):
@@ -152,7 +155,7 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
         export="""case "$OUT" in *fails*) exit 1;; *crashes*) kill -9 $$;; *garbage*) printf half >"$OUT";;
             *) touch "$OUT";; esac""",
     )
-    names = ("fails", "crashes", "garbage", "empty")
+    names = part(("crashes", "garbage", "empty"), ("fails", "crashes", "garbage", "empty"))
     runs = {name: user.run("pair(6)", script=f"{name}.py") for name in names}
     for name, process in runs.items():
         run_dir = user.folder / RUNS / f"{name}-001"

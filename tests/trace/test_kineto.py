@@ -213,16 +213,17 @@ STEPS = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def both(tmp_path):
-    """The analyses of one program's export and of the same as a trace of torch.profiler."""
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """One program's export, and the same as a trace of torch.profiler."""
+    folder = tmp_path_factory.mktemp("both")
     program = Program({500: STEPS}, streams={7: LEGACY, 13: NON_BLOCKING})
-    sqlite, _ = export.write(machine.run(program), tmp_path)
-    return nsysalign.analyze(sqlite), nsysalign.analyze(of_export(sqlite, tmp_path / "trace.json"))
+    sqlite, _ = export.write(machine.run(program), folder)
+    return sqlite, of_export(sqlite, folder / "trace.json")
 
 
 def test_a_program_has_the_budgets_that_its_export_has(both):
-    exported, profiled = both
+    exported, profiled = map(nsysalign.analyze, both)
     check.invariants(profiled)
     columns = [
         "name",
@@ -242,11 +243,11 @@ def test_a_program_has_the_budgets_that_its_export_has(both):
 
 
 def test_nothing_that_is_said_names_another_recorder(both, tmp_path):
-    result = CliRunner().invoke(
-        cli, ["analyze", "-v", str(tmp_path / "trace.json"), "-o", str(tmp_path / "out")]
-    )
+    trace = both[1]
+    result = CliRunner().invoke(cli, ["analyze", "-v", str(trace), "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
-    said = result.output.replace(str(tmp_path), "").replace("nsysalign", "")
+    said = result.output.replace(str(trace.parent), "").replace(str(tmp_path), "")
+    said = said.replace("nsysalign", "")
     assert "torch.profiler" in said
     assert not any(word in said for word in ("nsys", "WSL2", "NVTX", "CUPTI_ACTIVITY", "cuda,nvtx"))
 
