@@ -627,6 +627,8 @@ class _Rows:
         text = sentences.words(group, sums)
         if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
             text = "awaits earlier work"
+        if verdict == GPU and label.kind == "host" and 2 * group.late >= group.count:
+            verdict, text = MIXED, "work ended later"  # what kept the GPU busy is earlier work
         if searches(label, group):
             verdict, text = (MIXED if verdict == GPU else verdict), "a search"
         elif verdict == CPU:

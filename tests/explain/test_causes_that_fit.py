@@ -1048,3 +1048,14 @@ def test_a_graph_that_is_recorded_is_said_whatever_its_part():
     replays = [("host", 20), LAUNCH, ("kernel", 300), *[("kernel", 2)] * 30]
     drawn = [*repeat(8, "x", *replays), *repeat(8, "x", *captures)]
     assert "a CUDA graph is recorded in each" in said(drawn).sentence
+
+
+@pytest.mark.parametrize(("late", "words"), [(19, "work ended later"), (0, "91 % kernels")])
+def test_a_kind_whose_work_ended_later_is_not_right_because_the_gpu_worked(late, words):
+    """k16 under nsys: 40 of 84 timings launch only, while the steps before them run."""
+    waits = repeat(20, "x", ("kernel", 1_700), ("sync", 100), kind="host", operations=9)
+    launches = repeat(19, "x", ("kernel", 910), ("host", 90), kind="host", operations=9)
+    told = said(waits, launches, late=[0, late])
+    rows = {row.count: row for row in told.labels[0].groups}
+    assert rows[19].words == words and (rows[19].verdict == "gpu_bound") == (not late)
+    assert rows[20].verdict == "gpu_bound"

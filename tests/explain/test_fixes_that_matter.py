@@ -77,7 +77,7 @@ CELL = "void at::native::(anonymous namespace)::kernel::gru_cell_forward<float, 
 @pytest.mark.parametrize(
     ("kernel", "count", "code"),
     [
-        (CELL, 50, "torch.nn.GRU(inputs, hidden)(x)  # takes (steps, batch, inputs)"),
+        (CELL, 50, "torch.nn.GRU(inputs, hidden)(x)  # x: (steps, batch, inputs)"),
         (CELL, 2, "reduce-overhead"),
         ("add", 50, "reduce-overhead"),
     ],
