@@ -410,7 +410,7 @@ def _works(case: Case, numbers: Numbers) -> str:
     if not name or case.ns("graph"):
         return text
     at_least = ""
-    # beside what the CPU of a host timer does kernels run that have no piece of their own
+    # pieces of a host timer are what its CPU did: a kernel that ran meanwhile has none
     if case.ns("kernel") < kernels_ns:
         part *= case.ns("kernel") / kernels_ns
         at_least = "at least "
@@ -424,7 +424,7 @@ def _works(case: Case, numbers: Numbers) -> str:
     if case.quicker_elsewhere:  # its code is not the reason
         return text
     if dtype := converts_to(name):
-        return f"{text} {largest} of its kernel time converts to {dtype} ({name})."
+        return f"{text} {largest} of its kernel time converts to {dtype} ({safe_text(name)})."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
 
 

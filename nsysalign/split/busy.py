@@ -260,6 +260,7 @@ class Threads:
         #: Thread -> positions of stretches in which it hardly ran.
         off = np.flatnonzero(kind == OFF_CPU)
         self._off_cpu = group(trace.ranges["thread"].to_numpy()[off], off)
+        #: Thread -> (stretches of the profiler's own work, its innermost ranges), made when they are first asked for.
         self._built: dict[int, tuple[Blocks, Blocks]] = {}
 
     def calls(self, thread: int, low: int, high: int) -> Blocks:

@@ -344,8 +344,8 @@ def _by_name(
 def grids_of(
     trace: Trace, alignment: Alignment, issues: Issues, selected: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (`Work.grids`, `Work.blocks`), a value per window: a number that is equal for windows with the same kernels
-    on grids of the same number of blocks, and how many blocks all these grids have together.
+    """Return (`Work.grids`, `Work.blocks`), a value per window: a number that is equal for windows in which the kernels of
+    each name have the same number of blocks together, and how many blocks all kernels have together.
 
     selected: the windows that are asked for; all others get 0
 
@@ -363,8 +363,8 @@ def grids_of(
     (kernel_blocks,) = blocks_of(trace, [trace.operations["row"].to_numpy()[kernel]])
     weight = np.random.default_rng(3).integers(1 << 62, size=max(len(issues.names), 1))
     np.add.at(blocks, window, kernel_blocks)
-    # a hash of all pairs of a name and a number of blocks; the sums wrap around, which does no harm, as they are only
-    # compared with each other
+    # a hash of each name's number of blocks; the sums wrap around, which does no harm, as they are only compared with each
+    # other
     np.add.at(grids, window, weight[issues.name[issue]] * kernel_blocks)
     return grids, blocks
 

@@ -373,7 +373,8 @@ class Ran:
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     """Return `frames.KERNELS`, what ran in the intervals of each label: a row per label and name of an operation, with how
-    often it ran, how long in all and as a share of the label's measured time, and its median (ns).
+    often it ran, how long in all and as a share of the label's measured time, its median (ns), and for how long the stream
+    was idle before it (ns, in all).
 
     Labels come in the order of their intervals, each with the name first that took most time.
 
@@ -388,8 +389,8 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     out = groups[["count", "total_ns", "idle_before_ns"]].sum()
     # the lower median is the shortest duration that at least half of them do not exceed
     half = (groups["count"].transform("sum") + 1) // 2
-    so_many_as_short = groups["count"].cumsum()
-    out["median_ns"] = table[so_many_as_short >= half].groupby(key)["ns"].first()
+    so_far = groups["count"].cumsum()  # of a name the shorter durations come first
+    out["median_ns"] = table[so_far >= half].groupby(key)["ns"].first()
     out = out.reset_index()
     measured_ns = intervals["elapsed_ns"].groupby(label).sum()
     measured_ns = measured_ns.reindex(out["label"]).clip(lower=1).to_numpy()
