@@ -86,6 +86,8 @@ LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: What copies or waits cost is a second lever from this share on of what the sentence's cause costs.
 _LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
+#: So many timings of a label may be first calls.
+_FIRST_ONES = 3
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
@@ -649,7 +651,8 @@ class _Rows:
         if times_compiled(label, group) > 1:
             return "compiles"
         if group.count == 1 and loads_code(group) and not self._has_another_finding(label, group):
-            return "first call"
+            earlier = sum(int((g.intervals < group.intervals[0]).sum()) for g in label.groups)
+            return "first call" if earlier < _FIRST_ONES else "loads code"
         if not tells_apart(label):
             return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)

@@ -71,6 +71,8 @@ _OPTIMIZER = re.compile(r"addcdiv|multi_tensor_apply.*PointwiseOp", re.DOTALL)
 _CELL = re.compile(r"\b(gru|lstm)_cell_forward\b")
 _RECURRENT = re.compile(r"RNN|LSTM|GRU", re.IGNORECASE)
 _CUFFT = re.compile(r"\b(vector|regular|prime|bluestein|multi_bluestein)_fft|\bcufft")
+#: torch.cat's kernel.
+_CAT = re.compile(r"\bCatArrayBatchedCopy")
 #: CuPy's elementwise arithmetic, which cupy.fuse makes one kernel of; not its copies, sums, sorts and indexing.
 _OF_CUPY = re.compile(
     r"^cupy_(add|subtract|multiply|true_divide|divide|floor_divide|remainder|power|negative|absolute|sqrt|square|exp\w*|log\w*|"
@@ -295,8 +297,9 @@ def _allocates_most(case: Case) -> bool:
 
 
 def _plans_anew(case: Case) -> bool:
-    """cuFFT's kernels run, and code is loaded in many timings that are not the first ones: for plans."""
-    return _runs(case, _CUFFT) and (case.loads_the_same or case.loads_again > 0)
+    """cuFFT's kernels run, and code is loaded in most timings, or again in timings that are not the first ones: for plans."""
+    loads_often = 2 * case.loads_in >= case.label.count or case.loads_the_same
+    return _runs(case, _CUFFT) and (loads_often or case.loads_again > 0)
 
 
 def _loads_late(case: Case) -> bool:
@@ -371,6 +374,7 @@ CONDITIONS: dict[str, Callable[[Case], bool]] = {
     "float32 products": lambda case: _in_fp32(case.group),
     "a kind of float32 products": lambda case: bool(_fp32_timings(case)),
     "copies much": lambda case: case.copying_share > 0,
+    "concatenates": lambda case: bool(_CAT.search(largest_kernel(case)[0])),
     "other streams": lambda case: bool(case.others),
     "many small": _many_small,
     "compiles": _compiles,
@@ -462,7 +466,7 @@ def _convert(case: Case) -> str:
 def _planning(case: Case) -> str:
     """In how many timings plans are made: of the label, where they are not only in its group."""
     count, of_count = case.loads_in, case.label.count
-    if not case.loads_the_same:
+    if not count:
         count, of_count = case.loads_again, case.group.count
     return f"{count:,} of {of_count:,}"
 
@@ -604,6 +608,10 @@ FASTER: tuple[Row, ...] = (
     Row("several-kinds", "torch, a kind of float32 products",
         "Those of {time} are matrix products in float32, not on the tensor cores: allow TF32, if that is exact enough",
         _TF32),
+    Row("gpu-bound mixed", "torch, copies much, concatenates",
+        "torch.cat copies for {copying} of its kernel time: where it makes a tensor longer step by step, write into memory that is "
+        "allocated once",
+        "cache[:, n] = x  # instead of cache = torch.cat((cache, x), 1)"),
     Row("gpu-bound mixed", "torch, copies much",
         "{copying} of its kernel time copies or converts: do so once, before, with what does not change between the calls "
         "(x.contiguous(), .to(dtype), autocast's casts of weights that are not trained)",

@@ -177,7 +177,9 @@ PROGRAM_OF_XLA = "XlaModule:#"
 SAME_KERNELS = 1.1
 #: torch's kernels that copy (`x.contiguous()`) or convert (`x.half()`), and from which share of the kernel time on that
 #: is worth a word.
-COPIES, MUCH_COPYING = re.compile(r"\w_copy_kernel_cuda\b"), 0.3
+COPIES, MUCH_COPYING = re.compile(r"\w_copy_kernel_cuda\b|\bCatArrayBatchedCopy"), 0.3
+#: A first call takes so many times as long as later ones.
+FAR_QUICKER = 3
 #: No launch call takes less.
 LEAST_LAUNCH_NS = 500
 
@@ -790,6 +792,22 @@ class Case:
         if loading_share(group) < LOADING_SHARE:
             return 0
         return self.prepares.get(CODE, 0)
+
+    @cached_property
+    def is_tried_first(self) -> bool:
+        """Whether it is one timing of lines that another line calls later and that take far less time there: who calls them
+        once before means to leave the first call out."""
+        _, lines = call_site(self.label.name)
+        if not lines or self.label.count > 1:
+            return False
+        start_ns = self.facts.column("start_ns")
+        later = [
+            label
+            for label in self.facts.labels
+            if call_site(label.name)[1] == lines
+            and start_ns[label.usual.typical] > start_ns[self.group.typical]
+        ]
+        return any(FAR_QUICKER * label.usual.typical_ns < self.group.typical_ns for label in later)
 
     @property
     def _is_first(self) -> bool:

@@ -630,7 +630,7 @@ def _saved_ns(case: Case) -> int:
         return 0
     if case.search_ns:
         return case.search_ns
-    if _is_first_call(case) or not case.late:
+    if _is_first_call(case) or case.is_tried_first or not case.late:
         return 0
     if case.first_ones and case.label.count - case.first_ones < FEWEST_STEADY:
         return 0

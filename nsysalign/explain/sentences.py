@@ -23,6 +23,7 @@ import pandas as pd
 
 from nsysalign.causes import DISPLAY
 from nsysalign.explain.case import (
+    COPIES,
     ITEM_BYTES,
     MANY_TIMES,
     VERY_MANY,
@@ -425,6 +426,8 @@ def _works(case: Case, numbers: Numbers) -> str:
         return text
     if dtype := converts_to(name):
         return f"{text} {largest} of its kernel time converts to {dtype} ({safe_text(name)})."
+    if COPIES.search(name) and case.copying_share:  # what to do is said below
+        return f"{text} {safe_text(name)}, which copies, is {largest} of its kernel time."
     return f"{text} {safe_text(name)} is {largest} of its kernel time: look at it with ncu."
 
 

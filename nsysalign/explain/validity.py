@@ -221,8 +221,11 @@ def _waits_for_earlier(case: Case) -> bool:
 
 
 def _others_wait(case: Case, numbers: Numbers) -> str:
-    """A clause on the timings that do wait, where that is mostly for the work of another label; '' where it is not."""
+    """A clause on the kind of timings of which none ended too early, where they mostly wait for the work of another label;
+    '' where they do not, and where there is none."""
     waiting = max(case.label.steady, key=lambda group: group.count - group.late)
+    if waiting.late:
+        return ""  # some of them are among those that are wrong
     label, ns = launched_in(case.facts, waiting.intervals)
     if not label or 2 * ns < waiting.total_ns:
         return ""

@@ -208,10 +208,10 @@ class _FirstScreen:
             self.wrong = _lines_on_wrong(self.answer, self.width, self.told)
         elif self.rows > 1:
             self.rows -= 1
-        elif self.fixes:
-            self.fixes.pop()
         elif self.picture:
             self.picture = []
+        elif self.fixes:
+            self.fixes.pop()
         else:
             return False
         return True

@@ -606,6 +606,17 @@ def test_a_conversion_in_each_call_is_told(name, us, advised, much):
     assert any("copies or converts" in fix.sentence for fix in told.fixes) == much
 
 
+@pytest.mark.parametrize("name", ["CatArrayBatchedCopy", "index_copy"])
+def test_a_tensor_that_grows_by_cat(name):
+    """l04: "look at it with ncu" was said of a kernel that only copies."""
+    pieces = piece("kernel", 850, name), piece("kernel", 150, "at::native::add")
+    drawn = replace(analysis(repeat(8, "x", *pieces)), known=Known(**TORCH))
+    told = answer(diagnose(drawn))
+    grows = name.startswith("Cat")
+    assert any("torch.cat" in fix.sentence for fix in told.fixes) == grows
+    assert ("ncu" in told.sentence) != grows
+
+
 def test_kernels_that_convert_come_before_a_small_gap():
     """j07: autocast cast all weights in each call of 4.2 ms; the model in half leaves the GPU idle for 0.6 of 1.8 ms."""
     cast = piece("kernel", 2_500, "float16_copy_kernel_cuda"), piece("kernel", 1_300, "gemm")

@@ -95,3 +95,18 @@ def test_a_second_call_that_compiles_is_asked_why(often):
     compiling = repeat(often, "x", XLA_PASS, *work, **more)
     told = of_jax(compiling, repeat(5, "x", ("host", 3_000), *work, **more))
     assert any("CACHE_MISSES" in fix.code for fix in told.fixes) == (often == 2)
+
+
+@pytest.mark.parametrize(("later_us", "leads"), [(17_000, False), (900_000, True)])
+def test_one_timing_of_lines_that_are_timed_again_elsewhere_does_not_lead(later_us, leads):
+    """l07: numba's compilation, timed once on purpose, stood before 40 copies of 17 ms."""
+    first = interval("a.py:32 (a.py:26-29)", ("host", 1_300_000), ("kernel", 9), start=0)
+    again = [
+        interval(
+            "a.py:33 (a.py:26-29)", ("host", later_us), ("kernel", 9), start=1_400_000 + k * 10**6
+        )
+        for k in range(8)
+    ]
+    told = said(first, again, issued=[("kernel", "adds", 1)])
+    row = next(row for row in told.labels if row.label.startswith("a.py:32"))
+    assert (row.saving_ns > 0) == leads

@@ -136,3 +136,12 @@ def test_how_to_measure_right_leaves_room_for_what_makes_faster(wrong):
     told = replace(told, fixes=tuple(fixes), wrong=(line,) if wrong else ())
     lines = "\n".join(first_screen(told))
     assert "measure()" in lines and ("make it()" in lines) == wrong
+
+
+def test_the_picture_leaves_before_the_fix():
+    """l05: a sentence of six lines left room for one of them."""
+    told = many_labels()
+    fix = Fix("make it faster", "Keep the plans", "keep()")
+    lines = first_screen(replace(told, sentence="word " * 150, fixes=(fix,)))
+    assert any("keep()" in line for line in lines)
+    assert len(lines) <= 24
