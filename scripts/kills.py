@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from nsysalign.record.processes import marked, of_run
@@ -102,8 +103,11 @@ def try_once(kind: str, moment_s: float, folder: Path, *, at_end: bool = False) 
         for pid in left:
             os.kill(pid, signal.SIGKILL)
     if kind == "tool" and ((run_dir / "raw").is_dir() or any(run_dir.glob("events-*"))):
-        os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
-        recover(run_dir)
+        with (
+            mock.patch.dict(os.environ, TMPDIR=str(temporary)),
+            mock.patch.object(tempfile, "tempdir", str(temporary)),
+        ):
+            recover(run_dir)
         if rest := list(temporary.glob("nsysalign-*")):
             wrong.append(f"{len(rest)} temporary folders are left after the next analyze")
     logs = [log.read_text() for log in run_dir.glob("events-*.jsonl")]
