@@ -86,6 +86,11 @@ LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
 _MOST_PARTS, _MOST_NAMED = 4, 3
 #: What copies or waits cost is a second lever from this share on of what the sentence's cause costs.
 _LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
+#: How two fixes end of which one contains the other (`explain.advice`).
+_BEFORE_BOTH, _BEFORE_FIRST = (
+    "before both readings of the clock",
+    "before the first reading as well",
+)
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
@@ -438,11 +443,18 @@ def _fixes_to_show(
 
     short: label -> its short name
     """
-    fixes = about.advice if about else ()
+    every_fix = [fix for finding in (about, *wrong) if finding for fix in finding.advice]
+    at_both = next((fix for fix in every_fix if fix.sentence.endswith(_BEFORE_BOTH)), None)
+
+    def strongest(fix: Fix) -> Fix:
+        """Return a fix, or the one that contains it: a wait before both readings is one before the first, too."""
+        return at_both if at_both and fix.sentence.endswith(_BEFORE_FIRST) else fix
+
+    fixes = tuple(map(strongest, about.advice)) if about else ()
     shown = {(fix.sentence, fix.code) for fix in fixes}
     labels_of: dict[Fix, list[str]] = {}
     for finding in wrong:
-        for fix in finding.advice:
+        for fix in map(strongest, finding.advice):
             if (fix.sentence, fix.code) not in shown:
                 labels_of.setdefault(fix, []).append(short(finding.label))
     beside = []
