@@ -52,7 +52,7 @@ from nsysalign.explain.verdict import (
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Label, pace_words
 from nsysalign.memory import trim_memory
-from nsysalign.model import HOST_TIMERS, OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.model import HOST_TIMERS, LOW_CLOCK, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
 from nsysalign.text import (
     duration,
@@ -1220,7 +1220,7 @@ def _remarks(
 
     - what labels of a run that was traced in turns take traced and untraced
     - how the script ended, if it failed
-    - which readings of a clock are in no timing
+    - which readings of a clock are in no timing; at which clock the GPU ran, where it was slowed down in nearly all
     - how long first calls took
     - why no timing of the program's own was seen
     - that a run without nsys is there
@@ -1235,8 +1235,8 @@ def _remarks(
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.append(f"the script {_ended(analysis)}{unread}")
-    of_timers = (note for note in analysis.notes if note.startswith(HOST_TIMERS))
-    remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in of_timers]
+    shown = (note for note in analysis.notes if note.startswith((HOST_TIMERS, LOW_CLOCK)))
+    remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in shown]
     if on_first_calls := _remark_on_first_calls(analysis, rows, is_first_call, short):
         remarks.append(on_first_calls)
     if nothing_timed_is_seen(analysis):
