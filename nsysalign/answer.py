@@ -52,7 +52,7 @@ from nsysalign.explain.verdict import (
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Label, pace_words
 from nsysalign.memory import trim_memory
-from nsysalign.model import HOST_TIMERS, OPERATION_KINDS, SLOWED_BITS, Analysis
+from nsysalign.model import HOST_TIMERS, LOW_CLOCK, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
 from nsysalign.text import (
     duration,
@@ -88,6 +88,11 @@ _MOST_PARTS, _MOST_NAMED = 4, 3
 _LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
 #: So many timings of a label may be first calls.
 _FIRST_ONES = 3
+#: How two fixes end of which one contains the other (`explain.advice`).
+_BEFORE_BOTH, _BEFORE_FIRST = (
+    "before both readings of the clock",
+    "before the first reading as well",
+)
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
@@ -440,11 +445,18 @@ def _fixes_to_show(
 
     short: label -> its short name
     """
-    fixes = about.advice if about else ()
+    every_fix = [fix for finding in (about, *wrong) if finding for fix in finding.advice]
+    at_both = next((fix for fix in every_fix if fix.sentence.endswith(_BEFORE_BOTH)), None)
+
+    def strongest(fix: Fix) -> Fix:
+        """Return a fix, or the one that contains it: a wait before both readings is one before the first, too."""
+        return at_both if at_both and fix.sentence.endswith(_BEFORE_FIRST) else fix
+
+    fixes = tuple(map(strongest, about.advice)) if about else ()
     shown = {(fix.sentence, fix.code) for fix in fixes}
     labels_of: dict[Fix, list[str]] = {}
     for finding in wrong:
-        for fix in finding.advice:
+        for fix in map(strongest, finding.advice):
             if (fix.sentence, fix.code) not in shown:
                 labels_of.setdefault(fix, []).append(short(finding.label))
     beside = []
@@ -1211,7 +1223,7 @@ def _remarks(
 
     - what labels of a run that was traced in turns take traced and untraced
     - how the script ended, if it failed
-    - which readings of a clock are in no timing
+    - which readings of a clock are in no timing; at which clock the GPU ran, where it was slowed down in nearly all
     - how long first calls took
     - why no timing of the program's own was seen
     - that a run without nsys is there
@@ -1226,8 +1238,8 @@ def _remarks(
     if analysis.known.exit_status and not failed_early(analysis):
         unread = ", before a timing was read" if _none_was_read(analysis) else ""
         remarks.append(f"the script {_ended(analysis)}{unread}")
-    of_timers = (note for note in analysis.notes if note.startswith(HOST_TIMERS))
-    remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in of_timers]
+    shown = (note for note in analysis.notes if note.startswith((HOST_TIMERS, LOW_CLOCK)))
+    remarks += [safe_text(note.removeprefix(HOST_TIMERS)) for note in shown]
     if on_first_calls := _remark_on_first_calls(analysis, rows, is_first_call, short):
         remarks.append(on_first_calls)
     if nothing_timed_is_seen(analysis):

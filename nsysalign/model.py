@@ -80,6 +80,8 @@ ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 #: How notes begin that are about host timers: a first screen has them.
 HOST_TIMERS = "host timers: "
+#: How the note begins that says at which clock nearly all timings ran: a first screen has it, too.
+LOW_CLOCK = "the GPU ran at "
 
 #: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices
 #: (CUpti_ActivityMemcpyKind is continued by nsys: ENUM_CUDA_MEMCPY_OPER).

@@ -7,11 +7,21 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.facts import Facts
-from nsysalign.model import CLOCK_REASONS
+from nsysalign.explain.facts import WARN_SHARE, Facts
+from nsysalign.model import CLOCK_REASONS, LOW_CLOCK, SLOWED_BITS
+from nsysalign.text import plural
 
 #: Samples further apart than this say nothing about what lies between.
 _APART_NS = 250_000_000
+#: So many timings are needed to compare clocks.
+CLOCK_SAMPLES = 8
+#: Two SM clocks are different from this share on.
+CLOCK_SHARE = 0.03
+#: A clock that was held down by less changes no conclusion: cards under load are at their power
+#: cap, a few percent below their highest clock.
+SLOWED_SHARE = 0.1
+#: Timings can be compared with each other if the GPU was slowed down in so many of them.
+_NEARLY_ALL = 0.9
 
 
 class IntervalClocks(NamedTuple):
@@ -53,6 +63,53 @@ def interval_clocks(facts: Facts) -> IntervalClocks:
         stretches = table[table["device"].to_numpy() == number]
         _put_clocks(clocks, facts, stretches, np.flatnonzero(device == number))
     return clocks
+
+
+def note_on_low_clock(facts: Facts, clocks: IntervalClocks) -> str:
+    """Return a note on the clock at which nearly all timings ran, where the GPU was slowed down in them: they can be
+    compared with each other, and the low clock makes none of them doubtful.  "" if that is not so.
+
+    It is so if the GPU was slowed down in `_NEARLY_ALL` of all timings, and of those of each label with enough of
+    them; and if no label's clock differs from that of all by more than changes a conclusion.  Timings of which
+    kernels are a small part are not counted.
+    """
+    kernel_ns = facts.column("kernel_only_upper_ns")
+    counts = clocks.known & (kernel_ns >= WARN_SHARE * facts.column("elapsed_ns")) & (kernel_ns > 0)
+    is_slowed = (clocks.reasons & SLOWED_BITS) > 0
+    of_labels = [np.concatenate([g.intervals for g in label.steady]) for label in facts.labels]
+    timings_of = [timings[counts[timings]] for timings in of_labels]
+    counted = np.unique(np.concatenate([*timings_of, np.empty(0, int)]))
+    slowed = counted[is_slowed[counted]]
+    if len(slowed) < max(CLOCK_SAMPLES, _NEARLY_ALL * len(counted)):
+        return ""
+    mhz = float(np.median(clocks.sm_mhz[slowed]))
+    highest_mhz = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
+    if mhz > (1 - SLOWED_SHARE) * highest_mhz:
+        return ""
+    for timings in timings_of:
+        if len(timings) < CLOCK_SAMPLES:
+            continue
+        is_apart = abs(np.median(clocks.sm_mhz[timings]) - mhz) > SLOWED_SHARE * mhz
+        if is_apart or is_slowed[timings].mean() < _NEARLY_ALL:
+            return ""
+    return _low_clock_in_words(clocks, slowed, len(counted), highest_mhz)
+
+
+def _low_clock_in_words(
+    clocks: IntervalClocks, slowed: np.ndarray, count: int, highest_mhz: int
+) -> str:
+    """Return at which clock the GPU ran in most timings, and why.
+
+    slowed:      the numbers of the intervals in which it was slowed down
+    count:       of how many timings the clock is known
+    highest_mhz: the highest clock of the run
+    """
+    low, mhz, high = np.quantile(clocks.sm_mhz[slowed], (0.1, 0.5, 0.9))
+    ran_at = f"{low:.0f} to {high:.0f}" if high - low > CLOCK_SHARE * mhz else f"{mhz:.0f}"
+    reasons = clocks.reasons[slowed] & SLOWED_BITS
+    causes = ", ".join(text for bit, text in CLOCK_REASONS.items() if (reasons & bit).any())
+    often = "" if len(slowed) == count else f" in {len(slowed):,} of {plural(count, 'timing')}"
+    return f"{LOW_CLOCK}{ran_at} of {highest_mhz} MHz{often} ({causes})"
 
 
 def _put_clocks(

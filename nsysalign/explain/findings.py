@@ -22,7 +22,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
 from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
-from nsysalign.explain.clocks import IntervalClocks, interval_clocks
+from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
 from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
@@ -116,6 +116,8 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             else:
                 findings.append((rule.name, outcome))
     notes += _notes_on_unchecked(facts)
+    if on_clock := note_on_low_clock(facts, interval_clocks(facts)):
+        notes.append(on_clock)
 
     def order(rule_and_finding: tuple[str, Finding]) -> tuple[int, bool, int]:
         """Return a key by which findings are sorted: the most severe first, of these what makes all others of little
@@ -140,6 +142,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     """
     matrix = parts_matrix(facts.analysis)[: facts.count]  # ns by cause, (intervals, causes)
     clocks = interval_clocks(facts)
+    nearly_all = bool(note_on_low_clock(facts, clocks))
     labels = [label for label in facts.labels if not label.inside]
     # the segments that nearly every label needs are read in one go: those of its first group
     facts.read(group for label in labels for group in shown_groups(label)[:1])
@@ -152,7 +155,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
-        reason = reason or _milder_reason(case, clocks, cold.get(label.name))
+        reason = reason or _milder_reason(case, clocks, nearly_all, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
@@ -191,14 +194,15 @@ def _reason(
 
 
 def _milder_reason(
-    case: Case, clocks: IntervalClocks, cold: validity.Reason | None
+    case: Case, clocks: IntervalClocks, nearly_all: bool, cold: validity.Reason | None
 ) -> validity.Reason | None:
     """Return why a number that is about its own work is longer than it need be: a low clock of the GPU, else cold caches;
     else that it spreads; None if it is none of these.
 
+    nearly_all: as in `validity.slowed`
     cold: the reason that the label's caches are cold, None if they are not
     """
-    longer = validity.slowed(case, clocks) if clocks.known.any() else None
+    longer = validity.slowed(case, clocks, nearly_all) if clocks.known.any() else None
     longer = longer or cold
     # longer kernels are not the story where something else takes more time
     if longer and not _more_is_avoidable(case, longer):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.explain.case import Case, Numbers, beside, spoken
-from nsysalign.explain.clocks import IntervalClocks
+from nsysalign.explain.clocks import CLOCK_SAMPLES, CLOCK_SHARE, SLOWED_SHARE, IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
@@ -28,16 +28,13 @@ from nsysalign.text import kernel_name
 FLOOR_AT_MOST_NS = 50_000
 #: Less work on other streams is none.
 LEAST_WORK_NS = 1_000
-#: Two SM clocks, and kernels at them, are different from these shares on.
-CLOCK_SHARE, CLOCK_SAY_SHARE = 0.03, 0.02
+#: Kernels at two SM clocks are different from this share on.
+CLOCK_SAY_SHARE = 0.02
 #: A kernel that waits for memory follows the SM clock in part only: by this share of what the clock does; and so much
 #: do single kernels and clocks correlate.
 FOLLOWS_CLOCK, CORRELATED = 0.3, 0.5
-#: A clock that was held down by less changes no conclusion: cards under load are at their power
-#: cap, a few percent below their highest clock.
-SLOWED_SHARE = 0.1
-#: So many intervals are needed to compare clocks, or one label's kernels with another's.
-CLOCK_SAMPLES, CACHE_SAMPLES = 8, 5
+#: So many intervals are needed to compare one label's kernels with another's.
+CACHE_SAMPLES = 5
 #: Kernels take about the same time if half of them differ by no more than this share; a cold L2 makes them longer by more
 #: than the first factor, and by less than the second: more is another size of the same kernel.
 CACHE_SCATTER, LEAST_COLD, MOST_COLD = 0.06, 1.08, 1.6
@@ -476,10 +473,12 @@ class _Clocked(NamedTuple):
     reasons: np.ndarray
 
 
-def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
+def slowed(case: Case, clocks: IntervalClocks, nearly_all: bool) -> Reason | None:
     """Return the reason that the clock of the GPU changed the measured time, if it did; None if not.
 
     clocks: what the clock samples say about each interval
+    nearly_all: whether the GPU was slowed down in nearly all timings of the run (`clocks.note_on_low_clock`): then only
+        those are compared with each other
 
     There are two such reasons: the GPU could not run as fast as requested (power, heat, hardware) in half of the
     intervals or more, or its clock differed between intervals and the kernels' times follow it.
@@ -494,7 +493,9 @@ def slowed(case: Case, clocks: IntervalClocks) -> Reason | None:
         return None
     reasons = clocks.reasons[intervals] & SLOWED_BITS
     timings = _Clocked(kernel_ns[known], clocks.sm_mhz[intervals], reasons)
-    reason = _throttled(case, timings)
+    if nearly_all:
+        timings = _Clocked(*(values[reasons > 0] for values in timings))
+    reason = None if nearly_all else _throttled(case, timings)
     # if the largest kernel is not the same in all of them, time and clock (by the power it draws) both depend on which it is
     if reason is None and all(g.work.mains == 1 for g in same_work):
         reason = _two_clocks(timings)

@@ -117,6 +117,20 @@ def test_wrong_timings_have_each_their_own_fix():
     assert second.sentence.startswith("clock: ")
 
 
+def test_a_wait_before_both_readings_stands_for_one_before_the_first():
+    """l03: only the weaker one was on the first screen, and the wrong labels beside it need the stronger one."""
+    more = {"kind": "host", "issued": 10, "outside": 0, "earlier": 900, "operations": 1}
+    waits = repeat(8, "copy", piece("queued", 900, "earlier-work"), ("kernel", 10), **more)
+    launches = repeat(8, "step", ("host", 50), kind="host", issued=90, outside=90, operations=1)
+    (alone,) = said(waits).fixes
+    assert alone.sentence == "Synchronise before the first reading as well"
+    told = said(waits, launches, late=[0, 8])
+    assert [wrong.label for wrong in told.wrong] == ["step"] and "copy" in told.sentence
+    (both,) = told.fixes
+    assert both.sentence == "Synchronise before both readings of the clock"
+    assert both.code.endswith("# at both ends")
+
+
 def test_a_timer_that_waits_for_few_of_its_timings_is_wrong_in_the_others():
     """19 of 26 loops ended before their work: the 7 slow ones do not speak for them."""
     short = repeat(19, "x", ("host", 50), kind="host", issued=900, outside=900, operations=1)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
+from nsysalign.answer import answer
 from nsysalign.explain.clocks import interval_clocks
 
 from .drawing import analysis, diagnose, facts, interval, piece
@@ -16,10 +17,19 @@ from .drawing import analysis, diagnose, facts, interval, piece
 FULL, LATER = (-25, 195, 1980), (200, 425, 1485, 4)
 
 
-def sampled(kernels_us, *stretches, device=0, every_ms=10.0, before=("launch_latency", 2)):
-    """One interval every `every_ms`, from 0 on, and samples: (from ms, to ms, MHz, reasons)."""
+def sampled(
+    kernels_us, *stretches, device=0, every_ms=10.0, before=("launch_latency", 2), names=""
+):
+    """One interval every `every_ms`, from 0 on, and samples: (from ms, to ms, MHz, reasons).
+
+    names: a letter per interval, its label; "" for one label
+    """
+    names = names or "x" * len(kernels_us)
     pieces = [(before, ("kernel", us), ("event", 2)) for us in kernels_us]
-    drawn = [interval("x", *p, start=1000 * every_ms * k) for k, p in enumerate(pieces)]
+    drawn = [
+        interval(name, *p, start=1000 * every_ms * k)
+        for k, (name, p) in enumerate(zip(names, pieces, strict=True))
+    ]
     rows = [
         (device, int(a * 1e6), int(b * 1e6), 1 + int((b - a) / 25), mhz, mhz, 2619, sum(why))
         for a, b, mhz, *why in stretches
@@ -65,9 +75,59 @@ def test_a_clock_that_costs_less_than_waiting_does_not_lead():
 
 
 def test_a_gpu_that_is_held_down_for_most_of_the_time():
-    slowed = rules([90] * 20, (-25, 300, 1500, 4), (400, 500, 1980))["throttled"]
+    slowed = rules([90] * 20, (-25, 165, 1500, 4), (166, 500, 1980))["throttled"]
     assert (slowed.severity, slowed.verdict) == ("warning", "doubtful")
-    assert slowed.evidence["slowed_timings"] == 20 and "software power cap" in slowed.title
+    assert slowed.evidence["slowed_timings"] == 17 and "software power cap" in slowed.title
+
+
+HELD, FREE = (-25, 195, 1500, 4), (196, 500, 1980)
+
+
+@pytest.mark.parametrize(
+    ("stretches", "remark"),
+    [
+        ([HELD, FREE], "the GPU ran at 1500 of 1980 MHz (software power cap)"),
+        (
+            [(-25, 175, 1500, 4), (176, 500, 1980)],
+            "the GPU ran at 1500 of 1980 MHz in 18 of 20 timings (software power cap)",
+        ),
+        (
+            [(-25, 95, 1700, 4), (96, 195, 1400, 4), FREE],
+            "the GPU ran at 1400 to 1700 of 1980 MHz (software power cap)",
+        ),
+    ],
+)
+def test_a_clock_that_was_low_in_nearly_all_timings_is_a_remark(stretches, remark):
+    """All were "slowed to 1500 MHz" and doubtful, though they can be compared with each other."""
+    said = answer(diagnose(sampled([90] * 20, *stretches)))
+    assert (said.verdict, [row.verdict for row in said.labels]) == ("gpu_bound", ["gpu_bound"])
+    assert remark in said.remarks
+
+
+@pytest.mark.parametrize(
+    "stretches",
+    [
+        [HELD, (196, 500, 1980)],  # y is at the highest clock
+        [
+            HELD,
+            (196, 500, 1200, 4),
+            (600, 700, 1980),
+        ],  # ... is slowed down, too, but to another clock
+    ],
+)
+def test_labels_at_different_clocks_stay_doubtful(stretches):
+    """x 100 times at 1500 MHz, then y 10 times."""
+    two = sampled([90] * 110, *stretches, every_ms=2.0, names="x" * 100 + "y" * 10)
+    said = answer(diagnose(two))
+    assert {row.label: row.verdict for row in said.labels}["x"] == "doubtful"
+    assert not any(text.startswith("the GPU ran at") for text in said.remarks)
+
+
+def test_kernels_that_follow_the_clock_while_it_is_held_down():
+    """All 40 are slowed down, and the clock still changes: they cannot be compared with each other."""
+    stretches = (-25, 195, 1700, 4), (200, 425, 1275, 4), (500, 600, 1980)
+    changed = rules([*[90] * 20, *[120] * 20], *stretches)["clock-changed"]
+    assert (changed.evidence["low_clock_mhz"], changed.evidence["clocked_timings"]) == (1275, 40)
 
 
 MIXED = np.random.default_rng(1).permutation([90] * 20 + [120] * 20)
