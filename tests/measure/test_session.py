@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,20 @@ def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
         assert whole or (said and said[0].endswith(" of 18 processes left out"))
         assert not result.failed
         assert time.monotonic() - began < 3.0 + 5.0  # the last may be under way when it ends
+
+
+def test_the_process_that_the_budget_cuts_short_is_told(measured, monkeypatch):
+    """It was the last one, behind which no process is left to tell of."""
+    run_worker, started = session.run_worker, []
+
+    def cut_short(spec, folder):
+        started.append(spec)
+        outcome = run_worker(spec, folder)
+        return replace(outcome, failure="hang") if len(started) == 2 else outcome
+
+    monkeypatch.setattr(session, "run_worker", cut_short)
+    done = measured("make", batch="1", processes=2, budget_s=600.0, job_limit_s=1e6)
+    assert "the budget of 600 s ran out: 1 of 2 processes left out" in done.measure.notes
 
 
 # --- ways of ending ---

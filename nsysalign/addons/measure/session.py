@@ -185,7 +185,12 @@ class Session:
             pair = jobs.pop(0)
             spec = self.spec("time", pair[0], pair[1:], o.modes, share)
             outcome = self._worker(spec, len(jobs) + 1)
-            if outcome.failure not in ("", "budget"):
+            if (
+                outcome.failure == "budget"
+            ):  # the one that the end of the budget cut short is left out as well
+                self._tell_of_budget(f"{len(jobs) + 1} of {count} processes")
+                return
+            if outcome.failure:
                 jobs = [job for job in jobs if job != pair]
                 words = self._which(outcome)
                 self._notes.append(f"{words}: {without_paths(outcome.text)[:300]}")
@@ -216,8 +221,11 @@ class Session:
         """Whether there is time left; a note if not."""
         if self._left_s > 0:
             return True
-        self._notes.append(f"the budget of {self.options.budget_s:g} s ran out: {missing} left out")
+        self._tell_of_budget(missing)
         return False
+
+    def _tell_of_budget(self, missing: str) -> None:
+        self._notes.append(f"the budget of {self.options.budget_s:g} s ran out: {missing} left out")
 
     def spec(
         self,
