@@ -184,18 +184,13 @@ FAR_QUICKER = 3
 LEAST_LAUNCH_NS = 500
 
 
-def _loading_call(segments: list[Segment], longest: int) -> str:
-    """The first call behind a long piece outside CUDA that loads code before anything is launched, '' for none.
-
-    longest: the position of the piece, -1 for none
-    """
-    if longest < 0 or segments[longest].ns < LONG_PIECE_NS:
-        return ""
-    for piece in segments[longest + 1 :]:
-        if piece.cause in ("api_launch", "sync"):
+def _loading_call(segments: list[Segment]) -> str:
+    """The first call of these segments that loads code before anything is launched, '' for none."""
+    for segment in segments:
+        if segment.cause in ("api_launch", "sync"):
             break
-        if piece.cause == "api" and LOADS.match(piece.text):
-            return piece.text
+        if segment.cause == "api" and LOADS.match(segment.text):
+            return segment.text
     return ""
 
 
@@ -472,18 +467,28 @@ class Case:
         return longest_ns >= LONG_PIECE_NS and longest_ns >= GOOD_PART * self.idle_ns
 
     @cached_property
+    def _behind_longest(self) -> list[list[Segment] | None]:
+        """What follows the longest piece outside CUDA, in each timing of the group that is looked at; None where that piece is
+        not a long one."""
+        behind: list[list[Segment] | None] = []
+        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
+            outside = [place for place, segment in enumerate(segments) if segment.cause == "host"]
+            longest = max(outside, key=lambda place: segments[place].ns, default=-1)
+            is_long = longest >= 0 and segments[longest].ns >= LONG_PIECE_NS
+            behind.append(segments[longest + 1 :] if is_long else None)
+        return behind
+
+    @cached_property
     def is_held_up_anywhere(self) -> bool:
         """Whether the longest piece outside CUDA lies before different operations in different timings of the group: no
         function of the program's comes before all of these, as another thread that holds Python's interpreter does."""
         if self.on_host or self.operations > MOST_LOOKED_AT:
             return False
         timings_by_operation = Counter[str]()  # the operation behind the longest piece
-        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
-            outside = [place for place, segment in enumerate(segments) if segment.cause == "host"]
-            longest = max(outside, key=lambda place: segments[place].ns, default=-1)
-            if longest >= 0 and segments[longest].ns >= LONG_PIECE_NS:
-                behind = (s.text for s in segments[longest:] if s.cause in OPERATION_KINDS)
-                timings_by_operation[next(behind, "")] += 1
+        for behind in self._behind_longest:
+            if behind is not None:
+                operations = (s.text for s in behind if s.cause in OPERATION_KINDS)
+                timings_by_operation[next(operations, "")] += 1
         count = timings_by_operation.total()
         return count >= FEWEST_LOOKED_AT and 2 * max(timings_by_operation.values()) <= count
 
@@ -493,11 +498,7 @@ class Case:
         group; '' where there is none."""
         if self.group.role == FIRST or self.operations > MOST_LOOKED_AT:
             return ""
-        calls = Counter[str]()
-        for segments in self.facts.segments_of_some(self.group, TIMINGS_LOOKED_AT):
-            pieces = [number for number, piece in enumerate(segments) if piece.cause == "host"]
-            longest = max(pieces, key=lambda number: segments[number].ns, default=-1)
-            calls[_loading_call(segments, longest)] += 1
+        calls = Counter(_loading_call(behind or []) for behind in self._behind_longest)
         name, count = calls.most_common(1)[0]
         return name if 2 * count > calls.total() else ""
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.explain import advice, sentences, validity
-from nsysalign.explain.case import Case, Numbers, call_site, shown_groups
+from nsysalign.explain.case import Case, Numbers, beside, call_site, shown_groups
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
@@ -693,7 +693,7 @@ def _does_the_same_without_waits(sibling: Case, case: Case) -> bool:
 
 def _spoken_beside(case: Case, label: Label) -> str:
     """Return how a sentence about a case names another label: without the file's name where both are of one file."""
-    return sentences.beside(case.label.site, label.name)
+    return beside(case.label.site, label.name)
 
 
 def _share_in_both(first: Work, second: Work) -> float:

@@ -29,9 +29,9 @@ from nsysalign.explain.case import (
     VERY_MANY,
     Case,
     Numbers,
+    beside,
     spoken,
 )
-from nsysalign.explain.case import beside as beside
 from nsysalign.explain.preparing import (
     CODE,
     GRAPH,
