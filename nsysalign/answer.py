@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
-from nsysalign.explain import sentences
+from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
@@ -689,7 +689,9 @@ class _Rows:
             common = self._common_fields(run.label, "run", run.interval, about)
             parts = common["parts_ns"]
             sentence = finding.title if finding else ""
-            sentence = sentence or sentences.of_run(self._analysis, run.label, run.interval, parts)
+            sentence = sentence or run_sentences.of_run(
+                self._analysis, run.label, run.interval, parts
+            )
             elapsed_ns = max(run.elapsed_ns, 1)
             saving_ns = max((f.loss_ns for f in about), default=0)
             row = LabelRow(
@@ -1039,14 +1041,14 @@ def _sentence_of_run(
         return run.sentence, None
     first, *following = loud
     if first.rule != "set-up":
-        return sentences.in_three_lines(first.title), first
+        return run_sentences.in_three_lines(first.title), first
     if not following:
-        of_gpu = sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
-        return sentences.if_room(of_gpu, behind=first.title), first
-    sentence = sentences.in_three_lines(following[0].title, behind=first.title)
+        of_gpu = run_sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
+        return run_sentences.if_room(of_gpu, behind=first.title), first
+    sentence = run_sentences.in_three_lines(following[0].title, behind=first.title)
     # in three lines there may be no room for the cause: then its fix would seem to be one of the set-up
     _, _, after_set_up = sentence.partition(". ")
-    is_cause_told = after_set_up != "" and sentences.says_why(after_set_up)
+    is_cause_told = after_set_up != "" and run_sentences.says_why(after_set_up)
     return sentence, following[0] if is_cause_told else replace(following[0], advice=())
 
 
@@ -1421,10 +1423,10 @@ def _headline_of_run(
     intervals = analysis.intervals
     name = str(intervals["label"].iloc[run])
     # a graph that was traced as a whole counts as work from its first node to its last; between them nothing ran
-    between = sentences.between_nodes_ns(analysis.kernels, name, parts["graph"])
+    between = run_sentences.between_nodes_ns(analysis.kernels, name, parts["graph"])
     worked -= between
     if analysis.trace.thinned:  # rows were removed from the trace: idle times are not known
-        return sentences.of_thinned(worked)
+        return run_sentences.of_thinned(worked)
     start = intervals["start_ns"].to_numpy()
     end = start + intervals["elapsed_ns"].to_numpy()
     total = int(end[run] - start[run])
@@ -1453,7 +1455,7 @@ def _shares(parts: dict[str, int], worked: int, between: int) -> str:
     total = sum(parts.values())
     idle = {DISPLAY[cause]: ns for cause, ns in parts.items() if cause not in OPERATION_KINDS}
     idle["staging of copies"] = sum(parts[cause] for cause in OPERATION_KINDS) - worked - between
-    idle[sentences.BETWEEN_NODES] = between
+    idle[run_sentences.BETWEEN_NODES] = between
     largest = sorted(((ns, name) for name, ns in idle.items() if ns), reverse=True)[:_MOST_PARTS]
     listed = [f"{name} {percent(ns / total)}" for ns, name in largest if ns >= 0.01 * total]
     return ", ".join([f"GPU busy {percent(worked / total)}", *listed])

@@ -6,7 +6,7 @@ from textwrap import wrap
 
 import pytest
 
-from nsysalign.explain.sentences import if_room, in_three_lines, says_why
+from nsysalign.explain.run_sentences import if_room, in_three_lines, says_why
 
 #: The sentence about set-up, the one behind it, what must stay.
 FULL = {

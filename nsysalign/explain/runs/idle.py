@@ -24,12 +24,12 @@ from nsysalign.explain.facts import (
 )
 from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.preparing import LOADS
+from nsysalign.explain.run_sentences import NCCL_SHARE, nccl_clause
 from nsysalign.explain.runs.copies import copying
 from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
 from nsysalign.explain.runs.ranges import InRange
 from nsysalign.explain.runs.rounds import in_one_round, in_words
 from nsysalign.explain.runs.run import Run
-from nsysalign.explain.sentences import NCCL_SHARE, nccl_clause
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
 from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
