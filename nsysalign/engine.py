@@ -69,7 +69,7 @@ from nsysalign.split.labels import Ran, kernel_table, label_table, labels_around
 from nsysalign.split.runs import with_runs
 from nsysalign.split.timeline import chosen_intervals, split_timeline
 from nsysalign.text import REPETITION, plural
-from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
+from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines, torch_is_alone
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.samples import Stacks, read_clock_samples, read_stacks
 
@@ -486,6 +486,7 @@ def _known(log: EventLog | None, of_runs: Sequence[Any], beside: Beside) -> Know
         issuing_without_work=sum(fact.issuing for fact in without_work),
         torch=named_by_probe(log, "torch"),
         python=named_by_probe(log, "python"),
+        torch_is_alone=torch_is_alone(log),
         in_turns=beside.apart is not None,
         left_out=beside.apart.left_out if beside.apart is not None else 0,
         exit_status=beside.exit_status,

@@ -301,6 +301,7 @@ class Alignment:
 class Known:
     """What is known beside the tables.  `calls_without_work`: CUDA calls of a trace without GPU work,
     `issuing_without_work`: those of them that should have made some.  `torch`, `python`: the versions that the probe's processes named, '' for none.
+    `torch_is_alone`: they imported torch, and no other library for GPUs.
     `in_turns`: the recorder left the process in turns, and `baseline` is of what ran meanwhile;
     `left_out`: intervals that hold a switch.  `exit_status`: of the script, 0 where it is not known.
     `managed_allocations`: calls that allocated managed memory."""
@@ -309,6 +310,7 @@ class Known:
     issuing_without_work: int = 0
     torch: str = ""
     python: str = ""
+    torch_is_alone: bool = False
     in_turns: bool = False
     left_out: int = 0
     exit_status: int = 0

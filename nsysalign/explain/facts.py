@@ -170,16 +170,18 @@ class Facts:
 
     def _uses_torch(self) -> bool:
         """Return whether the program uses torch: the trace is torch.profiler's, or kernels or ranges have names that only
-        torch's code makes; or its log names torch, and no kernels are known.
+        torch's code makes; or its log names torch, and no other library for GPUs or no kernels are known.
 
         The log names what is imported, and CuPy and numba import torch without using it.  A program of CuPy's may run
-        kernels of cuBLAS or cuFFT alone; one of torch's fills or adds something somewhere, with a kernel of its own.
+        kernels of cuBLAS or cuFFT alone, as a loop of torch's over one matrix product does.
         """
         evidence = self.analysis
         texts = pd.concat([evidence.kernels["kernel"], evidence.labels["label"]])
         if evidence.trace.recorder == "kineto" or any(
             map(_TORCH.search, pd.unique(texts.astype(str)))
         ):
+            return True
+        if evidence.known.torch_is_alone and not self._other_library():  # none imported later
             return True
         return bool(evidence.known.torch) and not (evidence.kernels["kind"] == "kernel").any()
 

@@ -33,6 +33,8 @@ NO_RECORD = (-1, -1)
 
 _SYNC_EVERY_NS = 5_000_000_000
 _BURST = 50
+#: Libraries for GPUs beside torch: with one of them, kernels of cuBLAS need not be torch's.
+_LIBRARIES = ("cupy", "numba", "jax")
 #: Mapping a chunk takes a fraction of a millisecond: it must not happen inside a timed pair.
 _CHUNKS_AHEAD = 3
 
@@ -135,6 +137,7 @@ class Runtime:
             "pid": os.getpid(),
             "device_name": name,
             "torch": str(getattr(torch, "__version__", "")),
+            "libraries": " ".join(name for name in _LIBRARIES if name in sys.modules),
             "python": ".".join(map(str, sys.version_info[:3])),
             "clock": _clock(),
             "nvtx": "injection" if self.nvtx else "none",

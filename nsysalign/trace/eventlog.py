@@ -75,7 +75,7 @@ PLAIN_KEYS = {
 }
 TEXT_KEYS = {
     **{kind: line.keys("str") for kind, line in LINES.items()},
-    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "header": {"format", "device_name", "torch", "libraries", "python", "nvtx"},
     "note": {"text"},
     "end": {"how"},
 }
@@ -298,6 +298,13 @@ def source_lines(log: EventLog | None) -> pd.DataFrame:
         return frames.empty(frames.SOURCE_LINES)
     lines = log.source_lines.drop_duplicates()
     return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
+
+
+def torch_is_alone(log: EventLog | None) -> bool:
+    """Whether every process of the log imported torch, and no other library for GPUs that the probe names; False where
+    one of them does not say which it imported."""
+    headers = log.headers if log else ()
+    return bool(headers) and all(h.get("torch") and h.get("libraries") == "" for h in headers)
 
 
 def named_by_probe(log: EventLog | None, key: str) -> str:

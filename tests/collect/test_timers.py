@@ -190,7 +190,7 @@ def test_timers_around_jax_are_logged_from_before_its_first_call(probed, tmp_pat
     assert (run.status, run.err, run.errors) == (0, "", "")
     assert read_at(run) == ["script.py:7", "script.py:9"] * 4
     (header,) = run.lines("header")
-    assert header["torch"] == "" and header["python"]
+    assert header["torch"] == "" and header["libraries"] == "jax" and header["python"]
 
 
 def test_timers_around_jax_without_a_gpu_are_not(probed, tmp_path):

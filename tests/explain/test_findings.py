@@ -216,6 +216,19 @@ def test_a_program_of_cupy_gets_no_advice_of_torch():
         assert not _OF_OTHERS.search(name)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_code_of_torch_is_for_programs_that_import_no_other_library(alone):
+    """Matrix products of cuBLAS, which torch and CuPy call alike."""
+    pieces = [("host", 300), ("launch_latency", 5), ("kernel", 100)]
+    known = Known(torch="2.11", torch_is_alone=alone)
+    drawn = analysis(repeat(20, "step", *pieces))
+    row = dict.fromkeys(frames.KERNELS.names, 0)
+    row |= {"label": "x", "kind": "kernel", "kernel": "nvjet_sm90_hsh_128x24"}
+    kernels = frames.check(pd.DataFrame([row]), frames.KERNELS)
+    findings = diagnose(replace(drawn, known=known, kernels=kernels)).findings
+    assert findings["advice"].str.contains(r"torch\.").any() == alone
+
+
 def test_a_slower_call_of_the_same_lines_is_compared():
     """One helper called from three lines: twice with the same kernels, once with others."""
     first = repeat(10, "bench.py:26 (bench.py:12-18)", ("host", 120), ("kernel", 200))
