@@ -23,6 +23,7 @@ import numpy as np
 
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
+from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
 from nsysalign.explain.case import shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
@@ -88,11 +89,6 @@ _MOST_PARTS, _MOST_NAMED = 4, 3
 _LEVERS, _SECOND = ("copy-inside", "sync-inside"), 0.1
 #: So many timings of a label may be first calls.
 _FIRST_ONES = 3
-#: How two fixes end of which one contains the other (`explain.advice`).
-_BEFORE_BOTH, _BEFORE_FIRST = (
-    "before both readings of the clock",
-    "before the first reading as well",
-)
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
@@ -446,11 +442,11 @@ def _fixes_to_show(
     short: label -> its short name
     """
     every_fix = [fix for finding in (about, *wrong) if finding for fix in finding.advice]
-    at_both = next((fix for fix in every_fix if fix.sentence.endswith(_BEFORE_BOTH)), None)
+    at_both = next((fix for fix in every_fix if fix.sentence.endswith(BEFORE_BOTH)), None)
 
     def strongest(fix: Fix) -> Fix:
         """Return a fix, or the one that contains it: a wait before both readings is one before the first, too."""
-        return at_both if at_both and fix.sentence.endswith(_BEFORE_FIRST) else fix
+        return at_both if at_both and fix.sentence.endswith(BEFORE_FIRST) else fix
 
     fixes = tuple(map(strongest, about.advice)) if about else ()
     shown = {(fix.sentence, fix.code) for fix in fixes}

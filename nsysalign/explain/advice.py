@@ -47,6 +47,8 @@ _LATE = 0.1
 #: A launch call and a synchronisation take about so long together, recorded.
 _LEAST_TIMED_NS = 20_000
 
+#: How two fixes end of which the first one does what the second one does, too.
+BEFORE_BOTH, BEFORE_FIRST = "before both readings of the clock", "before the first reading as well"
 #: How each library waits for the GPU.
 _SYNC = "torch.cuda.synchronize()"
 _SYNCS = {"torch": _SYNC, "cupy": "cp.cuda.Device().synchronize()", "numba": "cuda.synchronize()"}
@@ -533,13 +535,13 @@ MEASURING: tuple[Row, ...] = (
         "Record both events on the stream that does the work",
         "start.record(stream); ...; end.record(stream)"),
     Row("enqueue-only", "python, can synchronise",
-        "Synchronise before both readings of the clock",
+        f"Synchronise {BEFORE_BOTH}",
         "{sync}; t = time.perf_counter()  # at both ends"),
     Row("enqueue-only", "JAX",
         "Wait for the result before the second reading of the clock",
         "jax.block_until_ready(f(x)); t1 = time.perf_counter()"),
     Row("enqueue-only", "python",
-        "Wait for the GPU before both readings of the clock"),
+        f"Wait for the GPU {BEFORE_BOTH}"),
     Row("nothing-inside", "torch",
         "Look at what is timed: called like this it launches nothing, such as a step without gradients"),
     Row("sync-inside", "torch events, reads back, few read, not waits",
@@ -558,12 +560,12 @@ MEASURING: tuple[Row, ...] = (
         "Copy after the end event",
         "end.record(); y = y.cpu()"),
     Row("queued", "python, behind earlier work, can synchronise",
-        "Synchronise before the first reading as well",
+        f"Synchronise {BEFORE_FIRST}",
         "{sync}; t0 = time.perf_counter()"),
     Row("queued", "python, behind earlier work",
-        "Wait for the GPU before the first reading as well"),
+        f"Wait for the GPU {BEFORE_FIRST}"),
     Row("queued", "python, behind a full queue, by the host, can synchronise",
-        "Synchronise before both readings of the clock",
+        f"Synchronise {BEFORE_BOTH}",
         "{sync}; t = time.perf_counter()  # at both ends"),
     Row("queued", "torch events, python, beside other work",
         "Let the other streams finish first",
