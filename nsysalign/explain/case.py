@@ -331,7 +331,7 @@ class Case:
             for group in label.first
         ]
         if not first or not self.on_host or self.group.count > 1:
-            return self.inside[:0]
+            return self.facts.intervals[:0]
         return self.inside[self.inside["interval"].isin(np.concatenate(first))]
 
     @cached_property
@@ -409,6 +409,8 @@ class Case:
 
     def _is_in_first_call(self, at_ns: int) -> bool:
         rows = self.first_inside
+        if rows.empty:  # nearly always, and this is asked for each segment
+            return False
         return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
     def _launches_of_others(self) -> np.ndarray:
@@ -1019,7 +1021,7 @@ class Case:
         """Whether its operations run for a short time each."""
         return self.one.busy <= SMALL_NS * max(self.operations, 1)
 
-    @property
+    @cached_property
     def loss_ns(self) -> int:
         """How long (ns) its intervals need not have lasted for one reason: the largest of `avoidable`, what its kernels
         take that they need not, or searches; 0 where its stream ran no kernel because other streams worked."""
