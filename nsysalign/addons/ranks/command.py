@@ -53,6 +53,9 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     A trace that cannot be analysed is reported and left out.  Raises UsageError for options that do
     not fit, TraceError if no trace can be analysed.
     """
+    asked = given["ranks"] or given["dask"] or len(traces) > 1
+    if not asked and traces[0].is_file():
+        return False  # before anything is imported: this is what most people analyse
     from nsysalign.addons.ranks import words, work
     from nsysalign.addons.ranks.compare import compare
     from nsysalign.commandline.options import view
@@ -61,9 +64,9 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     from nsysalign.record.session import recover
     from nsysalign.rundir import make_run_dir, numbered
 
-    output, quiet, json_out, logs = (given[n] for n in ("output", "quiet", "json_out", "events"))
-    if not (given["ranks"] or given["dask"] or len(traces) > 1 or work.is_many(traces[0])):
+    if not asked and not work.is_many(traces[0]):
         return False
+    output, quiet, json_out, logs = (given[n] for n in ("output", "quiet", "json_out", "events"))
     for name in ("fail_on", "baseline", "marks"):
         if given.get(name):
             raise UsageError(
