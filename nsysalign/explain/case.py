@@ -338,8 +338,10 @@ class Case:
     def first_inside_ns(self) -> int:
         """For how long the GPU had nothing to do in these."""
         rows = self.first_inside
+        if rows.empty:
+            return 0
         idle_ns = (rows["elapsed_ns"] - rows["gpu_busy_ns"]).clip(lower=0)
-        return self.facts.once(rows["interval"].to_numpy(), idle_ns.to_numpy()) if len(rows) else 0
+        return self.facts.once(rows["interval"].to_numpy(), idle_ns.to_numpy())
 
     @cached_property
     def others(self) -> dict[int, int]:
