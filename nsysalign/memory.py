@@ -56,5 +56,5 @@ def keep_freed_arrays() -> None:
 def look_for_garbage_less_often() -> None:
     """For a process that does nothing but analyse: tables consist of many small objects, nearly all
     of which are kept, and at exit the system frees them all at once."""
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(200_000, 20, 100)
     atexit.register(gc.freeze)
