@@ -218,14 +218,7 @@ def _row(columns: tuple[str, ...]) -> Any:
 def _empty(spec: Spec) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame({name: _no_values(dtype) for name, dtype, _ in spec.columns})
-
-
-@cache
-def _no_values(dtype: str) -> pd.Series:
-    import pandas as pd
-
-    return pd.Series([], dtype=dtype)
+    return pd.DataFrame({name: pd.Series([], dtype=dtype) for name, dtype, _ in spec.columns})
 
 
 def empty(spec: Spec) -> pd.DataFrame:

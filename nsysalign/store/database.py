@@ -10,7 +10,6 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 VERSION = 5
 _AGAIN = "make it again: nsysalign analyze TRACE"
 _LISTED_AT_ONCE = 5_000  # a row as Python objects takes ten times its size
-_SQL_TYPES = {"str": "TEXT", "object": "TEXT", "float64": "REAL"}  # else INTEGER
+_SQL_TYPES = {"str": str, "object": str, "float64": float}  # else int
 
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
@@ -45,14 +44,18 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
 
 def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
     """Write everything into an empty database: a table per `registry.specs`, and what it consists of."""
+    import sqlite_utils
+
+    database = sqlite_utils.Database(connection, execute_plugins=False)
     for spec in registry.specs():
-        _write_table(connection, spec, getattr(analysis, spec.name))
-    _create_index(connection, "intervals", "label")
-    columns = {name: "TEXT" for name in ("table_name", "column_name", "dtype", "meaning")}
-    _create_table(connection, "documentation", columns, key=("table_name", "column_name"))
-    for spec in registry.specs():
-        _insert(connection, "documentation", [(spec.name, "", "table", spec.meaning)])
-        _insert(connection, "documentation", [(spec.name, *column) for column in spec.columns])
+        _write_table(database, spec, getattr(analysis, spec.name))
+    database.table("intervals").create_index(["label"])
+    documentation = [
+        {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
+        for spec in registry.specs()
+        for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
+    ]
+    database.table("documentation").insert_all(documentation, pk=("table_name", "column_name"))
     about = {
         "format": "nsysalign-analysis",
         "version": VERSION,
@@ -60,28 +63,38 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
         "notes": analysis.notes,
         "known": vars(analysis.known),
     }
-    _create_table(connection, "meta", {"key": "TEXT", "value": "TEXT"}, key=("key",))
-    _insert(connection, "meta", [(key, to_json(value)) for key, value in about.items()])
+    meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
+    database.table("meta").insert_all(meta, pk="key")
     # what most queries want, without a pivot
     ns_of_causes = ", ".join(
         f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
         for cause in CAUSES
     )
-    connection.execute(
-        'CREATE VIEW "budgets" AS '
+    database.create_view(
+        "budgets",
         "select i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns, "
         f"{ns_of_causes}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
         "u.upper_ns as unprofiled_upper_ns from intervals i left join parts p using (interval) "
-        "left join unprofiled u using (interval) group by i.interval"
+        "left join unprofiled u using (interval) group by i.interval",
     )
 
 
-def _write_table(connection: sqlite3.Connection, spec: frames.Spec, rows: pd.DataFrame) -> None:
-    """Create one table with its keys and links, insert its rows, and create its indices."""
-    columns = {name: _SQL_TYPES.get(dtype, "INTEGER") for name, dtype, _ in spec.columns}
-    for column, target in spec.links.items():
-        columns[column] += f' REFERENCES "{target}"("{column}")'
-    _create_table(connection, spec.name, columns, spec.key)
+def _write_table(database: Any, spec: frames.Spec, rows: pd.DataFrame) -> None:
+    """Create one table with its keys, links and indices, and insert its rows.
+
+    database: of sqlite_utils
+    """
+    stored = database.table(spec.name)
+    stored.create(
+        {column.name: _SQL_TYPES.get(column.dtype, int) for column in spec.columns},
+        pk=spec.key or None,
+        foreign_keys=[(column, table, column) for column, table in spec.links.items()],
+    )
+    for column in spec.links:
+        if column not in spec.key:  # SQLite makes an index of a key
+            stored.create_index([column])
+    places = ", ".join("?" * len(spec.columns))
+    insert = f'INSERT INTO "{spec.name}" VALUES ({places})'
     as_stored = {"str": _encodable, "object": to_json}  # by type of column; else as it is
     for first in range(0, len(rows), _LISTED_AT_ONCE):
         batch = rows.iloc[first : first + _LISTED_AT_ONCE]
@@ -89,34 +102,7 @@ def _write_table(connection: sqlite3.Connection, spec: frames.Spec, rows: pd.Dat
             listed(batch[column.name], as_stored.get(column.dtype, plain))
             for column in spec.columns
         ]
-        _insert(connection, spec.name, zip(*lists, strict=True))
-    for column in spec.links:
-        if column not in spec.key:  # SQLite makes an index of a key
-            _create_index(connection, spec.name, column)
-
-
-def _create_table(
-    connection: sqlite3.Connection, name: str, columns: Mapping[str, str], key: Sequence[str]
-) -> None:
-    """Create a table.  columns: name of a column -> its SQL type; key: names, () for none"""
-    lines = [f'"{column}" {sql_type}' for column, sql_type in columns.items()]
-    if key:
-        names = ", ".join(f'"{column}"' for column in key)
-        lines.append(f"PRIMARY KEY ({names})")
-    text = ",\n   ".join(lines)
-    connection.execute(f'CREATE TABLE "{name}" (\n   {text}\n)')
-
-
-def _create_index(connection: sqlite3.Connection, table: str, column: str) -> None:
-    connection.execute(f'CREATE INDEX "idx_{table}_{column}" ON "{table}" ("{column}")')
-
-
-def _insert(connection: sqlite3.Connection, table: str, rows: Iterable[tuple]) -> None:
-    """Insert rows of values for all columns of a table."""
-    rows = list(rows)
-    if rows:
-        places = ", ".join("?" * len(rows[0]))
-        connection.executemany(f'INSERT INTO "{table}" VALUES ({places})', rows)
+        database.conn.executemany(insert, zip(*lists, strict=True))
 
 
 def _encodable(text: str | None) -> str:

@@ -62,15 +62,9 @@ def listed(column: pd.Series, change: Callable[[Any], Any] = plain) -> list[Any]
     import numpy as np
     import pandas as pd
 
-    if column.dtype == "str":
-        texts = column.tolist()  # NaN where one is absent
-        changed = {t: change(t if isinstance(t, str) else None) for t in set(texts)}
-        return [changed[t] for t in texts]
-    if column.dtype == "category":
+    if column.dtype in ("str", "category"):
         codes, once = pd.factorize(column)
         return np.array([*map(change, once), change(None)], object)[codes].tolist()
-    if column.dtype == "float64":
-        return [v if math.isfinite(v) else None for v in column.tolist()]
     if column.dtype == object:
         return [*map(change, column.tolist())]
     if column.dtype.kind in "iub" and column.dtype != "Int64":
