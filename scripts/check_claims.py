@@ -24,6 +24,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import nsysalign
 from nsysalign.errors import NsysAlignError
 from nsysalign.explain.case import spoken
@@ -125,11 +127,21 @@ class Evidence:
         self.unplaced = [(label, reason.lower()) for label, reason in self.unplaced]
         self.kinds = dict(zip(analysis.groups["group"], analysis.groups["kind"], strict=True))
         self.clocks = analysis.gpu_clocks.to_dict("records")
+        self._clocked: dict[tuple[str, int], dict[str, Any]] = {}
+        self._clocks_of: dict[int, tuple[list[dict], np.ndarray, np.ndarray]] = {}
         self.without = {row["label"]: row for row in analysis.baseline.to_dict("records")}
         self.lengths = analysis.groups.groupby("label")["group"].agg(list).to_dict()
         first = analysis.groups[analysis.groups["role"] == "first"]["group"]
         self.first = {int(group) for group in first}
         self.read = {n for n in self.rows if n in self.segments}
+
+    def clocks_of(self, device: int) -> tuple[list[dict], np.ndarray, np.ndarray]:
+        """The samples of a device (-1: of all), and when each began and ended."""
+        if device not in self._clocks_of:
+            its = [c for c in self.clocks if device in (c["device"], -1)]
+            starts, ends = (np.array([c[key] for c in its]) for key in ("start_ns", "end_ns"))
+            self._clocks_of[device] = its, starts, ends
+        return self._clocks_of[device]
 
     def marked(self, finding: Any) -> list[int]:
         return [
@@ -529,7 +541,10 @@ class Evidence:
 
     def clocked(self, finding: Any) -> dict[str, Any]:
         """What the samples of the clock say of a label's intervals that did the same work."""
-        return _clocks(self, finding)
+        asked = (finding.label, int(finding.interval))
+        if asked not in self._clocked:
+            self._clocked[asked] = _clocks(self, finding)
+        return self._clocked[asked]
 
     def kernels_of(self, numbers: list[int]) -> float:
         """The median of how long kernels ran in these intervals, on their stream."""
@@ -748,14 +763,13 @@ def _clocks_of(e: Evidence, numbers: list[int]) -> dict[str, set[float]]:
     known = []
     for row in (e.rows[k] for k in numbers):
         kernels = row["kernel_only_upper_ns"]
-        its = [c for c in e.clocks if row["device"] in (c["device"], -1)]
-        first = max((i for i, c in enumerate(its) if c["start_ns"] <= row["start_ns"]), default=-1)
-        last = min((i for i, c in enumerate(its) if c["end_ns"] >= row["end_ns"]), default=-1)
-        if min(first, last) < 0 or not kernels:
+        its, starts, ends = e.clocks_of(row["device"])
+        before = np.flatnonzero(starts <= row["start_ns"])
+        after = np.flatnonzero(ends >= row["end_ns"])
+        if not (len(before) and len(after) and kernels):
             continue
-        around = (
-            its[min(first, last) : max(first, last) + 1] if first <= last else its[last : first + 1]
-        )
+        first, last = sorted((before[-1], after[0]))
+        around = its[first : last + 1]
         gaps = [b["start_ns"] - a["end_ns"] for a, b in pairwise(around)]
         if max(gaps, default=0) > 250_000_000:
             continue
