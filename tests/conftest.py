@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from recordings import Recorded, analysed
+from remembered import remembering
 
 # no time limit for an example, which a busy machine would exceed, and the same examples each time
 settings.register_profile("calm", deadline=None, derandomize=True, database=None)
@@ -80,12 +81,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Recorded]:
-    """`recorded(name)`: a recording and its analysis, which all workers share."""
+def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers share."""
     room = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        room = room.parent
-    return partial(analysed, room=room / "recorded")
+    return room.parent if "PYTEST_XDIST_WORKER" in os.environ else room
+
+
+@pytest.fixture(scope="session")
+def recorded(of_all_workers: Path) -> Callable[..., Recorded]:
+    """`recorded(name)`: a recording and its analysis, which all workers share."""
+    return partial(analysed, room=of_all_workers / "recorded")
+
+
+@pytest.fixture
+def remembered(of_all_workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands analyse the same files once, for all workers (`tests/remembered.py`)."""
+    from nsysalign import engine
+
+    remembering_one = remembering(engine.analyze_inputs, of_all_workers / "remembered")
+    monkeypatch.setattr(engine, "analyze_inputs", remembering_one)
 
 
 @pytest.fixture

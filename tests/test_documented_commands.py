@@ -22,6 +22,8 @@ from test_documentation import DOCS, ROOT, typed_commands
 
 from nsysalign import cli
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 PAGES = [page for page in DOCS if page.parent.name != "lab"]
 #: What pages call a run, each a folder of the same recording.
 RUNS = ("A", "RUN", "RUN_DIR", "B", "run", "baseline", "main", "nsysalign-runs/bench-001", "nsysalign-runs/bench-002", "nsysalign-runs/train-001")  # fmt: skip

@@ -27,6 +27,8 @@ from nsysalign.errors import AnalysisError, OutputError, TraceError
 from nsysalign.record import session
 from nsysalign.store import database, document
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 VERDICT = {
     "label": "event interval", "rules": ["host-gap"], "intervention": "delay",
     "verdict": "confirmed", "reason": "as predicted", "before_ns": 9e4, "predicted_ns": 2e4,

@@ -13,6 +13,8 @@ from tiny_export import LOG, write_export, write_lines
 from nsysalign.cli import cli
 from nsysalign.errors import OutputError, UsageError
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 def invoke(*arguments: object):
     return CliRunner().invoke(cli, [str(a) for a in arguments])

@@ -19,6 +19,8 @@ from nsysalign.cli import cli
 from nsysalign.commandline.present import printed
 from nsysalign.errors import NsysError, TraceError
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 def invoked(*arguments: object):
     return CliRunner().invoke(cli, [str(a) for a in arguments])

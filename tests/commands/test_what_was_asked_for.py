@@ -20,6 +20,8 @@ from nsysalign.errors import Interrupted, NsysError, UsageError
 from nsysalign.store import database
 from tests.trace.tiny_export import write_export
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 def invoked(*arguments: object):
     return CliRunner().invoke(cli, [str(a) for a in arguments])

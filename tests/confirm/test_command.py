@@ -22,6 +22,8 @@ from nsysalign.store.document import pieces
 
 from . import runs
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):

@@ -14,6 +14,8 @@ from nsysalign.commandline.options import closed
 from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 @pytest.fixture(scope="module")
 def exit_code(tmp_path_factory):

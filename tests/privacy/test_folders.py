@@ -21,6 +21,8 @@ from nsysalign.errors import AnalysisError, EventLogError, NsysError, TraceError
 from nsysalign.files import write_lines
 from nsysalign.trace.redaction import redact_lines
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 OURS = ("report.html", "analysis.db", "perfetto.json")
 
 

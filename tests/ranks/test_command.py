@@ -19,6 +19,8 @@ from nsysalign.addons.ranks.work import find, is_many
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 def slow_rank_1(rank: int, step: int) -> int:
     return 2_000_000 if rank == 1 else 50_000

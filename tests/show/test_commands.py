@@ -19,6 +19,8 @@ from nsysalign.errors import UsageError
 from nsysalign.show import waterfall
 from nsysalign.store import database
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 @pytest.fixture
 def run_dir(analysis, tmp_path):

@@ -15,6 +15,8 @@ from nsysalign.files import file_name
 from nsysalign.show import perfetto
 from nsysalign.show.timeline_rows import nested_rows
 
+pytestmark = pytest.mark.usefixtures("remembered")
+
 
 def exported(analysis, path):
     perfetto.write(analysis, analysis.timeline, path)
