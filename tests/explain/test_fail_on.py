@@ -40,19 +40,24 @@ def exit_code(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "names, code",
-    [
-        ((), 0),
-        (("host-gap",), 1),
-        (("no-result",), 0),
-        (("no-result", "host-gap"), 1),
-        (("error",), 1),
-        (("warning",), 1),
-        (("info",), 1),
-    ],
+    ("names", "code"), [((), 0), (("no-result",), 0), (("no-result", "host-gap"), 1)]
 )
 def test_exit_code(exit_code, names, code):
     assert exit_code("-q", *(a for n in names for a in ("--fail-on", n)))[0] == code
+
+
+@pytest.mark.parametrize(
+    ("names", "fails"),
+    [
+        (("host-gap",), True),
+        (("error",), True),
+        (("warning",), True),
+        (("info",), True),
+    ],
+)
+def test_what_fails(recorded, names, fails):
+    """Without the command around it, whose exit code says the same."""
+    assert closed(recorded("demo").analysis, names, quiet=True) == fails
 
 
 def test_it_says_why_and_refuses_what_it_does_not_know(exit_code):
