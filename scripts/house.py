@@ -289,7 +289,7 @@ def added() -> tuple[list[str], list[str], str]:
 
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "nsysalign"
-        shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(PACKAGE, copy)  # with what is compiled, of which the edited files are not
         of_rule, of_table = apply(NEW_RULE, copy), apply(NEW_TABLE, copy)
         trace, log = unpack("probe", Path(folder))[:2]
         # without site, whose .pth of an editable installation finds the original

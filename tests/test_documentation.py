@@ -6,13 +6,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import click
 import pytest
+import warm
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
@@ -38,12 +37,10 @@ def test_readme_is_short_and_its_first_two_blocks_are_what_ci_runs():
 
 def example(folder: Path) -> list[str]:
     """The demo's first screen down to the second label, as README shows it."""
-    command = [sys.executable, "-m", "nsysalign", "demo", "-o", str(folder)]
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
-    printed = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=True, timeout=120
-    ).stdout
-    lines = [line.rstrip() for line in printed.splitlines()]
+    done = warm.python(["-m", "nsysalign", "demo", "-o", str(folder)], ROOT, environment)
+    done.check_returncode()
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
     heads = [number for number, line in enumerate(lines) if line.startswith(("label", " label"))]
     return lines[: heads[0] + 3] if heads else lines
 
@@ -121,6 +118,7 @@ def test_every_command_and_option_exists(page):
         assert not unknown, f"{page.name}: nsysalign {' '.join(words)}"
 
 
+@pytest.mark.usefixtures("remembered")
 def test_the_commands_of_the_quickstart_work(tmp_path, monkeypatch):
     """All that need no GPU, in their order."""
     monkeypatch.chdir(tmp_path)

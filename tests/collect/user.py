@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import warm
 
 from nsysalign.engine import load
 from nsysalign.record.processes import marked, of_run
@@ -72,10 +73,8 @@ class User:
         return self.started[-1]
 
     def analyze(self, run_dir: Path) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "nsysalign", "analyze", "-q", str(run_dir)]
-        done = subprocess.run(
-            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60
-        )
+        words = ["-m", "nsysalign", "analyze", "-q", str(run_dir)]
+        done = warm.python(words, self.folder, self.env)
         refuse_a_broken_nsys(run_dir)
         return done
 
