@@ -72,9 +72,9 @@ def test_screen(name, recorded, tmp_path):
 @pytest.mark.parametrize("puzzle", PUZZLES, indirect=True)
 def test_screen_of_a_puzzle(puzzle):
     name, folder, analysis = puzzle
-    agrees(name, analysis, folder)
+    said = agrees(name, analysis, folder)
     verdicts = {label: word for (of, label), word in expected_verdicts().items() if of == name}
-    assert {row.label: row.verdict for row in answer(analysis).labels} == verdicts
+    assert {row.label: row.verdict for row in said.labels} == verdicts
 
 
 def test_code_is_on_lines_of_its_own_at_any_width(recorded):
@@ -136,7 +136,7 @@ def test_brief_has_the_sentence_and_the_fix_of_other_labels(recorded):
     assert len(brief.of_answer(long, "demo", "r" * 900).encode()) <= 2_000
 
 
-def agrees(name: str, analysis: Analysis, folder: Path) -> None:
+def agrees(name: str, analysis: Analysis, folder: Path) -> Answer:
     said = answer(analysis)
     assert first_screen(analysis, said, 80) == (SCREENS / f"{name}.txt").read_text("utf-8")
     if name in WHOLE:
@@ -156,6 +156,7 @@ def agrees(name: str, analysis: Analysis, folder: Path) -> None:
         assert waterfall.find(analysis, label=said.proof.label) == said.proof.interval
     for width in (60, 140):
         rows_add_up(everything(analysis, said, width).splitlines())
+    return said
 
 
 def valid(value, kind: dict) -> None:
