@@ -12,12 +12,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from tiny_export import tiny
+from tiny_export import LOG, tiny, write_export, write_lines
 
 import nsysalign
 from nsysalign import untrusted
-from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, TraceError
 from nsysalign.store import database
 from nsysalign.trace.read import read_trace
@@ -144,10 +142,11 @@ def test_pages_that_point_at_each_other_end_in_an_error(export, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory) -> bytes:
-    """The stored analysis of the demo."""
-    folder = tmp_path_factory.mktemp("demo") / "out"
-    assert CliRunner().invoke(cli, ["demo", "-q", "-o", str(folder)]).exit_code == 0
+def stored(tmp_path_factory) -> bytes:
+    """A stored analysis of few rows."""
+    folder = tmp_path_factory.mktemp("stored")
+    trace, log = write_export(folder / "trace.sqlite"), write_lines(folder / "events-7.jsonl", LOG)
+    database.write(nsysalign.analyze(trace, [log]), folder / "analysis.db")
     return (folder / "analysis.db").read_bytes()
 
 
@@ -162,7 +161,7 @@ def demo(tmp_path_factory) -> bytes:
         ("update timeline set detail = '[]'", "detail holds something other than declared"),
         ("update parts set interval = 99999 where rowid = 1", "do not add up|is not there"),
         ("update groups set typical = 99999", "typical interval is not among"),
-        ("update unprofiled set lower_ns = null", "an end of its error bar"),
+        ("update unprofiled set lower_ns = 1, upper_ns = null", "an end of its error bar"),
         ("update meta set value = '[3]' where key = 'notes'", "beside the tables"),
         (
             "update meta set value = replace(value, '\"devices\":[', '\"devices\":[3,')",
@@ -170,9 +169,9 @@ def demo(tmp_path_factory) -> bytes:
         ),
     ],
 )
-def test_an_edited_analysis_is_refused_when_it_is_read(demo, tmp_path, change, said):
+def test_an_edited_analysis_is_refused_when_it_is_read(stored, tmp_path, change, said):
     path = tmp_path / "analysis.db"
-    path.write_bytes(demo)
+    path.write_bytes(stored)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute(change).rowcount, "there is nothing to change"
         db.commit()
