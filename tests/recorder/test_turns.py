@@ -40,13 +40,15 @@ def test_many_turns_lose_nothing_and_do_not_grow(program):
     text = (
         BEGIN
         + """
+def turned(traced):  # 0 is "not now", as on a machine so busy that a thread of its own does not end in 100 ms
+    return any(turn(traced) == 1 for _ in range(20))
 def rss(): return int(open("/proc/self/statm").read().split()[1])
 timed(3)
 for n in range(300):
     if n == 50: before = rss()
-    assert turn(0) == 1, n
+    assert turned(0), n
     timed(2)
-    assert turn(1) == 1, n
+    assert turned(1), n
     timed(3)
 print(gpu.fake_finalized(), recorder.nsysalign_held(), rss() - before)
 """
