@@ -18,7 +18,7 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.blocks import SmallLaunches
-from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime
+from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime, RoundTrips
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.runs.ranges import InRange
@@ -78,8 +78,8 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("api_launch", {"first": FirstRuns(500_000, 3, "mul(int)", 300_000)}, [800],
          {"longest_first_launch_ns": 300_000}, "Warm up", 500_000),
         ("host", {"first": FirstRuns(390_000, 3)}, [10], {"idle_for_this_ns": 800_000}, "", 800_000),
-        ("host", {"back_ns": 640_000, "back_count": 9}, [10], {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
-        ("host", {"back_ns": 790_000, "back_count": 39}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
+        ("host", {"back": RoundTrips(640_000, 9, 0)}, [10], {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
+        ("host", {"back": RoundTrips(790_000, 39, 0)}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
         ("host", {"loading_ns": 640_000, "loading_count": 6, "loads": 80, "load_calls_ns": 500_000}, [10],
          {"loading_gaps_ns": 640_000, "count": 6, "calls": 80}, "Warm up", 640_000),
         # code is loaded in gaps that something else takes most of: in many of them that is told, behind what is one pause
@@ -95,11 +95,11 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "load_calls_in_least_quarter_ns": 1_000, "load_calls_ns": 9_000}, [10],
          {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Load each module once", 640_000),
         # the range says more than what lies before and behind the gap
-        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],
+        ("host", {"back": RoundTrips(640_000, 9, 0), "in_data_loader": SINGLE}, [500],
          {"in_data_loader_ns": 620_000}, "workers prepare", 620_000),
         ("host", {"in_data_loader": SINGLE._replace(name="_MultiProcessingDataLoaderIter")}, [500],
          {"in_data_loader_ns": 620_000}, "more workers", 620_000),
-        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE._replace(ns=300_000)}, [10],
+        ("host", {"back": RoundTrips(640_000, 9, 0), "in_data_loader": SINGLE._replace(ns=300_000)}, [10],
          {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
         ("host", {}, [700], {"pauses": 1, "pauses_ns": 700_000, "otherwise_idle_ns": 100_000}, "", 700_000),
         ("host", {}, [400, 300, 9], {"pauses": 2, "pauses_ns": 700_000}, "", 700_000),
@@ -667,6 +667,26 @@ def test_results_in_between(tmp_path):
     assert "pipeline" in found.faster
 
 
+def test_calls_between_results_are_no_time_outside_of_cuda(tmp_path):
+    """
+    H    copy back   own code 8.4 ms   cudaHostRegister 1.5 ms   copy in
+    G    D2H                                                     H2D       ten times
+    """
+
+    def draw(w):
+        for k in range(10):
+            at = 10_000_000 * k
+            up = w.call("memcpy", at, at + 21_000)
+            w.copy(at + 5_000, at + 20_000, up, pageable=False)
+            back = w.call("memcpy", at + 101_000, at + 121_000)
+            w.copy(at + 105_000, at + 120_000, back, pageable=False, kind=D2H)
+            w.call("other", at + 5_000_000, at + 6_500_000, name="cudaHostRegister_v4000")
+
+    found = rules(recorded(tmp_path, draw, until=101_000_000))["whole-run"]
+    assert "(9 times), the CPU mostly outside of CUDA (75.4 ms); the rest mostly in" in found.title
+    assert "cudaHostRegister" in found.title.rpartition("mostly in")[2]
+
+
 def test_copies_of_different_threads_are_no_round_trip(tmp_path):
     """
     H1   copy back            |                        one thread's copy back, another's copy up, which
@@ -690,7 +710,7 @@ def test_copies_of_different_threads_are_no_round_trip(tmp_path):
         (tmp_path / str(thread)).mkdir()
         made = recorded(tmp_path / str(thread), draw(thread), until=101_000_000)
         (known,) = made.of_runs_by(IdleTime)
-        assert known.back_count == 0
+        assert known.back is None
         found = rules(made)["whole-run"]
         assert "between_copies_ns" not in found.evidence and found.faster.startswith("Allocate")
 
@@ -899,7 +919,7 @@ def test_round_trips_of_a_fifth_of_a_run_are_told():
     busy = analysis(
         interval("run", ("kernel", 700), piece("host", 250, None), ("kernel", 50), kind="run")
     )
-    known = IDLE._replace(back_ns=230_000, back_count=22)
+    known = IDLE._replace(back=RoundTrips(230_000, 22, 0))
     found = rules(replace(busy, of_runs=(known,)))["whole-run"]
     assert found.severity == "warning" and "22 times" in found.title
 

@@ -26,9 +26,9 @@ from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.run_sentences import NCCL_SHARE, nccl_clause
 from nsysalign.explain.runs.copies import copying
-from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
+from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, RoundTrips
 from nsysalign.explain.runs.ranges import InRange
-from nsysalign.explain.runs.rounds import in_one_round, in_words
+from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
 from nsysalign.explain.runs.run import Run
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
@@ -56,6 +56,8 @@ _WARN_IDLE = 0.3
 _HARDLY_WORKS = 0.9
 #: A pair or range that was read from the trace and covers less of the run is not all that counts.
 _NEXT_TO_NOTHING = 0.02
+#: A CPU that is in CUDA calls for less than this is outside of CUDA; from the second share on the calls are named.
+_FEW_CALLS, _MANY_CALLS = 0.01, 0.1
 #: Calls that make what can be used again.
 _MAKES = re.compile(r"Create|Init|Open|Instantiate|Import|EnablePeer|Get|SetLimit")
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
@@ -294,8 +296,8 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     if _is_one_pause(run, pauses):
         # the others are told with it only where together they are nearly all idle time
         return _explain_pauses(run, idle_time, pauses if are_pauses_enough else pauses[:1])
-    if idle_time.back_ns >= PAUSES_SHARE * to_explain_ns:
-        return _explain_copies(run, idle_time)
+    if idle_time.back and idle_time.back.ns >= PAUSES_SHARE * to_explain_ns:
+        return _explain_copies(run, idle_time.back)
     # where the pauses lie explains nothing if the trace does not say what the CPU did in them
     if are_pauses_enough and _main_cause(run).causes != ("unknown",):
         return _explain_pauses(run, idle_time, pauses)
@@ -315,15 +317,24 @@ def _is_one_pause(run: Run, pauses: list[Any]) -> bool:
     return bool(pauses[0].ns >= max(ONE_PAUSE * run.idle_ns, LEAST_NS))
 
 
-def _explain_copies(run: Run, idle_time: IdleTime) -> Explanation:
-    """Return what is said of gaps between a copy to the host and one to the device."""
+def _explain_copies(run: Run, back: RoundTrips) -> Explanation:
+    """Return what is said of gaps between a copy to the host and one to the device: how long they are, and for how long
+    the CPU was outside of CUDA in them; which calls it was in, where these took long."""
     text = (
-        f"{span(idle_time.back_ns)} of that lie between a copy to the host and the next one to the device "
-        f"({times_over(idle_time.back_count)}), the CPU outside of CUDA"
+        f"{span(back.ns)} of that lie between a copy to the host and the next one to the device "
+        f"({times_over(back.count)}), the CPU "
     )
-    evidence = {"between_copies_ns": idle_time.back_ns, "count": idle_time.back_count}
+    evidence = {"between_copies_ns": back.ns, "count": back.count}
+    if back.in_calls_ns < _FEW_CALLS * back.ns:
+        text += "outside of CUDA"
+    else:
+        outside_ns = back.ns - back.in_calls_ns
+        text += f"mostly outside of CUDA ({span(outside_ns)})"
+        evidence["between_copies_outside_ns"] = outside_ns
+    if back.calls and back.in_calls_ns >= _MANY_CALLS * back.ns:
+        text += f"; the rest mostly in {listed(back.calls)}"
     faster = (_PIPELINE,) if run.idle_ns < _HARDLY_WORKS * run.elapsed_ns else ()
-    return Explanation(text, idle_time.back_ns, evidence, faster, sure=True)
+    return Explanation(text, back.ns, evidence, faster, sure=True)
 
 
 def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
