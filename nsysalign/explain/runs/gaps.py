@@ -455,29 +455,32 @@ def _round_trips(ran: Ran, gaps: Stretches) -> RoundTrips | None:
     # in a shorter one the next copy was on its way already, and the CPU did nothing
     positions = np.flatnonzero(between_copies & (gaps.ns >= _LATENCY_NS))
     pauses = gaps.take(positions)
-    thread_before = _issuing_threads(ran, pauses.after)
-    thread_behind = _issuing_threads(ran, pauses.operation)
-    trip_ns = in_calls_ns = trip_count = 0
+    thread = _issuing_threads(ran, pauses.operation)
+    of_one_thread = np.flatnonzero((thread >= 0) & (thread == _issuing_threads(ran, pauses.after)))
     ns_of_call = Counter[str]()
-    for thread, rows in group(thread_behind, np.arange(len(positions))).items():
-        rows = rows[thread_before[rows] == thread]
-        if thread < 0 or not len(rows):
-            continue
-        start, end = pauses.start[rows], pauses.end[rows]  # still in the order of time
-        calls = ran.explainer.threads.calls(thread, int(start[0]), int(end[-1]))
-        in_calls = covered(calls.start, calls.end, end) - covered(calls.start, calls.end, start)
-        mostly_outside = 2 * in_calls <= pauses.ns[rows]
-        trip_ns += int(pauses.ns[rows][mostly_outside].sum())
-        in_calls_ns += int(in_calls[mostly_outside].sum())
-        trip_count += int(mostly_outside.sum())
-        for trip in np.flatnonzero(mostly_outside):
-            low, high = int(start[trip]), int(end[trip])
+    outside = list[Stretches]()
+    in_calls_ns = 0
+    for number, rows in group(thread[of_one_thread], of_one_thread).items():
+        of_thread = pauses.take(rows)  # still in the order of time
+        calls = ran.explainer.threads.calls(number, int(of_thread.start[0]), int(of_thread.end[-1]))
+        called_ns = covered(calls.start, calls.end, of_thread.end)
+        called_ns = called_ns - covered(calls.start, calls.end, of_thread.start)
+        mostly_outside = 2 * called_ns <= of_thread.ns
+        outside.append(of_thread.take(mostly_outside))
+        in_calls_ns += int(called_ns[mostly_outside].sum())
+        for low, high in zip(outside[-1].start.tolist(), outside[-1].end.tolist(), strict=True):
             ns_of_call.update(_ns_of_calls_by_name(ran.trace, calls, low, high))
-    if not trip_count:
+    count = sum(len(trips.ns) for trips in outside)
+    if not count:
         return None
     longest = dict(ns_of_call.most_common(MOST_NAMED))
     are_most = 2 * sum(longest.values()) > in_calls_ns
-    return RoundTrips(trip_ns, trip_count, in_calls_ns, tuple(longest) if are_most else ())
+    return RoundTrips(
+        ns=sum(int(trips.ns.sum()) for trips in outside),
+        count=count,
+        in_calls_ns=in_calls_ns,
+        calls=tuple(longest) if are_most else (),
+    )
 
 
 def _issuing_threads(ran: Ran, operations: np.ndarray) -> np.ndarray:
