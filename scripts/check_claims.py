@@ -961,7 +961,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         groups = (("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         outside = max(e.total(n, "host") - e.touched(n), 0)
         every = {outside, *(e.total(n, *g) for g in groups), e.staging(n)}
-        return max(every) if key == "idle_for_this_ns" else every
+        # of launched work that begins late, the calls do not count
+        return {max(every), e.total(n, "launch_latency")} if key == "idle_for_this_ns" else every
     if key in ("kernels_followed_by_their_own_launch_call", "gaps_between_kernels"):
         return _blocking(e, n)[key]
     return None

@@ -521,7 +521,7 @@ def test_set_up_is_said_first_where_little_else_happens(tmp_path):
 
     made = recorded(tmp_path, draw)
     sentence = answer(made).sentence
-    first = "60.0 of 61.3 ms are CUDA calls before the GPU's first work (cudaMalloc 60 ms)."
+    first = "60 of 61.3 ms are cudaMalloc before the GPU's first work."
     assert sentence.startswith(first) and len(sentence) > len(first)
 
 
@@ -914,6 +914,65 @@ def test_time_in_which_a_data_loader_gets_the_next_batch(tmp_path):
     assert rules(replace(busy, of_runs=(IDLE,)))["whole-run"].severity == "info"
 
 
+@pytest.mark.parametrize(
+    ("operations", "title", "faster"),
+    [
+        (3, "for 800 us of that launched work did not begin, and the trace does not say why.", ""),
+        (30, "for 800 us of that the CPU was inside calls that launch work, or", "Launch less"),
+    ],
+)
+def test_work_that_begins_late_is_not_launched_less(operations, title, faster):
+    """A public export: 97 memsets began 1.6 ms after their calls, on an idle stream; a graph was advised."""
+    pieces = ("kernel", 5), ("launch_latency", 800), ("kernel", 5)
+    drawn = analysis(interval("run", *pieces, kind="run"))
+    known = IDLE._replace(operations=operations)
+    found = rules(replace(drawn, of_runs=(known,)))["whole-run"]
+    assert title in found.title and found.faster.startswith(faster)
+    assert bool(found.faster) == bool(faster)
+
+
+@pytest.mark.parametrize(("unused_us", "leads"), [(300, "cudaMalloc"), (600, "1 block")])
+def test_what_loses_most_leads(unused_us, leads):
+    """A public export: kernels of 16 blocks lost 1.60 s and led; allocating again and again lost 1.91 s."""
+    pieces = ("kernel", 1_200), piece("api", 500, "cudaMalloc"), ("kernel", 300)
+    drawn = analysis(interval("run", *pieces, kind="run"))
+    few = FEW._replace(lack="few_blocks", ns=1_000_000, unused_ns=unused_us * 1_000)
+    told = answer(diagnose(replace(drawn, of_runs=(few, IDLE))))
+    assert leads in told.sentence
+
+
+def test_what_is_said_behind_set_up_is_of_the_same_process(tmp_path):
+    """
+    H  cudaFree [ 50 ms ]  launch   cudaHostRegister [ 9 ms ]  launch       two processes, each with a GPU of its own
+    G                      [K]                                 [K]
+    """
+
+    worlds = [World(pid=500 + n, device=n, streams={7: LEGACY}) for n in range(2)]
+    for w in worlds:
+        w.call("other", 0, 50_000_000, name="cudaFree_v3020")
+        w.kernel(50_010_000, 50_020_000, w.call("launch", 50_001_000, 50_006_000))
+        w.call("other", 51_000_000, 60_000_000, name="cudaHostRegister_v4000")
+        w.kernel(60_010_000, 60_020_000, w.call("launch", 60_001_000, 60_006_000))
+        w.end = 70_000_000
+    trace, _ = export.write(worlds, tmp_path)
+    sentence = answer(analyze(trace)).sentence
+    assert sentence.startswith("Process 50") and sentence.count("before the GPU's first work") == 1
+    assert "the GPU ran nothing of this process" in sentence and "cudaHostRegister" in sentence
+
+
+@pytest.mark.parametrize(("kernels_us", "severity"), [(550, "warning"), (150, "info")])
+def test_a_warm_up_is_not_what_the_program_measures(kernels_us, severity):
+    """A public export: 6 of 12 s idle while torch.compile warmed up, in a range of its own; the screen praised a step."""
+    warm_up = interval("warm up", ("host", 800), ("kernel", 100), kind="nvtx", start=0)
+    first = interval("step", ("host", 300), ("kernel", 10), kind="nvtx", start=50)
+    later = [interval("step", ("kernel", 10), kind="nvtx", start=1_000 + 20 * k) for k in range(10)]
+    whole = interval("run", ("host", 850), ("kernel", kernels_us), kind="run", start=0)
+    known = IDLE._replace(in_ranges=InRange(800_000, "warm up", 800_000))
+    drawn = replace(analysis(warm_up, first, later, whole), of_runs=(known,))
+    # where most kernels run in what is measured, the warm-up is set-up
+    assert rules(drawn)["whole-run"].severity == severity
+
+
 def test_round_trips_of_a_fifth_of_a_run_are_told():
     """A public trace: 22 gaps between a copy back and the next one in, 28 % of the run, one cause."""
     busy = analysis(
@@ -952,6 +1011,27 @@ def test_gpus_that_work_side_by_side_are_counted(second_us, told):
     drawn = diagnose(replace(drawn, intervals=drawn.intervals.assign(device=[0, 1])))
     sentence = answer(drawn).sentence
     assert ("each of 2 GPUs worked for 12.2 ms" in sentence) is told
+    assert ("GPU 0 worked for 100 % of it." in sentence) is not told
+
+
+@pytest.mark.parametrize(
+    ("pids", "devices", "told"),
+    [
+        ([1, 1], [0, 1], "GPU 0 worked for 100 % of it, GPU 1 for 50 %."),
+        ([1, 2], [0, 0], "the GPU of process 1 worked for 100 % of it, the GPU of process 2 for 50 %."),
+    ],
+)  # fmt: skip
+def test_figures_of_one_gpu_are_not_said_of_all(pids, devices, told):
+    """A public export: "the GPU worked for 71 %" was of GPU 1; GPU 0 worked for 56 %."""
+    first = interval("run (first)", ("kernel", 900), kind="run", start=0)
+    second = interval("run (other)", ("kernel", 450), ("host", 450), kind="run", start=5)
+    drawn = analysis(first, second)
+    drawn = replace(drawn, intervals=drawn.intervals.assign(device=devices, pid=pids))
+    ran = [("run (first)", "add(int)", "kernel", 9, 900_000, 100_000.0, 1.0, 0)]
+    kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+    (row, _) = answer(replace(drawn, kernels=kernels)).runs
+    assert row.sentence.startswith(f"Run: its GPU work spans 900 us; {told}")
+    assert f"100 % of the kernel time of {told.partition(' worked')[0]}:" in row.sentence
 
 
 @pytest.mark.parametrize(
