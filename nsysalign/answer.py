@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nsysalign import frames
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
@@ -1120,26 +1121,30 @@ def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str,
     """
     sampled = bool(analysis.host_activity["samples"].any())  # whether Python was sampled at all
     texts = {}
-    for label, rows in analysis.host_activity.groupby("label", sort=False):
-        whole = rows[rows["view"] == "all"].iloc[0]  # the label's gaps as a whole, of no view
+    rows_of_label: dict[str, list[Any]] = {}
+    for row in frames.rows_of(analysis.host_activity):
+        rows_of_label.setdefault(row.label, []).append(row)
+    for label, rows in rows_of_label.items():
+        # the label's gaps as a whole, of no view
+        whole = next(row for row in rows if row.view == "all")
         named: dict[str, list[str]] = {view: [] for view in VIEWS}
-        for row in rows.itertuples(index=False):
+        for row in rows:
             if row.view != "all" and row.name and row.share >= _WORTH_NAMING:
                 named[row.view].append(
                     f"{percent(row.share)} {safe_text(row.name)}{_place_in_words(row)}"
                 )
         contents = {view: ", ".join(names[:_MOST_NAMED]) for view, names in named.items()}
         parts = []
-        if whole["samples"]:
-            counted = plural(int(whole["samples"]), "sample")
-            parts.append(f"{contents['python']} ({counted} in {duration(whole['ns'])} of gaps)")
+        if whole.samples:
+            counted = plural(whole.samples, "sample")
+            parts.append(f"{contents['python']} ({counted} in {duration(whole.ns)} of gaps)")
         elif sampled:
-            gaps = duration(whole["ns"])
+            gaps = duration(whole.ns)
             parts.append(f"not sampled: none of the samples fell into its {gaps} of gaps")
         parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
         # gaps of first calls do not count: they are paid once
         idle_ns = spent.get(label, Spent()).idle_ns
-        if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
+        if not parts and min(whole.ns, idle_ns) >= _WORTH_SAMPLING_NS:
             again = f"nsysalign run --sample-python {_script(analysis)}"
             parts = [f"not recorded; {again} names its functions"]
         texts[label] = "; ".join(parts)

@@ -401,7 +401,7 @@ class Evidence:
         first = self.intervals.iloc[:count]
         return first if measured[:count].all() else self.intervals[measured]
 
-    @property
+    @cached_property
     def runs(self) -> pd.DataFrame:
         """The intervals of the run as a whole."""
         return self.intervals[self.intervals["kind"] == "run"]

@@ -64,10 +64,11 @@ def assembled(
     UsageError or NsysError with what to do next.
     """
     from nsysalign.pathkind import readable
-    from nsysalign.record.session import recover
 
     run, trace = RunDirectory.around(path), path
     if path.is_dir():
+        from nsysalign.record.session import recover
+
         recover(path)
     readable(path)
     if path.is_dir():

@@ -57,9 +57,10 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
-    from nsysalign.memory import look_for_garbage_less_often
+    from nsysalign.memory import keep_freed_arrays, look_for_garbage_less_often
 
     look_for_garbage_less_often()
+    keep_freed_arrays()
     from nsysalign import registry
     from nsysalign.commandline.present import present, stored_screen, unprofiled
     from nsysalign.inputkind import InputKind

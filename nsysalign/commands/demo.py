@@ -28,9 +28,10 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.memory import look_for_garbage_less_often
+    from nsysalign.memory import keep_freed_arrays, look_for_garbage_less_often
 
     look_for_garbage_less_often()
+    keep_freed_arrays()
     from nsysalign.commandline import present
     from nsysalign.commandline.outputs import ProgressLine
     from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir

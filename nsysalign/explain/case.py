@@ -332,15 +332,17 @@ class Case:
             for group in label.first
         ]
         if not first or not self.on_host or self.group.count > 1:
-            return self.inside[:0]
+            return self.facts.intervals[:0]
         return self.inside[self.inside["interval"].isin(np.concatenate(first))]
 
     @cached_property
     def first_inside_ns(self) -> int:
         """For how long the GPU had nothing to do in these."""
         rows = self.first_inside
+        if rows.empty:
+            return 0
         idle_ns = (rows["elapsed_ns"] - rows["gpu_busy_ns"]).clip(lower=0)
-        return self.facts.once(rows["interval"].to_numpy(), idle_ns.to_numpy()) if len(rows) else 0
+        return self.facts.once(rows["interval"].to_numpy(), idle_ns.to_numpy())
 
     @cached_property
     def others(self) -> dict[int, int]:
@@ -413,6 +415,8 @@ class Case:
 
     def _is_in_first_call(self, at_ns: int) -> bool:
         rows = self.first_inside
+        if rows.empty:  # nearly always, and this is asked for each segment
+            return False
         return bool(((rows["start_ns"] <= at_ns) & (at_ns < rows["end_ns"])).any())
 
     def _launches_of_others(self) -> np.ndarray:
@@ -1023,7 +1027,7 @@ class Case:
         """Whether its operations run for a short time each."""
         return self.one.busy <= SMALL_NS * max(self.operations, 1)
 
-    @property
+    @cached_property
     def loss_ns(self) -> int:
         """How long (ns) its intervals need not have lasted for one reason: the largest of `avoidable`, what its kernels
         take that they need not, or searches; 0 where its stream ran no kernel because other streams worked."""

@@ -236,7 +236,10 @@ class Facts:
         """Return stream -> how long (ns) it worked, over these intervals, on what was launched inside them; for
         streams other than their own, the busiest first."""
         table = self.analysis.other_streams
-        sums = table[table["interval"].isin(numbers)].groupby("stream")["ns"].sum()
+        rows = table[table["interval"].isin(numbers)]
+        if rows.empty:
+            return {}
+        sums = rows.groupby("stream")["ns"].sum()
         by_time = sums.sort_values(ascending=False)
         return {int(stream): int(ns) for stream, ns in by_time.items()}
 

@@ -192,10 +192,12 @@ def _side_by_side(runs: pd.DataFrame, label: str) -> tuple[str, list[tuple[str, 
 def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
     """How many GPUs worked side by side with that of a run, each for nearly all of it, and for how long
     at least; None where there is one, or one of them did less.  runs: of processes on devices."""
+    count = runs["device"].nunique()
+    if count < 2:
+        return None
     devices = runs.drop_duplicates(["pid", "device"])
     mine = devices[devices["label"] == label]
-    count = devices["device"].nunique()
-    if count < 2 or mine.empty:
+    if mine.empty:
         return None
     begin, whole = mine[["start_ns", "elapsed_ns"]].iloc[0]
     apart = (devices["start_ns"] - begin).abs().max()

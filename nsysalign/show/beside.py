@@ -21,7 +21,7 @@ def beside(analysis: Analysis, rows: pd.DataFrame, own_ns: np.ndarray) -> np.nda
         ran_ns = (rows["kernel_only_upper_ns"] - rows["kernel_outside_ns"]).to_numpy(np.int64)
         ran_ns = np.minimum(ran_ns, rows["elapsed_ns"].to_numpy(np.int64))
         return np.where(ran_ns > own_ns, ran_ns, 0)
-    if kind != "event":
+    if kind != "event" or (own_ns > 0).all():
         return np.zeros(len(rows), np.int64)
     ns_of_interval = analysis.other_streams.groupby("interval")["ns"].sum()
     others_ns = ns_of_interval.reindex(rows["interval"], fill_value=0).to_numpy(np.int64)

@@ -32,7 +32,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.causes import CAUSE, CAUSES
-from nsysalign.intervals import batches, covered, distinct, group, index_type, pick, tile
+from nsysalign.intervals import batches, covered, group, index_type, pick, tile
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     MOST_STREAMS,
@@ -391,7 +391,7 @@ class RunningSums:
         pieces: those that cover all the times; the ones before them are in `_before`
         """
         sums = np.tile(self._before, (len(times), 1))
-        for cause in distinct(pieces.cause).tolist():
+        for cause in np.flatnonzero(np.bincount(pieces.cause)).tolist():
             rows = np.flatnonzero(pieces.cause == cause)
             sums[:, cause] += covered(pieces.start[rows], pieces.end[rows], times)
         return sums

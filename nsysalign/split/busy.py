@@ -63,6 +63,12 @@ class Blocks(NamedTuple):
     end: np.ndarray
     ref: np.ndarray
 
+    def between(self, low: int, high: int) -> Blocks:
+        """Return those that are open at some time between two times (ns)."""
+        first = np.searchsorted(self.end, low, side="right")
+        stop = np.searchsorted(self.start, high)
+        return Blocks(self.start[first:stop], self.end[first:stop], self.ref[first:stop])
+
 
 def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
     """Lay several rows of blocks (stretches of time) on top of each other, and return (the blocks that are seen from above,

@@ -880,8 +880,9 @@ def host_pieces(threads: Threads, thread: int, spans: Spans) -> list[Pieces]:
     range       [ step            )
     pieces   [ )[launch)[step     )[   )      host, api_launch, host in the range, host
     """
-    calls = threads.calls(thread, spans.start.min(), spans.end.max())
-    profiler, ranges = threads.beside_calls(thread)
+    low, high = spans.start.min(), spans.end.max()
+    calls = threads.calls(thread, low, high)
+    profiler, ranges = (blocks.between(low, high) for blocks in threads.beside_calls(thread))
     pieces = []
     unexplained = spans
     # each layer explains what the layers before it have left

@@ -423,7 +423,9 @@ class _Waits:
         }
         for number, lane_process in enumerate(lanes["process"].tolist()):
             copies_wait = [lane for lane, waited in also_waited_for.items() if number in waited]
-            for_lane = (waited_for == number) | np.isin(copying, copies_wait)
+            for_lane = waited_for == number
+            if copies_wait:
+                for_lane |= np.isin(copying, copies_wait)
             for_process = process == lane_process
             rows = np.flatnonzero(np.where(is_lane_known, for_lane, for_process))
             if len(rows):

@@ -42,6 +42,8 @@ _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
 _FEWEST_NUMBERED = 4
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 18
+#: So many rows are added up together with others.
+_FEW = 1 << 12
 #: An outer range holds the work of all ranges nested in it: each level of ranges counts all operations once more.  If
 #: the windows of a stream together hold more than _MANY operations and over _TIMES_AS_MANY times as many as exist, that
 #: would take too long, and these are not counted one by one: the windows' labels have no rows in `kernels`.
@@ -421,10 +423,11 @@ def _counts_by_duration(ran: Ran, label: np.ndarray) -> pd.DataFrame:
                 "label": label[window],
                 "name": ran.name[operation],
                 "ns": length[operation],
-                "idle": idle,
+                "count": 1,
+                "idle_before_ns": idle,
             }
-            by_duration = pd.DataFrame(columns).groupby(key)["idle"]
-            parts.append(by_duration.agg(count="size", idle_before_ns="sum").reset_index())
+            rows = pd.DataFrame(columns)
+            parts.append(rows if len(rows) < _FEW else rows.groupby(key, as_index=False).sum())
     filled = [part for part in parts if len(part)] or parts[:1]  # pandas 2 warns of empty tables
     return pd.concat(filled, ignore_index=True).groupby(key, as_index=False).sum()
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, group, index_type, pick
+from nsysalign.intervals import distinct, group, index_type, largest, pick
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL_KINDS,
@@ -233,12 +233,9 @@ def _rows_in(view: _View, bars: _Bars) -> np.ndarray:
 
 def _is_among_longest(ns: np.ndarray, count: int) -> np.ndarray:
     """Return, per duration, whether it is one of the `count` longest; of equal ones the first count."""
-    shortest = np.partition(ns, -count)[-count]  # of the longest
-    longest = ns > shortest
-    as_short = np.flatnonzero(ns == shortest)
-    room = count - longest.sum()
-    longest[as_short[:room]] = True
-    return longest
+    is_among = np.zeros(len(ns), dtype=bool)
+    is_among[largest(ns, count)] = True
+    return is_among
 
 
 def _count_of_left_out(ns: np.ndarray) -> dict[str, int]:

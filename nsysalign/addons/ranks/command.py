@@ -46,6 +46,17 @@ _OPTIONS = (
 )
 
 
+def _are_several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
+    """Return whether there are several traces, or one is to be treated as if."""
+    if given["ranks"] or given["dask"] or len(traces) > 1:
+        return True
+    if traces[0].is_file():  # what most people analyse: nothing is imported for it
+        return False
+    from nsysalign.addons.ranks import work
+
+    return work.is_many(traces[0])
+
+
 def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     """Analyse every trace, compare, store and print, if there are several or --ranks asks for it;
     `given` are the options of `analyze`.
@@ -53,6 +64,8 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     A trace that cannot be analysed is reported and left out.  Raises UsageError for options that do
     not fit, TraceError if no trace can be analysed.
     """
+    if not _are_several(traces, given):
+        return False
     from nsysalign.addons.ranks import words, work
     from nsysalign.addons.ranks.compare import compare
     from nsysalign.commandline.options import view
@@ -62,8 +75,6 @@ def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     from nsysalign.rundir import make_run_dir, numbered
 
     output, quiet, json_out, logs = (given[n] for n in ("output", "quiet", "json_out", "events"))
-    if not (given["ranks"] or given["dask"] or len(traces) > 1 or work.is_many(traces[0])):
-        return False
     for name in ("fail_on", "baseline", "marks"):
         if given.get(name):
             raise UsageError(

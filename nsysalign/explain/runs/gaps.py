@@ -25,7 +25,7 @@ from nsysalign.explain.finding import OfRuns
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.runs.ranges import InRange, in_data_loader, in_ranges, in_set_up
 from nsysalign.explain.runs.rounds import Rounds, rounds_of
-from nsysalign.intervals import covered, covered_ns, group, pick, union
+from nsysalign.intervals import covered, covered_ns, group, largest, pick, union
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace, pid_of
 from nsysalign.place.ranges import own_ranges
 from nsysalign.split.gaps import NODE_GAP_NS
@@ -497,18 +497,19 @@ def _crowd(ran: Ran, gaps: Stretches) -> Crowd:
     If the gaps before operations of one name make up half of their time, the summary is of these gaps; otherwise
     it is of all of them.
     """
-    by_length = np.argsort(-gaps.ns, kind="stable")
-    shorter = gaps.take(np.sort(by_length[MOST_NAMED:]))
+    is_shorter = np.ones(len(gaps.ns), dtype=bool)
+    is_shorter[largest(gaps.ns, MOST_NAMED)] = False
+    shorter = gaps.take(is_shorter)
     if not len(shorter.ns):
         return Crowd()
     name = ran.name[shorter.operation]
     # sums in float64 are exact below 2 ** 53
     ns_of_name = np.bincount(name, weights=shorter.ns)
-    largest = int(ns_of_name.argmax())
+    most_waited = int(ns_of_name.argmax())
     before = ""
-    if 2 * ns_of_name[largest] >= shorter.ns.sum():
-        before = str(ran.names["kernel"].iloc[largest])
-        shorter = shorter.take(name == largest)
+    if 2 * ns_of_name[most_waited] >= shorter.ns.sum():
+        before = str(ran.names["kernel"].iloc[most_waited])
+        shorter = shorter.take(name == most_waited)
     operation_ns = ran.end[shorter.operation] - ran.start[shorter.operation]
     return Crowd(
         count=len(shorter.ns),
@@ -534,7 +535,7 @@ def _rows_of_longest(ran: Ran, run: int, gaps: Stretches) -> list[tuple[Any, ...
     operation was meanwhile.
     """
     rows = []
-    for stretch in np.argsort(-gaps.ns, kind="stable")[:MOST_GAPS].tolist():
+    for stretch in largest(gaps.ns, MOST_GAPS).tolist():
         operation = gaps.operation[stretch]
         start, end = int(gaps.start[stretch]), int(gaps.end[stretch])
         call, call_ns = _longest_call(ran, _waiting_thread(ran, operation), start, end)

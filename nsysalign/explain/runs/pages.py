@@ -65,6 +65,8 @@ def page_migrations_of(trace: Trace) -> list[PageMigrations]:
 
     How long page faults take besides is not in a trace: between two pages a kernel may work.
     """
+    if not trace.operations["copy_kind"].isin(MIGRATIONS).any():
+        return []
     asking = [name_id for name_id, name in trace.names.items() if name.startswith(_ASKED)]
     asked = trace.calls[trace.calls["name_id"].isin(asking)]
     out = list[PageMigrations]()

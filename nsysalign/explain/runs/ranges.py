@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import Finding, Findings
-from nsysalign.intervals import covered, union
+from nsysalign.intervals import covered, largest, union
 from nsysalign.model import OURS, Trace
 from nsysalign.place.ranges import of_library
 from nsysalign.text import plural, safe_text, subject
@@ -56,8 +56,8 @@ def in_ranges(trace: Trace, process: int, start: np.ndarray, end: np.ndarray) ->
         return InRange()
     ns = _held_ns(ranges, start, end)
     # to choose a name, the longest stretches are enough
-    longest = np.sort(np.argsort(start - end, kind="stable")[:_MOST_GAPS])
-    name = _innermost_name(ranges, start[longest], end[longest])
+    chosen = np.sort(largest(end - start, _MOST_GAPS))
+    name = _innermost_name(ranges, start[chosen], end[chosen])
     if not ns or not name:
         return InRange(ns=ns)
     of_name = ranges[ranges["text"] == name]

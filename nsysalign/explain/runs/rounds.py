@@ -80,14 +80,15 @@ def _lower_median(values: np.ndarray) -> int:
 
 def _calls_of_launcher(trace: Trace, process: int, low: int, high: int) -> pd.DataFrame:
     """Return the outermost calls, by start, of the thread of a process that launches most between two times (ns);
-    none if no thread does."""
-    calls = trace.calls[(trace.calls["process"] == process) & trace.outermost]
-    calls = calls[(calls["end_ns"] > low) & (calls["start_ns"] < high)]
-    launches = calls["kind"].isin(_LAUNCHES)
-    if not launches.any():
-        return calls[:0]
-    thread = calls.loc[launches, "thread"].mode().iloc[0]
-    return calls[calls["thread"] == thread].sort_values("start_ns", kind="stable")
+    none if no thread does: their columns kind, name_id and end_ns."""
+    calls = trace.calls  # sorted by start
+    chosen = (calls["process"] == process) & trace.outermost
+    chosen &= (calls["end_ns"] > low) & (calls["start_ns"] < high)
+    launching_threads = calls["thread"][chosen & calls["kind"].isin(_LAUNCHES)]
+    columns = calls[["kind", "name_id", "end_ns"]]
+    if launching_threads.empty:
+        return columns[:0]
+    return columns[chosen & (calls["thread"] == launching_threads.mode().iloc[0])]
 
 
 def _last_calls(trace: Trace, calls: pd.DataFrame) -> np.ndarray:

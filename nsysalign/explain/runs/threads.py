@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsysalign.intervals import distinct
 from nsysalign.model import CALL, ISSUING_CALLS, Trace, pid_of, tid_of
 
 
@@ -26,8 +27,8 @@ def launches_of_threads(trace: Trace) -> Iterator[LaunchesOfThreads]:
     thread = calls["thread"].to_numpy()[chosen]
     start_ns = calls["start_ns"].to_numpy()[chosen]
     pid, tid = pid_of(thread), tid_of(thread).astype(np.int32)
-    for process in np.unique(pid).tolist():
+    for process in distinct(pid).tolist():
         rows = np.flatnonzero(pid == process)
-        if len(np.unique(tid[rows])) > 1:
+        if len(distinct(tid[rows])) > 1:
             rows = rows[np.argsort(start_ns[rows], kind="stable")]
             yield LaunchesOfThreads(process, tid[rows], start_ns[rows])
