@@ -79,8 +79,9 @@ _MEASURED_RIGHT = (
 _FASTER = "make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
-#: A saving below this share of what was measured leads no screen.
-LEADS = 0.005
+#: A saving below this share of what was measured leads no screen; below the second share none in what was done once,
+#: before all else, such as reading a model.
+LEADS, LEADS_ONCE = 0.005, 0.02
 #: Ranges that hold less than half of a run lead where this share of it could be saved in one; and where
 #: its GPU works for nearly all of it, those in which this share could.
 LEADS_RUN, LEADS_BUSY, NEARLY_ALL = 0.02, 0.05, 0.9
@@ -183,6 +184,7 @@ class LabelRow(Row):
     groups: tuple[Row, ...]
     overlapping: bool  # its intervals overlap: their sum is no stretch of time
     inferred: bool  # its pairs were read from the trace
+    once_before_all: bool = False  # a range that was open once, before all that was timed beside it
     findings: tuple[str, ...]  # rules that concern the label
     flagged: bool  # one of them is a warning or an error
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
@@ -507,6 +509,8 @@ class _Rows:
         steady = {name: warm for name, (warm, _) in self._spent.items()}
         self._host = _host_sentences(analysis, steady)
         self._quicker_elsewhere = quicker_elsewhere(analysis)
+        measured = analysis.measured.sort_values("start_ns", kind="stable")
+        self._first_timings = measured.drop_duplicates("label").set_index("label")
 
     def short(self, label: str) -> str:
         """Return the short name of a label as a table has it."""
@@ -536,7 +540,7 @@ class _Rows:
         times_itself = any(r.kind != "nvtx" and not (r.library or r.inferred) for r in rows)
 
         def rank(row: LabelRow) -> tuple[Any, ...]:
-            saves = row.saving_ns if row.saving >= LEADS else 0
+            saves = _saving_that_leads(row)
             of_others = row.library or (row.inferred and times_itself)
             # mostly the program's own warm-up, whose number nobody reads
             is_once = "module-load" in row.findings and not row.saving_ns
@@ -586,9 +590,25 @@ class _Rows:
             first=sentences.first_calls(label),
             saving_ns=saving_ns,
             saving=min(saving_ns / measured_ns, 1.0),
+            once_before_all=self._is_once_before_all(label),
             warm=warm,
             cold=cold,
         )
+
+    def _is_once_before_all(self, label: Label) -> bool:
+        """Return whether a label is a range that was open once, and all labels that lie beside it began behind it.
+
+        run          [                       ]     around it
+        read model   [     ]                       this one
+        forward             [x][x][x][x][x][x]     beside it
+        """
+        if label.kind != "nvtx" or label.count > 1:
+            return False
+        first = self._first_timings
+        begin_ns, end_ns = first.loc[label.name, ["start_ns", "end_ns"]]
+        is_behind = first["start_ns"] >= end_ns
+        is_beside = is_behind | (first["end_ns"] <= begin_ns)
+        return bool(is_behind.any() and (is_behind == is_beside).all())
 
     def _of_groups(self, label: Label, about: Sequence[Finding], verdict: str) -> tuple[Row, ...]:
         """Return a row for each group of a label that is shown, the one with the largest total first.
@@ -898,12 +918,14 @@ def _leading(
     if not may_lead:  # what libraries timed; but of their ranges (NCCL's) a run says more
         may_lead = [row for row in labels if row.kind != "nvtx" or not runs]
     lead = next((row for row in may_lead if row.verdict != WRONG), None)
-    saving_ns = lead.saving_ns if lead and lead.saving >= LEADS else 0
+    saving_ns = _saving_that_leads(lead) if lead else 0
     if lead and run:
         if lead.kind == "nvtx":
-            if _ranges_say_too_little(may_lead, saving_ns, run):
+            # what is said of ranges is summed over all processes, as they are
+            of_processes = [row for row in runs if row.label in of_runs] or [run]
+            if _ranges_say_too_little(may_lead, saving_ns, of_processes):
                 return run
-            saving_ns = min(saving_ns, _idle_ns(run))
+            saving_ns = min(saving_ns, _idle_ns(of_processes))
         if lead.inferred and len(lead.groups) > 1:
             return run
     losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
@@ -914,26 +936,34 @@ def _leading(
     return lead or run
 
 
-def _idle_ns(run: LabelRow) -> int:
-    """Return how long the GPU did nothing in a run: only of this a range inside it can save anything.  What waits
+def _saving_that_leads(row: LabelRow) -> int:
+    """Return how much (ns) could be saved of a label, 0 if that is too little to lead."""
+    return row.saving_ns if row.saving >= (LEADS_ONCE if row.once_before_all else LEADS) else 0
+
+
+def _idle_ns(runs: Sequence[LabelRow]) -> int:
+    """Return how long the GPUs did nothing in some runs: only of this a range inside them can save anything.  What waits
     for other work of the GPU saves nothing of a run in which that always works."""
-    working_ns = sum(run.parts_ns[cause] for cause in OPERATION_KINDS)
-    return run.elapsed_ns - working_ns
+    elapsed_ns = sum(run.elapsed_ns for run in runs)
+    return elapsed_ns - sum(run.parts_ns[kind] for run in runs for kind in OPERATION_KINDS)
 
 
-def _ranges_say_too_little(rows: Sequence[LabelRow], saving_ns: int, run: LabelRow) -> bool:
-    """Return whether NVTX ranges say too little of a run to lead: they hold less than half of it, or the GPU works for
-    nearly all of it, and only little could be saved by the first of them.  (A range may mark a detail; events and
+def _ranges_say_too_little(
+    rows: Sequence[LabelRow], saving_ns: int, runs: Sequence[LabelRow]
+) -> bool:
+    """Return whether NVTX ranges say too little of the runs to lead: they hold less than half of these, or the GPUs work
+    for nearly all of them, and only little could be saved by the first range.  (A range may mark a detail; events and
     readings of a clock are what the program itself asks for, and lead whatever their share is.)
 
     rows: of the ranges
     saving_ns: what could be saved in the first of them
+    runs: of each process that of the GPU which works most
     """
-    whole_ns = run.elapsed_ns
+    whole_ns = sum(run.elapsed_ns for run in runs)
     held_ns = sum(row.warm.total_ns + row.cold.total_ns for row in rows)
     if 2 * held_ns < whole_ns and saving_ns < LEADS_RUN * whole_ns:
         return True
-    idle_ns = _idle_ns(run)
+    idle_ns = _idle_ns(runs)
     is_busy = whole_ns - idle_ns >= NEARLY_ALL * whole_ns
     return is_busy and min(saving_ns, idle_ns) < LEADS_BUSY * whole_ns
 
@@ -1021,11 +1051,12 @@ def _ended(analysis: Analysis) -> str:
 def _sentence_of_run(
     run: LabelRow, analysis: Analysis, findings: Sequence[Finding]
 ) -> tuple[str, Finding | None]:
-    """Return (what is said of a run, the finding whose fixes are shown with it or None): its first warning; without one,
-    what the GPU did.
+    """Return (what is said of a run, the finding whose fixes are shown with it or None): the warning that loses most;
+    without one, what the GPU did.
 
-    If the first warning is about set-up, the time before the program's work proper, the next warning follows in the same
-    sentence, with its fixes: set-up is paid once, and what follows it is what can be changed.
+    A warning about set-up, the time before the program's work proper, comes first, and the one of the same process that
+    loses most follows in the same sentence, with its fixes: set-up is paid once, and what follows it is what can be
+    changed.
     """
     leading = runs_that_lead(analysis)
     loud = [f for f in findings if f.severity == "warning" and f.label in leading]
@@ -1036,13 +1067,22 @@ def _sentence_of_run(
         loud = of_all or loud
     if not loud:
         return run.sentence, None
-    first, *following = loud
+
+    def rank(finding: Finding) -> tuple[Any, ...]:
+        of_a_run = finding.label in leading
+        severity = SEVERITIES.index(finding.severity)
+        return severity, of_a_run, finding.rule != "set-up", -finding.loss_ns
+
+    first, *less_important = sorted(loud, key=rank)
+    # every process has a set-up of its own: that of another one says nothing new
+    following = [finding for finding in less_important if finding.label == first.label]
     if first.rule != "set-up":
         return run_sentences.in_three_lines(first.title), first
     if not following:
         of_gpu = run_sentences.of_run(analysis, run.label, run.interval, run.parts_ns)
         return run_sentences.if_room(of_gpu, behind=first.title), first
-    sentence = run_sentences.in_three_lines(following[0].title, behind=first.title)
+    unnamed = run_sentences.without_name(following[0].title)
+    sentence = run_sentences.in_three_lines(unnamed, behind=first.title)
     # in three lines there may be no room for the cause: then its fix would seem to be one of the set-up
     _, _, after_set_up = sentence.partition(". ")
     is_cause_told = after_set_up != "" and run_sentences.says_why(after_set_up)

@@ -20,7 +20,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -226,7 +226,8 @@ class Evidence:
 
     def outside(self, number: int) -> tuple[list[int], int] | None:
         """Of one interval: the lengths of the pieces in which its thread was outside CUDA, cut where another
-        thread gave work to the GPU; and how many cuts.  None where only an export could say that."""
+        thread gave work to the GPU, whatever ranges begin and end in them; and how many cuts.  None where
+        only an export could say that."""
         row, at, cuts = self.rows[number], [], 0
         if row["kind"] == "host":
             if self.work is None:
@@ -238,11 +239,13 @@ class Evidence:
                 if not c.depth and c.tid != row["tid"] and GIVES.match(c.name)
             ]
         pieces = []
-        for s in self.segments[number]:
-            if s.cause == "host":
-                inside = [t for t in at if s.start_ns <= t < s.end_ns]
+        for is_outside, together in groupby(self.segments[number], lambda s: s.cause == "host"):
+            if is_outside:
+                parts = [*together]
+                begin, end = parts[0].start_ns, parts[-1].end_ns
+                inside = [t for t in at if begin <= t < end]
                 cuts += len(inside)
-                pieces += [b - a for a, b in pairwise([s.start_ns, *inside, s.end_ns])]
+                pieces += [b - a for a, b in pairwise([begin, *inside, end])]
         return pieces, cuts
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
@@ -294,11 +297,11 @@ class Evidence:
             reach = end if reach is None else max(reach, end)
         return idle
 
-    def gaps(self, number: int) -> list[tuple[int, int, Any, int, bool]]:
+    def gaps(self, number: int) -> list[tuple[int, int, Any, int, int]]:
         """Of the stretches in which a run's device executed nothing, read from the export itself:
-        start, ns, what ended it (kind and name), how long that ran, and whether it is a round trip (a
-        copy to the host before, one to the device behind it, of one thread that was mostly outside of
-        calls)."""
+        start, ns, what ended it (kind and name), how long that ran, and, of a round trip (a copy to the
+        host before, one to the device behind it, of one thread that was mostly outside of calls), how
+        long the thread was outside; 0 for other stretches."""
         run, rows = self.rows[number], []
         process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
@@ -320,10 +323,12 @@ class Evidence:
                 of = thread.get(call)
                 back = before[0][:2] == ("MEMCPY", 2) and key[:2] == ("MEMCPY", 1)
                 back = back and start - reach >= 10_000 and of is not None and thread.get(before[1]) == of  # fmt: skip
+                outside = 0
                 if back:
                     cut = [(max(s, reach), min(e, start)) for s, e in spans[of] if s < start and e > reach]  # fmt: skip
-                    back = 2 * open_for(cut) <= start - reach
-                out.append((reach, start - reach, key, end - start, back))
+                    outside = start - reach - open_for(cut)
+                trip = outside if 2 * outside >= start - reach else 0
+                out.append((reach, start - reach, key, end - start, trip))
             reach, before = end if reach is None else max(reach, end), (key, call)
         return out
 
@@ -896,6 +901,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "between_copies_ns" or (key == "count" and "between_copies_ns" in f.evidence):
         back = [ns for _, ns, _, _, trip in e.gaps(n) if trip]
         return sum(back) if key.endswith("_ns") else len(back)
+    if key == "between_copies_outside_ns":
+        return sum(trip for _, _, _, _, trip in e.gaps(n))
     if f.rule == "whole-run" and key in ("before_first_launches_ns", "loading_gaps_ns"):
         return (0, f.evidence["idle_ns"])
     if key == "load_calls_ns":
@@ -968,7 +975,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         groups = (("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         outside = max(e.total(n, "host") - e.touched(n), 0)
         every = {outside, *(e.total(n, *g) for g in groups), e.staging(n)}
-        return max(every) if key == "idle_for_this_ns" else every
+        # of launched work that begins late, the calls do not count
+        return {max(every), e.total(n, "launch_latency")} if key == "idle_for_this_ns" else every
     if key in ("kernels_followed_by_their_own_launch_call", "gaps_between_kernels"):
         return _blocking(e, n)[key]
     return None

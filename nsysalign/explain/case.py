@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -397,16 +398,19 @@ class Case:
         pieces_ns: list[int] = []
         launches = 0
         launched_at_ns = self._launches_of_others()
+        first = self.first_inside  # what is set up in these is told as their own
+        cuts_ns = np.unique(np.concatenate([launched_at_ns, first["start_ns"], first["end_ns"]]))
         end_ns = int(self.facts.column("start_ns")[self.group.typical])
         for segment in self.facts.segments(self.group):
             begin_ns = end_ns
             end_ns += segment.ns
-            if segment.cause != "host" or self._is_in_first_call(begin_ns):
+            if segment.cause != "host":
                 continue
-            first, last = np.searchsorted(launched_at_ns, (begin_ns, end_ns))
-            edges = [begin_ns, *launched_at_ns[first:last].tolist(), end_ns]
-            pieces_ns += np.diff(edges).tolist()
-            launches += int(last - first)
+            inside = cuts_ns[slice(*np.searchsorted(cuts_ns, (begin_ns, end_ns)))]
+            for low_ns, high_ns in pairwise([begin_ns, *inside.tolist(), end_ns]):
+                if not self._is_in_first_call(low_ns):
+                    pieces_ns.append(high_ns - low_ns)
+                    launches += int(np.diff(np.searchsorted(launched_at_ns, (low_ns, high_ns)))[0])
         return _Outside(pieces_ns, launches)
 
     def _is_in_first_call(self, at_ns: int) -> bool:

@@ -119,6 +119,21 @@ class Stretch(NamedTuple):
     then: Segment | None
 
 
+def _append_joined(segments: list[Segment], segment: Segment) -> None:
+    """Append a segment; one outside CUDA becomes one with such a segment before it, as a range that begins or ends does
+    not interrupt the CPU.
+
+    ranges     [ load ][ sleep ]
+    host       [  2   ][   3   ]  ->  [     5      ]  with what the longer one points to
+    """
+    last = segments[-1] if segments else None
+    if last is None or not (last.cause == segment.cause == "host"):
+        segments.append(segment)
+        return
+    longer = max(last, segment, key=lambda part: part.ns)
+    segments[-1] = longer._replace(ns=last.ns + segment.ns)
+
+
 class Facts:
     """An analysis as its rules see it.
 
@@ -266,7 +281,8 @@ class Facts:
                 strict=True,
             )
             for number, cause, ns, ref, text in rows:
-                self._segments[number].append(Segment(CAUSES[cause], ns, ref, text))
+                segment = Segment(CAUSES[cause], ns, ref, text)
+                _append_joined(self._segments[number], segment)
 
     def segments(self, group: Group) -> list[Segment]:
         """Return the segments of a group's typical interval, in the order of time."""

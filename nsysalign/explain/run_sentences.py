@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from textwrap import wrap
 
@@ -21,19 +21,23 @@ BETWEEN_NODES = "between nodes of graphs"
 _NEARLY_ALL = 0.9
 #: NCCL's kernels are named in what is said of a run from this share of it on.
 NCCL_SHARE = 0.2
+#: So many GPUs are named beside the one that a sentence is about.
+_MOST_BESIDE = 2
 #: A kernel with less of the kernel time is not worth looking at.
 _MUCH = 0.1
 #: Lines of a sentence about a run, and their columns; what stands in brackets.
 _LINES, _COLUMNS = 3, 80
 _BRACKETS = re.compile(r" \([^()]*\)")
+#: The name of a run where there are several: it stays, as what is said is of that one alone.
+_NAME = re.compile(r"^Run \([^()]*\): ")
 _TIME = r"[\d.,]+ (?:ns|us|ms|s)"
 #: The last of several pauses, with what stands before it.
 _LAST_PAUSE = re.compile(
     rf"(\b(?:pauses|gaps): {_TIME} [^;]*?), {_TIME} (?:at {_TIME} )?before (?:(?!, {_TIME} )[^;])*?(?:, …)?(?=;|\.?$)"
 )
-#: What of a sentence about set-up says less than why the GPU was idle: the call, both sides of the work.
+#: What of a sentence about set-up says less than why the GPU was idle: the call, both sides of the work; no name of a run.
 _CALL_OR_SIDES = re.compile(
-    rf" \([^()]*\)|(?<= first CUDA call) to the last: {_TIME} before it, {_TIME} after it"
+    rf"(?<!^Run) \([^()]*\)|(?<= first CUDA call) to the last: {_TIME} before it, {_TIME} after it"
 )
 #: A sentence about idle time that does not say why.
 _NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
@@ -41,9 +45,24 @@ _NO_CAUSE = re.compile(r"ran nothing (?:of this process )?for [^;:]*\.$")
 _TOTAL = rf"(?:; without (?:it|them) the GPU idles for|; the rest of the run takes) {_TIME}"
 #: The sentences that a cut is about: that on set-up, that on the run, and that on the run only behind one on set-up.
 _SET_UP, _RUN, _RUN_BEHIND = range(3)
+
+
+def _by_one_call(match: re.Match[str]) -> str:
+    """Return "607 of 890 ms are cudaFree before ..." for "608 of 890 ms are CUDA calls before ... (cudaFree 607 ms)"; the
+    same text where the call is less than nearly all of them."""
+    in_calls, whole, _, before, call, longest = match.groups()
+    if _number(longest) < _NEARLY_ALL * _number(in_calls):
+        return match[0]
+    return f"{longest} of {whole} are {call} before {before}"
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
 #: What is left out or said shorter where three lines have no room, in this order: (in which sentence, what, what
 #: stands there instead).
-_CUTS: tuple[tuple[int, str, str], ...] = (
+_CUTS: tuple[tuple[int, str, str | Callable[[re.Match[str]], str]], ...] = (
     (_RUN, r" \(when code is compiled, loaded or set up\)| \(no CUDA call took half of it\)", ""),
     (_RUN, rf"{_TOTAL}, of which", ";"),
     (_RUN, _TOTAL, ""),
@@ -55,8 +74,8 @@ _CUTS: tuple[tuple[int, str, str], ...] = (
     (_SET_UP, r"\bpass in CUDA calls", "are CUDA calls"),
     (
         _SET_UP,
-        r"([\d.,]+) of ([\d.,]+ \w+) are CUDA calls before (.+) \((\w+) \1 \w+\)",
-        r"\1 of \2 are \4 before \3",
+        r"([\d.,]+) of ([\d.,]+ (\w+)) are CUDA calls before (.+?) \((\w+) ([\d.,]+) \3\)",
+        _by_one_call,
     ),
     (_RUN_BEHIND, r"(?i)\bbetween its first and its last work (?=the GPU ran nothing)", "then "),
     (_RUN, " between the first and the last work of the GPU", ""),
@@ -68,9 +87,12 @@ _CUTS: tuple[tuple[int, str, str], ...] = (
     ),
     (_RUN, rf" at {_TIME} before ", " before "),
     (_RUN, r"\bwaited for (.+?) to run for the first time", r"waited for the first run of \1"),
-    (_RUN, "inside CUDA calls that launch nothing, most of it in", "in CUDA calls, mostly"),
+    # "that launch nothing" stays: in all CUDA calls the CPU was longer
+    (_RUN, "inside (CUDA calls that launch nothing), most of it in", r"in \1, mostly"),
     (_RUN, r"\b(?:\w+::)+(?=\w)", ""),
     (_SET_UP, rf", {_TIME} of them in CUDA calls", ""),
+    (_SET_UP, r"^Run \(process (\d+)[^()]*\)", r"Process \1"),
+    (_SET_UP, r"^Run \((GPU \d+)\)", r"\1"),
     (_RUN, r" \([^()]* in the range [^()]*\)", ""),
     (_RUN, rf" of {_TIME} take\b", " take"),
 )
@@ -110,9 +132,14 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
     if analysis.trace.thinned:
         return of_thinned(worked_ns)
     text = f"From its first to its last GPU work the run takes {duration(whole_ns)}"
+    mine, beside = _side_by_side(analysis.runs, label)
     if side_by_side := _on_several_gpus(analysis.runs, label):
         count, least_ns = side_by_side
         text += f"; each of {count} GPUs worked for {duration(least_ns)} of it or more ({percent(least_ns / whole_ns)})."
+    elif mine:
+        shares = [f"{mine} worked for {percent(worked_ns / whole_ns)} of it"]
+        shares += [f"{name} for {percent(share)}" for name, share in beside]
+        text = f"Run: its GPU work spans {duration(whole_ns)}; {', '.join(shares)}."
     else:
         text += (
             f"; the GPU worked for {duration(worked_ns)} of it ({percent(worked_ns / whole_ns)})."
@@ -124,18 +151,42 @@ def of_run(analysis: Evidence, label: str, interval: int, parts: Mapping[str, in
         idle = [(ns, DISPLAY[c]) for c, ns in parts.items() if c not in OPERATION_KINDS]
         idle = nlargest(3, [*idle, (between_ns, BETWEEN_NODES)])
         named = [f"{name} {percent(ns / whole_ns)}" for ns, name in idle if ns >= 0.01 * whole_ns]
-        text += f" While it ran nothing: {', '.join(named)}." if named else ""
+        text += f" While {mine or 'it'} ran nothing: {', '.join(named)}." if named else ""
     kernels = analysis.kernels
     rows = kernels[(kernels["label"] == label) & (kernels["kind"] == "kernel")]
     if 2 * worked_ns < whole_ns or rows.empty:
         return text
     largest = rows.sort_values("total_ns", ascending=False).iloc[0]
     share = largest["total_ns"] / max(rows["total_ns"].sum(), 1)
+    kernel_time = f"the kernel time of {mine}" if mine else "its kernel time"
     if share < _MUCH:
-        return f"{text} No kernel is more than {percent(share)} of its kernel time."
-    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of its kernel time"
+        return f"{text} No kernel is more than {percent(share)} of {kernel_time}."
+    text += f" {kernel_name(safe_text(largest['kernel']))} is {percent(share)} of {kernel_time}"
     # ncu replays a kernel alone: a collective would wait for ever
     return f"{text}." if NCCL.search(largest["kernel"]) else f"{text}: look at it with ncu."
+
+
+def _side_by_side(runs: pd.DataFrame, label: str) -> tuple[str, list[tuple[str, float]]]:
+    """Return (the GPU of a run, by its name; the names of those that worked beside it, and for which share of their own
+    run), at most _MOST_BESIDE of them; ("", []) where there is one GPU alone, or where the run is that of a stream.
+    """
+    devices = runs.drop_duplicates(["pid", "device"])
+    mine = devices[devices["label"] == label]
+    if len(devices) < 2 or mine.empty:
+        return "", []
+
+    def name(run: pd.Series) -> str:
+        return (
+            f"GPU {run.device}" if devices["device"].is_unique else f"the GPU of process {run.pid}"
+        )
+
+    run = mine.iloc[0]
+    allowed_ns = (1 - _NEARLY_ALL) * run.elapsed_ns
+    begins_with_it = (devices["start_ns"] - run.start_ns).abs() <= allowed_ns
+    lasts_as_long = (devices["elapsed_ns"] - run.elapsed_ns).abs() <= allowed_ns
+    beside = devices[begins_with_it & lasts_as_long & (devices["label"] != label)]
+    shares = [(name(row), row.gpu_busy_ns / row.elapsed_ns) for _, row in beside.iterrows()]
+    return name(run), shares[:_MOST_BESIDE]
 
 
 def _on_several_gpus(runs: pd.DataFrame, label: str) -> tuple[int, int] | None:
@@ -186,6 +237,12 @@ def in_three_lines(text: str, behind: str = "") -> str:
     return next(texts, set_up or run)
 
 
+def without_name(text: str) -> str:
+    """Return a sentence about a run that was named before without its name."""
+    text = _NAME.sub("", text)
+    return text[:1].upper() + text[1:]
+
+
 def says_why(text: str) -> bool:
     """Whether a sentence about a run, as short as it is, still says why the GPU was idle, if that is what it is about."""
     return _NO_CAUSE.search(text) is None
@@ -199,19 +256,22 @@ def if_room(text: str, behind: str) -> str:
 
 def _shorter(text: str) -> Iterator[str]:
     """A sentence with ever less behind its first cause: without its last pauses, its last clauses
-    and sentences, then its brackets, at last its first clause alone."""
+    and sentences, then its brackets, at last its first clause alone.  The name of its run stays."""
+    named = _NAME.match(text)
+    name = named[0] if named else ""
+    text = text.removeprefix(name)
     while (cut := _LAST_PAUSE.sub(r"\1, …", text).replace("….", "…")) != text:
         text = cut
-        yield text
+        yield name + text
     for whole in (text, _BRACKETS.sub("", text)):
         sentences = re.split(r"(?<=\.) (?=[A-Z])", whole)
         for count in range(len(sentences), 1, -1):
-            yield " ".join(sentences[:count])
+            yield name + " ".join(sentences[:count])
         clauses = sentences[0].split("; ")
         for count in range(len(clauses), 1, -1):
-            yield f"{'; '.join(clauses[:count]).removesuffix('.')}."
-    yield f"{clauses[0].removesuffix('.')}."
-    yield f"{clauses[0].partition(': ')[0].removesuffix('.')}."
+            yield f"{name}{'; '.join(clauses[:count]).removesuffix('.')}."
+    yield f"{name}{clauses[0].removesuffix('.')}."
+    yield f"{name}{clauses[0].partition(': ')[0].removesuffix('.')}."
 
 
 def _fits(behind: str, text: str) -> bool:

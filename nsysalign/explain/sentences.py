@@ -505,6 +505,8 @@ def why(case: Case, cause: str, numbers: Numbers) -> str:
     if cause == "copies":
         copies = _copies(case, numbers)
         return copies[:1].upper() + copies[1:]
+    if cause == "waiting" and case.sums.collectives and not case.ns("queued"):
+        return "NCCL's kernels also wait for other ranks."
     if cause == "waiting":
         return also_waited(case, numbers)
     if cause == "sync" and case.group.work.waits:

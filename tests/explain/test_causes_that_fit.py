@@ -463,6 +463,13 @@ def test_one_function_is_looked_for_only_where_one_piece_is_a_third(pieces_us, i
     assert named in told.sentence and ("pieces" in told.sentence) == ("pieces" in named)
 
 
+def test_a_range_that_begins_does_not_interrupt_the_cpu():
+    """A public simulation of layers: 623 ms in pieces were told as 596, as its ranges cut them."""
+    calls = [("host", 600), ("host", 700), ("api_launch", 4), ("kernel", 3)] * 12
+    told = said(repeat(8, "x", *calls), issued=[("kernel", "k", 12)], waits=2)
+    assert "12 pieces of a millisecond and more outside CUDA take 15.6 ms" in told.sentence
+
+
 @pytest.mark.parametrize(
     ("count", "launch_us", "full"), [(900, 110, True), (90, 110, False), (900, 20, False)]
 )

@@ -18,7 +18,7 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
 from nsysalign.explain.runs.blocks import SmallLaunches
-from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime
+from nsysalign.explain.runs.gaps import Crowd, FirstRuns, IdleTime, RoundTrips
 from nsysalign.explain.runs.no_work import CallsWithoutWork
 from nsysalign.explain.runs.pages import PageMigrations
 from nsysalign.explain.runs.ranges import InRange
@@ -78,8 +78,8 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("api_launch", {"first": FirstRuns(500_000, 3, "mul(int)", 300_000)}, [800],
          {"longest_first_launch_ns": 300_000}, "Warm up", 500_000),
         ("host", {"first": FirstRuns(390_000, 3)}, [10], {"idle_for_this_ns": 800_000}, "", 800_000),
-        ("host", {"back_ns": 640_000, "back_count": 9}, [10], {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
-        ("host", {"back_ns": 790_000, "back_count": 39}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
+        ("host", {"back": RoundTrips(640_000, 9, 0)}, [10], {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
+        ("host", {"back": RoundTrips(790_000, 39, 0)}, [500], {"pauses": 1, "pause_1_ns": 500_000}, "", 500_000),
         ("host", {"loading_ns": 640_000, "loading_count": 6, "loads": 80, "load_calls_ns": 500_000}, [10],
          {"loading_gaps_ns": 640_000, "count": 6, "calls": 80}, "Warm up", 640_000),
         # code is loaded in gaps that something else takes most of: in many of them that is told, behind what is one pause
@@ -95,11 +95,11 @@ CROWD = Crowd(count=288, ns=700_000, gap_ns=2_400, before="add(int)", runs_ns=90
         ("host", {"loading_ns": 640_000, "loading_count": 16, "loads": 80, "load_calls_in_least_quarter_ns": 1_000, "load_calls_ns": 9_000}, [10],
          {"loading_gaps_ns": 640_000, "load_calls_ns": 9_000}, "Load each module once", 640_000),
         # the range says more than what lies before and behind the gap
-        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE}, [500],
+        ("host", {"back": RoundTrips(640_000, 9, 0), "in_data_loader": SINGLE}, [500],
          {"in_data_loader_ns": 620_000}, "workers prepare", 620_000),
         ("host", {"in_data_loader": SINGLE._replace(name="_MultiProcessingDataLoaderIter")}, [500],
          {"in_data_loader_ns": 620_000}, "more workers", 620_000),
-        ("host", {"back_ns": 640_000, "back_count": 9, "in_data_loader": SINGLE._replace(ns=300_000)}, [10],
+        ("host", {"back": RoundTrips(640_000, 9, 0), "in_data_loader": SINGLE._replace(ns=300_000)}, [10],
          {"between_copies_ns": 640_000, "count": 9}, "pipeline", 640_000),
         ("host", {}, [700], {"pauses": 1, "pauses_ns": 700_000, "otherwise_idle_ns": 100_000}, "", 700_000),
         ("host", {}, [400, 300, 9], {"pauses": 2, "pauses_ns": 700_000}, "", 700_000),
@@ -521,7 +521,7 @@ def test_set_up_is_said_first_where_little_else_happens(tmp_path):
 
     made = recorded(tmp_path, draw)
     sentence = answer(made).sentence
-    first = "60.0 of 61.3 ms are CUDA calls before the GPU's first work (cudaMalloc 60 ms)."
+    first = "60 of 61.3 ms are cudaMalloc before the GPU's first work."
     assert sentence.startswith(first) and len(sentence) > len(first)
 
 
@@ -667,6 +667,26 @@ def test_results_in_between(tmp_path):
     assert "pipeline" in found.faster
 
 
+def test_calls_between_results_are_no_time_outside_of_cuda(tmp_path):
+    """
+    H    copy back   own code 8.4 ms   cudaHostRegister 1.5 ms   copy in
+    G    D2H                                                     H2D       ten times
+    """
+
+    def draw(w):
+        for k in range(10):
+            at = 10_000_000 * k
+            up = w.call("memcpy", at, at + 21_000)
+            w.copy(at + 5_000, at + 20_000, up, pageable=False)
+            back = w.call("memcpy", at + 101_000, at + 121_000)
+            w.copy(at + 105_000, at + 120_000, back, pageable=False, kind=D2H)
+            w.call("other", at + 5_000_000, at + 6_500_000, name="cudaHostRegister_v4000")
+
+    found = rules(recorded(tmp_path, draw, until=101_000_000))["whole-run"]
+    assert "(9 times), the CPU mostly outside of CUDA (75.4 ms); the rest mostly in" in found.title
+    assert "cudaHostRegister" in found.title.rpartition("mostly in")[2]
+
+
 def test_copies_of_different_threads_are_no_round_trip(tmp_path):
     """
     H1   copy back            |                        one thread's copy back, another's copy up, which
@@ -690,7 +710,7 @@ def test_copies_of_different_threads_are_no_round_trip(tmp_path):
         (tmp_path / str(thread)).mkdir()
         made = recorded(tmp_path / str(thread), draw(thread), until=101_000_000)
         (known,) = made.of_runs_by(IdleTime)
-        assert known.back_count == 0
+        assert known.back is None
         found = rules(made)["whole-run"]
         assert "between_copies_ns" not in found.evidence and found.faster.startswith("Allocate")
 
@@ -894,12 +914,71 @@ def test_time_in_which_a_data_loader_gets_the_next_batch(tmp_path):
     assert rules(replace(busy, of_runs=(IDLE,)))["whole-run"].severity == "info"
 
 
+@pytest.mark.parametrize(
+    ("operations", "title", "faster"),
+    [
+        (3, "for 800 us of that launched work did not begin, and the trace does not say why.", ""),
+        (30, "for 800 us of that the CPU was inside calls that launch work, or", "Launch less"),
+    ],
+)
+def test_work_that_begins_late_is_not_launched_less(operations, title, faster):
+    """A public export: 97 memsets began 1.6 ms after their calls, on an idle stream; a graph was advised."""
+    pieces = ("kernel", 5), ("launch_latency", 800), ("kernel", 5)
+    drawn = analysis(interval("run", *pieces, kind="run"))
+    known = IDLE._replace(operations=operations)
+    found = rules(replace(drawn, of_runs=(known,)))["whole-run"]
+    assert title in found.title and found.faster.startswith(faster)
+    assert bool(found.faster) == bool(faster)
+
+
+@pytest.mark.parametrize(("unused_us", "leads"), [(300, "cudaMalloc"), (600, "1 block")])
+def test_what_loses_most_leads(unused_us, leads):
+    """A public export: kernels of 16 blocks lost 1.60 s and led; allocating again and again lost 1.91 s."""
+    pieces = ("kernel", 1_200), piece("api", 500, "cudaMalloc"), ("kernel", 300)
+    drawn = analysis(interval("run", *pieces, kind="run"))
+    few = FEW._replace(lack="few_blocks", ns=1_000_000, unused_ns=unused_us * 1_000)
+    told = answer(diagnose(replace(drawn, of_runs=(few, IDLE))))
+    assert leads in told.sentence
+
+
+def test_what_is_said_behind_set_up_is_of_the_same_process(tmp_path):
+    """
+    H  cudaFree [ 50 ms ]  launch   cudaHostRegister [ 9 ms ]  launch       two processes, each with a GPU of its own
+    G                      [K]                                 [K]
+    """
+
+    worlds = [World(pid=500 + n, device=n, streams={7: LEGACY}) for n in range(2)]
+    for w in worlds:
+        w.call("other", 0, 50_000_000, name="cudaFree_v3020")
+        w.kernel(50_010_000, 50_020_000, w.call("launch", 50_001_000, 50_006_000))
+        w.call("other", 51_000_000, 60_000_000, name="cudaHostRegister_v4000")
+        w.kernel(60_010_000, 60_020_000, w.call("launch", 60_001_000, 60_006_000))
+        w.end = 70_000_000
+    trace, _ = export.write(worlds, tmp_path)
+    sentence = answer(analyze(trace)).sentence
+    assert sentence.startswith("Process 50") and sentence.count("before the GPU's first work") == 1
+    assert "the GPU ran nothing of this process" in sentence and "cudaHostRegister" in sentence
+
+
+@pytest.mark.parametrize(("kernels_us", "severity"), [(550, "warning"), (150, "info")])
+def test_a_warm_up_is_not_what_the_program_measures(kernels_us, severity):
+    """A public export: 6 of 12 s idle while torch.compile warmed up, in a range of its own; the screen praised a step."""
+    warm_up = interval("warm up", ("host", 800), ("kernel", 100), kind="nvtx", start=0)
+    first = interval("step", ("host", 300), ("kernel", 10), kind="nvtx", start=50)
+    later = [interval("step", ("kernel", 10), kind="nvtx", start=1_000 + 20 * k) for k in range(10)]
+    whole = interval("run", ("host", 850), ("kernel", kernels_us), kind="run", start=0)
+    known = IDLE._replace(in_ranges=InRange(800_000, "warm up", 800_000))
+    drawn = replace(analysis(warm_up, first, later, whole), of_runs=(known,))
+    # where most kernels run in what is measured, the warm-up is set-up
+    assert rules(drawn)["whole-run"].severity == severity
+
+
 def test_round_trips_of_a_fifth_of_a_run_are_told():
     """A public trace: 22 gaps between a copy back and the next one in, 28 % of the run, one cause."""
     busy = analysis(
         interval("run", ("kernel", 700), piece("host", 250, None), ("kernel", 50), kind="run")
     )
-    known = IDLE._replace(back_ns=230_000, back_count=22)
+    known = IDLE._replace(back=RoundTrips(230_000, 22, 0))
     found = rules(replace(busy, of_runs=(known,)))["whole-run"]
     assert found.severity == "warning" and "22 times" in found.title
 
@@ -932,6 +1011,27 @@ def test_gpus_that_work_side_by_side_are_counted(second_us, told):
     drawn = diagnose(replace(drawn, intervals=drawn.intervals.assign(device=[0, 1])))
     sentence = answer(drawn).sentence
     assert ("each of 2 GPUs worked for 12.2 ms" in sentence) is told
+    assert ("GPU 0 worked for 100 % of it." in sentence) is not told
+
+
+@pytest.mark.parametrize(
+    ("pids", "devices", "told"),
+    [
+        ([1, 1], [0, 1], "GPU 0 worked for 100 % of it, GPU 1 for 50 %."),
+        ([1, 2], [0, 0], "the GPU of process 1 worked for 100 % of it, the GPU of process 2 for 50 %."),
+    ],
+)  # fmt: skip
+def test_figures_of_one_gpu_are_not_said_of_all(pids, devices, told):
+    """A public export: "the GPU worked for 71 %" was of GPU 1; GPU 0 worked for 56 %."""
+    first = interval("run (first)", ("kernel", 900), kind="run", start=0)
+    second = interval("run (other)", ("kernel", 450), ("host", 450), kind="run", start=5)
+    drawn = analysis(first, second)
+    drawn = replace(drawn, intervals=drawn.intervals.assign(device=devices, pid=pids))
+    ran = [("run (first)", "add(int)", "kernel", 9, 900_000, 100_000.0, 1.0, 0)]
+    kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+    (row, _) = answer(replace(drawn, kernels=kernels)).runs
+    assert row.sentence.startswith(f"Run: its GPU work spans 900 us; {told}")
+    assert f"100 % of the kernel time of {told.partition(' worked')[0]}:" in row.sentence
 
 
 @pytest.mark.parametrize(

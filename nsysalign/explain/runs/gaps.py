@@ -13,6 +13,7 @@ A stretch of idle time is called a gap; the operation that ended it is the first
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -79,6 +80,16 @@ class Crowd(NamedTuple):
     runs_ns: int = 0  # the lower median of the operations that end them
 
 
+class RoundTrips(NamedTuple):
+    """Gaps between a copy to the host and the next one to the device, in which the CPU was mostly outside of CUDA."""
+
+    ns: int
+    count: int
+    in_calls_ns: int  # for how long the CPU was in CUDA calls all the same
+    #: those in which it was mostly, the longest first; () where no few calls took most of it
+    calls: tuple[str, ...] = ()
+
+
 class FirstRuns(NamedTuple):
     """Idle time before kernels that ran for the first time."""
 
@@ -104,8 +115,7 @@ class IdleTime(NamedTuple):
     load_calls_ns: int = 0  # for how long of loading_ns one of these was open
     #: of that, in the quarter of the device's operations that has least of it: 0 where loading ends
     load_calls_in_least_quarter_ns: int = 0
-    back_ns: int = 0  # between a copy to the host and one to the device
-    back_count: int = 0
+    back: RoundTrips | None = None  # between copies to the host and to the device
     sync_call: str = ""  # the synchronisation that the process called most often
     sync_count: int = 0
     operations: int = 0  # of the device
@@ -170,9 +180,7 @@ def idle_times(ran: Ran) -> OfRuns:
         idle = _with_loading(idle, gaps, loading_ns, _quarters(ran, operations, gaps))
         idle = _with_calls(idle, ran.trace, device_run.process, gaps)
         idle = _with_ranges(idle, ran.trace, device_run.process, gaps)
-        between_copies = _round_trips(ran, gaps)
-        back_ns = int(gaps.ns[between_copies].sum())
-        idle_of_devices.append(idle._replace(back_ns=back_ns, back_count=len(between_copies)))
+        idle_of_devices.append(idle._replace(back=_round_trips(ran, gaps)))
     table = frames.of_rows(rows, frames.GAPS)
     return OfRuns((*idle_of_devices, *waits), {"gaps": table})
 
@@ -433,8 +441,9 @@ def _usual_wait(waits: np.ndarray, runs: int) -> int:
     return int(np.sort(waits)[place]) if 0 <= place < len(waits) else 0
 
 
-def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
-    """Return the positions of the stretches in which the CPU works on a result or makes the next input.
+def _round_trips(ran: Ran, gaps: Stretches) -> RoundTrips | None:
+    """Return what is known of the stretches in which the CPU works on a result or makes the next input, None if there
+    are none.
 
     device   D2H |------------------------| H2D
     thread       [ the CPU's own code  ][ call ]     one thread issued both, and was mostly outside of CUDA
@@ -446,17 +455,32 @@ def _round_trips(ran: Ran, gaps: Stretches) -> np.ndarray:
     # in a shorter one the next copy was on its way already, and the CPU did nothing
     positions = np.flatnonzero(between_copies & (gaps.ns >= _LATENCY_NS))
     pauses = gaps.take(positions)
-    thread_before = _issuing_threads(ran, pauses.after)
-    thread_behind = _issuing_threads(ran, pauses.operation)
-    mostly_outside = np.zeros(len(positions), dtype=bool)
-    for thread, rows in group(thread_behind, np.arange(len(positions))).items():
-        if thread < 0:
-            continue
-        start, end = pauses.start[rows], pauses.end[rows]  # still in the order of time
-        calls = ran.explainer.threads.calls(thread, int(start[0]), int(end[-1]))
-        in_calls = covered(calls.start, calls.end, end) - covered(calls.start, calls.end, start)
-        mostly_outside[rows] = 2 * in_calls <= pauses.ns[rows]
-    return positions[mostly_outside & (thread_before == thread_behind)]
+    thread = _issuing_threads(ran, pauses.operation)
+    of_one_thread = np.flatnonzero((thread >= 0) & (thread == _issuing_threads(ran, pauses.after)))
+    ns_of_call = Counter[str]()
+    outside = list[Stretches]()
+    in_calls_ns = 0
+    for number, rows in group(thread[of_one_thread], of_one_thread).items():
+        of_thread = pauses.take(rows)  # still in the order of time
+        calls = ran.explainer.threads.calls(number, int(of_thread.start[0]), int(of_thread.end[-1]))
+        called_ns = covered(calls.start, calls.end, of_thread.end)
+        called_ns = called_ns - covered(calls.start, calls.end, of_thread.start)
+        mostly_outside = 2 * called_ns <= of_thread.ns
+        outside.append(of_thread.take(mostly_outside))
+        in_calls_ns += int(called_ns[mostly_outside].sum())
+        for low, high in zip(outside[-1].start.tolist(), outside[-1].end.tolist(), strict=True):
+            ns_of_call.update(_ns_of_calls_by_name(ran.trace, calls, low, high))
+    count = sum(len(trips.ns) for trips in outside)
+    if not count:
+        return None
+    longest = dict(ns_of_call.most_common(MOST_NAMED))
+    are_most = 2 * sum(longest.values()) > in_calls_ns
+    return RoundTrips(
+        ns=sum(int(trips.ns.sum()) for trips in outside),
+        count=count,
+        in_calls_ns=in_calls_ns,
+        calls=tuple(longest) if are_most else (),
+    )
 
 
 def _issuing_threads(ran: Ran, operations: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ CPU at work between two copies, one pause.  Only what fits is advised.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,9 +27,9 @@ from nsysalign.explain.finding import IN_GRAPHS, Findings
 from nsysalign.explain.preparing import LOADS
 from nsysalign.explain.run_sentences import NCCL_SHARE, nccl_clause
 from nsysalign.explain.runs.copies import copying
-from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime
+from nsysalign.explain.runs.gaps import MOST_NAMED, NOT_KNOWN, Crowd, IdleTime, RoundTrips
 from nsysalign.explain.runs.ranges import InRange
-from nsysalign.explain.runs.rounds import in_one_round, in_words
+from nsysalign.explain.runs.rounds import in_one_round, in_words, listed
 from nsysalign.explain.runs.run import Run
 from nsysalign.label import Label
 from nsysalign.model import OTHER_STREAMS
@@ -37,6 +38,8 @@ from nsysalign.text import kernel_name, of, plural, safe_text, span, times_over
 #: First launches, or code that is loaded, explain the idle time from this share of it on; several pauses, or
 #: results that the CPU works on, from the second; one pause from the third.
 FIRST_SHARE, PAUSES_SHARE, ONE_PAUSE = 0.5, 0.8, 0.5
+#: Launched work begins within some microseconds on an idle GPU; on average so much later, something holds it up.
+_LATE_NS = 100_000
 #: Shorter pauses, and first launches that held up less, are none; nor are copies that took less in all.
 LEAST_NS, _FEW_NS = 100_000, 20_000
 #: A gap of this share of the longest is named beside it; so many of one kind are counted.
@@ -56,6 +59,8 @@ _WARN_IDLE = 0.3
 _HARDLY_WORKS = 0.9
 #: A pair or range that was read from the trace and covers less of the run is not all that counts.
 _NEXT_TO_NOTHING = 0.02
+#: A CPU that is in CUDA calls for less than this is outside of CUDA; from the second share on the calls are named.
+_FEW_CALLS, _MANY_CALLS = 0.01, 0.1
 #: Calls that make what can be used again.
 _MAKES = re.compile(r"Create|Init|Open|Instantiate|Import|EnablePeer|Get|SetLimit")
 _OF_A_STREAM = re.compile(r" \(stream \d+\)$")
@@ -135,6 +140,12 @@ CAUSES_OF_IDLE = (
 )
 
 
+#: Instead of the launches, where work that was launched begins so much later that no launch explains it.
+_BEGINS_LATE = Cause(
+    ("launch_latency",), "launched work did not begin, and the trace does not say why"
+)
+
+
 @dataclass
 class Explanation:
     """What is said of a run's idle time: a clause, how much of the time it explains, the evidence, what to do,
@@ -154,7 +165,8 @@ def whole_run(run: Run) -> Findings:
     much of it.
     """
     facts = run.facts
-    intervals, measured_ns = _measured_by_program(run)
+    warm_ups = _warm_ups(facts)
+    intervals, measured_ns = _measured_by_program(run, warm_ups)
     if measured_ns > TYPICAL_SHARE * run.elapsed_ns:
         return
     kernels_ns = run.ns("kernel", "graph")
@@ -164,18 +176,42 @@ def whole_run(run: Run) -> Findings:
     measures_much = measures_much or (facts.column("kind")[intervals] == "nvtx").any()
     in_intervals_ns = facts.once(intervals, facts.column("kernel_only_ns")[intervals])
     rest_is_set_up = bool(measures_much and in_intervals_ns > TYPICAL_SHARE * kernels_ns > 0)
-    yield from _idle_finding(run, rest_is_set_up)
+    yield from _idle_finding(run, rest_is_set_up, warm_ups)
     if run.copying_ns > max(WARN_SHARE * run.elapsed_ns, _FEW_NS):
         yield copying(run, kernels_ns)
 
 
-def _measured_by_program(run: Run) -> tuple[np.ndarray, int]:
+def _warm_ups(facts: Facts) -> set[str]:
+    """Return the names of ranges that were open once, and that warm up for other labels: the first call of a label lies
+    in one, and most of its other timings come behind it.
+
+    warm up   [                      ]
+    matmul        [ first call ]       [x][x][x]
+    """
+    start_ns, end_ns = facts.column("start_ns"), facts.column("end_ns")
+    # when each label with a first call made it, and when it usually ran
+    warmed = [
+        (start_ns[label.cold[0].intervals[0]], np.median(start_ns[label.usual.intervals]))
+        for label in facts.labels
+        if label.cold
+    ]
+    first_ns, usual_ns = np.array(warmed).reshape(-1, 2).T
+    names = set()
+    for label in facts.labels:
+        begin_ns, stop_ns = start_ns[label.usual.typical], end_ns[label.usual.typical]
+        prepares = (begin_ns <= first_ns) & (first_ns < stop_ns) & (usual_ns >= stop_ns)
+        if label.kind == "nvtx" and label.count == 1 and prepares.any():
+            names.add(label.name)
+    return names
+
+
+def _measured_by_program(run: Run, warm_ups: Collection[str]) -> tuple[np.ndarray, int]:
     """Return (the numbers of the intervals that the program itself measured on the run's device; for how long
     (ns) at least one of them was open).
 
     Intervals that do not stand for the device are left out: those of a stream that ran nothing while other streams
-    did, those of one of several streams of a range, those of a library's ranges, and those of labels whose pairs
-    were read from the trace and time different things.
+    did, those of one of several streams of a range, those of a library's ranges, those of labels whose pairs
+    were read from the trace and time different things, and those of `warm_ups` (labels).
     """
     facts = run.facts
     flags_of_interval = facts.column("flags")
@@ -190,7 +226,7 @@ def _measured_by_program(run: Run) -> tuple[np.ndarray, int]:
     counts &= ~is_one_stream_of_range.astype(bool)
     counts &= ~facts.column("library").astype(bool)
     for label in facts.labels:
-        if _times_different_things(facts, label):
+        if label.name in warm_ups or _times_different_things(facts, label):
             for group in label.groups:
                 counts[group.intervals] = False
     measured = np.flatnonzero(counts)
@@ -204,11 +240,12 @@ def _times_different_things(facts: Facts, label: Label) -> bool:
     return methods == {"inferred"} and 2 * label.usual.typical_ns * label.count < label.total_ns
 
 
-def _idle_finding(run: Run, rest_is_set_up: bool) -> Findings:
+def _idle_finding(run: Run, rest_is_set_up: bool, warm_ups: Collection[str]) -> Findings:
     """Yield at most one finding: how long the GPU ran nothing between its first and its last work, and why.
 
     rest_is_set_up: whether the program measured by itself what counts, so that the rest of the run is set-up:
         then the finding is information, with no loss and no advice
+    warm_ups: labels of ranges that warm up
 
     Nothing is yielded where little of the run is idle.
     """
@@ -233,8 +270,8 @@ def _idle_finding(run: Run, rest_is_set_up: bool) -> Findings:
         evidence["nccl_ns"] = run.collectives_ns
     # another process may have worked on the same GPU
     is_one_of_many = run.facts.analysis.runs["pid"].nunique() > 1
-    # what lies in a range of the program's is part of what it does, whatever it measured
-    is_set_up = rest_is_set_up and not lies_in_ranges
+    # what lies in a range of the program's is part of what it does, whatever it measured; unless it warms up there
+    is_set_up = rest_is_set_up and (not lies_in_ranges or within.name in warm_ups)
     idles_little = run.idle_ns < _WARN_IDLE * run.elapsed_ns and not explanation.sure
     yield run.finding(
         f"between its first and its last work {collectives}the GPU ran nothing {'of this process ' * is_one_of_many}for "
@@ -294,8 +331,8 @@ def _what_gaps_have_in_common(run: Run, idle_time: IdleTime) -> Explanation | No
     if _is_one_pause(run, pauses):
         # the others are told with it only where together they are nearly all idle time
         return _explain_pauses(run, idle_time, pauses if are_pauses_enough else pauses[:1])
-    if idle_time.back_ns >= PAUSES_SHARE * to_explain_ns:
-        return _explain_copies(run, idle_time)
+    if idle_time.back and idle_time.back.ns >= PAUSES_SHARE * to_explain_ns:
+        return _explain_copies(run, idle_time.back)
     # where the pauses lie explains nothing if the trace does not say what the CPU did in them
     if are_pauses_enough and _main_cause(run).causes != ("unknown",):
         return _explain_pauses(run, idle_time, pauses)
@@ -315,15 +352,24 @@ def _is_one_pause(run: Run, pauses: list[Any]) -> bool:
     return bool(pauses[0].ns >= max(ONE_PAUSE * run.idle_ns, LEAST_NS))
 
 
-def _explain_copies(run: Run, idle_time: IdleTime) -> Explanation:
-    """Return what is said of gaps between a copy to the host and one to the device."""
+def _explain_copies(run: Run, back: RoundTrips) -> Explanation:
+    """Return what is said of gaps between a copy to the host and one to the device: how long they are, and for how long
+    the CPU was outside of CUDA in them; which calls it was in, where these took long."""
     text = (
-        f"{span(idle_time.back_ns)} of that lie between a copy to the host and the next one to the device "
-        f"({times_over(idle_time.back_count)}), the CPU outside of CUDA"
+        f"{span(back.ns)} of that lie between a copy to the host and the next one to the device "
+        f"({times_over(back.count)}), the CPU "
     )
-    evidence = {"between_copies_ns": idle_time.back_ns, "count": idle_time.back_count}
+    evidence = {"between_copies_ns": back.ns, "count": back.count}
+    if back.in_calls_ns < _FEW_CALLS * back.ns:
+        text += "outside of CUDA"
+    else:
+        outside_ns = back.ns - back.in_calls_ns
+        text += f"mostly outside of CUDA ({span(outside_ns)})"
+        evidence["between_copies_outside_ns"] = outside_ns
+    if back.calls and back.in_calls_ns >= _MANY_CALLS * back.ns:
+        text += f"; the rest mostly in {listed(back.calls)}"
     faster = (_PIPELINE,) if run.idle_ns < _HARDLY_WORKS * run.elapsed_ns else ()
-    return Explanation(text, idle_time.back_ns, evidence, faster, sure=True)
+    return Explanation(text, back.ns, evidence, faster, sure=True)
 
 
 def _explain_loading(run: Run, idle_time: IdleTime) -> Explanation:
@@ -465,6 +511,17 @@ def _main_cause(run: Run) -> Cause:
     return max(CAUSES_OF_IDLE, key=lambda cause: run.idle_in(*cause.causes))
 
 
+def _begins_late(run: Run, cause: Cause, operations: int) -> bool:
+    """Return whether the idle time is mostly that of launched work which had not begun, and longer than launches take:
+    launching less would not shorten it.
+
+    operations: of the device
+    """
+    late_ns = run.ns("launch_latency")
+    is_most = "launch_latency" in cause.causes and 2 * late_ns > run.idle_in(*cause.causes)
+    return is_most and late_ns > _LATE_NS * operations > 0
+
+
 def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     """Return what is said of the cause of most idle time: how long it lasted, the calls that took most of it,
     the gaps that stand out, and what to do about it.
@@ -472,11 +529,14 @@ def _explain_by_cause(run: Run, idle_time: IdleTime) -> Explanation:
     idle_time: what is known of the idle time of the run's device
     """
     cause = _main_cause(run)
+    if _begins_late(run, cause, idle_time.operations):
+        cause = _BEGINS_LATE
     kind = cause.causes[0]
     rounds = idle_time.rounds
     are_rounds_most = run.idle_ns > 0 and rounds.idle_ns >= _MOST_OF_IT * run.idle_ns
-    # a round is a row of calls: what it says of the CPU's own code, or where calls are not known, is nothing
-    if kind not in ("host", "unknown") and are_rounds_most:
+    # a round is a row of calls: it says nothing of the CPU's own code, of calls that are not known, or of work that
+    # begins late
+    if kind not in ("host", "unknown", "launch_latency") and are_rounds_most:
         evidence = {"rounds": rounds.count, "round_ns": rounds.ns}
         evidence["idle_in_rounds_ns"] = rounds.idle_ns
         return Explanation(in_words(rounds), rounds.idle_ns, evidence, (in_one_round(rounds),))
@@ -555,8 +615,10 @@ def _add_calls(explanation: Explanation, run: Run, cause: Cause, idle_time: Idle
         explanation.faster = (f"Call {' and '.join(names)} once, before the part that counts",)
     elif loads and allocates:
         explanation.faster = (_LOAD_AND_ALLOCATE,)
+    elif loads:
+        explanation.faster = _advice_to_warm_up(run)
     else:
-        explanation.faster = _advice_to_warm_up(run) if loads else (_ALLOCATE_ONCE,)
+        explanation.faster, explanation.sure = (_ALLOCATE_ONCE,), True
 
 
 def _largest_causes(run: Run, idle_time: IdleTime) -> Explanation:

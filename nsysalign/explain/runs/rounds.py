@@ -120,7 +120,7 @@ def _rounds_alike(name: np.ndarray, last: np.ndarray) -> np.ndarray:
 
 def in_words(rounds: Rounds) -> str:
     """Return what is said of rounds that are most of the idle time."""
-    made = _listed(rounds.calls)
+    made = listed(rounds.calls)
     return f"{span(rounds.idle_ns)} of that lie in {rounds.count:,} rounds of {made}, some {span(rounds.ns)} each"
 
 
@@ -136,10 +136,10 @@ def in_one_round(rounds: Rounds) -> str:
         does.append("read results back once for many of them, or decide on the GPU")
     if any(_WAIT.search(call) for call in rounds.calls):
         does.append("wait only where the CPU needs a result")
-    return f"Do in one round what many do: {_listed(does)}"
+    return f"Do in one round what many do: {listed(does)}"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
     """Return "a", "a and b", "a, b and c"."""
     *first, last = texts
     return f"{', '.join(first)} and {last}" if first else last
