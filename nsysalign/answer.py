@@ -37,6 +37,7 @@ from nsysalign.explain.preparing import (
 )
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.same_kernel import quicker_elsewhere
+from nsysalign.explain.validity import too_early
 from nsysalign.explain.verdict import (
     CANNOT_TELL,
     CPU,
@@ -637,8 +638,8 @@ class _Rows:
         text = sentences.words(group, sums)
         if verdict == WAITING and sums.beside and 2 * sums.earlier > sums.waiting:
             text = "awaits earlier work"
-        if verdict == GPU and label.kind == "host" and 2 * group.late >= group.count:
-            verdict, text = MIXED, "work ended later"  # what kept the GPU busy is earlier work
+        if verdict == GPU and label.kind == "host" and self._ends_early(group):
+            verdict, text = MIXED, "work ended later"
         if searches(label, group):
             verdict, text = (MIXED if verdict == GPU else verdict), "a search"
         elif verdict == CPU:
@@ -653,6 +654,11 @@ class _Rows:
             words=text,
             **shown,
         )
+
+    def _ends_early(self, group: Group) -> bool:
+        """Return whether half of a group's host timings and more end before their work does, as far as it matters."""
+        early = too_early(self._analysis.intervals, group.intervals)
+        return 2 * max(group.late, int(early.sum())) >= group.count
 
     def _preparation_in_words(self, label: Label, group: Group) -> str:
         """What the timings of a group prepare for others, as the words of its row; '' for nothing."""

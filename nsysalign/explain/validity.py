@@ -188,6 +188,8 @@ def _ended_later(case: Case) -> Reason | None:
     """
     if case.label.kind == "nvtx":
         return None
+    if case.on_host and (early := _too_early(case)):
+        return early
     later = _Steady.of(case, lambda group: group.late)
     if not later.is_typical:
         return _not_ordered(case)
@@ -209,6 +211,50 @@ def _ended_later(case: Case) -> Reason | None:
     where = "" if stream is None else f" on stream {numbers.count('working_stream', stream)}"
     text = f"does not wait for its work{where} ({often} timings)"
     return Reason("wrong-stream", WRONG, "wrong: wrong stream", text, numbers.evidence)
+
+
+def _too_early(case: Case) -> Reason | None:
+    """Return the reason that a host timing ends before a good part of its own work, of which another part ran in it; None
+    where that is not so, or hardly any of it ran inside."""
+    facts = case.facts
+    early = _Steady.of(case, lambda group: int(too_early(facts.intervals, group.intervals).sum()))
+    ran_ns, outside_ns = (
+        facts.column(name)[case.group.intervals]
+        for name in ("kernel_only_upper_ns", "kernel_outside_ns")
+    )
+    part_inside = 1 - outside_ns.sum() / max(ran_ns.sum(), 1)
+    everything = np.concatenate([group.intervals for group in case.label.steady])
+    missing_ns = _missing_ns(facts.intervals, everything).sum()  # earlier work in some may make up for it
+    is_missing = missing_ns >= WARN_SHARE * (case.label.steady_ns + missing_ns)
+    if not early.is_typical or not is_missing or part_inside < WARN_SHARE:
+        return None
+    numbers = Numbers()
+    typical = facts.intervals.iloc[case.group.typical]
+    later = numbers.time("ran_later", typical["kernel_outside_ns"])
+    whole = numbers.time("launched", typical["kernel_only_upper_ns"])
+    often = early.often(numbers, "ended_early")
+    text = f"ends before its work: {later} of its kernels' {whole} ran later ({often} timings)"
+    return Reason("enqueue-only", WRONG, "wrong: ends too early", text, numbers.evidence)
+
+
+def too_early(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
+    """Return which of these host timings (bool) would be longer by WARN_SHARE of their true length and more, had they waited
+    for what they launched.  In a loop that is always one step ahead, earlier work runs inside instead.
+
+    timing    [ launches K1 K2 K3 )                12 ms
+    GPU        [K1      ][K2      ][K3      ]      22 ms: 10 of them are missing
+    """
+    missing_ns = _missing_ns(intervals, numbers)
+    elapsed_ns = intervals["elapsed_ns"].to_numpy()[numbers]
+    return missing_ns >= WARN_SHARE * np.maximum(elapsed_ns + missing_ns, 1)
+
+
+def _missing_ns(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:
+    """Return how long kernels that each of these host timings launched ran after it, less the earlier work that ran in it."""
+    outside_ns, earlier_ns = (
+        intervals[name].to_numpy()[numbers] for name in ("kernel_outside_ns", "gpu_earlier_ns")
+    )
+    return outside_ns - earlier_ns
 
 
 def _waits_for_earlier(case: Case) -> bool:
