@@ -93,7 +93,7 @@ _FIRST_ONES = 3
 #: Wrong timings come last where those of another label are so many times as many.
 _FEW = 4
 #: Names of groups by which a reader would not find them in the program.
-_OPAQUE = re.compile(r"^$|\b(operation|block)s?\b")
+_OPAQUE = re.compile(r"^$|\b(operation|block)s?\b|^graph \d")
 #: Of so many groups it is said which of their label's timings they hold.
 _MOST_PLACES = 8
 #: Labels of which both times are said, traced and untraced.
