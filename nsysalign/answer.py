@@ -783,7 +783,7 @@ def _paces(groups: Sequence[Group], names: Mapping[int, str]) -> dict[int, str]:
     # the quickest first, as `pace_words` needs them
     for group in sorted(groups, key=lambda g: g.typical_ns):
         name = names[group.number]
-        alike.setdefault((name, group.pid, -1 if name else group.kind), []).append(group)
+        alike.setdefault((name, group.pid, group.kind), []).append(group)
     paces = {}
     for same_work in alike.values():
         in_words = pace_words([group.role for group in same_work])

@@ -155,6 +155,7 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
+        reason = reason or validity.partly_empty(case)
         reason = reason or _milder_reason(case, clocks, nearly_all, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
@@ -297,8 +298,9 @@ def _finding_of_reason(case: Case, reason: validity.Reason) -> tuple[str, Findin
     rule, verdict = reason.rule, reason.verdict
     numbers = Numbers(dict(reason.evidence))
     title = f"{sentences.spoken(case.label.name)} {reason.text}."
-    # what a real number consists of is said, too; while launch calls block, it is not what the program takes
-    if verdict in (DOUBTFUL, MIXED) and rule != "launch-blocking":
+    # what a real number consists of is said, too; while launch calls block, it is not what the program takes, and where
+    # some timings are empty, it is of the others
+    if verdict in (DOUBTFUL, MIXED) and rule not in ("launch-blocking", "nothing-inside"):
         parts = sentences.describe(case.group, case.one, numbers)
         title += f" {parts[:1].upper()}{parts[1:]}."
     severity = {WRONG: "error", DOUBTFUL: "warning"}.get(verdict, "info")

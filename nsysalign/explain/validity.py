@@ -15,12 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain.case import Case, Numbers, beside, spoken
+from nsysalign.explain.case import (
+    FEWEST_REPEATED,
+    MANY_TIMES,
+    ROW_REPETITIONS,
+    Case,
+    Numbers,
+    beside,
+    spoken,
+)
 from nsysalign.explain.clocks import CLOCK_SAMPLES, CLOCK_SHARE, SLOWED_SHARE, IntervalClocks
 from nsysalign.explain.facts import TYPICAL_SHARE, WARN_SHARE, Facts, Stretch
 from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
-from nsysalign.label import Group, Issued
+from nsysalign.label import Group, Issued, Label
 from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
 from nsysalign.text import kernel_name
 
@@ -121,7 +129,7 @@ def _nothing_inside(case: Case) -> Reason | None:
     empty = _Steady.of(case, lambda group: group.empty)
     if not empty.is_typical:
         return None
-    if case.label.kind == "event" and case.others:
+    if case.label.kind == "event" and (case.others or _mostly_works(case.label)):
         return None
     if case.group.ns("api_launch"):  # what was launched has no row: the recorder dropped it
         return None
@@ -149,14 +157,50 @@ def _nothing_inside(case: Case) -> Reason | None:
                 f"measures nothing of the GPU: {times} of CPU time, no GPU work in {often} timings"
             )
             return Reason("no-gpu-work-inside", CPU, words, text, numbers.evidence)
-        # some do work on the GPU: the kind of timings that takes most of the time is the story
-        empty_ns = sum(group.total_ns for group in case.label.steady if group.empty == group.count)
-        if 2 * empty_ns < case.label.steady_ns:
+        if _mostly_works(case.label):
             return None
         text = f"measures nothing of the GPU in {often} timings: {times} of CPU time"
         return Reason("no-gpu-work-inside", CPU, "mostly no GPU work", text, numbers.evidence)
     text = f"measures nothing: no GPU work in {often} timings"
     return Reason("nothing-inside", WRONG, "wrong: nothing inside", text, numbers.evidence)
+
+
+def _mostly_works(label: Label) -> bool:
+    """Whether timings with work take most of a label's time: then they are its story, and not those without any."""
+    empty_ns = sum(group.total_ns for group in label.steady if group.empty == group.count)
+    return 2 * empty_ns < label.steady_ns
+
+
+def partly_empty(case: Case) -> Reason | None:
+    """Return the reason that a good part of a label's timings launch nothing and are over at once, beside others that work:
+    a mean of all is of neither, and a benchmark whose calls keep a result is no faster.  None if that is not so.
+
+    Of a clock of the CPU only timings count that wait for the GPU: they are meant to time it.
+    """
+    label, facts = case.label, case.facts
+    empty = [group for group in label.steady if group.empty == group.count]
+    others = [group for group in label.steady if group not in empty]
+    if label.kind == "nvtx" or not empty or not others or _shares_marks(case):
+        return None
+    count = sum(group.count for group in empty)
+    timings = sum(group.count for group in label.steady)
+    longest = max(empty, key=lambda group: group.typical_ns)
+    low_ns, high_ns = min(g.low_ns for g in others), max(g.high_ns for g in others)
+    is_quick = longest.typical_ns < min(FLOOR_AT_MOST_NS, low_ns / MANY_TIMES)
+    numbers_of_empty = np.concatenate([group.intervals for group in empty])
+    waits = facts.flagged(numbers_of_empty, "synchronised-after") >= TYPICAL_SHARE
+    is_part = FEWEST_REPEATED <= count >= ROW_REPETITIONS * timings
+    if not (is_part and is_quick and (waits or not case.on_host)):
+        return None
+    numbers = Numbers()
+    often = f"{numbers.count('without_work', count)} of {numbers.count('steady_timings', timings)}"
+    each = numbers.time("empty_typical", longest.typical_ns)
+    takes = f"{numbers.time('least_other', low_ns)} to {numbers.time('most_other', high_ns)}"
+    text = (
+        f"launches nothing in {often} timings, {each} each: is that meant, or does a call return what an earlier one "
+        f"computed? Most of the others take {takes}"
+    )
+    return Reason("nothing-inside", DOUBTFUL, f"{count:,} launch nothing", text, numbers.evidence)
 
 
 def _is_of_another_process(case: Case) -> bool:

@@ -614,6 +614,9 @@ def _lines_of_table(
     columns = numbers.columns_within(without_verdict - min(longest, _LABEL))
     if file:  # it is in the sentence, too: columns come first
         longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
+    # totals may begin behind the name, and end where the numbers do
+    totals = [len(f"{line.name} {line.instead}") for line in lines if line.row is None]
+    longest = max(longest, *(length + 1 - _width_of(columns) for length in totals), 0)
     room = without_verdict - _width_of(columns)  # for names
     if room < _LEAST_LABEL:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
@@ -635,7 +638,9 @@ def _lines_of_table(
         text = Text(f"{name:<{name_width}}")
         if line.row is None:
             without_numbers = _width_of(columns) - 1
-            text.append(f" {_text_of_totals(line, without_numbers):<{without_numbers}}", "dim")
+            total = _text_of_totals(line, name_width - len(name) + without_numbers)
+            text = Text(name.ljust(name_width - max(len(total) - without_numbers, 0)))
+            text.append(f" {total:<{without_numbers}}", "dim")
         else:
             text.append(_side_by_side(columns, next(cells)))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
@@ -803,10 +808,10 @@ class _TableRow(NamedTuple):
 
 
 def _text_of_totals(line: _TableRow, width: int) -> str:
-    """Return what stands in place of a head's numbers: without its total time where there is no room for it."""
-    if len(line.instead) <= width:
-        return line.instead
-    return cut(line.instead.partition(",")[0], width)
+    """Return what stands in place of a head's numbers: its first parts as far as there is room for them."""
+    parts = line.instead.split(", ")
+    fits = [", ".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((text for text in fits if len(text) <= width), cut(parts[0], width))
 
 
 def _table_rows(rows: Sequence[LabelRow], *, whole: bool) -> list[_TableRow]:
@@ -823,8 +828,10 @@ def _table_rows(rows: Sequence[LabelRow], *, whole: bool) -> list[_TableRow]:
             continue
         steady = plural(row.warm.count, "timing")
         much = " overlap" if row.overlapping else f", {duration(row.warm.total_ns)}"
-        lines.append(_TableRow(row.short, None, words, f"{steady}{much}"))
         groups = () if has_numbers and not whole and _alike(row) else row.groups[:MOST_GROUPS]
+        not_shown = row.warm.count - sum(group.count for group in groups) if groups else 0
+        left = f", {not_shown:,} not shown" if not_shown else ""
+        lines.append(_TableRow(row.short, None, words, f"{steady}{much}{left}"))
         for group in groups:
             words = f"{SIGNS[group.verdict]} {group.words}"
             ending = row if group is groups[-1] else None
