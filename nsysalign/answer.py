@@ -24,16 +24,19 @@ import numpy as np
 from nsysalign.causes import CAUSES, COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.explain import run_sentences, sentences
 from nsysalign.explain.advice import BEFORE_BOTH, BEFORE_FIRST
-from nsysalign.explain.case import shown_groups
+from nsysalign.explain.case import LOADING_SHARE, shown_groups
 from nsysalign.explain.facts import details_of, nothing_timed_is_seen, ran_torch
 from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, Status, statuses
 from nsysalign.explain.preparing import (
+    A_SEARCH,
     GRAPH,
+    loading_share,
     loads_code,
     prepared,
     searches,
     tells_apart,
     times_compiled,
+    tries_kernels,
 )
 from nsysalign.explain.proof import Proof, proof_of
 from nsysalign.explain.same_kernel import quicker_elsewhere
@@ -52,7 +55,7 @@ from nsysalign.explain.verdict import (
     word_of_run,
 )
 from nsysalign.intervals import covered_ns
-from nsysalign.label import Group, Label, pace_words
+from nsysalign.label import FIRST, Group, Label, pace_words
 from nsysalign.memory import trim_memory
 from nsysalign.model import HOST_TIMERS, LOW_CLOCK, OPERATION_KINDS, SLOWED_BITS, Analysis
 from nsysalign.parts import parts_matrix, staging
@@ -640,8 +643,8 @@ class _Rows:
             text = "awaits earlier work"
         if verdict == GPU and label.kind == "host" and self._ends_early(group):
             verdict, text = MIXED, "work ended later"
-        if searches(label, group):
-            verdict, text = (MIXED if verdict == GPU else verdict), "a search"
+        if searches(label, group) or (self._is_a_search(label) and tries_kernels(group)):
+            verdict, text = (MIXED if verdict == GPU else verdict), A_SEARCH
         elif verdict == CPU:
             text = self._preparation_in_words(label, group) or text
         if verdict == GPU and group.ns("graph") > group.ns("kernel"):
@@ -665,14 +668,28 @@ class _Rows:
         if times_compiled(label, group) > 1:
             return "compiles"
         if group.count == 1 and loads_code(group) and not self._has_another_finding(label, group):
-            earlier = sum(int((g.intervals < group.intervals[0]).sum()) for g in label.groups)
-            return "first call" if earlier < _FIRST_ONES else "loads code"
+            if self._is_first(label, group):
+                return "first call"
+            return "loads code" if loading_share(group) >= LOADING_SHARE else ""
         if not tells_apart(label):
             return ""
         count = prepared(group, partial(details_of, self._analysis)).get(GRAPH, 0)
         if count == group.count:
             return "records a CUDA graph"
         return f"{count:,} record a graph" if count else ""
+
+    def _is_first(self, label: Label, group: Group) -> bool:
+        """Return whether a timing is its label's first one, or stands behind others of their own that are called so."""
+        start_ns = self._analysis.intervals["start_ns"].to_numpy()
+        begins_ns = start_ns[group.typical]
+        earlier = [g for g in label.groups if (start_ns[g.intervals] < begins_ns).any()]
+        alone = all(g.role == FIRST or (g.count == 1 and loads_code(g)) for g in earlier)
+        return alone and sum(g.count for g in earlier) < _FIRST_ONES
+
+    def _is_a_search(self, label: Label) -> bool:
+        """Return whether the label's finding says that a library searches in its timings."""
+        findings = self._analysis.findings
+        return bool((findings.loc[findings["label"] == label.name, "words"] == A_SEARCH).any())
 
     def _has_another_finding(self, label: Label, group: Group) -> bool:
         """Return whether the label's finding is about this group, and calls it no first call."""

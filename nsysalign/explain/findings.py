@@ -25,7 +25,7 @@ from nsysalign.explain.case import Case, Numbers, beside, call_site, shown_group
 from nsysalign.explain.clocks import IntervalClocks, interval_clocks, note_on_low_clock
 from nsysalign.explain.facts import ALLOCATES, WARN_SHARE, Facts
 from nsysalign.explain.finding import SEVERITIES, Advice, Finding, Remark
-from nsysalign.explain.preparing import LOAD_NS, LOADS, times_compiled
+from nsysalign.explain.preparing import A_SEARCH, LOAD_NS, LOADS, times_compiled
 from nsysalign.explain.rules import every_rule
 from nsysalign.explain.runs.gaps import FirstWait
 from nsysalign.explain.runs.idle import FIRST_SHARE, LEAST_NS
@@ -468,7 +468,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
 def _word_of_making(case: Case, rule: str) -> str:
     """Return the verdict in words of a case that makes something for other timings or in each of them; '' for others."""
     if case.searches:
-        return "a search"
+        return A_SEARCH
     if case.loads_again:
         return "loads code each time"
     if rule == "module-load":

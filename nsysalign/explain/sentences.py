@@ -41,9 +41,10 @@ from nsysalign.explain.preparing import (
     prepared,
     records_graph,
     searches,
+    tries_kernels,
 )
 from nsysalign.explain.same_kernel import Elsewhere
-from nsysalign.explain.validity import SPREAD, converts_to, largest_kernel, launched_in
+from nsysalign.explain.validity import SPREAD, SPREAD_SAMPLES, converts_to, largest_kernel, launched_in
 from nsysalign.explain.verdict import (
     COPY,
     CPU,
@@ -733,6 +734,11 @@ def of_several_groups(
         return text + shared
     names = kind_names(shown)
     numbers.evidence |= {f"group_{n}_work": name for n, name in names.items() if name}
+    searching = [group for group in shown if lead.searches and tries_kernels(group)]
+    if len(searching) > 1 and lead.group in searching:
+        text += _of_searching_kinds(lead, searching, numbers)
+        others = _others(searching, shown, sums, numbers, names)
+        return f"{text} The others: {', '.join(others[:2])}." if others else text
     text += _of_lead(lead, sums[lead.group.number], names[lead.group.number], numbers)
     return text + _of_others(lead, shown, sums, names, numbers, _LETTERS - len(text))
 
@@ -917,11 +923,18 @@ def _length(case: Case, numbers: Numbers) -> str:
     """How long each timing of a group takes: "1.22 ms", or "0.99 to 4.12 ms" where the typical one, so many times, is
     not what they take together, or most of them differ."""
     group = case.group
-    if _is_of_one_length(group) and group.high_ns <= SPREAD * group.low_ns:
-        return numbers.time("typical", group.typical_ns)
     elapsed_ns = case.facts.column("elapsed_ns")[group.intervals]
+    # of few timings one that differs is a good part
+    alike = group.count >= SPREAD_SAMPLES or elapsed_ns.max() <= ALIKE * elapsed_ns.min()
+    if _has_one_length(group) and alike:
+        return numbers.time("typical", group.typical_ns)
     shortest = numbers.time("shortest", elapsed_ns.min())
     return f"{shortest} to {numbers.time('longest', elapsed_ns.max())}"
+
+
+def _has_one_length(group: Group) -> bool:
+    """Whether the same holds, and most of its timings differ by little."""
+    return _is_of_one_length(group) and group.high_ns <= SPREAD * group.low_ns
 
 
 def _is_of_one_length(group: Group) -> bool:
@@ -1075,7 +1088,8 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
         what = f"of different work{_mostly(lead, slow)}: {described}"
     others = [g for g in label.steady if g not in slow]
     usually = numbers.time(f"group_{usual.number}_typical", usual.typical_ns)
-    if 2 * usual.count < sum(g.count for g in others):  # no one time is that of most
+    # no one time is that of most
+    if 2 * usual.count < sum(g.count for g in others) or not _has_one_length(usual):
         others_ns = elapsed_ns[np.concatenate([g.intervals for g in others])]
         low_other = numbers.time("least_other", int(others_ns.min()))
         rest = f"The others take {low_other} to {numbers.time('most_other', int(others_ns.max()))}."
@@ -1084,6 +1098,26 @@ def _of_slow_kinds(lead: Case, slow: list[Group], sums: Sums, numbers: Numbers) 
     else:
         rest = f"Most of the others take {usually}."
     return f"{share} of it is {which}, {low} to {high} each, {what}. {rest}"
+
+
+def _of_searching_kinds(lead: Case, searching: Sequence[Group], numbers: Numbers) -> str:
+    """Return how many timings a library searches in, several kinds of them, and from what to what they take.
+
+    searching: their groups, that of the leading case among them
+    """
+    told = _told_groups(lead.label, lead.group)
+    took_ns, whole_ns = (sum(g.total_ns for g in groups) for groups in (searching, told))
+    elapsed_ns = lead.facts.column("elapsed_ns")[np.concatenate([g.intervals for g in searching])]
+    low = numbers.time("least_searching", int(elapsed_ns.min()))
+    high = numbers.time("most_searching", int(elapsed_ns.max()))
+    fewest = numbers.count("fewest_operations", min(g.work.fewest_operations for g in searching))
+    most = numbers.count("most_operations", max(g.work.most_operations for g in searching))
+    tries = f"{fewest} to {most} operations"
+    if set(told) == set(searching):
+        return f"all of them search for the fastest way, {low} to {high} each ({tries})."
+    share = _share(numbers, "searching", took_ns, whole_ns)
+    count = numbers.count("searching_timings", sum(g.count for g in searching))
+    return f"{share} of it is {count} of them, {low} to {high} each, in a search for the fastest way ({tries})."
 
 
 def _mostly(lead: Case, slow: Sequence[Group]) -> str:

@@ -25,6 +25,8 @@ _BUSY_BEFORE, _IDLE_BEFORE = "GPU busy before", "GPU idle before"
 _LONGEST = 32
 #: A kind whose timings have more different operations that run longest is not told by one of them.
 _FEW_MAINS = 2
+#: Sizes of copies up to this ratio do not tell kinds apart.
+_SIZES_ALIKE = 1.01
 
 
 class _Kind(NamedTuple):
@@ -160,7 +162,9 @@ def _names_that_differ(kinds_of_work: Sequence[_Kind]) -> list[str]:
             names = [", ".join(filter(None, words)) for words in zip(*chosen, strict=True)]
             if len(set(names)) == len(names) and all(names):
                 return _without_no_copies(names)
-    # all words together do not tell the kinds apart
+    # all words together do not tell the kinds apart: only their lengths do, or those of some of them
+    if len(set(names)) == 1:
+        return [""] * len(names)
     return [f"{name or 'work'} ({number})" for number, name in enumerate(names, 1)]
 
 
@@ -176,7 +180,7 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
         f"graph {kind.graph}" if kind.graph else plural(kind.operations, "operation")
         for kind in kinds_of_work
     ]
-    size = [bytes_text(kind.size) if kind.size else _NO_COPIES for kind in kinds_of_work]
+    size = _sizes_in_words([kind.size for kind in kinds_of_work])
     blocks = [plural(kind.blocks, "block") if kind.blocks > 0 else "" for kind in kinds_of_work]
     main = [
         f"{short[kind.main]} and {kind.main_count - 1} more"
@@ -196,6 +200,18 @@ def _columns_of_words(kinds_of_work: Sequence[_Kind]) -> list[list[str]]:
     described = (main, size, blocks) if by_kernel else (size, blocks, main)
     columns = [backlog, launched, *described]
     return [words for words in columns if len(set(words)) > 1]
+
+
+def _sizes_in_words(sizes: Sequence[int]) -> list[str]:
+    """Return how much each kind copies, in words; the same ones for sizes between which no gap of more than _SIZES_ALIKE
+    lies: some flags more that are read back make no other work of 48 MB.
+    """
+    words = {0: _NO_COPIES}
+    before = 0
+    for size in sorted(set(sizes) - {0}):
+        words[size] = words[before] if 0 < size <= _SIZES_ALIKE * before else bytes_text(size)
+        before = size
+    return [words[size] for size in sizes]
 
 
 def _without_no_copies(names: list[str]) -> list[str]:
