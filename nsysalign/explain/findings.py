@@ -40,6 +40,8 @@ from nsysalign.explain.verdict import (
     MIXED,
     WAITING,
     WRONG,
+    sums_of,
+    together,
 )
 from nsysalign.label import FIRST, Group, Label, Work
 from nsysalign.memory import trim_memory
@@ -394,7 +396,9 @@ def _of_several_kinds(
     # how often one group waits is not said of the others, unless they wait about as often
     if cause == "sync" and any(2 * g.work.waits < case.group.work.waits for g in shown):
         cause = ""
-    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause))
+    told = case.label.groups if case.group.role == FIRST else case.label.steady
+    of_all = together([sums_of(group, case.label.kind, case.facts.intervals) for group in told])
+    return _Told(title, rule, case.word, sentences.words(case.group, case.one, cause, of_all))
 
 
 def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:

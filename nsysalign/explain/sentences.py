@@ -1396,24 +1396,28 @@ def loaded(groups: Sequence[Group]) -> str:
 # --- words of a row ---
 
 
-def _idle_words(sums: Sums) -> str:
+def _idle_words(sums: Sums, of_all: Sums | None) -> str:
     """Which share of the time the GPU had nothing to do: "GPU idle 34 %"; who kept it waiting is in the columns beside it.
     Where the typical interval, which a row shows, is not like all of them together, it is the share of these.
 
-    sums: what the typical interval spent its time on
+    sums, of_all: as in `words`
     """
     idler = "stream" if sums.others_ran and not sums.beside else "GPU"
+    if of_all:
+        return f"{idler} idle {percent(of_all.share(of_all.late))}"
     late = sums.share(sums.late)
     if abs(sums.late_in_all - late) >= _UNLIKE_ALL:
         return f"{idler} idle {percent(sums.late_in_all)} in all"
     return f"{idler} idle {percent(late)}"
 
 
-def words(group: Group, sums: Sums, cause: str = "") -> str:
+def words(group: Group, sums: Sums, cause: str = "", of_all: Sums | None = None) -> str:
     """Return the verdict of a group with its number, in at most 24 letters: "97 % kernels", "GPU idle 34 %".
 
     sums: what its typical interval spent its time on
     cause: what takes most of the avoidable time (`Case.avoidable`), "" for nothing
+    of_all: for the row of a label with several groups, what the timings of all of them spent their time on: its shares of
+        idle time, copies and waiting are of these
 
     The order: what the GPU does or waits for, by the verdict word; then waits and calls that have a name of their own;
     then idle time without one; what is mixed at last.
@@ -1431,9 +1435,12 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == COPY:
         copies = sums.copies + sums.copies_on_device
         name = "copies" if copies >= sums.memset else "memsets"
-        return f"{name}, {percent(sums.share(copies + sums.memset))}"
+        shown = of_all or sums
+        part_ns = shown.copies + shown.copies_on_device + shown.memset
+        return f"{name}, {percent(shown.share(part_ns))}"
     if word == WAITING:
-        return f"waiting, {percent(sums.share(sums.waiting))}"
+        shown = of_all or sums
+        return f"waiting, {percent(shown.share(shown.waiting))}"
     if cause == "sync" and not group.work.waits:
         return f"synchronising, {percent(sums.share(sums.sync))}"
     if cause == "sync":
@@ -1448,7 +1455,7 @@ def words(group: Group, sums: Sums, cause: str = "") -> str:
     if word == LAUNCH and not on_its_way(operations, sums.launches, sums.latency):
         return f"unexplained wait, {percent(sums.share(sums.late))}"
     if word in (CPU, LAUNCH):
-        return _idle_words(sums)
+        return _idle_words(sums, of_all)
     if works_beside(sums) and _mostly_earlier(sums):
         return f"earlier work, {percent(sums.share(sums.earlier))}"
     if works_beside(sums):
