@@ -408,7 +408,7 @@ def _of_one_kind(case: Case, cause: str, numbers: Numbers) -> _Told:
     cause: what takes most of the avoidable time (`cause_of`)
     """
     rule = rule_of(case, cause)
-    is_first_call = rule == "module-load" and not case.loads_again
+    is_first_call = rule == "module-load" and not case.loads_again and not case.compiled_inside
     title = sentences.of_one_group(case, cause, numbers, first=is_first_call)
     misleads = case.word == GPU and _misleads(case)
     if misleads:
@@ -442,7 +442,7 @@ def _besides(case: Case, rule: str, numbers: Numbers, *, of_groups: bool) -> str
 
     of_groups: whether the sentences before are about several groups, and say already what their timings make
     """
-    text = sentences.of_first_inside(case, numbers)
+    text = sentences.of_first_inside(case, numbers) + sentences.of_compiled_inside(case, numbers)
     if rule in ("host-gap", "many-tiny-kernels"):
         text += sentences.of_threads(case, numbers)
     makes = case.searches or case.compiler
@@ -475,6 +475,8 @@ def _word_of_making(case: Case, rule: str) -> str:
         return A_SEARCH
     if case.loads_again:
         return "loads code each time"
+    if case.compiled_inside:
+        return f"compiles, {case.compiled_inside:,} inside"
     if rule == "module-load":
         return "first calls" if case.first_ones > 1 else "first call"
     if case.compiler:

@@ -228,6 +228,13 @@ def of_first_inside(case: Case, numbers: Numbers) -> str:
     return f" In {calls} of {places} the GPU had nothing to do for {idle}."
 
 
+def of_compiled_inside(case: Case, numbers: Numbers) -> str:
+    """A sentence on timings inside its typical one in which somebody compiles, '' for less than two."""
+    if not case.compiled_inside:
+        return ""
+    return f" In {numbers.count('compiled_inside', case.compiled_inside)} timings inside it code is compiled."
+
+
 def of_waits(case: Case, numbers: Numbers, *, begins: bool) -> str:
     """A sentence on waits beside the CPU's own time, which is longer; '' where it waits rarely.
 

@@ -369,7 +369,10 @@ def _full_queue(case: Case, numbers: Numbers) -> str:
     last_as_long = abs(slow.typical_ns - work_ns) <= WARN_SHARE * work_ns
     if slow_launch_ns < _BLOCKED * usual_launch_ns or not last_as_long:
         return ""
-    blocked = numbers.count("blocked_timings", slow.count)
+    # before the first quick launch nothing waits: that was a first call
+    start_ns = case.facts.column("start_ns")
+    behind = start_ns[slow.intervals] > start_ns[fast.intervals].min()
+    blocked = numbers.count("blocked_timings", int(behind.sum()))
     typical = numbers.time("blocked", slow.typical_ns)
     return f". In {blocked} of them the queue was full: the launch waits until a kernel has run, {typical} each"
 
