@@ -474,6 +474,9 @@ def test_launch_calls_that_wait_for_a_place_in_the_queue(count, launch_us, full)
     kernel = [("kernel", "_ZN6cudapy8__main__5scaleB2v1", 1)]
     told = said(free, held, issued=kernel, late=[count, 2 * count])
     assert ("the queue was full" in told.sentence) == full
+    # nothing waits before the first of them, which may take as long
+    told = said(held[:1], free, held, issued=kernel, late=[2 * count + 1, count])
+    assert (f"In {2 * count:,} of them" in told.sentence) == full
 
 
 @pytest.mark.parametrize(
