@@ -44,7 +44,13 @@ from nsysalign.explain.preparing import (
     tries_kernels,
 )
 from nsysalign.explain.same_kernel import Elsewhere
-from nsysalign.explain.validity import SPREAD, SPREAD_SAMPLES, converts_to, largest_kernel, launched_in
+from nsysalign.explain.validity import (
+    SPREAD,
+    SPREAD_SAMPLES,
+    converts_to,
+    largest_kernel,
+    launched_in,
+)
 from nsysalign.explain.verdict import (
     COPY,
     CPU,

@@ -268,7 +268,8 @@ def _too_early(case: Case) -> Reason | None:
     )
     part_inside = 1 - outside_ns.sum() / max(ran_ns.sum(), 1)
     everything = np.concatenate([group.intervals for group in case.label.steady])
-    missing_ns = _missing_ns(facts.intervals, everything).sum()  # earlier work in some may make up for it
+    # earlier work in some of them may make up for it
+    missing_ns = _missing_ns(facts.intervals, everything).sum()
     is_missing = missing_ns >= WARN_SHARE * (case.label.steady_ns + missing_ns)
     if not early.is_typical or not is_missing or part_inside < WARN_SHARE:
         return None

@@ -74,9 +74,7 @@ def names_of_kinds(
     for _, rows in table.groupby(["label", "pid"], sort=False):
         if rows["kind"].nunique() == 1:
             continue
-        kinds_of_label = _kinds_by_number(
-            rows, members_of, work, names, copied, graph_of_group
-        )
+        kinds_of_label = _kinds_by_number(rows, members_of, work, names, copied, graph_of_group)
         differing = _names_that_differ(list(kinds_of_label.values()))
         name_of = dict(zip(kinds_of_label, differing, strict=True))
         for number, kind in zip(rows["group"].tolist(), rows["kind"].tolist(), strict=True):
