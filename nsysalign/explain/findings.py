@@ -157,12 +157,16 @@ def findings_of_labels(facts: Facts) -> Iterator[tuple[str, Finding]]:
     in_turns = facts.analysis.known.in_turns
     for label in labels:
         case, reason = _reason(facts, label, leading[label.name], matrix)
-        reason = reason or validity.partly_empty(case)
+        empty = None if reason else validity.partly_empty(case)
+        if empty and not cause_of(case):  # the others mean what they say: nothing else is the story
+            reason = empty
         reason = reason or _milder_reason(case, clocks, nearly_all, cold.get(label.name))
         if reason:
             rule, finding = _finding_of_reason(case, reason)
         else:
             rule, finding = _story(case, matrix)
+            if empty:
+                finding = _with_empty_timings(finding, empty)
             if rule == "host-gap" and case.on_host:
                 finding = _with_first_pass(case, finding)
                 finding = _with_quicker_inside(finding, case, quicker, leading)
@@ -653,6 +657,13 @@ def _saved_ns(case: Case) -> int:
     # of threads that time at once no time counts twice
     elapsed_ns = case.facts.once(intervals, case.facts.column("elapsed_ns")[intervals])
     return min(saved_ns, elapsed_ns)
+
+
+def _with_empty_timings(finding: Finding, empty: validity.Reason) -> Finding:
+    """Return the finding with how many timings of its label launch nothing."""
+    often, _, _ = empty.text.partition(":")
+    title = f"{finding.title} It {often}."
+    return replace(finding, title=title, evidence={**finding.evidence, **empty.evidence})
 
 
 def _with_quicker_call(finding: Finding, quickest: Case) -> Finding:
