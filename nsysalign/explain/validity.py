@@ -30,7 +30,7 @@ from nsysalign.explain.verdict import CPU, DOUBTFUL, FLOOR, GPU, MIXED, WRONG
 from nsysalign.intervals import covered_ns
 from nsysalign.label import Group, Issued, Label
 from nsysalign.model import CLOCK_REASONS, LAUNCH_QUEUE, SLOWED_BITS
-from nsysalign.text import kernel_name
+from nsysalign.text import kernel_name, of
 
 #: Pairs of events with nothing between them that measure more than this are no floor.
 FLOOR_AT_MOST_NS = 50_000
@@ -275,11 +275,14 @@ def _too_early(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     typical = facts.intervals.iloc[case.group.typical]
-    later = numbers.time("ran_later", typical["kernel_outside_ns"])
-    whole = numbers.time("launched", typical["kernel_only_upper_ns"])
+    later_ns, whole_ns = typical["kernel_outside_ns"], typical["kernel_only_upper_ns"]
+    numbers.time("ran_later", later_ns)
+    numbers.time("launched", whole_ns)
+    text = f"ends before its work: {of(later_ns, whole_ns)} of kernels ran later"
     often = early.often(numbers, "ended_early")
-    text = f"ends before its work: {later} of its kernels' {whole} ran later ({often} timings)"
-    return Reason("enqueue-only", WRONG, "wrong: ends too early", text, numbers.evidence)
+    if early.with_it < early.count:
+        text += f" ({often} timings)"
+    return Reason("enqueue-only", WRONG, "wrong: ends early", text, numbers.evidence)
 
 
 def too_early(intervals: pd.DataFrame, numbers: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ LOAD = piece("api", 500, "cuLibraryLoadData")
 @pytest.mark.parametrize(
     ("cpu_us", "outside", "earlier", "words"),
     [
-        (12_000, 9_000, 0, "wrong: ends too early"),  # n02: the forward, 45 % of which ran later
-        (12_000, 11_000, 0, "wrong: ends too early"),  # nothing changes at half of the work
+        (12_000, 9_000, 0, "wrong: ends early"),  # n02: the forward, 45 % of which ran later
+        (12_000, 11_000, 0, "wrong: ends early"),  # nothing changes at half of the work
         (12_000, 9_000, 9_000, None),  # one step ahead: as much of the step before ran in it
         (12_000, 1_500, 0, None),  # a short tail
         (90_000, 9_000, 0, None),  # the CPU's time, whatever runs behind it
@@ -34,8 +34,7 @@ def test_how_much_ran_later_is_said():
     """n02: the frame's forward had the green sign."""
     more = {"issued": 22_000, "outside": 10_000, "operations": 300}
     told = said(repeat(9, "x", ("host", 12_100), kind="host", **more))
-    text = "ends before its work: 10.0 ms of its kernels' 22.0 ms ran later (9 of 9 timings)"
-    assert text in told.sentence
+    assert "ends before its work: 10 of 22 ms of kernels ran later." in told.sentence
 
 
 @pytest.mark.parametrize(
