@@ -1124,8 +1124,8 @@ def _of_searching_kinds(lead: Case, searching: Sequence[Group], numbers: Numbers
     low = numbers.time("least_searching", int(elapsed_ns.min()))
     high = numbers.time("most_searching", int(elapsed_ns.max()))
     fewest = numbers.count("fewest_operations", min(g.work.fewest_operations for g in searching))
-    most = numbers.count("most_operations", max(g.work.most_operations for g in searching))
-    tries = f"{fewest} to {most} operations"
+    largest = numbers.count("most_operations", max(g.work.most_operations for g in searching))
+    tries = f"{fewest} to {largest} operations"
     if set(told) == set(searching):
         return f"all of them search for the fastest way, {low} to {high} each ({tries})."
     share = _share(numbers, "searching", took_ns, whole_ns)

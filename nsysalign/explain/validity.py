@@ -179,13 +179,13 @@ def partly_empty(case: Case) -> Reason | None:
     """
     label, facts = case.label, case.facts
     empty = [group for group in label.steady if group.empty == group.count]
-    others = [group for group in label.steady if group not in empty]
-    if label.kind == "nvtx" or not empty or not others or _shares_marks(case):
+    working = [group for group in label.steady if group not in empty]
+    if label.kind == "nvtx" or not empty or not working or _shares_marks(case):
         return None
     count = sum(group.count for group in empty)
     timings = sum(group.count for group in label.steady)
     longest = max(empty, key=lambda group: group.typical_ns)
-    low_ns, high_ns = min(g.low_ns for g in others), max(g.high_ns for g in others)
+    low_ns, high_ns = min(g.low_ns for g in working), max(g.high_ns for g in working)
     is_quick = longest.typical_ns < min(FLOOR_AT_MOST_NS, low_ns / MANY_TIMES)
     numbers_of_empty = np.concatenate([group.intervals for group in empty])
     waits = facts.flagged(numbers_of_empty, "synchronised-after") >= TYPICAL_SHARE
@@ -194,11 +194,11 @@ def partly_empty(case: Case) -> Reason | None:
         return None
     numbers = Numbers()
     often = f"{numbers.count('without_work', count)} of {numbers.count('steady_timings', timings)}"
-    each = numbers.time("empty_typical", longest.typical_ns)
-    takes = f"{numbers.time('least_other', low_ns)} to {numbers.time('most_other', high_ns)}"
+    takes = numbers.time("empty_typical", longest.typical_ns)
+    limits = f"{numbers.time('least_other', low_ns)} to {numbers.time('most_other', high_ns)}"
     text = (
-        f"launches nothing in {often} timings, {each} each: is that meant, or does a call return what an earlier one "
-        f"computed? Most of the others take {takes}"
+        f"launches nothing in {often} timings, {takes} each: is that meant, or does a call return what an earlier one "
+        f"computed? Most of the others take {limits}"
     )
     return Reason("nothing-inside", DOUBTFUL, f"{count:,} launch nothing", text, numbers.evidence)
 
@@ -267,9 +267,9 @@ def _too_early(case: Case) -> Reason | None:
         for name in ("kernel_only_upper_ns", "kernel_outside_ns")
     )
     part_inside = 1 - outside_ns.sum() / max(ran_ns.sum(), 1)
-    everything = np.concatenate([group.intervals for group in case.label.steady])
+    intervals = np.concatenate([group.intervals for group in case.label.steady])
     # earlier work in some of them may make up for it
-    missing_ns = _missing_ns(facts.intervals, everything).sum()
+    missing_ns = _missing_ns(facts.intervals, intervals).sum()
     is_missing = missing_ns >= WARN_SHARE * (case.label.steady_ns + missing_ns)
     if not early.is_typical or not is_missing or part_inside < WARN_SHARE:
         return None

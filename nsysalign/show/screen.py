@@ -614,9 +614,7 @@ def _lines_of_table(
     columns = numbers.columns_within(without_verdict - min(longest, _LABEL))
     if file:  # it is in the sentence, too: columns come first
         longest = max(longest, min(len(f"{file}, {numbers.unit}"), 2 * _LABEL))
-    # totals may begin behind the name, and end where the numbers do
-    totals = [len(f"{line.name} {line.instead}") for line in lines if line.row is None]
-    longest = max(longest, *(length + 1 - _width_of(columns) for length in totals), 0)
+    longest = max(longest, _longest_head(lines) - _width_of(columns))
     room = without_verdict - _width_of(columns)  # for names
     if room < _LEAST_LABEL:  # a very narrow terminal: names, times and verdicts
         columns = columns[:1]
@@ -635,14 +633,10 @@ def _lines_of_table(
     cells = zip(*(column.cells for column in columns), strict=True)
     for line in lines:
         name = line.name if len(line.name) <= name_width else short[line.name]
-        text = Text(f"{name:<{name_width}}")
         if line.row is None:
-            without_numbers = _width_of(columns) - 1
-            total = _text_of_totals(line, name_width - len(name) + without_numbers)
-            text = Text(name.ljust(name_width - max(len(total) - without_numbers, 0)))
-            text.append(f" {total:<{without_numbers}}", "dim")
+            text = _head_of_groups(line, name, name_width, _width_of(columns))
         else:
-            text.append(_side_by_side(columns, next(cells)))
+            text = Text(f"{name:<{name_width}}").append(_side_by_side(columns, next(cells)))
         text.append(f"  {line.words}", _STYLES.get(line.words[0], ""))  # by the verdict's sign
         if bar_width and line.row is not None:
             gap = " " * (verdict_width - len(line.words) + 2)
@@ -805,6 +799,24 @@ class _TableRow(NamedTuple):
     instead: str = ""
     #: The label that ends with this line, None if none does: its sentence stands below.
     label_ending: LabelRow | None = None
+
+
+def _longest_head(lines: Sequence[_TableRow]) -> int:
+    """Return the letters of the longest head of a label's groups, with a blank around its totals; 0 for none."""
+    heads = (len(line.name) + len(line.instead) + 2 for line in lines if line.row is None)
+    return max(heads, default=0)
+
+
+def _head_of_groups(line: _TableRow, name: str, name_width: int, width: int) -> Text:
+    """Return the head of a label's groups: its name, and in place of numbers its totals, which begin where the numbers do,
+    or before that where they are long.
+
+    name: as the table has it
+    name_width, width: letters of the column of names, and of the numbers with the blank before them
+    """
+    totals = _text_of_totals(line, name_width - len(name) + width - 1)
+    begin = name_width - max(len(totals) - (width - 1), 0)
+    return Text(name.ljust(begin)).append(f" {totals:<{width - 1}}", "dim")
 
 
 def _text_of_totals(line: _TableRow, width: int) -> str:
